@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 )
@@ -52,17 +54,20 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 	}
 }
 
-// The bridge says that a node was forgotten after the fact, when a look-up may
-// have handed it out again: its directory stays watched.
+// The kernel forgets an answer when a look-up may have handed the node out again: a
+// directory stays known, and watched.
 func TestForgottenLate(t *testing.T) {
 	m := newTestMount(t, guard.ReadWrite, nil)
 	must(t, childfs.Mkdir(filepath.Join(m.src, "d"), 0o755))
 	must(t, childfs.WriteFile(filepath.Join(m.src, "d/f"), nil, 0o644))
 	_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 	must(t, err)
-	d := m.Mount.root.GetChild("code").GetChild("d").Operations().(*node)
-	d.OnForget() // of the time before the kernel asked again
-	if d.forgotten() || d.view.nodes.get(d.id()) != d {
+	code := m.top.child("code")
+	d := code.child("d")
+	a := &asker{T: t, m: m}
+	a.ok(m.raw.Lookup(nil, a.in(code.id), "d", &fuse.EntryOut{}))
+	m.raw.Forget(d.id, 1) // of the answer before
+	if d.forgotten() || m.nodes.find(d.id) != d {
 		t.Error("a node that the kernel holds was given up")
 	}
 	must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))

@@ -172,13 +172,3 @@ func (n *notifier) EntryNotify(parent uint64, name string) fuse.Status {
 	}
 	return fuse.ENOSYS
 }
-
-// The rest of fs.ServerCallbacks is not used.
-
-func (n *notifier) DeleteNotify(uint64, uint64, string) fuse.Status { return fuse.ENOSYS }
-
-func (n *notifier) InodeRetrieveCache(uint64, int64, []byte) (int, fuse.Status) {
-	return 0, fuse.ENOSYS
-}
-
-func (n *notifier) InodeNotifyStoreCache(uint64, int64, []byte) fuse.Status { return fuse.ENOSYS }

@@ -63,10 +63,11 @@
 // # Model
 //
 // Every file the kernel knows is a node in the table of its root's view. Each lifetime
-// of a root has a view of its own. The raw layer opens a flight for each request, which
-// belongs to every view that it has entered. A node handed out stays pinned in the
-// table until its flight has landed, so that the table never lacks a node that the
-// kernel knows. Taking a root back means: let the flights of its view land, then tell
+// of a root has a view of its own. A request counts as one about every view that it has
+// joined, until it ends. A node that is handed out is put into the table, and counted as
+// known, before its request ends, so that the table never lacks a node that the kernel
+// knows. A fixed directory is an alias: a request for it is one for the directory of the
+// root that it shows. Taking a root back means: wait for the requests of its view, then tell
 // the kernel to drop the root's name, the pages and attributes of every node in the
 // table, the names, and once more the pages and attributes that may have come late.
 package mount

@@ -1,15 +1,12 @@
 package mount
 
 import (
-	"context"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -41,24 +38,24 @@ type Layout struct {
 	Missing func(path string)
 }
 
-// places is the layout of the roots as they are in one version of the registry,
+// layoutIndex says where the roots are in one version of the registry,
 // when Layout.ByPath. Paths in it are relative to the mountpoint.
-type places struct {
+type layoutIndex struct {
 	m *Mount
 
 	mu      sync.Mutex // guards the fields below
 	version uint64
 	known   bool
-	// dirs are the directories of ours, by path, with what is in each. One
+	// dirs are the directories of the mount's own, by path, with what is in each. One
 	// that was there stays: somebody may stand in it when its last root goes.
-	dirs map[string]map[string]place
-	// inner are the roots inside a root, by their paths in that.
-	inner map[guard.RootName]map[string]guard.RootName
+	dirs map[string]map[string]layoutEntry
+	// nested are the roots inside a root, by their paths in the root around them.
+	nested map[guard.RootName]map[string]guard.RootName
 }
 
-// place is what is found under a name in a directory of ours: a root, a link to
-// target, or another directory of ours.
-type place struct {
+// layoutEntry is what is found under a name in a directory of the mount's own: a root, a
+// link to target, or another directory of the mount's own.
+type layoutEntry struct {
 	root   guard.RootName
 	target string
 	live   bool
@@ -66,172 +63,123 @@ type place struct {
 	id     guard.Identity
 }
 
-// in returns what is in a directory of ours.
-func (p *places) in(dir string) map[string]place {
+// entries returns what is in a directory of the mount's own.
+func (p *layoutIndex) entries(dir string) map[string]layoutEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updateLocked()
 	return p.dirs[dir]
 }
 
-// innerRoot returns the root that lies at rel in another root, "" if none does.
-func (p *places) innerRoot(outer guard.RootName, rel func() string) guard.RootName {
+// nestedRoot returns the root that lies at rel in another root, "" if none does.
+func (p *layoutIndex) nestedRoot(outer guard.RootName, rel func() string) guard.RootName {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.updateLocked()
-	if len(p.inner[outer]) == 0 {
-		return "" // without asking where it is, which costs more
+	if len(p.nested[outer]) == 0 {
+		return "" // without making the path, which costs more
 	}
-	return p.inner[outer][rel()]
+	return p.nested[outer][rel()]
 }
 
 // updateLocked lays the roots out anew if they have changed.
-func (p *places) updateLocked() {
+func (p *layoutIndex) updateLocked() {
 	version := p.m.reg.Version()
 	if p.known && p.version == version {
 		return
 	}
 	old := p.dirs
-	p.dirs = map[string]map[string]place{"": {}}
+	p.dirs = map[string]map[string]layoutEntry{"": {}}
 	p.version, p.known = version, true
 	for dir := range old {
-		p.wayLocked(dir)
+		p.addParentsLocked(dir)
 	}
 	for _, top := range p.m.opt.Layout.Tops {
-		p.wayLocked(top)
+		p.addParentsLocked(top)
 	}
 	at := map[string]guard.RootName{}
 	for _, st := range p.m.reg.RootsOf(p.m.opt.Subject) {
-		if where := trim(st.Grant.Resolved); where != "" {
-			at[where] = st.Grant.Root
-			p.putLocked(where, place{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
-			if asked := trim(st.Grant.Dir); asked != where {
-				p.putLocked(asked, place{target: st.Grant.Resolved, live: st.State == guard.Live})
+		if resolved := trim(st.Grant.Resolved); resolved != "" {
+			at[resolved] = st.Grant.Root
+			p.addLocked(resolved, layoutEntry{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
+			if granted := trim(st.Grant.Dir); granted != resolved {
+				p.addLocked(granted, layoutEntry{target: st.Grant.Resolved, live: st.State == guard.Live})
 			}
 		}
 	}
-	p.inner = map[guard.RootName]map[string]guard.RootName{}
-	for where, name := range at {
-		for dir := path.Dir(where); dir != "."; dir = path.Dir(dir) {
+	p.nested = map[guard.RootName]map[string]guard.RootName{}
+	for resolved, name := range at {
+		for dir := path.Dir(resolved); dir != "."; dir = path.Dir(dir) {
 			outer, ok := at[dir]
 			if !ok {
 				continue
 			}
-			if p.inner[outer] == nil {
-				p.inner[outer] = map[string]guard.RootName{}
+			if p.nested[outer] == nil {
+				p.nested[outer] = map[string]guard.RootName{}
 			}
-			p.inner[outer][where[len(dir)+1:]] = name
+			p.nested[outer][resolved[len(dir)+1:]] = name
 			break
 		}
 	}
 }
 
-// putLocked puts something at its place. A directory of ours on the way that is
-// a root already is that root: what is below is found in it.
-func (p *places) putLocked(where string, what place) {
-	dir, name := path.Split(where)
+// addLocked adds an entry at a path. A directory on the way that is a root is that root:
+// what is below is found in it.
+func (p *layoutIndex) addLocked(at string, entry layoutEntry) {
+	dir, name := path.Split(at)
 	dir = strings.TrimSuffix(dir, "/")
-	p.wayLocked(dir)
-	if have := p.dirs[dir][name]; have.root == "" || what.root != "" {
-		p.dirs[dir][name] = what
+	p.addParentsLocked(dir)
+	if have := p.dirs[dir][name]; have.root == "" || entry.root != "" {
+		p.dirs[dir][name] = entry
 	}
 }
 
-// wayLocked makes the directories that lead to dir, and dir.
-func (p *places) wayLocked(dir string) {
+// addParentsLocked makes the directories that lead to dir, and dir.
+func (p *layoutIndex) addParentsLocked(dir string) {
 	if p.dirs[dir] != nil {
 		return
 	}
-	p.dirs[dir] = map[string]place{}
+	p.dirs[dir] = map[string]layoutEntry{}
 	parent, name := path.Split(dir)
 	parent = strings.TrimSuffix(parent, "/")
-	p.wayLocked(parent)
+	p.addParentsLocked(parent)
 	if _, taken := p.dirs[parent][name]; !taken {
-		p.dirs[parent][name] = place{live: true}
+		p.dirs[parent][name] = layoutEntry{live: true}
 	}
 }
 
 func trim(p string) string { return strings.Trim(p, "/") }
 
-// entries lists a directory of ours, in order.
-func (t *topNode) entries() []fuse.DirEntry {
-	var list []fuse.DirEntry
-	add := func(name string, mode uint32, id guard.Identity) {
-		e := fuse.DirEntry{Name: name, Mode: mode}
-		if id != (guard.Identity{}) {
-			e.Ino = t.m.ino(id)
-		}
-		list = append(list, e)
-	}
-	if !t.m.opt.Layout.ByPath {
-		for _, st := range t.m.reg.RootsOf(t.m.opt.Subject) {
-			if st.State == guard.Live {
-				add(string(st.Grant.Root), rootMode(st.FileRoot), st.ID)
-			}
-		}
-		return list
-	}
-	if t.path == spareDir {
-		for i := range t.m.spares {
-			add(strconv.Itoa(i), unix.S_IFDIR, guard.Identity{})
-		}
-		return list
-	}
-	for name, what := range t.m.places.in(t.path) {
-		switch {
-		case !what.live:
-		case what.target != "":
-			add(name, unix.S_IFLNK, what.id)
-		default:
-			add(name, rootMode(what.file), what.id)
-		}
-	}
-	slices.SortFunc(list, func(a, b fuse.DirEntry) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
-func rootMode(file bool) uint32 {
-	if file {
-		return unix.S_IFREG
-	}
-	return unix.S_IFDIR
-}
-
-// lookupPlace finds a name in a directory of ours, when ByPath.
-func (t *topNode) lookupPlace(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	what, ok := t.m.places.in(t.path)[name]
+// lookupPlace finds a name in a directory of the mount's own, when ByPath.
+func (r *request) lookupPlace(dir *node, name string, out *fuse.EntryOut) error {
+	at := dir.own().path
+	what, ok := r.m.layout.entries(at)[name]
 	switch {
 	case !ok:
-		if f := t.m.opt.Layout.Missing; f != nil {
-			f("/" + path.Join(t.path, name))
+		if f := r.m.opt.Layout.Missing; f != nil {
+			f("/" + path.Join(at, name))
 		}
-		return nil, syscall.ENOENT
-	case what.root != "" && (what.file || t.path != "" || !t.m.isFixed(name)):
-		return t.m.lookupRoot(ctx, &t.Inode, name, what.root, out)
+		return syscall.ENOENT
+	case what.root != "" && (what.file || at != "" || !r.m.isFixed(name)):
+		return r.lookupRoot(dir, name, what.root, out)
 	case what.target != "":
 		if !what.live {
-			return nil, syscall.ENOENT
+			return syscall.ENOENT
 		}
-		l := &linkNode{m: t.m, target: what.target}
-		child := t.NewInode(ctx, l, fs.StableAttr{Mode: unix.S_IFLNK, Ino: t.m.ownIno(), Gen: t.m.gens.Add(1)})
-		l.fill(&out.Attr)
-		return child, 0
+		r.m.fillOwn(r.m.publishOwn(dir, name, unix.S_IFLNK, what.target, out), &out.Attr)
+		return nil
 	}
-	return t.ours(ctx, path.Join(t.path, name), out), 0
+	return r.lookupOwnDir(dir, name, out)
 }
 
-// ownIno numbers the directories and links of ours beside the mountpoint, apart
-// from the files of the roots.
-func (m *Mount) ownIno() uint64 { return 1<<61 | m.inos.Add(1) }
-
-// innerRoot returns the root whose place is a name in directory n, "" for none.
-func (n *node) innerRoot(name string) guard.RootName {
+// nestedRootAt returns the root whose place is a name in directory n, "" for none.
+func (n *node) nestedRootAt(name string) guard.RootName {
 	m := n.view.m
 	if !m.opt.Layout.ByPath {
 		return ""
 	}
-	return m.places.innerRoot(n.view.name, func() string {
-		at, ok := n.place()
+	return m.layout.nestedRoot(n.view.name, func() string {
+		at, ok := n.path()
 		if !ok {
 			return ""
 		}
@@ -239,73 +187,39 @@ func (n *node) innerRoot(name string) guard.RootName {
 	})
 }
 
-// tellPlace makes the kernel ask again for what is found where a root has been
+// invalidatePlace makes the kernel ask again for what is found where a root has been
 // added: at the first name on the way that it may know otherwise.
-func (m *Mount) tellPlace(name guard.RootName) {
+func (m *Mount) invalidatePlace(name guard.RootName) {
 	st, ok := m.reg.Lookup(name)
 	if !ok {
 		return
 	}
-	ways := []string{string(name)}
+	paths := []string{string(name)}
 	if m.opt.Layout.ByPath {
-		ways = []string{trim(st.Grant.Resolved), trim(st.Grant.Dir)}
+		paths = []string{trim(st.Grant.Resolved), trim(st.Grant.Dir)}
 	}
-	for _, way := range slices.Compact(ways) {
-		at := &m.root.Inode
+	for _, way := range slices.Compact(paths) {
+		at := m.top
 		for {
 			elem, rest, more := strings.Cut(way, "/")
-			child := at.GetChild(elem)
-			if !more && child != nil && at == &m.root.Inode && m.isFixed(elem) {
-				tellShown(child)
+			child := at.child(elem)
+			if at.own() != nil {
+				child = m.childrenOfOwn(at)[elem]
+			}
+			if !more && child != nil && at == m.top && m.isFixed(elem) {
+				m.invalidateShown(child)
 				break
 			}
 			if !more || child == nil {
 				waitFor(inBackground(func() {
-					at.NotifyContent(0, 0)
-					at.NotifyEntry(elem)
+					at.notifyContent()
+					for _, id := range at.ids() {
+						m.kernel.EntryNotify(id, elem)
+					}
 				}), stuckAfter) // a program may hold the directory, see view.invalidate
 				break
 			}
 			at, way = child, rest
 		}
 	}
-}
-
-// linkNode is a link of ours from where a root was asked for to where it lies.
-type linkNode struct {
-	fs.Inode
-	m      *Mount
-	target string
-}
-
-// Readlink returns the root's place.
-func (l *linkNode) Readlink(context.Context) ([]byte, syscall.Errno) { return []byte(l.target), 0 }
-
-// Getattr describes the link.
-func (l *linkNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	l.fill(&out.Attr)
-	return 0
-}
-
-func (l *linkNode) fill(out *fuse.Attr) {
-	l.m.fillOwn(out, unix.S_IFLNK|0o777, l.StableAttr().Ino)
-	out.Size = uint64(len(l.target))
-}
-
-// fillOwn describes a file of ours.
-func (m *Mount) fillOwn(out *fuse.Attr, mode uint32, ino uint64) {
-	own := m.owner()
-	out.Mode, out.Ino, out.Nlink, out.Blksize = mode, ino, 1, 4096
-	out.Uid, out.Gid = own.UID, own.GID
-	sec, nsec := uint64(m.start.Unix()), uint32(m.start.Nanosecond())
-	out.Atime, out.Mtime, out.Ctime = sec, sec, sec
-	out.Atimensec, out.Mtimensec, out.Ctimensec = nsec, nsec, nsec
-}
-
-// owner is whose directories ours are.
-func (m *Mount) owner() guard.User {
-	if m.opt.Owner != nil {
-		return *m.opt.Owner
-	}
-	return m.user
 }

@@ -1,16 +1,12 @@
 package mount
 
 import (
-	"context"
 	"math"
 	"syscall"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -72,7 +68,7 @@ func (n *node) locker(h *handle, o lockOwner, create bool) vfs.Locker {
 }
 
 // released ends the owners that have locked through no other handle than h.
-func (e *nodeExt) released(h *handle) {
+func (e *nodeExtra) released(h *handle) {
 	var ended []*vfs.File
 	e.mu.Lock()
 	for o, l := range e.locks {
@@ -126,49 +122,51 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 	return l
 }
 
-// Getlk tells which lock stands in the way.
-func (n *node) Getlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32, out *fuse.FileLock) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	h, ok := fh.(*handle)
-	if !ok {
-		return syscall.ENOTSUP
-	}
-	by := n.locker(h, lockOwner{owner, flags&fuse.FUSE_LK_FLOCK != 0}, true)
-	got, err := h.file.Conflict(ctx, c, lockOf(lk, flags), by)
-	if err != nil {
-		return names.Errno(err)
-	}
-	*out = fuse.FileLock{Start: uint64(got.Start), End: math.MaxInt64, Typ: uint32(got.Type)}
-	if got.Len > 0 {
-		out.End = uint64(got.Start + got.Len - 1)
-	}
-	if got.Pid > 0 {
-		out.Pid = uint32(got.Pid)
-	}
-	return 0
-}
-
-// Setlk sets or clears a lock without waiting.
-func (n *node) Setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32) syscall.Errno {
-	return n.setlk(ctx, fh, owner, lk, flags, (*vfs.File).TryLock)
-}
-
-// Setlkw waits for the lock. A signal ends the waiting (fcntl(2), flock(2)).
-func (n *node) Setlkw(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32) syscall.Errno {
-	interrupted := ctx.Done()
-	return n.setlk(ctx, fh, owner, lk, flags, func(f *vfs.File, ctx context.Context, c guard.Caller, l vfs.Lock, by vfs.Locker) error {
-		return f.WaitLock(ctx, interrupted, c, l, by)
+// GetLk tells which lock stands in the way.
+func (fs *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
+	return fs.onLock(cancel, in, true, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
+		got, err := f.Conflict(r, r.caller, l, by)
+		if err != nil {
+			return err
+		}
+		out.Lk = fuse.FileLock{Start: uint64(got.Start), End: math.MaxInt64, Typ: uint32(got.Type)}
+		if got.Len > 0 {
+			out.Lk.End = uint64(got.Start + got.Len - 1)
+		}
+		if got.Pid > 0 {
+			out.Lk.Pid = uint32(got.Pid)
+		}
+		return nil
 	})
 }
 
-func (n *node) setlk(ctx context.Context, fh fs.FileHandle, owner uint64, lk *fuse.FileLock, flags uint32,
-	lock func(*vfs.File, context.Context, guard.Caller, vfs.Lock, vfs.Locker) error,
-) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	l := lockOf(lk, flags)
-	h, ok := fh.(*handle)
-	if !ok {
-		return syscall.ENOTSUP
-	}
-	return names.Errno(lock(h.file, ctx, c, l, n.locker(h, lockOwner{owner, l.Flock}, l.Type != unix.F_UNLCK)))
+// SetLk sets or clears a lock without waiting.
+func (fs *fileSystem) SetLk(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	return fs.onLock(cancel, in, in.Lk.Typ != unix.F_UNLCK, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
+		return f.TryLock(r, r.caller, l, by)
+	})
+}
+
+// SetLkw waits for the lock. A signal ends the waiting (fcntl(2), flock(2)).
+func (fs *fileSystem) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	return fs.onLock(cancel, in, in.Lk.Typ != unix.F_UNLCK, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
+		return f.WaitLock(r, cancel, r.caller, l, by)
+	})
+}
+
+// onLock is answer for a request about a lock. create tells that an owner without a
+// description gets one.
+func (fs *fileSystem) onLock(cancel <-chan struct{}, in *fuse.LkIn, create bool, do func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error) fuse.Status {
+	return fs.answer(cancel, &in.InHeader, func(r *request) error {
+		n, err := r.resolveFile(in.NodeId)
+		if err != nil {
+			return err
+		}
+		h := fs.files.get(in.Fh)
+		if h == nil {
+			return syscall.ENOTSUP
+		}
+		l := lockOf(&in.Lk, in.LkFlags)
+		return do(r, h.file, l, n.locker(h, lockOwner{in.Owner, l.Flock}, create))
+	})
 }

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -27,22 +26,25 @@ type Mount struct {
 	reg  *guard.Registry
 	tree *vfs.Tree
 	log  *slog.Logger
-	raw  *rawFS
-	root *topNode
+	raw  *fileSystem
+	// kernel is told what it has to give up.
+	kernel  kernel
+	nodes   nodeTable
+	ownView *view // of the mount's own files
+	top     *node // the mount's directory
 	// transport is how the mount is served, and fallback why not by io_uring. Neither
 	// changes once New has returned.
 	transport Transport
 	fallback  error
 	notifier  notifier
 	at        atomic.Pointer[mountpoint.Info] // where it is mounted; of a detached one only Dev
-	gens      atomic.Uint64
-	inos      atomic.Uint64 // see ownIno
-	places    places        // when opt.Layout.ByPath
+	inos      atomic.Uint64                   // see ownIno
+	layout    layoutIndex                     // when opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
 	spares     []atomic.Pointer[guard.RootName]
 	start      time.Time
 	user       guard.User // the daemon's
-	keptFiles  keptFiles
+	fileCache  fileCache
 	watcher    *vfs.SourceWatcher // nil: nothing is kept, so nothing is watched
 	delivery   *delivery          // of what watcher reports
 	noWatches  sync.Once
@@ -74,7 +76,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	for _, st := range reg.Roots() {
-		if err := takes(opt, nil, st.Grant.Policy); err != nil {
+		if err := checkPolicy(opt, nil, st.Grant.Policy); err != nil {
 			return nil, err
 		}
 	}
@@ -91,15 +93,15 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if m.tree == nil {
 		m.tree = vfs.New(reg)
 	}
-	m.tree.AwaitCloses(closeNews)
+	m.tree.AwaitCloses(releaseDelay)
 	if opt.AllowOther && opt.Owner == nil {
 		m.tree.ShareAmongUsers()
 	}
-	if m.keptFiles.max = opt.MaxOpen; m.keptFiles.max <= 0 {
-		m.keptFiles.max = defaultMaxOpen
+	if m.fileCache.max = opt.MaxOpen; m.fileCache.max <= 0 {
+		m.fileCache.max = defaultMaxOpen
 	}
 	// What is kept without having been asked for leaves room for what is.
-	m.keptFiles.max = max(1, min(m.keptFiles.max, vfs.MaxKept()/2))
+	m.fileCache.max = max(1, min(m.fileCache.max, vfs.MaxKept()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		m.watcher = m.tree.NewSourceWatcher(m.sourceChanged, m.sourceLost)
@@ -114,23 +116,13 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 }
 
 func (m *Mount) serve() error {
-	m.root = &topNode{m: m, ino: topIno}
-	m.places.m = m
+	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
-	negative := keepTimeout
-	fsOpt := &fs.Options{
-		NullPermissions: true,
-		RootStableAttr:  &fs.StableAttr{Ino: topIno, Gen: 1},
-		ServerCallbacks: &m.notifier,
-	}
-	if m.opt.Level != Strict {
-		fsOpt.NegativeTimeout = &negative
-	}
 	wake, err := newWakeups(m.opt.Wakeups)
 	if err != nil {
 		return err
 	}
-	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, fsOpt), wake: wake}
+	m.raw = newFileSystem(m, &m.notifier, wake)
 	conn, err := m.connect()
 	if err != nil {
 		wake.close()
@@ -267,8 +259,7 @@ func (m *Mount) view(name guard.RootName) *view {
 			return nil
 		}
 	}
-	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote,
-		nodes: map[uint64]*node{}}
+	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote}
 	hasEnded := func(v *view) bool { return v.ended.Load() }
 	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)
 	return v
@@ -306,20 +297,23 @@ func (m *Mount) device(i uint32) uint64 {
 	return m.devs[i]
 }
 
-// ino is the inode number shown for a file. Files of the first device keep
-// theirs; numbers of further devices are moved apart, because programs take
+// ino is the inode number shown for a file.
+func (m *Mount) ino(id guard.Identity) uint64 { return inoOf(id.Ino, m.devIndex(id.Dev)) }
+
+// inoOf is the inode number shown for a file on a device (see devIndex). Files of the first
+// device keep theirs; numbers of further devices are moved apart, because programs take
 // equal numbers within one mount for hard links.
-func (m *Mount) ino(id guard.Identity) uint64 {
-	ino := id.Ino ^ uint64(m.devIndex(id.Dev))<<48
+func inoOf(ino uint64, dev uint32) uint64 {
+	ino ^= uint64(dev) << 48
 	if ino <= topIno || ino == ^uint64(0) {
-		ino |= 1 << 62 // numbers that go-fuse and FUSE keep for themselves
+		ino |= 1 << 62 // numbers that FUSE keeps for itself
 	}
 	return ino
 }
 
-// closeNews is how long after close(2) the kernel's word of it may come, on a busy
+// releaseDelay is how long after close(2) the kernel's word of it may come, on a busy
 // machine too.
-const closeNews = 500 * time.Millisecond
+const releaseDelay = 500 * time.Millisecond
 
 // topIno is the inode number of the mountpoint itself.
 const topIno = 1
@@ -328,7 +322,7 @@ const topIno = 1
 func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	switch c.Kind {
 	case guard.ChangeAdded:
-		m.tellPlace(c.Root)
+		m.invalidatePlace(c.Root)
 		return nil
 	case guard.ChangeWidened:
 		return nil
@@ -340,13 +334,15 @@ func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 }
 
 // Object implements guard.Objector.
-func (m *Mount) Object(old *guard.Policy, next guard.Policy) error { return takes(m.opt, old, next) }
+func (m *Mount) Object(old *guard.Policy, next guard.Policy) error {
+	return checkPolicy(m.opt, old, next)
+}
 
-// takes says whether a mount can carry a policy. A mount that is read-only itself
+// checkPolicy says whether a mount can carry a policy. A mount that is read-only itself
 // takes read-only roots. At level Max the kernel does not ask before it opens a
 // file, so it would let a program open for writing what may not be written
 // (measured), and a mode cannot be changed under it.
-func takes(opt Options, old *guard.Policy, next guard.Policy) error {
+func checkPolicy(opt Options, old *guard.Policy, next guard.Policy) error {
 	refuse := func(text string) error {
 		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(text)}
 	}

@@ -1,300 +1,372 @@
 package mount
 
 import (
-	"context"
-	"syscall"
-	"time"
+	"container/list"
+	"sync"
+	"sync/atomic"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// enter begins a handler: it says which root the flight is about, before the
-// gate is asked, and who asks. The context it returns ends with the caller and not
-// with a signal that the caller survives (flight.Done); only Setlkw, which waits for
-// others, is interrupted by one.
-func (n *node) enter(ctx context.Context) (context.Context, *flight, guard.Caller) {
-	f := n.view.m.raw.flights.of(ctx)
-	in := f.enter(ctx, n.view)
-	return in, f, n.view.m.caller(ctx) // after it counts as one about the view: see Shut
+// node is a file that the kernel knows: one of a root, or one of the mount's own (see
+// ownFile). There may be a million of them: what only some need is in nodeExtra.
+type node struct {
+	view *view
+	ext  atomic.Pointer[nodeExtra]
+	id   uint64 // node ID: never given out twice
+
+	// The file's identity: its device's number (devIndex), inode and birth. A file of the
+	// mount's own has only ino, the number that it shows.
+	ino   uint64
+	birth int64
+	dev   uint32
+	kind  uint16 // file type
+
+	// The fields below are guarded by nodeTable.mu.
+
+	removed bool // from the table: the kernel has forgotten it
+	orphan  bool // see view.orphan
+	lookups uint64
+	name    location
+	// children are the names that the kernel may know in a directory. A directory that
+	// was found elsewhere since is still under its old name.
+	children map[string]*node
 }
 
-func (n *node) tree() *vfs.Tree { return n.view.m.tree }
+// location is a name in a directory.
+type location struct {
+	dir  *node
+	name string
+}
 
-// orphan is the answer for a node that lies in no directory any more and has
-// no open file to go by: on ESTALE the kernel looks the path up again.
-const orphan = syscall.ESTALE
+// nodeExtra is what only some nodes have, so that a million looked-up files do
+// not carry it.
+type nodeExtra struct {
+	own        *ownFile   // of a file of the mount's own; does not change
+	otherNames []location // beside node.name, the latest last; guarded by nodeTable.mu
 
-// Lookup finds a name in the directory.
-func (n *node) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	if inner := n.innerRoot(name); inner != "" {
-		return n.view.m.lookupRoot(ctx, &n.Inode, name, inner, out)
+	watch      atomic.Pointer[dirWatch]       // of a directory
+	withdrawal atomic.Pointer[nameWithdrawal] // of a directory, see node.foundAt
+
+	ref atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
+
+	nameless atomic.Bool // of a directory, see withdrawName; set under mu
+
+	mu     sync.Mutex // guards the fields below
+	taking int        // calls that are taking back the name of a directory
+	open   []*handle  // open files
+	change *ownChange // of a file changed through the mount
+	// locks are the owners' descriptions on the source, see locks.go.
+	locks map[lockOwner]*lockHolder
+
+	keep *vfs.File     // level Max: see fileCache, whose lock guards these
+	elem *list.Element // keep's place in the list
+}
+
+func (n *node) extra() *nodeExtra {
+	if e := n.ext.Load(); e != nil {
+		return e
 	}
-	ctx, f, c := n.enter(ctx)
-	at, ok := n.place()
-	if !ok {
-		return nil, n.gone()
+	e := &nodeExtra{}
+	if n.ext.CompareAndSwap(nil, e) {
+		return e
 	}
-	watched := n.watched()
-	info, err := n.tree().Lookup(ctx, c, at, name)
-	if err != nil {
-		if !watched || n.nameless() || names.Reason(err) != names.NotExist {
-			out.SetEntryTimeout(notKept) // not kept: the bridge keeps ENOENT only without a timeout of ours
+	return n.ext.Load()
+}
+
+// own is what makes a node a file of the mount's own; nil: it is a file of a root.
+func (n *node) own() *ownFile {
+	if e := n.ext.Load(); e != nil {
+		return e.own
+	}
+	return nil
+}
+
+func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
+func (n *node) isRegular() bool { return n.kind == unix.S_IFREG }
+
+// identity is the file's identity on the source.
+func (n *node) identity() guard.Identity {
+	return guard.Identity{Dev: n.view.m.device(n.dev), Ino: n.ino, Birth: n.birth}
+}
+
+// shownIno is the inode number that programs see.
+func (n *node) shownIno() uint64 {
+	if n.own() != nil {
+		return n.ino
+	}
+	return inoOf(n.ino, n.dev)
+}
+
+// view is the kernel's picture of one root during one lifetime: every node of it that the
+// kernel may know, and the requests about it that are in progress. The mount's own files
+// have a view of their own, without a root.
+type view struct {
+	m        *Mount
+	name     guard.RootName
+	epoch    uint64
+	fileRoot bool        // a single file
+	remote   bool        // changes on the source are not reported
+	ended    atomic.Bool // the lifetime is over
+
+	mu      sync.Mutex // guards running
+	running map[*request]struct{}
+
+	// The fields below are guarded by nodeTable.mu.
+
+	number uint64 // in node IDs, see nodeTable
+	lastID uint64
+	byID   map[uint64]*node
+	most   int // the largest size of byID since it was made
+	// latest are the nodes by identity. Of an inode number that was used again, the file
+	// before is in byID only.
+	latest  map[fileKey]*node
+	root    *node
+	foundAt location // where root was looked up last
+	aliases []*node  // fixed directories that show root, or have shown it
+}
+
+// fileKey finds a node in its view.
+type fileKey struct {
+	ino uint64
+	dev uint32
+}
+
+// nodeTable is all that the kernel knows of the mount. It has one lock, because names lead
+// from one view into another: a root's own name is in a directory of the mount's own, or
+// of the root around it.
+type nodeTable struct {
+	mu sync.Mutex // guards all of the table, and the fields of views and nodes that say so
+	// views are those that have nodes, by number: the number is the upper part of a node
+	// ID. The mount's own files are number 0.
+	views    map[uint64]*view
+	lastView uint64
+}
+
+// viewShift is how many bits of a node ID number the node in its view.
+const viewShift = 40
+
+// find returns the node with an ID, or nil.
+func (t *nodeTable) find(id uint64) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v := t.views[id>>viewShift]; v != nil {
+		return v.byID[id]
+	}
+	return nil
+}
+
+// publish returns the node of a file that a request hands out under a name in dir ("" for
+// no name), counts that the kernel knows it once more, and fills in its ID: in one critical
+// section, so that no FORGET for an earlier answer comes between, and before the request
+// ends, so that a revocation finds it. created says that the file was made just now, so
+// that another node with its inode number is of a dead predecessor. before is where the
+// node was found last.
+func (v *view) publish(dir *node, name string, info *vfs.Info, created bool, out *fuse.EntryOut) (n *node, before location) {
+	dev := v.m.devIndex(info.ID().Dev)
+	v.m.reached(publication, v.name)
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n = v.nodeLocked(info, dev, created)
+	before = n.name
+	n.countLocked(out)
+	if name != "" {
+		n.linkLocked(dir, name)
+	}
+	return n, before
+}
+
+// publishRoot is publish for the root itself.
+func (v *view) publishRoot(dir *node, name string, info *vfs.Info, out *fuse.EntryOut) *node {
+	dev := v.m.devIndex(info.ID().Dev)
+	v.m.reached(publication, v.name)
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := v.nodeLocked(info, dev, false)
+	n.countLocked(out)
+	n.linkLocked(dir, name)
+	v.root, v.foundAt = n, location{dir, name}
+	return n
+}
+
+// countLocked counts that the kernel is given the node, and fills in its ID. The caller
+// holds nodeTable.mu.
+func (n *node) countLocked(out *fuse.EntryOut) {
+	n.lookups++
+	out.NodeId, out.Generation = n.id, 1
+}
+
+// nodeLocked returns the node for a file, making it if there is none. The caller holds
+// nodeTable.mu.
+func (v *view) nodeLocked(info *vfs.Info, dev uint32, created bool) *node {
+	id := info.ID()
+	key := fileKey{id.Ino, dev}
+	if n := v.latest[key]; n != nil && !created && n.birth == id.Birth && uint32(n.kind) == info.Type() {
+		return n
+	}
+	n := &node{view: v, ino: id.Ino, birth: id.Birth, dev: dev, kind: uint16(info.Type())}
+	v.addLocked(n)
+	if v.latest == nil {
+		v.latest = map[fileKey]*node{}
+	}
+	v.latest[key] = n
+	return n
+}
+
+// addLocked gives a new node its ID. The caller holds nodeTable.mu.
+func (v *view) addLocked(n *node) {
+	t := &v.m.nodes
+	if v.byID == nil {
+		v.byID = map[uint64]*node{}
+		if v != v.m.ownView {
+			t.lastView++
+			v.number = t.lastView
 		}
-		return nil, names.Errno(err)
+		t.views[v.number] = v
 	}
-	child := n.child(f, &info, false)
-	found := child.Operations().(*node)
-	found.met(n, name)
-	found.hasOwnName()
-	found.awaitLetGo()
-	found.fillEntryIn(out, &info, watched)
-	return child, 0
+	v.lastID++
+	n.id = v.number<<viewShift | v.lastID
+	v.byID[n.id] = n
+	v.most = max(v.most, len(v.byID))
 }
 
-// child returns the node for a file found or made in directory n.
-func (n *node) child(f *flight, info *vfs.Info, fresh bool) *fs.Inode {
-	return n.view.node(f, &n.Inode, info, fresh)
+// orphan gives a node's identity up for good: what is stored through a mapping of it
+// reaches the file no more, whatever the root's rights become.
+func (v *view) orphan(n *node) {
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if key := (fileKey{n.ino, n.dev}); v.latest[key] == n {
+		delete(v.latest, key)
+	}
+	n.orphan = true
 }
 
-// fillEntry fills the answer for a node in a directory that is not watched.
-func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info) { n.fillEntryIn(out, info, false) }
-
-// fillEntryIn fills the answer to a request that yields an entry.
-func (n *node) fillEntryIn(out *fuse.EntryOut, info *vfs.Info, watched bool) {
-	n.fillAttr(&out.Attr, info)
-	entry, attr := n.view.timeouts(info, watched)
-	out.SetEntryTimeout(entry)
-	out.SetAttrTimeout(attr)
+// isOrphan reports whether orphan has been called for the node.
+func (n *node) isOrphan() bool {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.orphan
 }
 
-// timeouts are how long the kernel may keep a name and attributes.
-func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
-	switch {
-	case v.m.opt.Level == Strict:
-		return 0, 0
-	case !watched:
-		return looseTimeout, looseTimeout
-	case info.Nlink > 1 && !info.IsDir():
-		// Another name of the file may lie where we do not watch.
-		return keepTimeout, looseTimeout
-	}
-	return keepTimeout, keepTimeout
-}
-
-func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
-	out.Ino = n.StableAttr().Ino
-	out.Size = uint64(info.Size)
-	out.Blocks = info.Blocks
-	out.Atime, out.Atimensec = uint64(info.Atime.Sec), info.Atime.Nsec
-	out.Mtime, out.Mtimensec = uint64(info.Mtime.Sec), info.Mtime.Nsec
-	out.Ctime, out.Ctimensec = uint64(info.Ctime.Sec), info.Ctime.Nsec
-	out.Mode = info.Mode
-	out.Nlink = info.Nlink
-	out.Uid, out.Gid = info.UID, info.GID
-	if own := n.view.m.opt.Owner; own != nil {
-		out.Uid, out.Gid = own.UID, own.GID
-	}
-	out.Rdev = info.Rdev
-	out.Blksize = info.Blksize
-}
-
-func (n *node) fillAttrOut(out *fuse.AttrOut, info *vfs.Info) {
-	n.fillAttr(&out.Attr, info)
-	_, attr := n.view.timeouts(info, n.parentWatched())
-	out.SetTimeout(attr)
-}
-
-// Getattr reads the attributes, by an open file if there is one: the file may
-// have no name any more.
-func (n *node) Getattr(ctx context.Context, fh fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	info, err := n.stat(ctx, c, fh)
-	if err != nil {
-		return names.Errno(err)
-	}
-	n.fillAttrOut(out, &info)
-	return 0
-}
-
-func (n *node) stat(ctx context.Context, c guard.Caller, fh fs.FileHandle) (vfs.Info, error) {
-	if h, ok := fh.(*handle); ok && h.file != nil {
-		return h.file.Stat(ctx, c)
-	}
-	var info vfs.Info
-	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
-		if f != nil {
-			info, err = f.Stat(ctx, c)
-		} else {
-			info, err = n.tree().Lstat(ctx, c, at)
-		}
-		return err
-	})
-	if errno != 0 {
-		return info, errno
-	}
-	return info, nil
-}
-
-// Setattr changes attributes.
-func (n *node) Setattr(ctx context.Context, fh fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	at, file, errno := n.target(fh)
-	if errno != 0 {
-		return errno
-	}
-	own := n.writing()
-	info, err := n.tree().Setattr(ctx, c, at, file, n.view.m.attrsOf(in))
-	n.written(own, vfs.Touch{After: info.ChangeNanos()})
-	if err != nil {
-		return names.Errno(err)
-	}
-	n.fillAttrOut(out, &info)
-	return 0
-}
-
-// target is what an operation on the node works on: its place, or, when it has
-// none or the request came with an open file that can do it, that file.
-func (n *node) target(fh fs.FileHandle) (vfs.At, *vfs.File, syscall.Errno) {
-	if h, ok := fh.(*handle); ok && h.file != nil && h.file.Writable() {
-		at, ok := n.place()
-		if !ok {
-			at = vfs.At{Path: h.file.Path(), Epoch: n.view.epoch}
-		}
-		return at, h.file, 0
-	}
-	if at, ok := n.place(); ok {
-		return at, nil, 0
-	}
-	if f := n.anyFile(); f != nil {
-		return vfs.At{Path: f.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, f, 0
-	}
-	return vfs.At{}, nil, orphan
-}
-
-func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
-	var a vfs.Attrs
-	if mode, ok := in.GetMode(); ok {
-		a.Mode = &mode
-	}
-	// With an Owner the kernel lets nobody ask for another one's.
-	if uid, ok := in.GetUID(); ok && m.opt.Owner == nil {
-		a.UID = &uid
-	}
-	if gid, ok := in.GetGID(); ok && m.opt.Owner == nil {
-		a.GID = &gid
-	}
-	if size, ok := in.GetSize(); ok {
-		s := int64(size)
-		a.Size = &s
-	}
-	a.KillPriv = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
-	// Not in.GetATime: it loses times before 1970 by way of unsigned numbers.
-	if in.Valid&fuse.FATTR_ATIME != 0 {
-		a.AtimeNow = in.Valid&fuse.FATTR_ATIME_NOW != 0
-		t := time.Unix(int64(in.Atime), int64(in.Atimensec))
-		a.Atime = &t
-	}
-	if in.Valid&fuse.FATTR_MTIME != 0 {
-		a.MtimeNow = in.Valid&fuse.FATTR_MTIME_NOW != 0
-		t := time.Unix(int64(in.Mtime), int64(in.Mtimensec))
-		a.Mtime = &t
-	}
-	return a
-}
-
-// Readlink returns a link's target, if it stays in the root or leads to what is visible.
-func (n *node) Readlink(ctx context.Context) ([]byte, syscall.Errno) {
-	ctx, _, c := n.enter(ctx)
-	var target string
-	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
-		target, err = n.tree().ReadlinkWhere(ctx, c, at, f, n.view.m.shows())
-		return err
-	})
-	return []byte(target), errno
-}
-
-// anyhow runs an operation on the node by its place, and, where that is no
-// longer the node's, through what we hold of the file.
-func (n *node) anyhow(f func(at vfs.At, file *vfs.File) error) syscall.Errno {
-	errno := orphan
-	if at, ok := n.place(); ok {
-		if errno = names.Errno(f(at, nil)); errno != orphan {
-			return errno
+// forget takes back what countLocked has counted. A node that nobody uses any more is
+// removed.
+func (t *nodeTable) forget(id, times uint64) {
+	t.mu.Lock()
+	var removed []*node
+	if v := t.views[id>>viewShift]; v != nil {
+		if n := v.byID[id]; n != nil {
+			n.lookups -= min(times, n.lookups)
+			removed = t.removeUnusedLocked(n)
 		}
 	}
-	if have := n.anyFile(); have != nil {
-		again := names.Errno(f(vfs.At{Path: have.Path(), ID: n.id(), Epoch: n.view.epoch, Nameless: true}, have))
-		if again != syscall.EBADF { // closed meanwhile: there is nothing to go by
-			return again
+	t.mu.Unlock()
+	for _, n := range removed {
+		n.release()
+	}
+}
+
+// removeUnused removes the node if nobody uses it.
+func (t *nodeTable) removeUnused(n *node) {
+	t.mu.Lock()
+	removed := t.removeUnusedLocked(n)
+	t.mu.Unlock()
+	for _, n := range removed {
+		n.release()
+	}
+}
+
+// isUsedLocked reports whether the kernel knows a node, or it is on the way to one that
+// the kernel knows, or has to stay by itself. The caller holds nodeTable.mu.
+func (n *node) isUsedLocked() bool {
+	if n.lookups > 0 || len(n.children) > 0 {
+		return true
+	}
+	if own := n.own(); own != nil {
+		return n.isDir() // somebody may stand in it, or have bound it
+	}
+	v := n.view
+	return n == v.root && len(v.aliases) > 0 && !v.ended.Load() // the kernel knows it as another
+}
+
+// removeUnusedLocked takes a node that nobody uses out of the table and out of the
+// directories it is in, and those of them that are then not used either. The caller holds
+// nodeTable.mu, and releases what is returned without it.
+func (t *nodeTable) removeUnusedLocked(n *node) (removed []*node) {
+	for todo := []*node{n}; len(todo) > 0; {
+		n := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if n.removed || n.isUsedLocked() {
+			continue
+		}
+		n.removed = true
+		removed = append(removed, n)
+		for _, at := range n.namesLocked() {
+			if at.dir.children[at.name] == n {
+				delete(at.dir.children, at.name)
+				todo = append(todo, at.dir)
+			}
+		}
+		n.name = location{}
+		v := n.view
+		delete(v.byID, n.id)
+		if key := (fileKey{n.ino, n.dev}); v.latest[key] == n {
+			delete(v.latest, key)
+		}
+		if len(v.byID) == 0 {
+			delete(t.views, v.number)
+			v.byID, v.latest, v.most = nil, nil, 0
+		} else if v.most > 1000 && len(v.byID) < v.most/100 {
+			v.shrinkLocked()
 		}
 	}
-	return errno
+	return removed
 }
 
-// Statfs describes the source's file system.
-func (n *node) Statfs(ctx context.Context, out *fuse.StatfsOut) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	return n.anyhow(func(at vfs.At, f *vfs.File) error {
-		st, err := n.tree().Statfs(ctx, c, at, f)
-		out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
-		out.Files, out.Ffree = st.Files, st.Ffree
-		out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
-		return err
-	})
-}
-
-// Getxattr reads one extended attribute.
-func (n *node) Getxattr(ctx context.Context, attr string, dest []byte) (uint32, syscall.Errno) {
-	ctx, _, c := n.enter(ctx)
-	sz := 0
-	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
-		sz, err = n.tree().Getxattr(ctx, c, at, f, attr, dest)
-		return err
-	})
-	return uint32(sz), errno
-}
-
-// Listxattr lists the extended attributes.
-func (n *node) Listxattr(ctx context.Context, dest []byte) (uint32, syscall.Errno) {
-	ctx, _, c := n.enter(ctx)
-	var list []byte
-	errno := n.anyhow(func(at vfs.At, f *vfs.File) (err error) {
-		list, err = n.tree().Listxattr(ctx, c, at, f)
-		return err
-	})
-	if errno != 0 {
-		return 0, errno
+// shrinkLocked makes the maps anew: a map keeps the memory of what was deleted from it.
+// The caller holds nodeTable.mu.
+func (v *view) shrinkLocked() {
+	byID, latest := make(map[uint64]*node, len(v.byID)), make(map[fileKey]*node, len(v.latest))
+	for id, n := range v.byID {
+		byID[id] = n
 	}
-	if len(dest) < len(list) {
-		return uint32(len(list)), syscall.ERANGE
+	for key, n := range v.latest {
+		latest[key] = n
 	}
-	return uint32(copy(dest, list)), 0
+	v.byID, v.latest, v.most = byID, latest, len(byID)
 }
 
-// Setxattr sets one extended attribute.
-func (n *node) Setxattr(ctx context.Context, attr string, data []byte, flags uint32) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	own := n.writing()
-	errno := n.anyhow(func(at vfs.At, f *vfs.File) error {
-		return n.tree().Setxattr(ctx, c, at, f, attr, data, int(flags))
-	})
-	n.written(own, vfs.Touch{})
-	return errno
+// release gives back what a removed node held.
+func (n *node) release() {
+	n.view.m.fileCache.drop(n)
+	n.dropRef()
+	n.dropLocks()
+	n.unwatch()
 }
 
-// Removexattr removes one extended attribute.
-func (n *node) Removexattr(ctx context.Context, attr string) syscall.Errno {
-	ctx, _, c := n.enter(ctx)
-	return n.anyhow(func(at vfs.At, f *vfs.File) error {
-		return n.tree().Removexattr(ctx, c, at, f, attr)
-	})
+// forgotten reports whether the kernel has forgotten the node.
+func (n *node) forgotten() bool {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.removed
 }
 
-// typeBits is the file type of a mode.
-func typeBits(mode uint32) uint32 { return mode & unix.S_IFMT }
+// all returns every node the kernel may know.
+func (v *view) all() []*node {
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]*node, 0, len(v.byID))
+	for _, n := range v.byID {
+		out = append(out, n)
+	}
+	return out
+}

@@ -153,7 +153,7 @@ func TestOneUseRefused(t *testing.T) {
 	if _, err := reg.Grant(context.Background(), g); names.Reason(err) != names.Invalid {
 		t.Errorf("a directory: %v", err)
 	}
-	if takes(Options{Level: Max, ReadOnly: true}, nil, g.Policy) == nil {
+	if checkPolicy(Options{Level: Max, ReadOnly: true}, nil, g.Policy) == nil {
 		t.Error("level max takes it")
 	}
 }

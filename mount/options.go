@@ -135,7 +135,4 @@ const (
 	// looseTimeout is for what nobody watches: remote file systems, files
 	// with several links, directories beyond the watch limit.
 	looseTimeout = time.Second
-	// notKept tells go-fuse's bridge that an absence has a timeout of our choice, so that
-	// it sets none of its own. Lookup makes 0 of it.
-	notKept = time.Nanosecond
 )

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -66,11 +65,6 @@ func (k *fakeKernel) EntryNotify(parent uint64, name string) fuse.Status {
 func (k *fakeKernel) InodeNotify(node uint64, _, _ int64) fuse.Status {
 	return k.notify(notice{node: node})
 }
-func (*fakeKernel) DeleteNotify(uint64, uint64, string) fuse.Status { return fuse.ENOSYS }
-func (*fakeKernel) InodeRetrieveCache(uint64, int64, []byte) (int, fuse.Status) {
-	return 0, fuse.ENOSYS
-}
-func (*fakeKernel) InodeNotifyStoreCache(uint64, int64, []byte) fuse.Status { return fuse.ENOSYS }
 
 // unmounted is a mount whose kernel is the test: requests are made by calls, several at
 // once, and notifications come to a fakeKernel.
@@ -119,10 +113,8 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
 	m.at.Store(&mountpoint.Info{})
 	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
-	m.root, m.places.m = &topNode{m: m, ino: topIno}, m
-	negative := keepTimeout
-	m.raw = &rawFS{RawFileSystem: fs.NewNodeFS(m.root, &fs.Options{
-		NullPermissions: true, NegativeTimeout: &negative, ServerCallbacks: u.kernel, RootStableAttr: &fs.StableAttr{Ino: topIno, Gen: 1}})}
+	m.layout.m = m
+	m.raw = newFileSystem(m, u.kernel, nil)
 	reg.AddView(m)
 	u.asker = &asker{T: t, m: &testMount{Mount: m, reg: reg, src: src}, cancel: make(chan struct{})}
 	u.grantIt()

@@ -178,6 +178,30 @@ func TestShownFollowsHost(t *testing.T) {
 	})
 }
 
+// What was absent from a root that a fixed directory has shown is not absent from the next,
+// nor from the same root when it is granted again.
+func TestShownKeepsNoAbsence(t *testing.T) {
+	m, at, host := fixedDir(t, true)
+	absent := func(name string, want bool) {
+		t.Helper()
+		if _, err := childfs.Stat(at + name); os.IsNotExist(err) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m.grant(t, "top", host, guard.ReadOnly)
+	m.grant(t, "in", host+"/sub", guard.ReadOnly)
+	must(t, childfs.WriteFile(host+"/sub/g", nil, 0o644))
+	absent("/g", true)
+	absent("/late", true)
+	must(t, m.Show(0, "in"))
+	absent("/g", false)
+	must(t, m.Show(0, "top"))
+	must(t, second(m.reg.Revoke(context.Background(), "top")))
+	must(t, childfs.WriteFile(host+"/late", nil, 0o644))
+	m.grant(t, "top", host, guard.ReadOnly)
+	absent("/late", false)
+}
+
 // A root in the one that a fixed directory shows has its own rights, whichever was
 // there first, and stays when the outer one goes.
 func TestShownInner(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // file helps.
 const maxRefs = 4096
 
-// losing is a removal of a name that the kernel knows.
-type losing struct {
+// pendingRemoval is a removal of a name that the kernel knows.
+type pendingRemoval struct {
 	child *node
 
 	mu        sync.Mutex // guards the fields below
@@ -27,27 +27,23 @@ type losing struct {
 	remaining bool       // the name is still there, at the end
 }
 
-// removing asks, by the place of n, for a reference to the file called name in n, if
+// prepareRemoval asks, by the place of n, for a reference to the file called name in n, if
 // the kernel knows it. The function that it returns must be told in the end whether
 // the name has gone.
-func (n *node) removing(at *vfs.At, name string) (done func(gone bool)) {
+func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
-	child := n.getChild(name)
-	if child == nil {
+	child := n.child(name)
+	if child == nil || n.view.m.refs.Load() >= maxRefs {
 		return nothing
 	}
-	cn, ok := child.Operations().(*node)
-	if !ok || cn.view.m.refs.Load() >= maxRefs {
-		return nothing
-	}
-	l := &losing{child: cn}
-	at.Losing = &vfs.Losing{ID: cn.id(), Keep: l.keep}
+	l := &pendingRemoval{child: child}
+	at.Losing = &vfs.Losing{ID: child.identity(), Keep: l.keep}
 	return l.done
 }
 
 // keep takes the reference. It is there before the name goes: a request that finds
 // the name gone on the source, but not yet in our tree, needs it too.
-func (l *losing) keep(ref *vfs.File) {
+func (l *pendingRemoval) keep(ref *vfs.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.remaining || !l.child.extra().ref.CompareAndSwap(nil, ref) {
@@ -58,7 +54,7 @@ func (l *losing) keep(ref *vfs.File) {
 	l.child.view.m.refs.Add(1)
 }
 
-func (l *losing) done(gone bool) {
+func (l *pendingRemoval) done(gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.remaining = !gone; l.remaining && l.taken {
@@ -78,12 +74,12 @@ func (n *node) dropRef() {
 	}
 }
 
-// gone is the answer for an operation that needs the node's place, when it has
+// errnoWithoutPath is the answer for an operation that needs the node's place, when it has
 // none: a directory that was removed through the mount holds nothing (ENOENT);
 // for everything else ESTALE makes the kernel look the path up again.
-func (n *node) gone() syscall.Errno {
+func (n *node) errnoWithoutPath() syscall.Errno {
 	if e := n.ext.Load(); e != nil && e.ref.Load() != nil {
 		return syscall.ENOENT
 	}
-	return orphan
+	return errNoPath
 }

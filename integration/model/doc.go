@@ -66,7 +66,7 @@
 //
 // Change the model first, or say why it stays the same: guard's generation.go, root.go
 // and ending.go are gate.pml, Part, Op and Owner of tree.pml; mount's invalidate.go is
-// invalidate and content, flight.go is ENTER, land and drainFlights, mount.go's view is
-// view, view.go is node, over and unpin. A new way to publish, to wait or to take back
+// invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is
+// view, node.go is node and Forget. A new way to publish, to wait or to take back
 // is a step in a model, and its absence a mutation.
 package main

@@ -38,7 +38,7 @@ byte xcur;                   /* DISPLACE: the inode that has X's identity in vie
 byte fviews[NW]; bit fwait[NW];   /* flight.view and flight.before, as bits; whom flights.drain waits for */
 byte unk;                    /* secondRound.nodes: those that the kernel did not know */
 #ifdef FORGET
-byte pins, refs, kernrefs;   /* X's node: pins of flights, go-fuse's lookups, the kernel's */
+byte refs, kernrefs;         /* X's node: look-ups as the mount counts them, as the kernel does */
 byte forgets;                /* FORGET is on its way, of so many lookups */
 #endif
 
@@ -220,10 +220,10 @@ end_wb: do
   od }
 #endif
 
-/* code: mount.(*flights).end */
+/* code: mount.(*request).end */
 inline land(w) { atomic { fviews[w] = 0; fwait[w] = 0 } }
 
-/* code: mount.(*flight).enter */
+/* code: mount.(*request).join */
 #ifdef M_LASTVIEW
 #define ENTER(w, v) fviews[w] = BIT(v)
 #else
@@ -254,7 +254,7 @@ inline view(e, ok) {
 #else
 #define DISPLACED skip
 #endif
-/* code: mount.(*view).node, mount.(*view).displaceLocked, mount.(*node).newHandle */
+/* code: mount.(*view).publish, mount.(*view).nodeLocked, mount.(*node).countLocked, mount.(*fileSystem).newHandle */
 inline node(e, op, x) {
   atomic {
     if :: op==TLOOK -> if :: views&BIT(e) -> table[e] = table[e]|1 :: else fi
@@ -271,7 +271,9 @@ inline node(e, op, x) {
           x = e;
 #endif
           if :: views&BIT(e) -> table[e] = table[e]|(2<<x) :: else fi;
-          COUNTED(if :: op==XLOOK -> pins++ :: else fi;)
+#ifndef M_COUNTLATE
+          COUNTED(if :: op==XLOOK -> refs++ :: else fi;)
+#endif
           if :: op==XOPEN -> oW[x] = oW[x]+pol :: else fi;             /* newHandle */
 #ifdef NESTED
           assert(!ret[e])                       /* P1: nothing is published after the ending */
@@ -279,18 +281,10 @@ inline node(e, op, x) {
        :: else
     fi } }
 #ifdef FORGET
-/* code: mount.(*node).overLocked */
-inline over(blind) { if :: blind || pins==0 && refs==0 -> table[0] = table[0]&5 :: else fi }
-#ifndef M_FORGETBLIND
-#define M_FORGETBLIND 0
-#endif
-/* code: mount.(*view).unpin, mount.(*node).OnForget */
+/* code: mount.(*nodeTable).forget, mount.(*nodeTable).removeUnusedLocked */
 proctype Forget() {
-  bit gone;
 end_f: do
-  :: atomic { forgets>0 -> refs = refs-forgets; forgets = 0; gone = (refs==0) };   /* go-fuse's Inode.removeRef */
-     if :: gone -> atomic { over(M_FORGETBLIND) } :: else fi;
-     gone = 0
+  :: atomic { forgets>0 -> refs = refs-forgets; forgets = 0; if :: refs==0 -> table[0] = table[0]&5 :: else fi }
   :: atomic { Xn[0] && hX[0]==0 && Dlk[0]==0 && forgets==0 -> Xn[0] = 0; evict(0) }   /* kernel: memory is short */
   od }
 #endif
@@ -304,7 +298,7 @@ proctype Replace() { dropX(0) }
 #else
 #define TAKE q?u,op,e
 #endif
-/* A request's handler. code: mount.(*rawFS).begin, vfs.do */
+/* A request's handler. code: mount.(*fileSystem).begin, vfs.do */
 proctype Worker(byte w) {
   byte u, e, x, g, r; mtype op; bit ok, pol, h;
 end_w: do
@@ -315,7 +309,7 @@ end_w: do
      ENTER(w, e);                               /* before the gate */
 #endif
 #if defined(DISPLACE) && defined(NARROW) && !defined(M_ORPHANWRITES)
-     /* code: mount.(*node).Writev, mount.(*node).isOrphan */
+     /* code: mount.(*fileSystem).Writev, mount.(*node).isOrphan */
      if :: atomic { op==XWRITE && u==2 && x==0 && orph -> ok = 0 } :: else -> skip fi;
      if :: ok -> skip :: else -> goto refused fi;
 #endif
@@ -346,7 +340,7 @@ end_w: do
      ENTER(w, e);
 #endif
 #ifdef NESTED
-     /* code: mount.(*dirHandle).Lookup, mount.(*Mount).lookupRoot */
+     /* code: mount.(*request).lookupEntry, mount.(*request).lookupRoot */
      if :: op==RDPLUS -> ENTER(w, 2); skip; ENTER(w, e) :: else fi;   /* the inner root's Lstat takes its time */
 #endif
 #ifdef M_PUBLATE
@@ -356,14 +350,15 @@ end_w: do
      atomic { rep[u] = 1+e };
 #endif
      node(e, op, x);
-     COUNTED(if :: op==XLOOK -> refs++ :: else fi;)               /* go-fuse's addNewNode */
+#ifdef M_COUNTLATE
+     COUNTED(if :: op==XLOOK -> refs++ :: else fi;)
+#endif
 #ifdef M_NOTIFYINHANDLER
      if :: op==XWRITE -> invalX(x) :: else fi;
 #endif
 #ifndef M_PUBLATE
      land(w);
 #endif
-     COUNTED(if :: op==XLOOK -> atomic { pins--; over(0) } :: else fi;)
 #ifndef M_REPLYFIRST
      atomic { if :: op==TLOOK -> rep[u] = 1+e :: op==XOPEN -> rep[u] = 1+x+2*pol :: op==XLOOK -> rep[u] = 1+x
                  :: op==RDIR1 -> rep[u] = 1+h :: else -> rep[u] = 1 fi };
@@ -386,7 +381,7 @@ inline content(e, nodes) {
      :: b&4 -> b = b&3; invalX(1)
      :: b==0 -> break od }
 
-/* code: mount.(*flights).drain, mount.(*flights).still */
+/* code: mount.(*view).drain */
 inline drainFlights(e) {
   w = 0; do :: w<NW -> atomic { fwait[w] = (fviews[w]&BIT(e))>>e; w++ } :: else -> break od;
   w = 0; do :: w<NW -> atomic { !fwait[w] -> w++ } :: else -> break od }
@@ -508,7 +503,7 @@ proctype Grantor() {
 #else
   atomic { ret[0] -> live[1] = 1; rw[1] = 1; cur = 2 };
 #endif
-  /* code: mount.(*Mount).tellPlace */
+  /* code: mount.(*Mount).invalidatePlace */
   dropT(0)
 }
 #endif

@@ -2,7 +2,7 @@
 //
 // # Promises
 //
-//   - Each request whose method is in mount/raw.go is shown before anything answers it.
+//   - Each request that a program makes is shown before anything answers it.
 //
 // # Not promised
 //

@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"errors"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,10 +14,7 @@ import (
 // The kernel may keep names, attributes and pages for long only while somebody
 // tells it of changes that the host makes. So every directory whose entries are
 // handed out is watched on the source, before they are read, and what inotify
-// reports is passed on. Our own changes are reported too; passing those on would
-// throw away what the kernel has just learned, so they are recognised: names by
-// counting what we were about to do, contents by the change time that our own
-// write left behind.
+// reports is passed on, but for our own changes (see ownchange.go).
 
 // dirWatch is the watch of one directory node.
 type dirWatch struct {
@@ -35,21 +31,6 @@ const (
 	watchActive
 	watchFailed
 )
-
-type expectation struct {
-	name    string
-	created bool // else deleted
-}
-
-type expected struct {
-	n     int
-	since time.Time
-}
-
-// expectFor bounds how long an event of our own is waited for: a rename between
-// two names of one file makes none, and an expectation left over must not
-// swallow a change of the host's later.
-const expectFor = 2 * time.Second
 
 // retryWatch is how long a directory stays unwatched before it is tried again.
 const retryWatch = 10 * time.Second
@@ -86,7 +67,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 			return false
 		}
 	}
-	at, ok := n.place()
+	at, ok := n.path()
 	if !ok || n.forgotten() {
 		return false
 	}
@@ -105,11 +86,6 @@ func (n *node) beginWatch(w *dirWatch) bool {
 	w.wd = wd
 	w.state.Store(watchActive)
 	return true
-}
-
-// self is the mount as a caller: it looks at the source on nobody's behalf.
-func (m *Mount) self() guard.Caller {
-	return guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, PID: int32(os.Getpid())}
 }
 
 // unwatch ends the watch of a forgotten node.
@@ -135,72 +111,16 @@ func (n *node) parentWatched() bool {
 	if n == n.view.rootNode() {
 		return !n.view.fileRoot && n.watched()
 	}
-	_, parent := n.Parent()
-	if parent == nil {
+	dir := n.parent().dir
+	if dir == nil {
 		return false
 	}
-	p, ok := parent.Operations().(*node)
-	if top, fixed := parent.Operations().(*topNode); fixed {
-		p = n.view.shownIn(top)
-		ok = p != nil
-	}
-	if !ok {
-		return false
-	}
-	e := p.ext.Load()
+	e := dir.ext.Load()
 	if e == nil {
 		return false
 	}
 	w := e.watch.Load()
 	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
-}
-
-// own says that an operation of ours is about to make a name appear or
-// disappear in directory n. disown takes it back when the operation failed.
-func (n *node) own(name string, created bool) { n.expectName(name, created, 1) }
-
-func (n *node) disown(name string, created bool) { n.expectName(name, created, -1) }
-
-func (n *node) expectName(name string, created bool, by int) {
-	e := n.ext.Load()
-	if e == nil {
-		return
-	}
-	w := e.watch.Load()
-	if w == nil || w.state.Load() != watchActive {
-		return
-	}
-	key := expectation{name, created}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	x := w.expect[key]
-	x.n, x.since = x.n+by, time.Now()
-	if x.n <= 0 {
-		delete(w.expect, key)
-		return
-	}
-	if w.expect == nil {
-		w.expect = map[expectation]expected{}
-	}
-	w.expect[key] = x
-}
-
-// expectedName uses up one expectation.
-func (w *dirWatch) expectedName(name string, created bool) bool {
-	key := expectation{name, created}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	x, ok := w.expect[key]
-	if !ok {
-		return false
-	}
-	fresh := time.Since(x.since) < expectFor
-	if x.n--; x.n <= 0 || !fresh {
-		delete(w.expect, key)
-	} else {
-		w.expect[key] = x
-	}
-	return fresh
 }
 
 // sourceChanged takes one event of the source's watch, which waits for it.
@@ -215,7 +135,7 @@ func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
 		}
 	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.expectedName(ev.Name, ev.Created):
 	default:
-		m.delivery.put(n, ev)
+		m.delivery.enqueue(n, ev)
 	}
 }
 
@@ -240,101 +160,11 @@ func (m *Mount) sourceLost() {
 					w.mu.Unlock()
 				}
 			}
-			if _, parent := n.Parent(); n.IsDir() || parent == nil {
-				m.delivery.putAll(n) // with the files in it
+			if n.isDir() || !n.isNamed() {
+				m.delivery.enqueueAll(n) // with the files in it
 			}
 		}
 	}
-}
-
-// ownChange is what we know of our own changes to one file.
-type ownChange struct {
-	mu    sync.Mutex // guards the fields below
-	busy  int        // operations of ours in progress
-	ctime int64      // the change time our last one left, nanoseconds; 0: none
-	event bool       // an event came while busy
-}
-
-// writing announces an operation of ours that changes n; written ends it and
-// tells what change times it saw before and after (touch), or that it failed.
-func (n *node) writing() *ownChange {
-	if n.view.m.opt.Level == Strict {
-		return nil
-	}
-	e := n.extra()
-	e.mu.Lock()
-	if e.own == nil {
-		e.own = &ownChange{}
-	}
-	o := e.own
-	e.mu.Unlock()
-	o.mu.Lock()
-	o.busy++
-	o.mu.Unlock()
-	return o
-}
-
-func (n *node) written(o *ownChange, touch vfs.Touch) {
-	if o == nil {
-		return
-	}
-	o.mu.Lock()
-	o.busy--
-	alone := o.busy == 0
-	// If nobody else of us was writing and the file's change time was not the
-	// one we left, the host changed it before us.
-	foreign := alone && !o.event && o.ctime != 0 && touch.Before != 0 && touch.Before != o.ctime
-	if touch.After > o.ctime {
-		o.ctime = touch.After
-	}
-	check := alone && o.event
-	if alone {
-		o.event = false
-	}
-	o.mu.Unlock()
-	if foreign || check && !n.echo() {
-		go n.notifyContent() // not from here: the kernel waits for our answer
-	}
-}
-
-// echo reports whether the file is as our own last change left it, so that an
-// event about it tells the kernel nothing new.
-func (n *node) echo() bool {
-	e := n.ext.Load()
-	if e == nil {
-		return false
-	}
-	e.mu.Lock()
-	o := e.own
-	e.mu.Unlock()
-	if o == nil {
-		return false
-	}
-	o.mu.Lock()
-	ctime := o.ctime
-	if o.busy > 0 {
-		o.event = true
-		o.mu.Unlock()
-		return true
-	}
-	o.mu.Unlock()
-	if ctime == 0 {
-		return false
-	}
-	at, ok := n.place()
-	if !ok {
-		return false
-	}
-	info, err := n.tree().Lstat(context.Background(), n.view.m.self(), at)
-	if err == nil && info.ChangeNanos() == ctime {
-		return true
-	}
-	o.mu.Lock()
-	if o.ctime == ctime {
-		o.ctime = 0
-	}
-	o.mu.Unlock()
-	return false
 }
 
 // SourceStatus tells how well the sources are watched.

@@ -1,14 +1,20 @@
 package mount
 
 import (
+	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fs"
-
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
+
+// workers send notifications side by side: each is a write(2) to /dev/fuse that
+// the kernel works off before it returns.
+const workers = 4
 
 // delivery tells the kernel of what the source's watch reports. Telling can
 // wait for as long as somebody likes: a program that reads a directory into
@@ -61,26 +67,26 @@ func newDelivery(tell func(vfs.SourceEvent), tellAll, warn func(*node)) *deliver
 		queues: map[*node]*dirQueue{}, active: map[*dirQueue]struct{}{}}
 }
 
-// put adds an event of directory n. It never waits for the kernel.
-func (d *delivery) put(n *node, ev vfs.SourceEvent) {
+// enqueue adds an event of directory n. It never waits for the kernel.
+func (d *delivery) enqueue(n *node, ev vfs.SourceEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.putLocked(n, ev)
+	d.enqueueLocked(n, ev)
 }
 
-// putTold is put; the channel is closed when all that there was to tell of n has
+// enqueueNotify is enqueue; the channel is closed when all that there was to tell of n has
 // been told.
-func (d *delivery) putTold(n *node, ev vfs.SourceEvent) <-chan struct{} {
+func (d *delivery) enqueueNotify(n *node, ev vfs.SourceEvent) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	q := d.putLocked(n, ev)
+	q := d.enqueueLocked(n, ev)
 	if q.told == nil {
 		q.told = make(chan struct{})
 	}
 	return q.told
 }
 
-func (d *delivery) putLocked(n *node, ev vfs.SourceEvent) *dirQueue {
+func (d *delivery) enqueueLocked(n *node, ev vfs.SourceEvent) *dirQueue {
 	q := d.queueLocked(n)
 	switch {
 	case q.all:
@@ -93,8 +99,8 @@ func (d *delivery) putLocked(n *node, ev vfs.SourceEvent) *dirQueue {
 	return q
 }
 
-// putAll says that anything in n may have changed.
-func (d *delivery) putAll(n *node) {
+// enqueueAll says that anything in n may have changed.
+func (d *delivery) enqueueAll(n *node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.queueLocked(n)
@@ -227,15 +233,15 @@ func tellChanged(ev vfs.SourceEvent) {
 	n := ev.Dir.(*node)
 	switch {
 	case ev.Name == "":
-		if !n.echo() {
+		if !n.isOwnChange() {
 			n.notifyContent()
 		}
 	case ev.Created, ev.Deleted:
 		// The name first: the kernel's lock on the directory makes this wait
 		// for look-ups in progress. Then the directory's list and times.
 		errno := n.notifyEntry(ev.Name)
-		if child := n.getChild(ev.Name); errno == syscall.ENOENT && ev.Deleted && ev.IsDir && child != nil {
-			dropBelow(child, map[*fs.Inode]bool{})
+		if child := n.child(ev.Name); errno == syscall.ENOENT && ev.Deleted && ev.IsDir && child != nil {
+			dropBelow(child, map[*node]bool{})
 		}
 		n.notifyContent()
 	case ev.Changed:
@@ -246,10 +252,10 @@ func tellChanged(ev vfs.SourceEvent) {
 // dropBelow takes back the names in a directory whose own name has been taken back
 // before: while somebody was on the way through it, so that what is below it stayed
 // and keeps it where it was. seen ends it where old names make a circle.
-func dropBelow(dir *fs.Inode, seen map[*fs.Inode]bool) {
+func dropBelow(dir *node, seen map[*node]bool) {
 	seen[dir] = true
-	for name, child := range dir.Children() {
-		if dropName(dir, name) == syscall.ENOENT && child.IsDir() && !seen[child] {
+	for name, child := range dir.childNodes() {
+		if dir.notifyEntry(name) == syscall.ENOENT && child.isDir() && !seen[child] {
 			dropBelow(child, seen)
 		}
 	}
@@ -257,37 +263,35 @@ func dropBelow(dir *fs.Inode, seen map[*fs.Inode]bool) {
 
 // childChanged passes on that a file's contents or attributes changed.
 func (n *node) childChanged(name string) {
-	child := n.getChild(name)
+	child := n.child(name)
 	if child == nil {
 		// Unknown, or being looked up at this moment.
 		n.notifyEntry(name)
 		return
 	}
-	cn, ok := child.Operations().(*node)
-	if ok && cn.echo() {
-		return
+	if !child.isOwnChange() {
+		child.notifyContent()
 	}
-	child.NotifyContent(0, 0)
 }
 
 // tellAll takes back what the kernel holds of a directory and of what is in it,
 // or of a file without a name. It may wait, see delivery.
 func tellAll(n *node) {
-	if !n.forgotten() && n.IsDir() {
+	if !n.forgotten() && n.isDir() {
 		// With its own name go those below it that nobody holds, also the
 		// ones that are cached as absent, of which we know nothing.
-		n.takeOwnName(func() {
+		n.withdrawName(func() {
 			n.awaitLookups()
-			if name, parent := n.Parent(); parent != nil {
-				parent.NotifyEntry(name)
+			if at := n.parent(); at.dir != nil {
+				for _, id := range at.dir.ids() {
+					n.view.m.kernel.EntryNotify(id, at.name)
+				}
 			}
 		})
-		for _, at := range n.inodes() {
-			for name, child := range at.Children() {
-				dropName(at, name)
-				if !child.IsDir() {
-					child.NotifyContent(0, 0)
-				}
+		for name, child := range n.childNodes() {
+			n.notifyEntry(name)
+			if !child.isDir() {
+				child.notifyContent()
 			}
 		}
 	}
@@ -298,4 +302,74 @@ func tellAll(n *node) {
 func (m *Mount) warnStuck(n *node) {
 	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
 		"root", n.view.name)
+}
+
+// A notification that takes longer than slowAfter waits, most likely for a READ
+// of the file's pages that does not come back: its worker is replaced, so that
+// the other files do not wait with it. When nothing has come to an end for
+// stuckAfter, those that are left are given up.
+const (
+	slowAfter  = 100 * time.Millisecond
+	stuckAfter = guard.EndDeadline / 2
+	// dropAfter is how long the dropping of the root's own name is waited for,
+	// before what is left is told one by one: well above what it takes for
+	// 100,000 inodes.
+	dropAfter = guard.EndDeadline / 4
+)
+
+// notifyAll calls f for every node from a few goroutines. How long that takes in
+// all depends on how much the kernel holds, so there is no limit on the whole.
+func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	r := &round{nodes: nodes, f: f, all: make(chan struct{})}
+	for range min(workers, len(nodes)) {
+		go r.work()
+	}
+	tick := time.NewTicker(slowAfter)
+	defer tick.Stop()
+	last, since := int64(-1), time.Now()
+	for {
+		select {
+		case <-r.all:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		done := r.done.Load()
+		if done != last {
+			last, since = done, time.Now()
+			continue
+		}
+		if time.Since(since) > stuckAfter {
+			return fmt.Errorf("%d cached files could not be taken back: a read of their pages does not return", int64(len(nodes))-done)
+		}
+		// No progress: every worker waits.
+		for range workers {
+			go r.work()
+		}
+	}
+}
+
+// round is one run of notifyAll.
+type round struct {
+	nodes      []*node
+	f          func(*node)
+	next, done atomic.Int64
+	all        chan struct{} // closed when done has reached the end
+}
+
+func (r *round) work() {
+	for {
+		i := r.next.Add(1) - 1
+		if i >= int64(len(r.nodes)) {
+			return
+		}
+		r.f(r.nodes[i])
+		if r.done.Add(1) == int64(len(r.nodes)) {
+			close(r.all)
+		}
+	}
 }

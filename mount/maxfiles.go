@@ -2,23 +2,21 @@ package mount
 
 import (
 	"container/list"
-	"context"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // At level Max the kernel never says OPEN, so reads and writes come for a node
-// without a handle. The node then keeps a descriptor of its own. keptFiles
+// without a handle. The node then keeps a descriptor of its own. fileCache
 // bounds how many: the least recently used one is closed, unless its file has
 // lost its name, in which case nobody could open it again for the program that
 // may still hold it.
-type keptFiles struct {
+type fileCache struct {
 	mu   sync.Mutex // guards the fields below and nodeExt.keep, nodeExt.elem
 	lru  list.List  // of *node, most recent first
 	max  int
@@ -27,45 +25,48 @@ type keptFiles struct {
 
 const defaultMaxOpen = 1024
 
-// kept returns the node's own descriptor, opened for writing if write, and
-// keeps it open until the flight has landed.
-func (n *node) kept(ctx context.Context, c guard.Caller, write bool) (*vfs.File, syscall.Errno) {
-	k := &n.view.m.keptFiles
-	if f := k.use(n, write); f != nil {
-		return n.retain(ctx, f)
+// cachedFile returns the node's own descriptor, opened for writing if write, and
+// keeps it open until the request ends.
+func (r *request) cachedFile(n *node, write bool) (*vfs.File, error) {
+	k := &r.m.fileCache
+	f := k.use(n, write)
+	if f == nil {
+		flags := unix.O_RDONLY
+		if write {
+			flags = unix.O_RDWR
+		}
+		opened, err := r.openCached(n, flags)
+		if err != nil {
+			return nil, err
+		}
+		f = k.add(n, opened)
 	}
-	flags := unix.O_RDONLY
-	if write {
-		flags = unix.O_RDWR
+	if !r.borrow(f) {
+		return nil, syscall.EBADF
 	}
-	f, errno := n.openKept(ctx, c, flags)
-	if errno != 0 {
-		return nil, errno
-	}
-	f = k.add(n, f)
-	return n.retain(ctx, f)
+	return f, nil
 }
 
-// openKept opens for reading and writing, or for writing only where the file
+// openCached opens for reading and writing, or for writing only where the file
 // may not be read.
-func (n *node) openKept(ctx context.Context, c guard.Caller, flags int) (*vfs.File, syscall.Errno) {
-	f, err := n.openAnyhow(ctx, c, flags)
+func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
+	f, err := r.openByPathOrHandle(n, flags)
 	if err != nil && flags == unix.O_RDWR {
-		f, err = n.openAnyhow(ctx, c, unix.O_WRONLY)
+		f, err = r.openByPathOrHandle(n, unix.O_WRONLY)
 	}
 	if err == nil {
 		f.CountOnlyWhileUsed()
 	}
-	return f, errnoOf(err)
+	return f, err
 }
 
-// openAnyhow opens the file by its place, or through what we hold of it.
-func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.File, error) {
-	err := error(orphan)
-	if at, ok := n.place(); ok {
+// openByPathOrHandle opens the file by its path, or through what we hold of it.
+func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
+	err := error(errNoPath)
+	if at, ok := n.path(); ok {
 		var f *vfs.File
-		f, _, err = n.tree().Open(ctx, c, at, flags)
-		if names.Errno(err) != orphan {
+		f, _, err = r.m.tree.Open(r, r.caller, at, flags)
+		if names.Errno(err) != errNoPath {
 			return f, err
 		}
 	}
@@ -73,29 +74,15 @@ func (n *node) openAnyhow(ctx context.Context, c guard.Caller, flags int) (*vfs.
 	if have == nil {
 		return nil, err
 	}
-	f, again := have.Reopen(ctx, c, flags, vfs.Reopening{Read: n.view.m.opt.Level == Max})
+	f, again := have.Reopen(r, r.caller, flags, vfs.Reopening{Read: r.m.opt.Level == Max})
 	if names.Errno(again) == syscall.EBADF {
 		return nil, err // closed meanwhile: there is nothing to go by
 	}
 	return f, again
 }
 
-func (n *node) retain(ctx context.Context, f *vfs.File) (*vfs.File, syscall.Errno) {
-	if !f.Retain() {
-		return nil, syscall.EBADF
-	}
-	if fl := n.view.m.raw.flights.of(ctx); fl != nil {
-		fl.mu.Lock()
-		fl.files = append(fl.files, f)
-		fl.mu.Unlock()
-	} else {
-		f.Unretain()
-	}
-	return f, 0
-}
-
 // use returns the kept descriptor if it will do, and marks it as used.
-func (k *keptFiles) use(n *node, write bool) *vfs.File {
+func (k *fileCache) use(n *node, write bool) *vfs.File {
 	e := n.extra()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,7 +96,7 @@ func (k *keptFiles) use(n *node, write bool) *vfs.File {
 }
 
 // add keeps a descriptor, closing the one it replaces and those over the bound.
-func (k *keptFiles) add(n *node, f *vfs.File) *vfs.File {
+func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 	e := n.extra()
 	var closing []*vfs.File
 	k.mu.Lock()
@@ -126,7 +113,7 @@ func (k *keptFiles) add(n *node, f *vfs.File) *vfs.File {
 		oe := old.extra()
 		k.lru.Remove(last)
 		oe.elem = nil
-		if _, parent := old.Parent(); parent == nil {
+		if old.parent().dir == nil {
 			k.held++ // nameless: kept outside the list
 			continue
 		}
@@ -141,7 +128,7 @@ func (k *keptFiles) add(n *node, f *vfs.File) *vfs.File {
 }
 
 // drop closes the node's descriptor.
-func (k *keptFiles) drop(n *node) {
+func (k *fileCache) drop(n *node) {
 	e := n.ext.Load()
 	if e == nil {
 		return
@@ -161,10 +148,10 @@ func (k *keptFiles) drop(n *node) {
 	}
 }
 
-// closeKept closes the descriptors we hold of an ended root.
-func (v *view) closeKept() {
+// closeHeldFiles closes the descriptors we hold of an ended root.
+func (v *view) closeHeldFiles() {
 	for _, n := range v.all() {
-		v.m.keptFiles.drop(n)
+		v.m.fileCache.drop(n)
 		n.dropRef()
 		n.dropLocks()
 	}

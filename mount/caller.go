@@ -4,14 +4,58 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A flight is also the context of its operation. The kernel sends an INTERRUPT
+// callerOf is who the kernel says asks.
+func (m *Mount) callerOf(from *fuse.Caller) guard.Caller {
+	pid := from.Pid
+	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, UID: from.Uid, GID: from.Gid, PID: int32(pid),
+		Groups: func() []uint32 { return groupsOf(pid) }}
+	if m.shut.Load() {
+		c.Via = guard.ViaGone
+	}
+	if m.opt.Owner != nil {
+		c.Makes = &m.user
+	}
+	return c
+}
+
+// self is the mount as a caller: it looks at the source on nobody's behalf.
+func (m *Mount) self() guard.Caller {
+	return guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, PID: int32(os.Getpid())}
+}
+
+// groupsOf reads a process's supplementary groups, which a FUSE request does not
+// carry. A process of another pid namespace has the number 0 and none.
+func groupsOf(pid uint32) []uint32 {
+	if pid == 0 {
+		return nil
+	}
+	status, err := statusOf(pid)
+	if err != nil {
+		return nil
+	}
+	var out []uint32
+	for f := range strings.FieldsSeq(status.field("Groups")) {
+		if gid, err := strconv.ParseUint(f, 10, 32); err == nil {
+			out = append(out, uint32(gid))
+		}
+	}
+	return out
+}
+
+func stack() string { return string(debug.Stack()) }
+
+// A request is also the context of its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the thread that waits (fs/fuse/dev.c,
 // request_wait_answer), those that it handles included, and an answer of EINTR
 // goes to the program as it is: FUSE knows no restart. On a local file system
@@ -26,26 +70,28 @@ import (
 const deathPoll = 50 * time.Millisecond
 
 // Done is closed when the thread that asked has been killed, not when it was
-// merely interrupted, and by abandon. It costs a goroutine until the flight ends, and
+// merely interrupted, and by abandon. It costs a goroutine until the request ends, and
 // is only asked for by what waits.
-func (f *flight) Done() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.death == nil {
-		f.death = make(chan struct{})
-		if fc, ok := f.asked.(*fuse.Context); ok && fc.Pid != 0 && !f.ended { // 0: of a pid namespace that is not ours
-			f.over = make(chan struct{})
-			go f.awaitDeath(fc.Cancel, fc.Pid, f.over)
+func (r *request) Done() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.death == nil {
+		r.death = make(chan struct{})
+		if r.from.Pid != 0 && !r.ended { // 0: of a pid namespace that is not ours
+			if r.over == nil {
+				r.over = make(chan struct{})
+			}
+			go r.awaitDeath(r.over)
 		}
 	}
-	return f.death
+	return r.death
 }
 
 // Err is context.Canceled after Done was closed.
-func (f *flight) Err() error {
-	f.mu.Lock()
-	death := f.death
-	f.mu.Unlock()
+func (r *request) Err() error {
+	r.mu.Lock()
+	death := r.death
+	r.mu.Unlock()
 	select {
 	case <-death:
 		return context.Canceled
@@ -55,36 +101,36 @@ func (f *flight) Err() error {
 }
 
 // Deadline implements context.Context: there is none.
-func (f *flight) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (r *request) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Value implements context.Context with what go-fuse knows of the request.
-func (f *flight) Value(key any) any { return f.asked.Value(key) }
+// Value implements context.Context: there is none.
+func (r *request) Value(any) any { return nil }
 
 // dieLocked closes death. The caller holds mu.
-func (f *flight) dieLocked() {
-	if f.death == nil {
-		f.death = make(chan struct{})
+func (r *request) dieLocked() {
+	if r.death == nil {
+		r.death = make(chan struct{})
 	}
 	select {
-	case <-f.death:
+	case <-r.death:
 	default:
-		close(f.death)
+		close(r.death)
 	}
 }
 
-// awaitDeath closes death when the thread tid, after interrupted was closed, is
-// being killed. It ends at over.
-func (f *flight) awaitDeath(interrupted <-chan struct{}, tid uint32, over <-chan struct{}) {
+// awaitDeath closes death when the thread that asked is being killed, after an INTERRUPT.
+// It ends at over.
+func (r *request) awaitDeath(over <-chan struct{}) {
 	select {
 	case <-over:
 		return
-	case <-interrupted:
+	case <-r.cancel:
 	}
 	for {
-		if killed(tid) {
-			f.mu.Lock()
-			f.dieLocked()
-			f.mu.Unlock()
+		if killed(r.from.Pid) {
+			r.mu.Lock()
+			r.dieLocked()
+			r.mu.Unlock()
 			return
 		}
 		select {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,9 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// workers send notifications side by side: each is a write(2) to /dev/fuse that
-// the kernel works off before it returns.
-const workers = 4
+// Shut ends what the mount shows while its registry lives on: from now on every
+// request through it is refused, and what it had shown before is taken back, as by
+// a revocation, when Shut returns. The roots stay live for everybody else. It is
+// for a mount that is taken down before its session ends: unmounting takes nothing
+// away from whoever holds the mount. An error says what could not be taken back.
+func (m *Mount) Shut(ctx context.Context) error {
+	m.shut.Store(true)
+	return m.reg.TakeBack(ctx, m.opt.Subject)
+}
 
 // flush sends dirty pages of writable mappings to the source. Only files that
 // are open for writing can have any: there is no writeback cache.
@@ -30,7 +35,7 @@ func (v *view) flush(ctx context.Context) error {
 	return notifyAll(ctx, dirty, func(n *node) { n.notifyContent() })
 }
 
-// invalidate takes back what the kernel holds of the root, after the flights that
+// invalidate takes back what the kernel holds of the root, after the requests that
 // passed the old gate have ended.
 //
 // The root's own name comes first: with it the kernel drops every name below that
@@ -48,7 +53,7 @@ func (v *view) flush(ctx context.Context) error {
 // that counts: a name that stays leads to an inode whose attributes have to be
 // asked for, of which the gate says no. The list of a directory that is held may stay.
 func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
-	err := v.m.raw.flights.drain(ctx, v)
+	err := v.drain(ctx)
 	if err != nil {
 		err = fmt.Errorf("requests on root %s are still running: %w", v.name, err)
 	}
@@ -74,8 +79,10 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 		stuck = notifyAll(ctx, again.nodes, (*node).takeContent)
 	}
 	if kind == guard.ChangeEnded {
-		v.closeKept()
-		v.unshow()
+		v.closeHeldFiles()
+		if root := v.rootNode(); root != nil {
+			v.m.nodes.removeUnused(root) // it was there for its aliases
+		}
 	}
 	return errors.Join(err, stuck)
 }
@@ -88,7 +95,7 @@ type secondRound struct {
 }
 
 func (r *secondRound) takeContent(n *node) {
-	if !n.forgotten() && (n.notifyContent() == syscall.ENOENT || n.IsDir()) {
+	if !n.forgotten() && (n.notifyContent() == syscall.ENOENT || n.isDir()) {
 		r.mu.Lock()
 		r.nodes = append(r.nodes, n)
 		r.mu.Unlock()
@@ -108,16 +115,33 @@ func (n *node) takeContent() {
 // directory's lock all the same, by a name that is never shown: the kernel may be
 // taking the answer to a reading of the directory.
 func (n *node) takeNames() {
-	if n.forgotten() || !n.IsDir() {
+	if n.forgotten() || !n.isDir() {
 		return
 	}
-	for _, at := range n.inodes() {
-		children := at.Children()
-		for name := range children {
-			dropName(at, name)
-		}
-		if len(children) == 0 {
-			at.NotifyEntry(vfs.TempPrefix)
+	children := n.childNodes()
+	for name := range children {
+		n.notifyEntry(name)
+	}
+	if len(children) == 0 {
+		n.notifyEntry(vfs.TempPrefix)
+	}
+}
+
+// dropNames makes the kernel drop the root's own name, or, where that must stay,
+// the names in it, and with them all below that nobody holds.
+func (v *view) dropNames() {
+	v.m.nodes.mu.Lock()
+	at, root, isShown := v.foundAt, v.root, len(v.aliases) > 0
+	v.m.nodes.mu.Unlock()
+	if at.dir == nil && !v.m.opt.Layout.ByPath {
+		at = location{v.m.top, string(v.name)} // as absent as anywhere
+	}
+	if at.dir != nil {
+		at.dir.notifyEntry(at.name)
+	}
+	if isShown {
+		for name := range root.childNodes() {
+			root.notifyEntry(name)
 		}
 	}
 }
@@ -162,76 +186,6 @@ func (v *view) orphanWritable(all []*node) {
 	for _, n := range all {
 		if n.openForWriting() {
 			v.orphan(n)
-		}
-	}
-}
-
-// A notification that takes longer than slowAfter waits, most likely for a READ
-// of the file's pages that does not come back: its worker is replaced, so that
-// the other files do not wait with it. When nothing has come to an end for
-// stuckAfter, those that are left are given up.
-const (
-	slowAfter  = 100 * time.Millisecond
-	stuckAfter = guard.EndDeadline / 2
-	// dropAfter is how long the dropping of the root's own name is waited for,
-	// before what is left is told one by one: well above what it takes for
-	// 100,000 inodes.
-	dropAfter = guard.EndDeadline / 4
-)
-
-// notifyAll calls f for every node from a few goroutines. How long that takes in
-// all depends on how much the kernel holds, so there is no limit on the whole.
-func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
-	if len(nodes) == 0 {
-		return nil
-	}
-	r := &round{nodes: nodes, f: f, all: make(chan struct{})}
-	for range min(workers, len(nodes)) {
-		go r.work()
-	}
-	tick := time.NewTicker(slowAfter)
-	defer tick.Stop()
-	last, since := int64(-1), time.Now()
-	for {
-		select {
-		case <-r.all:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		done := r.done.Load()
-		if done != last {
-			last, since = done, time.Now()
-			continue
-		}
-		if time.Since(since) > stuckAfter {
-			return fmt.Errorf("%d cached files could not be taken back: a read of their pages does not return", int64(len(nodes))-done)
-		}
-		// No progress: every worker waits.
-		for range workers {
-			go r.work()
-		}
-	}
-}
-
-// round is one run of notifyAll.
-type round struct {
-	nodes      []*node
-	f          func(*node)
-	next, done atomic.Int64
-	all        chan struct{} // closed when done has reached the end
-}
-
-func (r *round) work() {
-	for {
-		i := r.next.Add(1) - 1
-		if i >= int64(len(r.nodes)) {
-			return
-		}
-		r.f(r.nodes[i])
-		if r.done.Add(1) == int64(len(r.nodes)) {
-			close(r.all)
 		}
 	}
 }

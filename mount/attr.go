@@ -1,0 +1,265 @@
+package mount
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
+	out.Ino = n.shownIno()
+	out.Size = uint64(info.Size)
+	out.Blocks = info.Blocks
+	out.Atime, out.Atimensec = uint64(info.Atime.Sec), info.Atime.Nsec
+	out.Mtime, out.Mtimensec = uint64(info.Mtime.Sec), info.Mtime.Nsec
+	out.Ctime, out.Ctimensec = uint64(info.Ctime.Sec), info.Ctime.Nsec
+	out.Mode = uint32(n.kind) | info.Mode&0o7777
+	out.Nlink = info.Nlink
+	out.Uid, out.Gid = info.UID, info.GID
+	if own := n.view.m.opt.Owner; own != nil {
+		out.Uid, out.Gid = own.UID, own.GID
+	}
+	out.Rdev = info.Rdev
+	out.Blksize = info.Blksize
+}
+
+// fillAttrOut fills the answer to a request for attributes. A fixed directory has the
+// number that it has always had.
+func (r *request) fillAttrOut(n *node, info *vfs.Info, out *fuse.AttrOut) {
+	n.fillAttr(&out.Attr, info)
+	if r.alias != nil {
+		out.Ino = r.alias.ino
+	}
+	_, attr := n.view.timeouts(info, n.parentWatched())
+	out.SetTimeout(attr)
+}
+
+// GetAttr reads the attributes, by an open file if there is one: the file may
+// have no name any more.
+func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error { return r.getattr(n, in.Fh(), out) })
+}
+
+func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
+	if n.own() != nil {
+		r.m.fillOwn(n, &out.Attr)
+		if r.m.opt.Level != Strict && n.isDir() {
+			out.SetTimeout(keepTimeout)
+		}
+		return nil
+	}
+	info, err := r.stat(n, fh)
+	if err == nil {
+		r.fillAttrOut(n, &info, out)
+	}
+	return err
+}
+
+// stat reads the attributes through the handle, or any handle of the node: the kernel does
+// not always say through which one it was asked.
+func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
+	h := r.fs.files.get(fh)
+	if h == nil {
+		h = n.anyHandle()
+	}
+	if h != nil && r.borrow(h.file) {
+		return h.file.Stat(r, r.caller)
+	}
+	err = n.byPathOrHandle(func(at vfs.At, f *vfs.File) (err error) {
+		if f != nil {
+			info, err = f.Stat(r, r.caller)
+		} else {
+			info, err = r.m.tree.Lstat(r, r.caller, at)
+		}
+		return err
+	})
+	return info, err
+}
+
+// Statx is not answered: the kernel then asks by GETATTR.
+func (fs *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, _ *fuse.StatxOut) fuse.Status {
+	return fs.answer(cancel, &in.InHeader, func(*request) error { return syscall.ENOSYS })
+}
+
+// Access is not answered: the kernel itself looks at the modes.
+func (fs *fileSystem) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Status {
+	return fs.answer(cancel, &in.InHeader, func(*request) error { return syscall.ENOSYS })
+}
+
+// SetAttr changes attributes.
+func (fs *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return fs.changeNode(cancel, &in.InHeader, names.OpSetattr, func(r *request, n *node) error {
+		fh, _ := in.GetFh()
+		at, file, err := n.target(fs.files.get(fh))
+		if err != nil {
+			return err
+		}
+		change := n.beginChange()
+		info, err := r.m.tree.Setattr(r, r.caller, at, file, r.m.attrsOf(in))
+		n.endChange(change, vfs.Touch{After: info.ChangeNanos()})
+		if err == nil {
+			r.fillAttrOut(n, &info, out)
+		}
+		return err
+	})
+}
+
+// target is what an operation on the node works on: its path, or, when it has
+// none or the request came with an open file that can do it, that file.
+func (n *node) target(h *handle) (vfs.At, *vfs.File, error) {
+	if h != nil && h.file.Writable() {
+		at, ok := n.path()
+		if !ok {
+			at = vfs.At{Path: h.file.Path(), Epoch: n.view.epoch}
+		}
+		return at, h.file, nil
+	}
+	if at, ok := n.path(); ok {
+		return at, nil, nil
+	}
+	if f := n.anyFile(); f != nil {
+		return vfs.At{Path: f.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, f, nil
+	}
+	return vfs.At{}, nil, errNoPath
+}
+
+func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
+	var a vfs.Attrs
+	if mode, ok := in.GetMode(); ok {
+		a.Mode = &mode
+	}
+	// With an Owner the kernel lets nobody ask for another one's.
+	if uid, ok := in.GetUID(); ok && m.opt.Owner == nil {
+		a.UID = &uid
+	}
+	if gid, ok := in.GetGID(); ok && m.opt.Owner == nil {
+		a.GID = &gid
+	}
+	if size, ok := in.GetSize(); ok {
+		s := int64(size)
+		a.Size = &s
+	}
+	a.KillPriv = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
+	// Not in.GetATime: it loses times before 1970 by way of unsigned numbers.
+	if in.Valid&fuse.FATTR_ATIME != 0 {
+		a.AtimeNow = in.Valid&fuse.FATTR_ATIME_NOW != 0
+		t := time.Unix(int64(in.Atime), int64(in.Atimensec))
+		a.Atime = &t
+	}
+	if in.Valid&fuse.FATTR_MTIME != 0 {
+		a.MtimeNow = in.Valid&fuse.FATTR_MTIME_NOW != 0
+		t := time.Unix(int64(in.Mtime), int64(in.Mtimensec))
+		a.Mtime = &t
+	}
+	return a
+}
+
+// Readlink returns a link's target, if it stays in the root or leads to what is visible.
+func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (target []byte, status fuse.Status) {
+	status = fs.onNode(cancel, header, func(r *request, n *node) error {
+		if own := n.own(); own != nil {
+			target = []byte(own.target)
+			return nil
+		}
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.shows())
+			target = []byte(text)
+			return err
+		})
+	})
+	return target, status
+}
+
+// byPathOrHandle runs an operation on the node by its path, and, where that is no
+// longer the node's, through what we hold of the file.
+func (n *node) byPathOrHandle(f func(at vfs.At, file *vfs.File) error) error {
+	err := error(errNoPath)
+	if at, ok := n.path(); ok {
+		if err = f(at, nil); names.Errno(err) != errNoPath {
+			return err
+		}
+	}
+	if have := n.anyFile(); have != nil {
+		again := f(vfs.At{Path: have.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, have)
+		if names.Errno(again) != syscall.EBADF { // closed meanwhile: there is nothing to go by
+			return again
+		}
+	}
+	return err
+}
+
+// StatFs describes the source's file system. A directory of the mount's own describes
+// none: the roots may lie on different ones.
+func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	return fs.onNode(cancel, header, func(r *request, n *node) error {
+		if n.own() != nil {
+			out.Bsize, out.Frsize, out.NameLen = 4096, 4096, names.MaxElement
+			return nil
+		}
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			st, err := r.m.tree.Statfs(r, r.caller, at, f)
+			out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
+			out.Files, out.Ffree = st.Files, st.Ffree
+			out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
+			return err
+		})
+	})
+}
+
+// GetXAttr reads one extended attribute.
+func (fs *fileSystem) GetXAttr(cancel <-chan struct{}, header *fuse.InHeader, attr string, dest []byte) (size uint32, status fuse.Status) {
+	status = fs.onNode(cancel, header, func(r *request, n *node) error {
+		if n.own() != nil {
+			return syscall.ENODATA
+		}
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			got, err := r.m.tree.Getxattr(r, r.caller, at, f, attr, dest)
+			size = uint32(got)
+			return err
+		})
+	})
+	return size, status
+}
+
+// ListXAttr lists the extended attributes.
+func (fs *fileSystem) ListXAttr(cancel <-chan struct{}, header *fuse.InHeader, dest []byte) (size uint32, status fuse.Status) {
+	status = fs.onNode(cancel, header, func(r *request, n *node) error {
+		if n.own() != nil {
+			return nil
+		}
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			list, err := r.m.tree.Listxattr(r, r.caller, at, f)
+			size = uint32(len(list))
+			if err == nil && len(dest) < len(list) {
+				return syscall.ERANGE
+			}
+			copy(dest, list)
+			return err
+		})
+	})
+	return size, status
+}
+
+// SetXAttr sets one extended attribute.
+func (fs *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	return fs.changeNode(cancel, &in.InHeader, names.OpSetxattr, func(r *request, n *node) error {
+		change := n.beginChange()
+		defer n.endChange(change, vfs.Touch{})
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			return r.m.tree.Setxattr(r, r.caller, at, f, attr, data, int(in.Flags))
+		})
+	})
+}
+
+// RemoveXAttr removes one extended attribute.
+func (fs *fileSystem) RemoveXAttr(cancel <-chan struct{}, header *fuse.InHeader, attr string) fuse.Status {
+	return fs.changeNode(cancel, header, names.OpRemovexattr, func(r *request, n *node) error {
+		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+			return r.m.tree.Removexattr(r, r.caller, at, f, attr)
+		})
+	})
+}

@@ -1,0 +1,154 @@
+package mount
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// errNoPath is the answer for a node that lies in no directory any more and has
+// no open file to go by: on ESTALE the kernel looks the path up again.
+const errNoPath = syscall.ESTALE
+
+// resolve returns the node that a request is about, and counts the request as one about
+// the node's root. A fixed directory that shows a root is the root's directory.
+func (r *request) resolve(id uint64) (*node, error) {
+	n := r.m.nodes.find(id)
+	if n == nil {
+		return nil, syscall.ESTALE
+	}
+	if n.own() == nil {
+		r.join(n.view)
+		return n, nil
+	}
+	root, err := r.rootShownIn(n)
+	if root == nil || err != nil {
+		return n, err
+	}
+	r.alias = n
+	return root, nil
+}
+
+// resolveFile is resolve for what only a file of a root can do.
+func (r *request) resolveFile(id uint64) (*node, error) {
+	n, err := r.resolve(id)
+	if err == nil && n.own() != nil {
+		return nil, syscall.ENOTSUP
+	}
+	return n, err
+}
+
+// Lookup finds a name in a directory.
+func (fs *fileSystem) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	return fs.onNode(cancel, header, func(r *request, dir *node) error { return r.lookup(dir, name, out) })
+}
+
+func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
+	switch {
+	case name == "." || name == "..": // of a file handle (name_to_handle_at) that the kernel has forgotten
+		return syscall.ESTALE
+	case dir.own() != nil:
+		return r.lookupOwn(dir, name, out)
+	}
+	if nested := dir.nestedRootAt(name); nested != "" {
+		return r.lookupRoot(dir, name, nested, out)
+	}
+	at, ok := dir.path()
+	if !ok {
+		return dir.errnoWithoutPath()
+	}
+	watched := dir.watched()
+	info, err := r.m.tree.Lookup(r, r.caller, at, name)
+	if err != nil {
+		// A fixed directory outlives its root: nobody could take back what is absent.
+		if watched && !dir.nameless() && r.alias == nil && names.Reason(err) == names.NotExist {
+			// Node 0 is an absence that the kernel may keep.
+			out.SetEntryTimeout(keepTimeout)
+			return nil
+		}
+		return err
+	}
+	r.publishFound(dir, name, &info, watched, out).awaitWithdrawal()
+	return nil
+}
+
+// publishFound publishes a file that was found under a name in directory dir, and fills
+// the answer.
+func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched bool, out *fuse.EntryOut) *node {
+	n, before := dir.view.publish(dir, name, info, false, out)
+	n.foundAt(before, location{dir, name})
+	n.nameRestored()
+	n.fillEntry(out, info, watched)
+	return n
+}
+
+// lookupRoot answers a look-up whose answer is a root.
+func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *fuse.EntryOut) error {
+	v := r.m.view(root)
+	if v == nil {
+		return syscall.ENOENT
+	}
+	info, err := r.statRoot(v)
+	if err != nil {
+		return err
+	}
+	n := v.publishRoot(dir, name, &info, out)
+	n.nameRestored()
+	n.awaitWithdrawal()
+	n.fillEntry(out, &info, false)
+	switch {
+	case v.fileRoot:
+		// The name stays while the file under it is exchanged.
+		out.SetEntryTimeout(0)
+		out.SetAttrTimeout(0)
+	case r.m.opt.Level != Strict:
+		out.SetEntryTimeout(keepTimeout)
+	}
+	return nil
+}
+
+// statRoot says what a root is like, for a request that is then about it. Another
+// subject's root is not this one's to know of: it is absent.
+func (r *request) statRoot(v *view) (vfs.Info, error) {
+	p, err := guard.NewPath(v.name, "")
+	if err != nil {
+		return vfs.Info{}, syscall.ENOENT
+	}
+	r.join(v)
+	info, err := r.m.tree.Lstat(r, r.caller, vfs.At{Path: p, Epoch: v.epoch})
+	if err != nil && names.Reason(err) == names.NoConsent {
+		return info, syscall.ENOENT
+	}
+	return info, err
+}
+
+// Forget takes back answers that the kernel has had for a node.
+func (fs *fileSystem) Forget(node, times uint64) { fs.m.nodes.forget(node, times) }
+
+// fillEntry fills the answer to a request that yields an entry; watched tells that the
+// directory is.
+func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
+	n.fillAttr(&out.Attr, info)
+	entry, attr := n.view.timeouts(info, watched)
+	out.SetEntryTimeout(entry)
+	out.SetAttrTimeout(attr)
+}
+
+// timeouts are how long the kernel may keep a name and attributes.
+func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
+	switch {
+	case v.m.opt.Level == Strict:
+		return 0, 0
+	case !watched:
+		return looseTimeout, looseTimeout
+	case info.Nlink > 1 && !info.IsDir():
+		// Another name of the file may lie where we do not watch.
+		return keepTimeout, looseTimeout
+	}
+	return keepTimeout, keepTimeout
+}

@@ -1,0 +1,314 @@
+package mount
+
+import (
+	"fmt"
+	gopath "path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// ownFile is what a node of the mount's own is: a directory that nobody can change (the
+// mountpoint, which holds the roots, or, in a layout by path, one on the way to them), or
+// a link from where a root was asked for to where it lies.
+//
+// Somebody may bind a directory of the mount's own elsewhere and tie rules to its inode
+// (package sandbox does both), before there is a root in its place. For that a
+// fixed directory stays the same inode for as long as the mount lives: it is an alias of
+// the directory of the root that comes to its place, and when the root goes it is an empty
+// directory of the mount's own again. What lies in the root is below the root's own node,
+// of which the kernel may never hear.
+//
+// Fixed are the directories of Layout.Tops, and the spare ones, which have no
+// place of their own and show what Show says.
+type ownFile struct {
+	path   string // relative to the mountpoint
+	target string // of a link
+	// shown are the views of roots that a fixed directory shows, or has shown; guarded by
+	// nodeTable.mu.
+	shown []*view
+}
+
+// spareDir is the top directory of the spare ones. It is not listed; they are listed
+// in it, for one call instead of one for each (READDIRPLUS).
+const spareDir = ".rootsfs-spare"
+
+// SparePath is where a spare directory is, relative to the mountpoint.
+func SparePath(i int) string { return spareDir + "/" + strconv.Itoa(i) }
+
+// Show makes spare directory i, from 0 to below Layout.Spare, show a root that
+// is a directory, or none (""). The root may come later, and may end: the
+// directory is empty without it. It may be called concurrently.
+func (m *Mount) Show(i int, root guard.RootName) error {
+	if i < 0 || i >= len(m.spares) {
+		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("there is no spare directory %d: Layout.Spare is %d", i, len(m.spares))}
+	}
+	was := m.spares[i].Swap(&root)
+	if was != nil && *was == root {
+		return nil
+	}
+	if spares := m.top.child(spareDir); spares != nil {
+		if dir := spares.child(strconv.Itoa(i)); dir != nil {
+			m.invalidateShown(dir)
+		}
+	}
+	return nil
+}
+
+// Retell makes the kernel ask again for what is at a root's place: for whoever has
+// bound a root that is a single file, and would keep the one that it was.
+func (m *Mount) Retell(root guard.RootName) { m.invalidatePlace(root) }
+
+// invalidateShown makes the kernel ask again for what is in a fixed directory, and what
+// that is like. Never for its name: whoever has bound it would find it removed.
+func (m *Mount) invalidateShown(dir *node) {
+	waitFor(inBackground(func() {
+		for name := range m.childrenOfOwn(dir) {
+			m.kernel.EntryNotify(dir.id, name)
+		}
+		dir.notifyContent()
+	}), stuckAfter) // a program may hold the directory, see view.invalidate
+}
+
+// childrenOfOwn returns what the kernel may know in a directory of the mount's own: its
+// own, and those of the roots that it shows or has shown.
+func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
+	m.nodes.mu.Lock()
+	defer m.nodes.mu.Unlock()
+	all := map[string]*node{}
+	for _, v := range dir.own().shown {
+		for name, child := range v.root.children {
+			all[name] = child
+		}
+	}
+	for name, child := range dir.children {
+		all[name] = child
+	}
+	return all
+}
+
+// spareNumber is the number of the spare directory at a path, if it is one.
+func (m *Mount) spareNumber(path string) (int, bool) {
+	num, ok := strings.CutPrefix(path, spareDir+"/")
+	i, err := strconv.Atoi(num)
+	return i, ok && err == nil && i >= 0 && i < len(m.spares)
+}
+
+// isFixed reports whether the directory at a path is one that stays.
+func (m *Mount) isFixed(path string) bool { return slices.Contains(m.opt.Layout.Tops, path) }
+
+// rootAt is the root whose place a fixed directory is now, "" if there is none.
+func (m *Mount) rootAt(path string) guard.RootName {
+	if m.isFixed(path) {
+		return m.layout.entries("")[path].root
+	}
+	if i, ok := m.spareNumber(path); ok {
+		if root := m.spares[i].Load(); root != nil {
+			return *root
+		}
+	}
+	return ""
+}
+
+// rootShownIn is the directory of the root that a file of the mount's own shows now; nil:
+// none. The request then counts as one about that root. The error is that of the root's own
+// getattr.
+func (r *request) rootShownIn(n *node) (*node, error) {
+	if !n.isDir() || !r.m.opt.Layout.ByPath {
+		return nil, nil
+	}
+	root := r.m.rootAt(n.own().path)
+	if root == "" {
+		return nil, nil
+	}
+	v := r.m.view(root)
+	if v == nil || v.fileRoot {
+		return nil, nil
+	}
+	if shown := v.shownIn(n); shown != nil {
+		r.join(v)
+		return shown, nil
+	}
+	info, err := r.statRoot(v)
+	switch {
+	case names.Errno(err) == syscall.ENOENT:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !info.IsDir():
+		return nil, errNoPath
+	}
+	return v.showIn(n, &info), nil
+}
+
+// shownIn is the root's node, if a directory shows it already.
+func (v *view) shownIn(dir *node) *node {
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !slices.Contains(v.aliases, dir) {
+		return nil
+	}
+	return v.root
+}
+
+// showIn makes a directory of the mount's own an alias of the root's node, which then
+// stays for as long as the root lives.
+func (v *view) showIn(dir *node, info *vfs.Info) *node {
+	dev := v.m.devIndex(info.ID().Dev)
+	v.m.reached(publication, v.name)
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v.root = v.nodeLocked(info, dev, false)
+	if !slices.Contains(v.aliases, dir) {
+		v.aliases = append(v.aliases, dir)
+		own := dir.own()
+		own.shown = append(slices.DeleteFunc(own.shown, func(o *view) bool { return o.ended.Load() }), v)
+	}
+	return v.root
+}
+
+// resolveForChange is resolve for a request that changes a file: nobody can change those
+// of the mount's own. The refusal is recorded here, since there is no root whose gate
+// would. name is what was to change in the directory, "" for the file itself.
+func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, error) {
+	n, err := r.resolve(id)
+	if err != nil || n.own() == nil {
+		return n, err
+	}
+	at := "/" + gopath.Join(n.own().path, name)
+	_ = r.m.reg.NoteRefusal(r.caller, names.ReadOnly, op.String()+" "+names.Escape(at)+": of the mount, in none of its roots")
+	return nil, syscall.EROFS
+}
+
+// lookupOwn finds a root by its name, or, in a layout by path, what leads to one. No answer
+// is kept that says which roots there are: that may change at any time.
+func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
+	if !dir.isDir() {
+		return syscall.ENOTDIR
+	}
+	if !r.m.opt.Layout.ByPath {
+		return r.lookupRoot(dir, name, guard.RootName(name), out)
+	}
+	path := gopath.Join(dir.own().path, name)
+	if path == spareDir && len(r.m.spares) > 0 {
+		return r.lookupOwnDir(dir, name, out)
+	}
+	if _, ok := r.m.spareNumber(path); ok {
+		return r.lookupOwnDir(dir, name, out)
+	}
+	return r.lookupPlace(dir, name, out)
+}
+
+// lookupOwnDir returns the directory of the mount's own under a name in another.
+func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error {
+	d := r.m.publishOwn(dir, name, unix.S_IFDIR, "", out)
+	var attr fuse.AttrOut
+	shown, err := r.resolve(d.id)
+	if err == nil {
+		err = r.getattr(shown, 0, &attr)
+	}
+	if err != nil {
+		r.m.fillOwn(d, &attr.Attr) // the root does not say what it is like, the next request does
+	}
+	out.Attr = attr.Attr
+	if r.m.opt.Level != Strict {
+		out.SetEntryTimeout(keepTimeout)
+		out.SetAttrTimeout(attr.Timeout())
+	}
+	return nil
+}
+
+// publishOwn returns the file of the mount's own under a name in a directory, making it if
+// it is not there, and counts that the kernel knows it once more.
+func (m *Mount) publishOwn(dir *node, name string, kind uint16, target string, out *fuse.EntryOut) *node {
+	m.nodes.mu.Lock()
+	defer m.nodes.mu.Unlock()
+	n := dir.children[name]
+	if n == nil || n.own() == nil || n.kind != kind || n.own().target != target {
+		n = &node{view: m.ownView, ino: m.ownIno(), kind: kind}
+		n.extra().own = &ownFile{path: gopath.Join(dir.own().path, name), target: target}
+		m.ownView.addLocked(n)
+	}
+	n.countLocked(out)
+	n.linkLocked(dir, name)
+	return n
+}
+
+// fillOwn describes a file of the mount's own.
+func (m *Mount) fillOwn(n *node, out *fuse.Attr) {
+	owner := m.user
+	if m.opt.Owner != nil {
+		owner = *m.opt.Owner
+	}
+	out.Mode, out.Nlink = unix.S_IFDIR|0o555, 2
+	if !n.isDir() {
+		out.Mode, out.Nlink = unix.S_IFLNK|0o777, 1
+		out.Size = uint64(len(n.own().target))
+	}
+	out.Ino, out.Blksize = n.ino, 4096
+	out.Uid, out.Gid = owner.UID, owner.GID
+	sec, nsec := uint64(m.start.Unix()), uint32(m.start.Nanosecond())
+	out.Atime, out.Mtime, out.Ctime = sec, sec, sec
+	out.Atimensec, out.Mtimensec, out.Ctimensec = nsec, nsec, nsec
+}
+
+// ownIno numbers the directories and links of the mount's own beside the mountpoint, apart
+// from the files of the roots.
+func (m *Mount) ownIno() uint64 { return 1<<61 | m.inos.Add(1) }
+
+// ownEntries lists a directory of the mount's own. Offsets count the entries.
+func (m *Mount) ownEntries(dir *node) []vfs.Entry {
+	var list []vfs.Entry
+	add := func(name string, kind uint32, id guard.Identity) {
+		e := vfs.Entry{Name: name, Type: kind}
+		if id != (guard.Identity{}) {
+			e.Ino = m.ino(id)
+		}
+		list = append(list, e)
+	}
+	path := dir.own().path
+	switch {
+	case !m.opt.Layout.ByPath:
+		for _, st := range m.reg.RootsOf(m.opt.Subject) {
+			if st.State == guard.Live {
+				add(string(st.Grant.Root), rootKind(st.FileRoot), st.ID)
+			}
+		}
+	case path == spareDir:
+		for i := range m.spares {
+			add(strconv.Itoa(i), unix.S_IFDIR, guard.Identity{})
+		}
+	default:
+		for name, what := range m.layout.entries(path) {
+			switch {
+			case !what.live:
+			case what.target != "":
+				add(name, unix.S_IFLNK, what.id)
+			default:
+				add(name, rootKind(what.file), what.id)
+			}
+		}
+		slices.SortFunc(list, func(a, b vfs.Entry) int { return strings.Compare(a.Name, b.Name) })
+	}
+	for i := range list {
+		list[i].Off = uint64(i) + 1
+	}
+	return list
+}
+
+func rootKind(file bool) uint32 {
+	if file {
+		return unix.S_IFREG
+	}
+	return unix.S_IFDIR
+}

@@ -1,0 +1,204 @@
+package mount
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// dirHandle is an open directory. It keeps entries that it has read and not yet given, and
+// those of the latest answer: the kernel may take only some of an answer, and ask for the
+// others again.
+type dirHandle struct {
+	node    *node
+	dir     *vfs.Dir    // nil: a directory of the mount's own, or a removed one
+	list    []vfs.Entry // of a directory of the mount's own
+	watched bool
+
+	mu      sync.Mutex  // held while a request is answered; guards the fields below
+	entries []vfs.Entry // of the latest answer, and after these what was read ahead
+	given   int         // how many of them were in the latest answer
+	at      uint64      // the offset after the latest answer
+	next    uint64      // where reading goes on after entries
+	end     bool        // nothing comes after entries
+}
+
+// OpenDir opens a directory for reading. Of the mount's own directories the list is the one
+// of this moment.
+func (fs *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error {
+		h, err := r.openDir(n)
+		if err != nil {
+			return err
+		}
+		out.Fh = fs.dirs.add(h)
+		if h.watched {
+			out.OpenFlags = fuse.FOPEN_CACHE_DIR | fuse.FOPEN_KEEP_CACHE
+		}
+		return nil
+	})
+}
+
+func (r *request) openDir(n *node) (*dirHandle, error) {
+	if n.own() != nil {
+		return &dirHandle{node: n, list: r.m.ownEntries(n)}, nil
+	}
+	at, ok := n.path()
+	if !ok {
+		if errno := n.errnoWithoutPath(); errno != syscall.ENOENT {
+			return nil, errno
+		}
+		return &dirHandle{node: n}, nil // a removed directory is empty
+	}
+	watched := n.watched()
+	d, err := r.m.tree.Opendir(r, r.caller, at)
+	if err != nil {
+		return nil, err
+	}
+	return &dirHandle{node: n, dir: d, watched: watched}, nil
+}
+
+// ReadDir lists names.
+func (fs *fileSystem) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return fs.readDir(cancel, in, out, false)
+}
+
+// ReadDirPlus lists names, and looks them up.
+func (fs *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return fs.readDir(cancel, in, out, true)
+}
+
+func (fs *fileSystem) readDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList, plus bool) fuse.Status {
+	return fs.answer(cancel, &in.InHeader, func(r *request) error {
+		h := fs.dirs.get(in.Fh)
+		if h == nil {
+			return syscall.EBADF
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		looked, err := r.readEntries(h, in, plus)
+		if err == nil {
+			r.fillEntries(h, looked, out, plus)
+		}
+		return err
+	})
+}
+
+// fillEntries puts as many entries into an answer as there is room for.
+func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *fuse.DirEntryList, plus bool) {
+	h.given = 0
+	for i := range h.entries {
+		e := &h.entries[i]
+		entry := fuse.DirEntry{Name: e.Name, Mode: e.Type, Ino: e.Ino, Off: e.Off}
+		if plus {
+			child := out.AddDirLookupEntry(entry)
+			if child == nil {
+				break
+			}
+			r.lookupEntry(h, e, looked, child)
+			if child.NodeId != 0 {
+				out.FixMode(child.Mode) // the kind may have changed since the entry was read
+			}
+		} else if !out.AddDirEntry(entry) {
+			break
+		}
+		e.Off = out.Offset
+		h.given = i + 1
+	}
+	h.at = out.Offset
+}
+
+// readEntries passes the gate for a request, and leaves in h.entries what its answer begins
+// with. The kernel goes on where it was, asks again for entries of the latest answer, or
+// seeks. looked is what the entries refer to, for READDIRPLUS.
+func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked map[string]vfs.Looked, err error) {
+	if h.dir == nil {
+		h.entries = h.list[min(in.Offset, uint64(len(h.list))):]
+		return nil, nil
+	}
+	r.join(h.node.view)
+	again := slices.IndexFunc(h.entries[:h.given], func(e vfs.Entry) bool { return e.Off == in.Offset })
+	at, ok := h.node.path()
+	if !ok {
+		at, h.end = vfs.At{Path: h.dir.Path()}, true
+	}
+	reading := vfs.Reading{At: at, Size: h.entrySize}
+	switch {
+	case again >= 0:
+		reading.Known = h.entries[again+1:]
+	case h.given == 0 && in.Offset == h.at:
+		reading.Known = h.entries
+	default:
+		h.next, h.end = in.Offset, !ok
+	}
+	reading.Names, reading.Off = len(reading.Known) == 0 && !h.end, h.next
+	if plus {
+		reading.Looks = int(in.Size)
+	}
+	got, err := h.dir.Read(r, r.caller, reading)
+	if err != nil {
+		return nil, err
+	}
+	h.entries, h.given, h.at = append(slices.Clone(reading.Known), got.Entries...), 0, in.Offset
+	if reading.Names {
+		h.next, h.end = got.Next, len(got.Entries) == 0
+	}
+	return got.Looked, nil
+}
+
+// entrySize is how much of an answer to READDIRPLUS an entry takes (struct
+// fuse_direntplus of linux/fuse.h), 0 for those that are not looked up.
+func (h *dirHandle) entrySize(e *vfs.Entry) int {
+	if e.Name == "." || e.Name == ".." || h.node.nestedRootAt(e.Name) != "" {
+		return 0
+	}
+	return 128 + (24+len(e.Name)+7)&^7
+}
+
+// lookupEntry publishes what an entry refers to and fills the answer. Where nothing is
+// filled in, the kernel looks the name up when it needs it.
+func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.Looked, out *fuse.EntryOut) {
+	if e.Name == "." || e.Name == ".." {
+		return
+	}
+	found, ok := looked[e.Name]
+	switch {
+	case ok && found.Err == nil:
+		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // a name keeps all that was read with it
+	case !ok && (h.node.own() != nil || h.node.nestedRootAt(e.Name) != ""):
+		dir, err := r.resolve(h.node.id)
+		if err == nil {
+			err = r.lookup(dir, e.Name, out)
+		}
+		if err != nil {
+			*out = fuse.EntryOut{}
+		}
+	}
+}
+
+// ReleaseDir closes a directory.
+func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
+	if h := fs.dirs.remove(in.Fh); h != nil && h.dir != nil {
+		h.dir.Close()
+	}
+}
+
+// FsyncDir writes a directory to the disk.
+func (fs *fileSystem) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return fs.answer(cancel, &in.InHeader, func(r *request) error {
+		h := fs.dirs.get(in.Fh)
+		switch {
+		case h == nil:
+			return syscall.EBADF
+		case h.dir == nil:
+			return nil
+		}
+		r.join(h.node.view)
+		return h.dir.Fsync(r, r.caller, in.FsyncFlags&1 != 0)
+	})
+}

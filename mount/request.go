@@ -1,0 +1,299 @@
+package mount
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// fileSystem answers the kernel's requests. It embeds nothing, so that a method that is
+// missing does not compile: each method begins a request, for which a revocation waits, but
+// for those that give something back (Forget, ReleaseDir).
+type fileSystem struct {
+	m     *Mount
+	wake  *wakeups
+	files handles[handle]
+	dirs  handles[dirHandle]
+}
+
+// newFileSystem makes the mount's file system, with its top directory.
+func newFileSystem(m *Mount, k kernel, wake *wakeups) *fileSystem {
+	m.kernel = k
+	m.ownView = &view{m: m}
+	m.nodes.views = map[uint64]*view{}
+	m.top = &node{view: m.ownView, ino: topIno, kind: fuse.S_IFDIR}
+	m.top.extra().own = &ownFile{}
+	m.top.lookups = 1
+	m.ownView.addLocked(m.top) // the first: its ID is that of FUSE's root
+	return &fileSystem{m: m, wake: wake}
+}
+
+// kernel is what the tree tells the kernel.
+type kernel interface {
+	InodeNotify(node uint64, off, length int64) fuse.Status
+	EntryNotify(parent uint64, name string) fuse.Status
+}
+
+func (fs *fileSystem) String() string { return "rootsfs" }
+
+// The rest of the interface is for go-fuse's server, which is not used.
+
+func (fs *fileSystem) SetDebug(bool)     {}
+func (fs *fileSystem) Init(*fuse.Server) {}
+func (fs *fileSystem) OnUnmount()        {}
+
+// request is one request of the kernel that is being answered, and the context of its
+// operation (see caller.go).
+type request struct {
+	fs     *fileSystem
+	m      *Mount
+	from   fuse.Caller     // as the kernel says
+	cancel <-chan struct{} // closed by an INTERRUPT
+	caller guard.Caller    // as the gate is told
+	// alias is the fixed directory that the request came to, when that shows a root.
+	alias *node
+
+	mu       sync.Mutex // guards the fields below
+	view     *view      // the root it is about now; nil: none yet
+	views    []*view    // all that it has been about, and may hand out nodes of
+	room     [1]*view   // for views
+	draining []*view    // that wait for its end
+	files    []*vfs.File
+	ended    bool
+	over     chan struct{} // closed at the end; nil: nobody waits for it
+	death    chan struct{} // closed when the caller is dying, or by abandon; nil: nobody has waited
+}
+
+// begin begins a request of a program.
+func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *request {
+	if incoming.Watch != nil {
+		incoming.Watch(header)
+	}
+	return fs.beginUnseen(cancel, header)
+}
+
+// beginUnseen begins a request that no program makes: what the kernel writes back from its
+// cache, since any thread may be the one that makes it do so.
+func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
+	fs.wake.request()
+	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
+	r.views = r.room[:0]
+	r.caller = fs.m.callerOf(&r.from)
+	return r
+}
+
+// answer runs a request of a program.
+func (fs *fileSystem) answer(cancel <-chan struct{}, header *fuse.InHeader, do func(r *request) error) fuse.Status {
+	r := fs.begin(cancel, header)
+	defer r.end()
+	return fuse.Status(names.Errno(do(r)))
+}
+
+// onNode is answer for a request about a node.
+func (fs *fileSystem) onNode(cancel <-chan struct{}, header *fuse.InHeader, do func(r *request, n *node) error) fuse.Status {
+	return fs.answer(cancel, header, func(r *request) error {
+		n, err := r.resolve(header.NodeId)
+		if err != nil {
+			return err
+		}
+		return do(r, n)
+	})
+}
+
+// changeNode is onNode for a request that changes the node.
+func (fs *fileSystem) changeNode(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, do func(r *request, n *node) error) fuse.Status {
+	return fs.answer(cancel, header, func(r *request) error {
+		n, err := r.resolveForChange(op, header.NodeId, "")
+		if err != nil {
+			return err
+		}
+		return do(r, n)
+	})
+}
+
+// changeDir is answer for a request that changes a name in a directory, which is at a path.
+func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, name string, do func(r *request, dir *node, at vfs.At) error) fuse.Status {
+	return fs.answer(cancel, header, func(r *request) error {
+		dir, err := r.resolveForChange(op, header.NodeId, name)
+		if err != nil {
+			return err
+		}
+		at, ok := dir.path()
+		if !ok {
+			return dir.errnoWithoutPath()
+		}
+		return do(r, dir, at)
+	})
+}
+
+// join counts the request as one about a root. It comes before the gate, so a request that
+// has passed the gate can be found by its root.
+func (r *request) join(v *view) {
+	v.m.reached(viewEntry, v.name)
+	r.mu.Lock()
+	r.view = v
+	if !slices.Contains(r.views, v) {
+		r.views = append(r.views, v) // a second one: READDIRPLUS of a directory with roots in it
+		v.mu.Lock()
+		if v.running == nil {
+			v.running = map[*request]struct{}{}
+		}
+		v.running[r] = struct{}{}
+		v.mu.Unlock()
+	}
+	if slices.ContainsFunc(r.draining, func(d *view) bool { return d != v }) {
+		r.dieLocked()
+	}
+	r.mu.Unlock()
+	if r.m.shut.Load() { // after it counts as one about the view: see Shut
+		r.caller.Via = guard.ViaGone
+	}
+}
+
+// end ends the request. What it hands out is in the table by now.
+func (r *request) end() {
+	r.mu.Lock()
+	r.ended = true
+	if r.over != nil {
+		close(r.over)
+	}
+	views, files := r.views, r.files
+	r.files = nil
+	r.mu.Unlock()
+	for _, v := range views {
+		v.mu.Lock()
+		delete(v.running, r)
+		v.mu.Unlock()
+	}
+	for _, f := range files {
+		f.Unretain()
+	}
+}
+
+// borrow keeps an open file from being closed until the request ends. It reports false if
+// the file has been closed.
+func (r *request) borrow(f *vfs.File) bool {
+	if !f.Retain() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files = append(r.files, f)
+	return true
+}
+
+// drain waits until no request about v is left, or that was about v. Requests that begin
+// meanwhile are refused by the gate; they end by themselves.
+func (v *view) drain(ctx context.Context) error {
+	v.mu.Lock()
+	waiting := make([]*request, 0, len(v.running))
+	for r := range v.running {
+		waiting = append(waiting, r)
+	}
+	v.mu.Unlock()
+	for _, r := range waiting {
+		r.abandon(v)
+	}
+	for _, r := range waiting {
+		over, ended := r.overChan()
+		if ended {
+			continue
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// abandon ends what the request waits for in another root than v, now or later, as if its
+// caller were dying: v is not held up by a source that it has nothing to do with.
+func (r *request) abandon(v *view) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.draining = append(r.draining, v)
+	if r.view != v {
+		r.dieLocked()
+	}
+}
+
+// overChan returns what is closed at the end of the request, if it has not ended.
+func (r *request) overChan() (over <-chan struct{}, ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over == nil && !r.ended {
+		r.over = make(chan struct{})
+	}
+	return r.over, r.ended
+}
+
+// A step is a moment of a request that the order of a revocation depends on.
+type step int
+
+const (
+	viewLookup  step = iota // the registry has named the root's lifetime, whose view is not found yet
+	viewEntry               // the request does not count as one about the view yet
+	publication             // the gate was passed, and the node is not in the table yet
+)
+
+// reached lets a test hold a request that has come to a step.
+func (m *Mount) reached(s step, root guard.RootName) {
+	if m.opt.atStep != nil {
+		m.opt.atStep(s, root)
+	}
+}
+
+// handles are open files, or open directories, by the numbers that the kernel has for
+// them. 0 is none.
+type handles[T any] struct {
+	mu   sync.Mutex // guards the fields below
+	list []*T       // by number less one
+	free []uint64   // numbers
+}
+
+// add returns the number of a new handle.
+func (h *handles[T]) add(handle *T) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if last := len(h.free) - 1; last >= 0 {
+		number := h.free[last]
+		h.free = h.free[:last]
+		h.list[number-1] = handle
+		return number
+	}
+	h.list = append(h.list, handle)
+	return uint64(len(h.list))
+}
+
+// get returns the handle with a number, or nil.
+func (h *handles[T]) get(number uint64) *T {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if number == 0 || number > uint64(len(h.list)) {
+		return nil
+	}
+	return h.list[number-1]
+}
+
+// remove returns the handle with a number, or nil, and gives the number away. The kernel
+// asks for that when no request with the handle is left.
+func (h *handles[T]) remove(number uint64) *T {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if number == 0 || number > uint64(len(h.list)) || h.list[number-1] == nil {
+		return nil
+	}
+	handle := h.list[number-1]
+	h.list[number-1] = nil
+	h.free = append(h.free, number)
+	return handle
+}

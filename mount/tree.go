@@ -1,0 +1,241 @@
+package mount
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// The tree of names, as far as the kernel knows it. A file may have several names, of
+// which one is where its operations are done. A name of a file stays until the kernel
+// forgets the file, or until the name is removed or replaced through the mount: what the
+// host does is known to the tree when the file is looked up again.
+
+// linkLocked puts the node under a name in dir. Another node that had the name keeps it
+// as where it was last. The caller holds nodeTable.mu.
+func (n *node) linkLocked(dir *node, name string) {
+	if dir.removed {
+		return
+	}
+	if dir.children == nil {
+		dir.children = map[string]*node{}
+	}
+	at := location{dir, name}
+	dir.children[name] = n
+	if n.name == at {
+		return
+	}
+	if e := n.ext.Load(); e != nil {
+		e.otherNames = slices.DeleteFunc(e.otherNames, func(o location) bool { return o == at })
+	}
+	if n.name.dir != nil {
+		e := n.extra()
+		e.otherNames = append(e.otherNames, n.name)
+	}
+	n.name = at
+}
+
+// unlinkLocked takes a name out of dir and returns the node that had it, or nil. The caller
+// holds nodeTable.mu.
+func (dir *node) unlinkLocked(name string) *node {
+	n := dir.children[name]
+	if n == nil {
+		return nil
+	}
+	delete(dir.children, name)
+	at := location{dir, name}
+	e := n.ext.Load()
+	if e != nil {
+		e.otherNames = slices.DeleteFunc(e.otherNames, func(o location) bool { return o == at })
+	}
+	if n.name != at {
+		return n
+	}
+	n.name = location{}
+	if e == nil || n.isDir() {
+		return n // a directory is where it was found last, or nowhere
+	}
+	for i := len(e.otherNames) - 1; i >= 0 && n.name.dir == nil; i-- {
+		if o := e.otherNames[i]; o.dir.children[o.name] == n {
+			n.name = o
+			e.otherNames = slices.Delete(e.otherNames, i, i+1)
+		}
+	}
+	return n
+}
+
+// namesLocked returns all names of the node. The caller holds nodeTable.mu.
+func (n *node) namesLocked() []location {
+	var all []location
+	if n.name.dir != nil {
+		all = append(all, n.name)
+	}
+	if e := n.ext.Load(); e != nil {
+		all = append(all, e.otherNames...)
+	}
+	return all
+}
+
+// unlink notes that a name has gone from dir.
+func (dir *node) unlink(name string) {
+	t := &dir.view.m.nodes
+	t.mu.Lock()
+	removed := dir.removedLocked(dir.unlinkLocked(name), dir)
+	t.mu.Unlock()
+	for _, n := range removed {
+		n.release()
+	}
+}
+
+// removedLocked removes what nobody uses of some nodes. The caller holds nodeTable.mu.
+func (dir *node) removedLocked(nodes ...*node) (removed []*node) {
+	for _, n := range nodes {
+		if n != nil {
+			removed = append(removed, dir.view.m.nodes.removeUnusedLocked(n)...)
+		}
+	}
+	return removed
+}
+
+// move notes that a name in dir is now another one in to, which replaces what was there
+// or, with exchange, takes its place.
+func (dir *node) move(name string, to *node, newName string, exchange bool) {
+	t := &dir.view.m.nodes
+	t.mu.Lock()
+	n, replaced := dir.unlinkLocked(name), to.unlinkLocked(newName)
+	if n == replaced { // two names of one file
+		replaced = nil
+	}
+	if n != nil {
+		n.linkLocked(to, newName)
+	}
+	if exchange && replaced != nil {
+		replaced.linkLocked(dir, name)
+	}
+	removed := dir.removedLocked(replaced, dir, to)
+	t.mu.Unlock()
+	for _, n := range removed {
+		n.release()
+	}
+}
+
+// parent returns where the node was found last; dir is nil for a node without a name.
+func (n *node) parent() location {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.name
+}
+
+// isNamed reports whether the tree leads to the node.
+func (n *node) isNamed() bool {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.name.dir != nil && n.name.dir.children[n.name.name] == n
+}
+
+// child returns what is known under a name in the directory, or nil.
+func (dir *node) child(name string) *node {
+	t := &dir.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return dir.children[name]
+}
+
+// childNodes returns what is known in the directory.
+func (dir *node) childNodes() map[string]*node {
+	t := &dir.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(dir.children)
+}
+
+// rootNode is the root's directory, or its only file; nil: nobody has looked it up.
+func (v *view) rootNode() *node {
+	t := &v.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return v.root
+}
+
+// maxDepth bounds a walk to the top, as PATH_MAX does: names that are out of date may make a
+// circle.
+const maxDepth = 2048
+
+// path is where the node lies now: its path in the root. ok is false for a node that is in
+// no directory (unlinked, or never linked).
+func (n *node) path() (at vfs.At, ok bool) {
+	var room [16]string
+	elems, ok := n.appendElems(room[:0])
+	if !ok {
+		return vfs.At{}, false
+	}
+	slices.Reverse(elems)
+	p, err := guard.NewPath(n.view.name, strings.Join(elems, "/"))
+	if err != nil {
+		return vfs.At{}, false
+	}
+	return vfs.At{Path: p, ID: n.identity(), Epoch: n.view.epoch}, true
+}
+
+// appendElems appends the names on the way from the node up to its root.
+func (n *node) appendElems(elems []string) ([]string, bool) {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for cur := n; cur != n.view.root; cur = cur.name.dir {
+		if cur.name.dir == nil || len(elems) >= maxDepth {
+			return nil, false
+		}
+		elems = append(elems, cur.name.name)
+	}
+	return elems, true
+}
+
+// ids are all node IDs by which the kernel may know the node: a fixed directory that shows
+// a root is its directory, too.
+func (n *node) ids() []uint64 {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := []uint64{n.id}
+	if n == n.view.root {
+		for _, alias := range n.view.aliases {
+			ids = append(ids, alias.id)
+		}
+	}
+	return ids
+}
+
+// notifyContent makes the kernel drop pages and attributes. It says ENOENT if the
+// kernel does not know the node.
+func (n *node) notifyContent() (errno syscall.Errno) {
+	for _, id := range n.ids() {
+		errno = syscall.Errno(n.view.m.kernel.InodeNotify(id, 0, 0))
+	}
+	return errno
+}
+
+// notifyEntry makes the kernel drop a name in the directory. It says ENOENT if the
+// kernel does not know the name.
+func (dir *node) notifyEntry(name string) (errno syscall.Errno) {
+	drop := func() {
+		errno = syscall.ENOENT
+		for _, id := range dir.ids() {
+			if got := syscall.Errno(dir.view.m.kernel.EntryNotify(id, name)); errno == syscall.ENOENT {
+				errno = got
+			}
+		}
+	}
+	if child := dir.child(name); child != nil && child.isDir() && child.own() == nil {
+		child.withdrawName(drop)
+	} else {
+		drop()
+	}
+	return errno
+}
