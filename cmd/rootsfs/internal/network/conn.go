@@ -225,6 +225,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 	down := make(chan error, 1)
 	fail := func(err error) error {
 		if err != nil {
+			g.flush(c) // one side has broken off: what it sent before still arrives
 			reset(c.inside)
 			reset(c.outside)
 		}
@@ -341,7 +342,8 @@ func copyConn(dst, src *net.TCPConn, count *atomic.Int64) error {
 			count.Add(int64(w))
 		case rerr == nil:
 			copyBuffers.Put(buf)
-			return dst.CloseWrite()
+			_ = dst.CloseWrite() // it fails if dst has gone, which its own direction tells
+			return nil
 		}
 		copyBuffers.Put(buf)
 		if rerr != nil {

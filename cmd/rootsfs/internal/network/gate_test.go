@@ -488,3 +488,36 @@ func init() {
 		return nil
 	}
 }
+
+// What a host sent before it broke the connection off arrives, as it does without a gate.
+func TestBytesBeforeAResetArrive(t *testing.T) {
+	const size = 1 << 20
+	port := serve(t, func(c net.Conn) {
+		io.ReadFull(c, make([]byte, 1))
+		c.Write(make([]byte, size))
+		for queued(c.(*net.TCPConn)) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		c.(*net.TCPConn).SetLinger(0)
+	})
+	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+	if got := n.run("count", "api.test:"+port); got != fmt.Sprint(size) {
+		t.Errorf("%s bytes arrived, want %d", got, size)
+	}
+}
+
+func init() {
+	// count sends a byte, reads late, and prints how much came before the end or an error.
+	programs["count"] = func(args []string) error {
+		c, err := net.Dial("tcp", args[0])
+		if err != nil {
+			return err
+		}
+		c.(*net.TCPConn).SetReadBuffer(4 << 10)
+		c.Write([]byte{0})
+		time.Sleep(300 * time.Millisecond)
+		k, _ := io.Copy(io.Discard, c)
+		fmt.Println(k)
+		return nil
+	}
+}
