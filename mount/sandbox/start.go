@@ -426,7 +426,7 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 
 // beforeExec does what is the caller's to do when all that confines the command stands.
 func (l *launch) beforeExec() error {
-	if n := l.o.Network; n != nil {
+	if n := l.o.Network; l.conf.Network != nil {
 		sockets := l.network
 		l.network = nil // they are the caller's
 		if err := n.Serve(sockets); err != nil {

@@ -77,7 +77,8 @@ func (in *inside) Close() {
 // prepare makes every address local to the namespace, and listens, as far as the kernel lets
 // it. It owns the sockets, also after an error.
 func (s *Sockets) prepare() (in *inside, err error) {
-	in = &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}}
+	made := &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}}
+	in = made
 	defer func() {
 		for _, f := range []*os.File{s.Route, s.Netfilter, s.Datagram, s.Stream4, s.Stream6} {
 			if f != nil {
@@ -85,7 +86,7 @@ func (s *Sockets) prepare() (in *inside, err error) {
 			}
 		}
 		if err != nil {
-			in.Close()
+			made.Close()
 		}
 	}()
 	if in.datagrams, err = s.listenDatagrams(); err != nil {
