@@ -96,12 +96,10 @@ func (r *reader) run() {
 	defer c.running.Done()
 	defer c.removeReader(r)
 	for {
-		buf := c.takeBuffer()
-		if int(c.waiting.Add(1)) > maxWaiting() {
-			c.waiting.Add(-1)
-			c.buffers.Put(buf)
+		if !c.beginWaiting() {
 			return
 		}
+		buf := c.takeBuffer()
 		in := (*buf)[alignment-int(unsafe.Sizeof(fuse.WriteIn{})):]
 		n, err := c.readRequest(in)
 		last := c.waiting.Add(-1) == 0
@@ -131,8 +129,22 @@ func (r *reader) run() {
 	}
 }
 
+// beginWaiting counts a reader that waits for a request, unless enough others do. One that
+// is not going to wait is never counted: else the last that waits would not start another.
+func (c *Conn) beginWaiting() bool {
+	for {
+		n := c.waiting.Load()
+		if n >= maxWaiting() {
+			return false
+		}
+		if c.waiting.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
 // maxWaiting is how many readers wait for requests at most.
-func maxWaiting() int { return min(max(runtime.GOMAXPROCS(0), 2), 16) }
+func maxWaiting() int32 { return int32(min(max(runtime.GOMAXPROCS(0), 2), 16)) }
 
 func (c *Conn) removeReader(r *reader) {
 	c.mu.Lock()
