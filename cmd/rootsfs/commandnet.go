@@ -216,8 +216,8 @@ func (h *refusedHosts) add(e network.Event) {
 	if e.Port != 0 {
 		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
 	}
-	if _, err := network.ParseRule(name); err != nil {
-		return // a server name that is none
+	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
+		return // a server name that is none: a wildcard or a prefix would be proposed, and permit more
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -284,7 +284,7 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 		if name = canonical(name); name != "" && name != c.host {
 			server = name
 			g.mu.Lock()
-			permitted := g.rules.permitsName(name, c.port)
+			permitted := isName(name) && g.rules.permitsName(name, c.port)
 			g.mu.Unlock()
 			if !permitted {
 				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)

@@ -322,15 +322,17 @@ func TestServerNames(t *testing.T) {
 		{"api.test", false, "hello"},
 		{"other.test", false, "hello"}, // is approved, too
 		{"evil.test", false, "error:"},
+		{"a.wild.test", false, "hello"},
+		{"evil.test/.wild.test", false, "error:"}, // is no name
 		{"evil.test", true, "hello"},
 		{"", false, "hello"},
 	} {
 		var asked atomic.Int64
-		n := newNamespace(t, Options{Rules: mustRules(t, "api.test,other.test,127.0.0.1"), Resolver: resolver(&asked, local), AnyServerName: c.any})
+		n := newNamespace(t, Options{Rules: mustRules(t, "api.test,other.test,*.wild.test,127.0.0.1"), Resolver: resolver(&asked, local), AnyServerName: c.any})
 		if got := n.run("tls", "api.test:"+port, c.server); !strings.Contains(got, c.want) {
 			t.Errorf("server %q, any %v: got %q, want %q", c.server, c.any, got, c.want)
 		}
-		if e := n.find(Ended, "api.test"); c.want == "error:" && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName != "evil.test") {
+		if e := n.find(Ended, "api.test"); c.want == "error:" && (!errors.Is(e.Reason, ErrNoRule) || e.ServerName != c.server) {
 			t.Errorf("event is %+v", e)
 		}
 	}

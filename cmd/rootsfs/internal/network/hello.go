@@ -10,8 +10,12 @@ import (
 	"time"
 )
 
-// helloRecord is the first byte of a TLS handshake (RFC 8446, 5.1).
-const helloRecord = 0x16
+// helloRecord is the first byte of a TLS handshake, alertRecord of an alert (RFC 8446, 5.1).
+// Servers, Go's among them, skip warnings that come before the handshake.
+const (
+	helloRecord = 0x16
+	alertRecord = 0x15
+)
 
 // maxHello bounds what is kept of a connection's beginning, helloTimeout the time that it may
 // take. Handshakes with post-quantum keys need about 2 KiB.
@@ -29,7 +33,7 @@ func readHello(conn net.Conn) (begin []byte, server string, err error) {
 	first := make([]byte, 4096)
 	n, err := conn.Read(first)
 	begin = first[:n]
-	if err != nil || n == 0 || begin[0] != helloRecord {
+	if err != nil || n == 0 || begin[0] != helloRecord && begin[0] != alertRecord {
 		return begin, "", err
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))

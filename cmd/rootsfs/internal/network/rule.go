@@ -175,6 +175,11 @@ func (r *Rule) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// IsOneHost reports whether the rule permits one name or one address.
+func (r Rule) IsOneHost() bool {
+	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
+}
+
 func (r Rule) hasPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
 // hasName reports whether the rule names the host; name is as isName has it.
