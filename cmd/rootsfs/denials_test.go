@@ -36,7 +36,6 @@ func TestDenialsAreListedAndLifted(t *testing.T) {
 		t.Errorf("a name turns the line around: %q", text)
 	}
 	a.contains("status", a.cli(exitOK, "status"), "2 denials remembered", "rootsfs consent denials")
-	a.contains("completion", a.cli(exitOK, "__complete", "consent", "forget", ""), list[0].ID+"\tindexer: "+a.work+"/src/priv", ":4")
 
 	a.contains("no such", a.cli(exitNoSuch, "consent", "forget", "zzzz0"), "no remembered denial has the id", "rootsfs consent denials")
 	a.ask("", "ro", a.work+"/src/priv")

@@ -28,6 +28,7 @@ const odd = "e\u009b31m\u202e\u2800\u034f\u3164"
 // through app.encode, except audit records (app.auditLine).
 var notRun = map[string]string{
 	"audit follow": "does not end; prints records as audit show does", "console": "does not end; prints a URL of its own", "mount": "does not end; prints the mountpoint, which is the owner's",
+	"net list": "hosts are names of DNS and addresses: see network.ParseRule", "net add": "likewise", "net remove": "likewise",
 	"serve": "does not end; prints an address and the name of the session", "version": "nothing in it is anybody else's",
 }
 
