@@ -298,7 +298,7 @@ proctype Replace() { dropX(0) }
 #else
 #define TAKE q?u,op,e
 #endif
-/* A request's handler. code: mount.(*fileSystem).begin, vfs.do */
+/* A request's handler. code: mount.(*fileSystem).begin, vfs/internal/gate.Do */
 proctype Worker(byte w) {
   byte u, e, x, g, r; mtype op; bit ok, pol, h;
 end_w: do
