@@ -64,9 +64,10 @@
 //
 // # When the code changes
 //
-// Change the model first, or say why it stays the same: guard's generation.go, root.go
-// and ending.go are gate.pml, Part, Op and Owner of tree.pml; mount's invalidate.go is
-// invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is
-// view, node.go is node and Forget. A new way to publish, to wait or to take back
-// is a step in a model, and its absence a mutation.
+// Change the model first, or say why it stays the same. guard's generation.go is
+// gate.pml; its gate.go and vfs/internal/gate are Op and Part of tree.pml, its revoke.go
+// and change.go are Owner of both, and vfs/watch is Watch. mount's revoke.go is invalidate
+// and content, request.go is ENTER, land and drainFlights, mount.go's view is view, node.go
+// is node and Forget. A new way to publish, to wait or to take back is a step in a model,
+// and its absence a mutation.
 package main

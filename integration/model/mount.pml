@@ -313,7 +313,7 @@ end_w: do
      if :: atomic { op==XWRITE && u==2 && x==0 && orph -> ok = 0 } :: else -> skip fi;
      if :: ok -> skip :: else -> goto refused fi;
 #endif
-     /* code: guard.(*Lease).enter */
+     /* code: guard.(*Lease).checkRequest, guard.(*Lease).findRoot */
      r = e;
      if :: op==XREAD || op==XWRITE -> skip      /* by the hold's root */
 #ifdef M_NOEPOCH
@@ -450,7 +450,8 @@ inline drain(r) {
 #endif
 }
 
-/* code: guard.(*Registry).end, guard.(*Registry).shutLocked, guard.(*root).drainEnded */
+/* code: guard.(*Registry).end, guard.(*Registry).endLocked, guard.(*Registry).shut,
+   guard.(*root).drainForEnd */
 inline revoke(e) {
   flush(e);
 #ifdef M_SHUTLAST
@@ -465,7 +466,8 @@ inline revoke(e) {
 #endif
   ret[e] = 1 }
 
-/* code: guard.(*Registry).narrow, guard.(*Registry).Set, guard.(*Registry).SetPatterns */
+/* code: guard.(*Registry).change, guard.(*Registry).narrow, guard.(*Registry).Set,
+   guard.(*Registry).SetPatterns */
 inline narrow() {
   flush(0);
   atomic { rw[0] = 0; hid = 1 };

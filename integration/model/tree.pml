@@ -11,12 +11,12 @@
 
 byte changes[2*GENS];        /* generation.changes */
 byte cut[2];                 /* generation.cut, as bits */
-byte fence;                  /* NESTED: what the outer root's fences have: 1 the root, 2 a tombstone */
+byte fence;                  /* NESTED: what the outer root's nesting has: 1 the root, 2 a tombstone */
 bit clean[2];                /* the ending has returned, and reported nothing that is left */
 
 /* An operation and its part that is in system calls. */
 mtype = { idle, under_way, finished, abandoned };
-mtype st[NW];                /* of vfs.detached */
+mtype st[NW];                /* of the gate package's detached */
 byte pr[NW], pg[NW]; bit pwrite[NW];   /* the lease: root, generation; it is a write */
 byte crossed[NW];            /* the lease has crossed root 0: 1+generation; 0: it has not */
 bit counted[NW];             /* the crossing is counted in running */
@@ -26,7 +26,7 @@ bit answered[NW];            /* detached.answered */
 bit asks[NW], calls[NW], left[NW];
 
 #ifdef WATCH
-bit wstop, wdone;            /* Watch.stop, Watch.done */
+bit wstop, wdone;            /* Watch.ctx has ended, Watch.done is closed */
 #endif
 
 #define TOUCHES(w, r) (pr[w]==r || crossed[w]!=0 && r==0)
@@ -78,7 +78,8 @@ inline change(w) {
   may = 0; a = 0 }
 
 /* The system calls of an operation. The second change is that of a staged write: its
- * rename. code: vfs.detached, vfs.recovered, vfs.guardPanic */
+ * rename. code: vfs/internal/gate.detached, vfs/internal/gate.recovered,
+   vfs/internal/gate.guardPanic */
 proctype Part(byte w) {
   byte g; bit a, may, in;
 end_p: do
@@ -86,7 +87,7 @@ end_p: do
      if :: atomic { st[w]==abandoned -> goto over } :: atomic { st[w]!=abandoned -> skip } fi;
      skip;                                                        /* calls that only read */
 #ifdef NESTED
-     /* code: guard.(*Lease).cross, guard.(*detached).cross */
+     /* code: guard.(*Lease).enterNestedAt, guard.(*Lease).enterRoot, guard.(*detached).cross */
      if :: pr[w]==1 && !crossed[w] ->
            acquire(0, g, in);
            if :: in -> atomic { crossed[w] = g+1;
@@ -108,12 +109,12 @@ over:
   od }
 
 /* An operation of a peer or of a request of the mount, by a path or by what is open: a
- * file, an upload. code: guard.(*Registry).Admit, vfs.do, vfs.gate */
+ * file, an upload. code: guard.(*Registry).Admit, vfs/internal/gate.Do, vfs/internal/gate.DoPrepared */
 proctype Op(byte w) {
   byte r, g; bit ok, wr, held;
 end_o: do
   :: atomic { st[w]==idle -> if :: wr = 0 :: wr = 1 fi; if :: held = 0 :: held = 1 fi; ok = 1; left[w] = 0 };
-     /* code: guard.(*Lease).enter */
+     /* code: guard.(*Lease).checkRequest, guard.(*Lease).findRoot */
 #ifdef NESTED
      atomic { r = 1; if :: fence==2 -> ok = 0 :: else fi };       /* through the root around it */
 #else
@@ -150,17 +151,17 @@ next: atomic { r = 0; g = 0; ok = 0; wr = 0; held = 0 }
   od }
 
 #ifdef WATCH
-/* A watch's goroutine. code: vfs.(*Watch).run, vfs.(*Watch).loop */
+/* A watch's goroutine. code: vfs/watch.(*Watch).run, vfs/watch.(*Watch).loop */
 proctype Watch() {
   byte g; bit in;
 end_h: do
   :: wstop -> break
   :: dead[0] -> break
   :: else ->
-     acquire(0, g, in);                         /* code: vfs.admitWatch */
+     acquire(0, g, in);                         /* code: vfs/watch.admit */
      if :: in -> skip; release(0, g) :: else -> break fi;
      if :: atomic { wstop || dead[0] -> break } :: atomic { !wstop && !dead[0] -> skip } fi;
-     assert(!ret[0]);                           /* P7. code: vfs.(*Watch).report, vfs.(*Watch).handOver */
+     assert(!ret[0]);                           /* P7. code: vfs/watch.(*Watch).report, vfs/watch.(*Watch).handOver */
      g = 0; in = 0
   od;
   assert(!ret[0]);                              /* the last event, that of the end */
@@ -201,7 +202,7 @@ inline settle(r) {
 #endif
 }
 
-/* code: vfs.(*Hub).Invalidate, vfs.(*Watch).endOf */
+/* code: vfs/watch.(*Hub).Invalidate, vfs/watch.(*Watch).endOf */
 inline tell() {
 #ifdef WATCH
   wstop = 1;
@@ -218,7 +219,8 @@ inline tell() {
 #define STILL(r) assert(err || !(calls[0] && TOUCHES(0,r)))
 #endif
 
-/* code: guard.(*Registry).end, guard.(*Registry).shutLocked, guard.(*root).drainEnded */
+/* code: guard.(*Registry).end, guard.(*Registry).endLocked, guard.(*Registry).shut,
+   guard.(*root).drainForEnd */
 inline revoke(e) {
   live[e] = 0;
   atomic { cur = 0; fence = fence*2 };
@@ -226,21 +228,21 @@ inline revoke(e) {
   drain(e, 1);
   tell();
 #ifdef NESTED
-  /* code: guard.(*Registry).narrowed */
+  /* code: guard.(*Registry).narrowViews */
   drain(1, 0);
   settle(1);
 #endif
   settle(e);
   atomic { ret[e] = 1; clean[e] = !err; STILL(e); err = 0; some = 0 } }
 
-/* code: guard.(*Registry).narrow, guard.(*Registry).Set */
+/* code: guard.(*Registry).change, guard.(*Registry).narrow, guard.(*Registry).Set */
 inline narrow() {
   rw[0] = 0;
   drain(0, 1);
   settle(0);
   atomic { nret = 1; STILL(0); err = 0; some = 0 } }
 
-/* code: guard.(*Registry).Revoke */
+/* code: guard.(*Registry).Revoke, guard.(*Registry).endAll */
 proctype Owner() {
   byte w; bit err, some;
 #ifdef NARROW
