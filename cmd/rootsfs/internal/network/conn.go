@@ -359,13 +359,18 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// resetAll resets connections that were taken out of the table.
+// resetAll resets connections that were taken out of the table. It resets them side by side:
+// each waits for reads and writes under way, and many of those wait for a processor.
 func resetAll(list []*conn) {
+	var wg sync.WaitGroup
 	for _, c := range list {
-		c.cancel()
-		reset(c.inside)
-		if c.outside != nil {
-			reset(c.outside)
-		}
+		wg.Go(func() {
+			c.cancel()
+			reset(c.inside)
+			if c.outside != nil {
+				reset(c.outside)
+			}
+		})
 	}
+	wg.Wait()
 }
