@@ -20,7 +20,7 @@ const bare sandbox.Level = 0
 type run struct {
 	name  string
 	level sandbox.Level
-	net   bool
+	net   string // the flag that gives a network, "" for none
 	// works are the attempts that may, and must, work: the holes of a level,
 	// which its Report names.
 	works []string
@@ -39,9 +39,10 @@ var runs = []run{
 	}},
 	{name: "bubblewrap", level: sandbox.Bubblewrap, works: []string{"take the user's inotify instances"}},
 	{name: "namespaces", level: sandbox.Namespaces},
-	{name: "namespaces, with --net", level: sandbox.Namespaces, net: true, works: []string{
+	{name: "namespaces, with --net", level: sandbox.Namespaces, net: "--net", works: []string{
 		"connect by TCP", "send by UDP", "list the host's sockets (/proc/net/unix)",
 	}},
+	{name: "namespaces, with --net=HOSTS", level: sandbox.Namespaces, net: "--net=example.org,127.0.0.9:1"},
 }
 
 // unproven are attempts that no machine of ours lets succeed without rootsfs:

@@ -60,8 +60,8 @@ func (o *outside) command(r run, more []string, args ...string) order {
 	}
 	flags := []string{"run", "--name", sessionName, "--level", r.level.String(), "--root", "root=" + o.root + ":rw", "--home", o.home,
 		"--pids-max", fmt.Sprint(pidsMax)}
-	if r.net {
-		flags = append(flags, "--net")
+	if r.net != "" {
+		flags = append(flags, r.net)
 	}
 	flags = append(append(flags, more...), "--", "./"+args[0])
 	return order{Args: o.rootsfs(append(flags, args[1:]...)...)}
