@@ -20,7 +20,7 @@ var netLevels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap}
 // hosts is an /etc/hosts by which names below test lead to this machine, and one to a
 // metadata service.
 const hosts = `127.0.0.1 localhost
-127.0.0.5 api.test a.wild.test other.test
+127.0.0.5 api.test a.wild.test other.test api.example.com evil.example.com
 169.254.169.254 metadata.test
 127.0.0.9 rebound.test
 `

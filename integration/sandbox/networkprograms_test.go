@@ -1,0 +1,117 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// networkPrograms are programs that know nothing of rootsfs. Each connects to $HOST: first an
+// approved name, then one that no rule permits. Both lead to the same servers.
+var networkPrograms = []struct {
+	name    string
+	needs   []string // in /usr/bin
+	script  string
+	want    string // the whole output if $HOST is approved
+	refusal string // a part of the output if it is not
+}{
+	{"curl", []string{"curl"}, `curl -sS --cacert ca.crt https://$HOST:$HTTPS/hello`,
+		"hello by GET\n", "Could not resolve host: evil.example.com"},
+	{"git over https", []string{"git"}, `GIT_SSL_CAINFO=$PWD/ca.crt git clone -q https://$HOST:$HTTPS/git/repo.git $HOST && cat $HOST/file`,
+		"hello by clone\n", "Could not resolve host: evil.example.com"},
+	{"git over ssh", []string{"git", "ssh"}, `
+		export GIT_SSH_COMMAND='ssh -F none -o LogLevel=ERROR -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null'
+		git clone -q ssh://git@$HOST:$SSH/repo.git ssh-$HOST && cat ssh-$HOST/file`,
+		"hello by clone\n", "Could not resolve hostname evil.example.com"},
+	{"npm install", []string{"node", "npm"}, `
+		mkdir npm-$HOST && cd npm-$HOST && echo '{}' >package.json
+		# npm itself repeats a failed look-up for a minute; once is enough here.
+		npm install --no-audit --no-fund --no-update-notifier --loglevel=error --fetch-retries=0 --cafile=../ca.crt --registry=https://$HOST:$HTTPS/registry/ dep >/dev/null &&
+			node -p 'require("dep")'`,
+		"hello by require\n", "ENOTFOUND"},
+	{"python3 urllib", []string{"python3"}, `SSL_CERT_FILE=ca.crt python3 -c '
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1]).read().decode(), end="")' https://$HOST:$HTTPS/hello`,
+		"hello by GET\n", "Name or service not known"},
+	{"python3, where the server speaks first", []string{"python3"}, `python3 -c '
+import socket, sys
+f = socket.create_connection((sys.argv[1], int(sys.argv[2]))).makefile("rw")
+print(f.readline(), end="")
+f.write("hello\n"); f.flush()
+print(f.read(), end="")' $HOST $GREETER`,
+		"220 ready\n250 hello\n", "Name or service not known"},
+	{"node fetch", []string{"node"}, `NODE_EXTRA_CA_CERTS=ca.crt node -e '
+		fetch(process.argv[1]).then((r) => r.text()).then((s) => process.stdout.write(s))' https://$HOST:$HTTPS/hello`,
+		"hello by GET\n", "getaddrinfo ENOTFOUND evil.example.com"},
+	{"node net.connect", []string{"node"}, `node -e '
+		const c = require("net").connect(process.argv[2], process.argv[1]);
+		c.once("data", () => c.write("hello\n")).pipe(process.stdout)' $HOST $GREETER`,
+		"220 ready\n250 hello\n", "getaddrinfo ENOTFOUND evil.example.com"},
+	{"websocket", []string{"node"}, `NODE_EXTRA_CA_CERTS=ca.crt node -e '
+		const key = require("crypto").randomBytes(16).toString("base64");
+		const headers = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": 13, "Sec-WebSocket-Key": key };
+		require("https").get(process.argv[1], { headers }).on("upgrade", (r, c, head) => {
+			let got = head;
+			c.on("data", (d) => got = Buffer.concat([got, d])).on("end", () => { console.log(r.statusCode, got.subarray(2).toString()); c.end(); });
+		})' https://$HOST:$HTTPS/websocket`,
+		"101 hello\n", "getaddrinfo ENOTFOUND evil.example.com"},
+	{"Go net/http", nil, `SSL_CERT_FILE=ca.crt ./hostile -get https://$HOST:$HTTPS/hello`,
+		"hello by GET\n", "no such host"},
+	{"psql", []string{"psql"}, `LC_ALL=C psql "host=$HOST port=$POSTGRES user=u dbname=d" 2>&1 | sed 's/.*FATAL: */FATAL: /'`,
+		"FATAL: hello by startup\n", `could not translate host name "evil.example.com" to address`},
+}
+
+// missing returns the first of a program's needs that this machine does not have.
+func missing(needs []string) string {
+	for _, n := range needs {
+		if _, err := os.Stat("/usr/bin/" + n); err != nil {
+			return n
+		}
+	}
+	return ""
+}
+
+// Unmodified programs reach a host that --net=HOSTS names, and fail at one that it does not
+// name with their own words for a name that does not exist. Issue 35, line 1 of what must be
+// shown.
+func TestNetworkPrograms(t *testing.T) {
+	s := newServers(t)
+	var script strings.Builder
+	fmt.Fprintf(&script, "HTTPS=%s GREETER=%s SSH=%s POSTGRES=%s\ncat >ca.crt <<'END'\n%sEND\n", s.HTTPS, s.GREETER, s.SSH, s.POSTGRES, s.certificate)
+	for _, p := range networkPrograms {
+		if missing(p.needs) != "" {
+			p.script = ":"
+		}
+		for _, host := range []string{"api", "evil"} {
+			fmt.Fprintf(&script, "( HOST=%s.example.com\n%s\n) 2>&1 </dev/null; echo ====\n", host, p.script)
+		}
+	}
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		for _, level := range netLevels {
+			stdout, log, code := o.run(o.shell(level, "--net=api.example.com,127.0.0.5", script.String()))
+			said := strings.Split(stdout, "====\n")
+			if len(said) != 2*len(networkPrograms)+1 || code != 0 {
+				t.Errorf("%s, %s: exit code %d, the programs said\n%s; rootsfs: %s", w.name, level, code, stdout, log)
+				continue
+			}
+			for i, p := range networkPrograms {
+				t.Run(fmt.Sprintf("%s/%s/%s", p.name, w.name, level), func(t *testing.T) {
+					if tool := missing(p.needs); tool != "" {
+						t.Skipf("this machine has no %s", tool)
+					}
+					if got := said[2*i]; got != p.want {
+						t.Errorf("approved: it said\n%swant\n%s", got, p.want)
+					}
+					if got := said[2*i+1]; !strings.Contains(got, p.refusal) || strings.Contains(got, p.want) {
+						t.Errorf("not approved: it said\n%swant\n%s", got, p.refusal)
+					}
+				})
+			}
+			if !strings.Contains(log, "evil.example.com") {
+				t.Errorf("%s, %s: rootsfs does not name the refused host at the end: %s", w.name, level, log)
+			}
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// servers are what programs connect to, at 127.0.0.5. Shell scripts find their ports in
+// variables of these names.
+type servers struct {
+	HTTPS, GREETER, SSH, POSTGRES string
+	certificate                   string // of HTTPS, for api.example.com and evil.example.com
+}
+
+func newServers(t *testing.T) servers {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello by", r.Method) })
+	mux.HandleFunc("/websocket", greetWebSocket)
+	mux.HandleFunc("/registry/", serveRegistry)
+	repos := ""
+	if missing([]string{"git"}) == "" {
+		repos = repository(t)
+		path, err := exec.Command("git", "--exec-path").Output()
+		must(t, err)
+		mux.Handle("/git/", &cgi.Handler{
+			Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
+			Env: []string{"GIT_PROJECT_ROOT=" + repos, "GIT_HTTP_EXPORT_ALL=1"},
+		})
+	}
+	s := httptest.NewUnstartedServer(mux)
+	s.Listener.Close()
+	s.Listener = listenAt(t)
+	cert := certificate(t)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // the programs tell
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return servers{
+		HTTPS:       portOf(s.Listener),
+		GREETER:     answerConns(t, greet),
+		SSH:         answerConns(t, sshServer(t, repos)),
+		POSTGRES:    answerConns(t, greetPostgres),
+		certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})),
+	}
+}
+
+// certificate makes a certificate for both names that is its own authority.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"api.example.com", "evil.example.com"}, IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	must(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func listenAt(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.5:0")
+	must(t, err)
+	return l
+}
+
+func portOf(l net.Listener) string { return fmt.Sprint(l.Addr().(*net.TCPAddr).Port) }
+
+// answerConns runs f for each connection, and waits at the end for those that are open.
+func answerConns(t *testing.T, f func(net.Conn)) (port string) {
+	t.Helper()
+	l := listenAt(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { defer c.Close(); f(c) })
+		}
+	})
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	return portOf(l)
+}
+
+// greet speaks first, as SMTP and MySQL do, and repeats one line.
+func greet(c net.Conn) {
+	fmt.Fprint(c, "220 ready\n")
+	if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
+		fmt.Fprint(c, "250 "+line)
+	}
+}
+
+// greetPostgres declines TLS, and refuses a client that says who it is.
+func greetPostgres(c net.Conn) {
+	for {
+		var head [8]byte
+		if _, err := io.ReadFull(c, head[:]); err != nil {
+			return
+		}
+		size, code := binary.BigEndian.Uint32(head[:4]), binary.BigEndian.Uint32(head[4:])
+		switch {
+		case size == 8: // asks for TLS, or for GSSAPI
+			fmt.Fprint(c, "N")
+		case code == 3<<16 && size < 1000:
+			if _, err := io.CopyN(io.Discard, c, int64(size)-8); err != nil {
+				return
+			}
+			fields := "SFATAL\x00C28000\x00Mhello by startup\x00\x00"
+			c.Write(binary.BigEndian.AppendUint32([]byte("E"), uint32(len(fields)+4)))
+			fmt.Fprint(c, fields)
+			return
+		default:
+			return
+		}
+	}
+}
+
+// greetWebSocket sends one text frame (RFC 6455).
+func greetWebSocket(w http.ResponseWriter, r *http.Request) {
+	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	c, _, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n\x81\x05hello",
+		base64.StdEncoding.EncodeToString(sum[:]))
+}
+
+// serveRegistry is a registry for npm that has version 1.0.0 of the package dep.
+func serveRegistry(w http.ResponseWriter, r *http.Request) {
+	if !strings.HasSuffix(r.URL.Path, ".tgz") {
+		fmt.Fprintf(w, `{"name": "dep", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "dep", "version": "1.0.0",
+			"dist": {"tarball": "https://%s/registry/dep/-/dep-1.0.0.tgz"}}}}`, r.Host)
+		return
+	}
+	zipped := gzip.NewWriter(w)
+	packed := tar.NewWriter(zipped)
+	for name, text := range map[string]string{
+		"package/package.json": `{"name": "dep", "version": "1.0.0", "main": "index.js"}`,
+		"package/index.js":     `module.exports = "hello by require"`,
+	} {
+		_ = packed.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))})
+		_, _ = io.WriteString(packed, text)
+	}
+	_ = packed.Close()
+	_ = zipped.Close()
+}
+
+// repository makes a git repository, and returns the directory that it lies in.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := `git init -q --bare repo.git && cd repo.git
+		tree=$(printf '100644 blob %s\tfile\n' $(echo hello by clone | git hash-object -w --stdin) | git mktree)
+		git update-ref HEAD $(git -c user.name=n -c user.email=e commit-tree -m m $tree)`
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make a repository: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// sshServer lets everybody fetch from the repository.
+func sshServer(t *testing.T, repos string) func(net.Conn) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	must(t, err)
+	signer, err := ssh.NewSignerFromKey(key)
+	must(t, err)
+	config := &ssh.ServerConfig{NoClientAuth: true}
+	config.AddHostKey(signer)
+	return func(c net.Conn) {
+		conn, channels, requests, err := ssh.NewServerConn(c, config)
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		go ssh.DiscardRequests(requests)
+		for ask := range channels {
+			channel, requests, err := ask.Accept()
+			if err != nil {
+				return
+			}
+			for r := range requests {
+				_ = r.Reply(r.Type == "exec" || r.Type == "env", nil)
+				if r.Type == "exec" {
+					uploadPack(channel, filepath.Join(repos, "repo.git"))
+				}
+			}
+		}
+	}
+}
+
+func uploadPack(channel ssh.Channel, repo string) {
+	cmd := exec.Command("git", "upload-pack", repo)
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		go func() { _, _ = io.Copy(in, channel); in.Close() }()
+		cmd.Stdout = channel
+		err = cmd.Run()
+	}
+	status := uint32(0)
+	if err != nil {
+		status = 1
+	}
+	_, _ = channel.SendRequest("exit-status", false, binary.BigEndian.AppendUint32(nil, status))
+	channel.Close()
+}
