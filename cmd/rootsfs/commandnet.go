@@ -82,7 +82,7 @@ func (n *commandNet) expire(rule network.Rule) {
 	}
 }
 
-// close ends every connection.
+// close ends every connection, also if the session is not there to do it.
 func (n *commandNet) close() {
 	if n == nil {
 		return
@@ -90,8 +90,11 @@ func (n *commandNet) close() {
 	for _, t := range n.timers {
 		t.Stop()
 	}
-	n.gate.Close()
+	n.Close()
 }
+
+// Close implements session.Network.
+func (n *commandNet) Close() { n.gate.Close() }
 
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {

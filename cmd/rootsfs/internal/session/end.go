@@ -88,6 +88,9 @@ func (s *Session) end(why string) {
 		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
 		s.ended = ended
+		if s.opt.Network != nil {
+			s.opt.Network.Close()
+		}
 		if err != nil {
 			s.log.Error("not everything could be taken back", "error", err)
 		}

@@ -23,6 +23,8 @@ type Network interface {
 	// Remove takes rules back, nil all of them, or none if one is not there. When it returns
 	// no byte of a connection that only they permitted is carried any more.
 	Remove(hosts []string) (removed []string, ended int, err error)
+	// Close ends every connection for good. When it returns, their ends are on record.
+	Close()
 }
 
 // errNoNetwork refuses what needs a network of approved hosts.
