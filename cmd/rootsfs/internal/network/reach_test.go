@@ -1,0 +1,89 @@
+package network
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Where the kernel lacks nf_tables, or routes cannot be made either, approved hosts are reached
+// at the ports of the rules.
+func TestLessReach(t *testing.T) {
+	port := echo(t)
+	for _, c := range []struct {
+		reach Reach
+		dns   string
+		lacks func(*Sockets)
+	}{
+		{SomePorts, "198.18.0.1:53", func(s *Sockets) { s.Netfilter.Close(); s.Netfilter = nil }},
+		{NamedHosts, "127.0.0.1:53", func(s *Sockets) { s.Route.Close(); s.Route = nil }},
+	} {
+		t.Run(string(c.reach), func(t *testing.T) {
+			n := newNamespace(t, Options{Rules: mustRules(t, "api.test:"+port+",127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+			n.dns, n.lacks = c.dns, c.lacks
+			if got := n.run("get", "api.test:"+port, "hello"); got != "you said hello" {
+				t.Errorf("got %q", got)
+			}
+			if got := n.g.Reach(); got != c.reach {
+				t.Errorf("reach is %q", got)
+			}
+		})
+	}
+}
+
+// Rules that come while a program runs hold at once, also those that need a listener.
+func TestAddWhileServed(t *testing.T) {
+	port := echo(t)
+	n := newNamespace(t, Options{Resolver: resolver(new(atomic.Int64), local)})
+	cmd, out := n.start("ask", "api.test:"+port, "127.0.0.1:"+port)
+	r := bufio.NewReader(out)
+	for _, want := range []string{"refused\n", "refused\n"} {
+		if line, err := r.ReadString('\n'); line != want {
+			t.Fatal(line, err)
+		}
+	}
+	if err := n.g.Add(mustRules(t, "api.test,127.0.0.1:"+port)...); err != nil {
+		t.Fatal(err)
+	}
+	rest, _ := io.ReadAll(r)
+	if err := cmd.Wait(); err != nil || string(rest) != "you said \nyou said \n" {
+		t.Errorf("got %q, %v", rest, err)
+	}
+}
+
+func init() {
+	// ask tries each address once, then until it answers.
+	programs["ask"] = func(args []string) error {
+		try := func(address string) (string, bool) {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				return "", false
+			}
+			defer c.Close()
+			_ = c.(*net.TCPConn).CloseWrite()
+			b, err := io.ReadAll(c)
+			return string(b), err == nil
+		}
+		for _, a := range args {
+			if s, ok := try(a); ok {
+				return errors.New("it is answered: " + s)
+			}
+			fmt.Println("refused")
+		}
+		for _, a := range args {
+			for {
+				if s, ok := try(a); ok {
+					fmt.Println(s)
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		return nil
+	}
+}
