@@ -416,7 +416,7 @@ func init() {
 
 // What a host sent before it broke the connection off arrives, as it does without a gate.
 func TestBytesBeforeAResetArrive(t *testing.T) {
-	const size = 1 << 20
+	const size = 8 << 20
 	port := serve(t, func(c net.Conn) {
 		io.ReadFull(c, make([]byte, 1))
 		c.Write(make([]byte, size))
@@ -438,7 +438,6 @@ func init() {
 		if err != nil {
 			return err
 		}
-		c.(*net.TCPConn).SetReadBuffer(4 << 10)
 		c.Write([]byte{0})
 		time.Sleep(300 * time.Millisecond)
 		k, _ := io.Copy(io.Discard, c)
