@@ -117,7 +117,7 @@ func (g *Gate) register(c *conn) error {
 		return ErrEnded
 	case !g.permitsLocked(c):
 		return ErrNoRule
-	case len(g.conns) >= maxConns:
+	case len(g.conns) >= g.maxConns:
 		return ErrTooMany
 	}
 	g.conns[c] = struct{}{}

@@ -10,18 +10,25 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxConns bounds the connections that a program holds at once. One more is reset, not left
 // to wait in the kernel's queue, where the program would hang until it times out.
 const maxConns = 512
 
+// connLimit returns how many connections a process holds that may have this many descriptors
+// (RLIMIT_NOFILE). A connection takes two, and a few more while it is dialled. At least half
+// are left for the mount and for who revokes.
+func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/8)) }
+
 // Reasons of refusals. Their text is on record, and is not told to the program, which sees
 // that the connection is reset or that the name does not exist.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
-	ErrTooMany   = fmt.Errorf("the program holds %d connections already", maxConns)
+	ErrTooMany   = fmt.Errorf("the program holds %d connections already, or as many as ulimit -n has room for", maxConns)
 	ErrRevoked   = errors.New("the rule was removed")
 	ErrEnded     = errors.New("the session ended")
 	errNoRecord  = errors.New("it cannot be recorded")
@@ -55,6 +62,7 @@ type Gate struct {
 	served sync.WaitGroup // every goroutine
 
 	dnsConns chan struct{} // holds one for each DNS connection
+	maxConns int           // see connLimit
 
 	mu     sync.Mutex
 	rules  rules
@@ -104,6 +112,11 @@ func New(o Options) *Gate {
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
 	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		files.Cur = 1024 // the least that systems give
+	}
+	g.maxConns = connLimit(files.Cur)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }

@@ -9,12 +9,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 type ctx = context.Context
@@ -443,5 +445,50 @@ func init() {
 		k, _ := io.Copy(io.Discard, c)
 		fmt.Println(k)
 		return nil
+	}
+}
+
+// A program that holds all the connections it can get leaves descriptors to the session.
+func TestConnectionsLeaveDescriptors(t *testing.T) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	low := files
+	low.Cur = 400
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &files)
+	var asked atomic.Int64
+	port := serve(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(&asked, local)})
+	cmd, out := n.start("hold", "api.test:"+port)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "refused\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if held := len(n.g.Conns()); held == 0 || held > 100 {
+		t.Errorf("%d connections are held, with 400 descriptors", held)
+	}
+	_ = cmd.Process.Kill()
+}
+
+func init() {
+	// hold keeps connections to args[0] open until one more is refused, 300 at most.
+	programs["hold"] = func(args []string) error {
+		var held []net.Conn
+		for range 300 {
+			c, err := net.Dial("tcp", args[0])
+			if err == nil {
+				held = append(held, c)
+				c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+				_, err = c.Read(make([]byte, 1))
+			}
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				fmt.Println("refused")
+				time.Sleep(time.Minute) // is killed
+			}
+		}
+		return fmt.Errorf("%d connections are held", len(held))
 	}
 }
