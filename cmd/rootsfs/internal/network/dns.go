@@ -150,7 +150,7 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 	case !isName(name):
 		return nil, dnsmessage.RCodeNameError // not recorded: it may be anything
 	case !g.mayResolve(name):
-		g.refuseName(name)
+		g.refuseName(name, ErrNoRule)
 		return nil, dnsmessage.RCodeNameError
 	}
 	if q.Type != dnsmessage.TypeA {
@@ -158,7 +158,8 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 	}
 	addr, err := g.names.address(name)
 	if err != nil {
-		g.log.Warn("a name is refused", "name", name, "error", err)
+		// Not logged: the program could write as many lines as it likes to a terminal.
+		g.refuseName(name, err)
 		return nil, dnsmessage.RCodeServerFailure
 	}
 	return &dnsmessage.AResource{A: addr.As4()}, dnsmessage.RCodeSuccess

@@ -269,8 +269,8 @@ func (g *Gate) mayResolve(name string) bool {
 	return g.rules.permitsName(name, 0)
 }
 
-func (g *Gate) refuseName(name string) {
-	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: ErrNoRule})
+func (g *Gate) refuseName(name string, reason error) {
+	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: reason})
 }
 
 // note records what has happened already.
