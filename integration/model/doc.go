@@ -47,7 +47,8 @@
 //   - Inode numbers used again, displaced nodes: NAMES DISPLACE.
 //   - Stores while read-only, written back when read-write returns: PAGES DISPLACE.
 //   - A local source that hangs: DEADLINE. A drain that gave up has its operations cut.
-//   - Nested roots: NESTED of both models.
+//   - Nested roots: NESTED of both models; several that end at the same time: TOGETHER,
+//     CROSSWISE.
 //   - A name that is granted again, before or after the ending has returned, by the owner
 //     or by a consent: REGRANT, MEANWHILE.
 //   - Uploads and open files are operations by what is held; watches: WATCH.
@@ -56,6 +57,9 @@
 //
 //   - A page that is stuck, for which the mount aborts its connection.
 //   - Names that a program keeps the kernel from dropping, but for NESTED.
+//   - The answer of an operation through a root and the root around, which end at the same
+//     time by two calls, when the ending of the root around gives up waiting for it: that
+//     ending reports it, the other one does not.
 //   - The removal of what an upload has staged, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.

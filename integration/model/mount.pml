@@ -31,11 +31,11 @@
 
 /* The mount. Nodes are bits: 1 is D, 2 is X of inode 0, 4 is X of inode 1. */
 byte views, ended;           /* Mount.views of the name, as bits of roots; view.ended */
-byte table[2];               /* view.nodes and view.displaced of each root's view */
-byte oW[2];                  /* nodeExt.open: handles of X for writing */
-bit orph;                    /* view.orphans holds X of inode 0 */
-byte xcur;                   /* DISPLACE: the inode that has X's identity in view.nodes */
-byte fviews[NW]; bit fwait[NW];   /* flight.view and flight.before, as bits; whom flights.drain waits for */
+byte table[2];               /* view.byID of each root's view */
+byte oW[2];                  /* nodeExtra.open: handles of X for writing */
+bit orph;                    /* node.orphan of X of inode 0 */
+byte xcur;                   /* DISPLACE: the inode that has X's identity in view.latest */
+byte fviews[NW]; bit fwait[NW];   /* request.views, as bits; whom view.drain waits for */
 byte unk;                    /* secondRound.nodes: those that the kernel did not know */
 #ifdef FORGET
 byte refs, kernrefs;         /* X's node: look-ups as the mount counts them, as the kernel does */

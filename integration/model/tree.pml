@@ -2,8 +2,9 @@
  * source and of those who are told of it. See doc.go.
  *
  * Root 1 is the same name granted again (REGRANT, MEANWHILE), or the root around root 0
- * (NESTED). REMOTE: the source can hang, operations are answered early. DEADLINE: whoever
- * waits for an operation or a call may give up at any time. */
+ * (NESTED). TOGETHER: one call ends both. CROSSWISE: each lies in the other, and two calls
+ * end one each. REMOTE: the source can hang, operations are answered early. DEADLINE:
+ * whoever waits for an operation or a call may give up at any time. */
 #include "gate.pml"
 #ifndef NW
 #define NW 2
@@ -19,11 +20,11 @@ mtype = { idle, under_way, finished, abandoned };
 mtype st[NW];                /* of the gate package's detached */
 byte pr[NW], pg[NW]; bit pwrite[NW];   /* the lease: root, generation; it is a write */
 byte crossed[NW];            /* the lease has crossed root 0: 1+generation; 0: it has not */
-bit counted[NW];             /* the crossing is counted in running */
+byte counted[NW];            /* the crossing is counted in running: 1+generation; 0: it is not */
 bit answered[NW];            /* detached.answered */
 /* What the properties look at: who is in Lease.Change, whose call is in the source, and
- * which calls the ending or the narrowing has reported as left. */
-bit asks[NW], calls[NW], left[NW];
+ * of which roots, as bits, an ending or a narrowing has reported the call as left. */
+bit asks[NW], calls[NW]; byte left[NW];
 
 #ifdef WATCH
 bit wstop, wdone;            /* Watch.ctx has ended, Watch.done is closed */
@@ -32,7 +33,7 @@ bit wstop, wdone;            /* Watch.ctx has ended, Watch.done is closed */
 #define TOUCHES(w, r) (pr[w]==r || crossed[w]!=0 && r==0)
 
 /* code: guard.(*detached).uncross */
-inline uncross(w) { atomic { if :: counted[w] -> running[G(0,crossed[w]-1)]--; counted[w] = 0 :: else fi } }
+inline uncross(w) { atomic { if :: counted[w] -> running[G(0,counted[w]-1)]--; counted[w] = 0 :: else fi } }
 
 /* code: guard.(*Lease).countChange */
 inline countChange(w, by) {
@@ -67,9 +68,9 @@ inline change(w) {
 #endif
   if :: may ->
         atomic { calls[w] = 1;
-                 assert(!(TOUCHES(w,0) && ret[0]) || left[w]);     /* P2: no change begins after the ending, */
-                 assert(!(TOUCHES(w,1) && ret[1]) || left[w]);     /* but for those that it has reported */
-                 assert(!(nret && !rw[pr[w]]) || left[w]) };       /* P5 */
+                 assert(!(TOUCHES(w,0) && ret[0]) || left[w]&1);   /* P2: no change begins after the ending, */
+                 assert(!(TOUCHES(w,1) && ret[1]) || left[w]&2);   /* but for those that it has reported */
+                 assert(!(nret && !rw[pr[w]]) || left[w]&BIT(pr[w])) };  /* P5 */
         skip;                                                     /* in the source: as long as it takes */
         atomic { calls[w] = 0; left[w] = 0 }
      :: else
@@ -92,9 +93,9 @@ end_p: do
            acquire(0, g, in);
            if :: in -> atomic { crossed[w] = g+1;
 #ifdef REMOTE
-                         if :: answered[w] -> running[G(0,g)]-- :: else -> counted[w] = 1 fi
+                         if :: answered[w] -> running[G(0,g)]-- :: else -> counted[w] = g+1 fi
 #else
-                         counted[w] = 1
+                         counted[w] = g+1
 #endif
                          ; g = 0; in = 0 }
               :: else -> atomic { g = 0; goto over } fi
@@ -103,9 +104,12 @@ end_p: do
      if :: pwrite[w] -> change(w); change(w) :: else fi;
 over:
 #ifdef REMOTE
-     uncross(w);
+     if :: atomic { st[w]==under_way -> st[w] = finished; may = 1 } :: atomic { st[w]==abandoned -> skip } fi;
+     uncross(w);                                                  /* code: guard.(*Lease).Detach */
+     atomic { if :: may -> may = 0 :: else -> st[w] = idle; pr[w] = 0; pg[w] = 0; crossed[w] = 0; answered[w] = 0 fi }
+#else
+     st[w] = finished
 #endif
-     atomic { if :: st[w]==under_way -> st[w] = finished :: else -> st[w] = idle; pr[w] = 0; pg[w] = 0; crossed[w] = 0; answered[w] = 0 fi }
   od }
 
 /* An operation of a peer or of a request of the mount, by a path or by what is open: a
@@ -113,10 +117,11 @@ over:
 proctype Op(byte w) {
   byte r, g; bit ok, wr, held;
 end_o: do
-  :: atomic { st[w]==idle -> if :: wr = 0 :: wr = 1 fi; if :: held = 0 :: held = 1 fi; ok = 1; left[w] = 0 };
+  :: atomic { st[w]==idle -> break }                              /* or P3 would not find an ending that is stuck */
+  :: atomic { st[w]==idle && !counted[w] -> if :: wr = 0 :: wr = 1 fi; if :: held = 0 :: held = 1 fi; ok = 1; left[w] = 0 };
      /* code: guard.(*Lease).checkRequest, guard.(*Lease).findRoot */
 #ifdef NESTED
-     atomic { r = 1; if :: fence==2 -> ok = 0 :: else fi };       /* through the root around it */
+     r = 1;                                                       /* through the root around it */
 #else
      if :: held -> r = 0                                          /* Request.Held */
 #ifdef M_BYNAME
@@ -134,11 +139,18 @@ end_o: do
 #ifndef M_POLICYFIRST
      ok = !wr || rw[r];
 #endif
+#ifdef NESTED
+     atomic { ok = ok && fence!=2 };                              /* Lease.nesting */
+#endif
      if :: ok -> atomic { assert(!held || r==0 || fence);         /* P4 */
                           pr[w] = r; pg[w] = g; pwrite[w] = wr; st[w] = under_way };
            if :: st[w]==finished ->
                  assert(!(clean[0] && TOUCHES(w,0)) && !(clean[1] && TOUCHES(w,1)));  /* P1: its answer */
+#ifdef REMOTE
+                 atomic { st[w] = idle; pr[w] = 0; pg[w] = 0; crossed[w] = 0 }
+#else
                  atomic { st[w] = idle; uncross(w); pr[w] = 0; pg[w] = 0; crossed[w] = 0 }
+#endif
 #ifdef REMOTE
               :: atomic { st[w]==under_way -> st[w] = abandoned };  /* the root ends, or its time is up */
                  answered[w] = 1;                                 /* code: guard.(*Lease).Abandon */
@@ -160,7 +172,9 @@ end_h: do
   :: else ->
      acquire(0, g, in);                         /* code: vfs/watch.admit */
      if :: in -> skip; release(0, g) :: else -> break fi;
-     if :: atomic { wstop || dead[0] -> break } :: atomic { !wstop && !dead[0] -> skip } fi;
+     /* code: vfs/watch.(*Watch).mayReport */
+     if :: atomic { dead[0] -> break } :: atomic { !dead[0] -> skip } fi;
+     if :: atomic { wstop -> break } :: atomic { !wstop -> skip } fi;
      assert(!ret[0]);                           /* P7. code: vfs/watch.(*Watch).report, vfs/watch.(*Watch).handOver */
      g = 0; in = 0
   od;
@@ -193,10 +207,10 @@ inline settle(r) {
      :: some = 1
 #endif
   fi;
-  if :: atomic { !running[G(r,0)] && !changes[G(r,0)] -> older[r] = older[r]&6 } :: atomic { running[G(r,0)] || changes[G(r,0)] -> skip } fi;
   if :: atomic { !running[G(r,1)] && !changes[G(r,1)] -> older[r] = older[r]&5 } :: atomic { running[G(r,1)] || changes[G(r,1)] -> skip } fi;
+  if :: atomic { !running[G(r,0)] && !changes[G(r,0)] -> older[r] = older[r]&6 } :: atomic { running[G(r,0)] || changes[G(r,0)] -> skip } fi;
   atomic { some = some && !NONE(changes, r); err = err|some;
-           w = 0; do :: w<NW -> left[w] = (some && asks[w] && TOUCHES(w,r)); w++ :: else -> break od; w = 0 }
+           w = 0; do :: w<NW -> left[w] = (left[w]&(3-BIT(r)))|BIT(r)*(some && asks[w] && TOUCHES(w,r)); w++ :: else -> break od; w = 0 }
 #else
   skip
 #endif
@@ -235,6 +249,58 @@ inline revoke(e) {
   settle(e);
   atomic { ret[e] = 1; clean[e] = !err; STILL(e); err = 0; some = 0 } }
 
+#ifdef TOGETHER
+byte drained, settled;       /* so many of the roots that end in one call */
+bit failed;                  /* the call returns an error */
+
+/* What endLocked does for one of the roots, side by side, when all are shut. The root
+ * around ends, so that views do not judge it anew. code: guard.(*Registry).endLocked, guard.sideBySide */
+proctype Ending(byte e) {
+  byte w; bit err, some;
+  dead[e] = 1;
+  drain(e, 1);
+  drained++;
+  drained==2;                                   /* all are, before any is settled */
+  settle(e);
+  atomic { ret[e] = 1; STILL(e); failed = failed|err; settled++ } }
+
+/* code: guard.(*Registry).RevokeAll, guard.(*root).tryLockLive */
+inline revokeBoth() {
+  if :: live[0] = 0; live[1] = 0 :: live[1] = 0; live[0] = 0 fi;
+  cur = 0;                                      /* no tombstone: the snapshot has no root around */
+  atomic { run Ending(0); run Ending(1) };
+  atomic { settled==2 -> clean[0] = !failed; clean[1] = !failed } }
+#endif
+
+#ifdef CROSSWISE
+bit changing[2], takenBack[2];  /* root.changing is taken, root.takenBack is closed */
+
+/* One of two endings at the same time. code: guard.(*Registry).lockChanges,
+   guard.(*Registry).endLocked */
+proctype Ending(byte e) {
+  byte w; bit err, some;
+  atomic { !changing[e] -> changing[e] = 1 };
+  live[e] = 0;
+  atomic { if :: e==0 && live[1] -> fence = 2 :: else fi };
+  dead[e] = 1;
+  drain(e, 1);
+  takenBack[e] = 1;
+  /* code: guard.(*Registry).narrowViews, guard.(*Registry).lockLiveChanges */
+  if :: atomic { !changing[1-e] -> changing[1-e] = 1 };
+        if :: atomic { live[1-e] -> skip }; drain(1-e, 0); settle(1-e) :: atomic { !live[1-e] -> skip } fi;
+        changing[1-e] = 0
+#ifndef M_WAITWHOLE
+     :: takenBack[1-e]
+#endif
+  fi;
+  settle(e);
+  atomic { STILL(e); ret[e] = 1; changing[e] = 0
+#ifndef DEADLINE
+           ; clean[e] = !err                    /* else the other ending may have given up an operation on both */
+#endif
+  } }
+#endif
+
 /* code: guard.(*Registry).change, guard.(*Registry).narrow, guard.(*Registry).Set */
 inline narrow() {
   rw[0] = 0;
@@ -253,6 +319,10 @@ proctype Owner() {
 #endif
 #ifdef TWICE
   narrow()
+#elif defined(TOGETHER)
+  revokeBoth()
+#elif defined(CROSSWISE)
+  atomic { run Ending(0); run Ending(1) }
 #else
   revoke(0);
 #if defined(REGRANT) || defined(MEANWHILE)
