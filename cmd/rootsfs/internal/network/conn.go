@@ -246,14 +246,21 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 	return server, err
 }
 
-// flushTimeout bounds the wait for a side that takes no more.
+// flushTimeout bounds the wait for a side that takes nothing.
 const flushTimeout = time.Minute
 
 // flush waits until both sides have taken what the kernel still holds for them. The
 // connection stays in the table meanwhile, so Remove drops these bytes, too.
 func (g *Gate) flush(c *conn) {
-	end := time.Now().Add(flushTimeout)
-	for wait := time.Millisecond; queued(c.inside)+queued(c.outside) > 0 && time.Now().Before(end); wait = min(2*wait, 100*time.Millisecond) {
+	last, since := 0, time.Now()
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		n := queued(c.inside) + queued(c.outside)
+		if n != last {
+			last, since = n, time.Now()
+		}
+		if n == 0 || time.Since(since) > flushTimeout {
+			return
+		}
 		select {
 		case <-g.ctx.Done():
 			return
