@@ -275,7 +275,8 @@ inline revokeBoth() {
 #ifdef CROSSWISE
 bit changing[2], takenBack[2];  /* root.changing is taken, root.takenBack is closed */
 
-/* One of two endings at the same time. code: guard.(*Registry).lockChanges,
+/* One of two endings at the same time. Each stands for a call that ends several roots, one
+ * of which lies in a root that the other call ends. code: guard.(*Registry).lockChanges,
    guard.(*Registry).endLocked */
 proctype Ending(byte e) {
   byte w; bit err, some;
