@@ -162,6 +162,19 @@ func (g *memGroup) leave() {
 	}
 }
 
+// add makes a process a member, with all its threads. If the process has ended, that is
+// no error here: the init has sent the reason over its socket.
+func (g *memGroup) add(pid int) error {
+	if g == nil || g.fd != nil {
+		return nil
+	}
+	err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return unable(err, "enter the control group: %v", err)
+	}
+	return nil
+}
+
 func moveThread(tasks string) error {
 	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }

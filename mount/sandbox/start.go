@@ -68,6 +68,9 @@ type launch struct {
 	layout *layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from firstFD on
+	// joined tells that the init is in the group, which takes the kernel 10 ms (see
+	// cgroup_attach_task): it builds the root meanwhile. nil: it was so from the start.
+	joined chan error
 	// network are sockets of the command's network that nobody serves yet, by name.
 	network map[string][]*os.File
 	// bwrapStderr is what bwrap writes to its standard error; nil: there is no bwrap.
@@ -301,6 +304,10 @@ func (p *Process) startInit(l *launch) error {
 	if err := p.spawn(l.cmd); err != nil {
 		return spawnError(err)
 	}
+	if p.level != Bubblewrap {
+		l.joined = make(chan error, 1)
+		go func() { l.joined <- p.group.add(p.proc.Pid) }()
+	}
 	return nil
 }
 
@@ -311,11 +318,16 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := p.group.enter()
+		var err error
+		if p.level == Bubblewrap { // bwrap's child is the init, which is in bwrap's group
+			err = p.group.enter()
+		}
 		if err == nil {
 			err = startDumpable(cmd)
 		}
-		p.group.leave()
+		if p.level == Bubblewrap {
+			p.group.leave()
+		}
 		p.proc = cmd.Process
 		started <- err
 		if err == nil {
@@ -426,6 +438,11 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 
 // beforeExec does what is the caller's to do when all that confines the command stands.
 func (l *launch) beforeExec() error {
+	if l.joined != nil {
+		if err := <-l.joined; err != nil {
+			return err
+		}
+	}
 	if n := l.o.Network; l.conf.Network != nil {
 		sockets := l.network
 		l.network = nil // they are the caller's
