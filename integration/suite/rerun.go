@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,9 +38,20 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 		again := &report{w: out.w}
 		p := part{name: "rerun", packages: []string{f.pkg}}
 		problem := p.test(o, temp, again, dog, "-count", "1", "-run", f.pattern())
+		removeScriptDirs(temp)
 		if problem == "" && again.passed(f) {
 			out.markFlaky(f)
 		}
+	}
+}
+
+// removeScriptDirs removes the empty directories of testscript, which counts the scripts
+// that were not chosen, too, before it removes its own. One that holds anything is reported
+// as left.
+func removeScriptDirs(temp string) {
+	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
+	for _, dir := range dirs {
+		_ = os.Remove(dir)
 	}
 }
 

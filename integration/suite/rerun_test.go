@@ -119,3 +119,21 @@ func TestAlways(t *testing.T) { if os.Getenv("ALWAYS") != "" { t.Fatal("always")
 		}
 	}
 }
+
+// A script that is run again by itself leaves no directory that fails the run.
+func TestScriptDirsOfReruns(t *testing.T) {
+	temp := t.TempDir()
+	empty, full := filepath.Join(temp, "go-test-script1"), filepath.Join(temp, "go-test-script2", "left")
+	for _, dir := range []string{empty, full} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removeScriptDirs(temp)
+	if _, err := os.Stat(empty); !os.IsNotExist(err) {
+		t.Errorf("the empty one is there: %v", err)
+	}
+	if _, err := os.Stat(full); err != nil {
+		t.Errorf("the other one is gone: %v", err)
+	}
+}
