@@ -152,7 +152,7 @@ func completeNoFiles(c *cobra.Command) {
 		case "directory":
 			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 		}
-		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it fails only if there is no such flag
+		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails only for an unknown flag
 	})
 	for _, sub := range c.Commands() {
 		completeNoFiles(sub)

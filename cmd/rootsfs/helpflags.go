@@ -46,7 +46,7 @@ const manyFlags = 25
 // allFlag adds --all, which goes with --help, to a command with many flags.
 func allFlag(cmd *cobra.Command) {
 	cmd.Flags().Bool("all", false, "with --help: show every flag")
-	_ = cmd.Flags().MarkHidden("all") // it fails only if there is no such flag
+	_ = cmd.Flags().MarkHidden("all") // fails only for an unknown flag
 	run := cmd.RunE
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if c.Flags().Changed("all") {

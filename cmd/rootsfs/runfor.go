@@ -63,7 +63,7 @@ func agentCompletion(cmd *cobra.Command) {
 			out = append(out, cobra.CompletionWithDesc(one.Name, one.Title))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
-	}) // it fails only if there is no such flag
+	}) // fails only for an unknown flag
 }
 
 // sayAgents lists the presets, for --for help.

@@ -10,9 +10,8 @@
 // had, its locks too, and not just of one descriptor: the kernel closes those of a killed
 // process one after the other.
 //
-// What is left all the same, because the watcher was killed as well, the next run, mount
-// or doctor takes away (ClearLeft): nobody holds its lock any more, and nobody answers for
-// what is mounted there.
+// If the watcher was killed as well, its place is left behind. The next run, mount or doctor
+// takes the place away (ClearLeft): its lock is free, and its mount answers nobody.
 //
 // # Not promised
 //

@@ -60,14 +60,20 @@ func (s *Server) searching(w http.ResponseWriter) (done func(), ok bool) {
 	}
 }
 
-// history answers with the last records that match, and a timeline of all.
-func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+// query reads a search and takes a place for it, or answers why not.
+func (s *Server) query(w http.ResponseWriter, r *http.Request) (q records.Query, done func(), ok bool) {
 	q, err := readQuery(r.URL.Query())
 	if err != nil {
 		fail(w, http.StatusBadRequest, control.Text(err))
-		return
+		return q, nil, false
 	}
-	done, ok := s.searching(w)
+	done, ok = s.searching(w)
+	return q, done, ok
+}
+
+// history answers with the last records that match, and a timeline of all.
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	q, done, ok := s.query(w, r)
 	if !ok {
 		return
 	}
@@ -75,6 +81,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), searchFor)
 	defer cancel()
 	var out found
+	var err error
 	if out.Found, err = s.cfg.Records.Find(ctx, q); err == nil {
 		out.Sessions, err = s.cfg.Records.Sessions()
 	}
@@ -109,12 +116,7 @@ const exportFor = 5 * time.Minute
 // export answers with every record that matches, as the lines that were written, hashes
 // included.
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
-	q, err := readQuery(r.URL.Query())
-	if err != nil {
-		fail(w, http.StatusBadRequest, control.Text(err))
-		return
-	}
-	done, ok := s.searching(w)
+	q, done, ok := s.query(w, r)
 	if !ok {
 		return
 	}
@@ -125,7 +127,7 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	out := bufio.NewWriterSize(w, 64<<10)
 	rc, n := http.NewResponseController(w), 0
-	_, err = s.cfg.Records.Each(ctx, q, func(e *audit.Entry) error {
+	_, err := s.cfg.Records.Each(ctx, q, func(e *audit.Entry) error {
 		if n%1000 == 0 {
 			_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		}

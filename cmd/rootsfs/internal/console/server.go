@@ -342,7 +342,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	defer s.streams.end(sub)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Time{}) // whoever stays has sent everything
+	_ = rc.SetReadDeadline(time.Time{}) // the whole request has been read; the stream has no end
 	enc := json.NewEncoder(w)
 	for {
 		u, ok := sub.Next(r.Context())
@@ -360,7 +360,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The page as it stands in the repository: there is no step between.
+// web holds the page's files as they are in the repository; nothing is generated or bundled.
 //
 //go:embed web
 var web embed.FS

@@ -214,8 +214,8 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Watch calls f for each update until ctx or the session ends, which is no error, or f
-// returns one.
+// Watch calls f for each update. It returns nil when ctx or the session ends, and f's error
+// if f returns one.
 func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) error) error {
 	body, err := json.Marshal(req)
 	if err != nil {
