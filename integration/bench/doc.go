@@ -1,7 +1,8 @@
 // Command bench measures what a mount costs: it runs the same workloads on a
 // native directory, on that directory seen through rootsfs at each cache level,
-// through bindfs (plain and tuned) and through go-fuse's loopback example, and
-// prints the slowdowns as one table beside the goals of the project.
+// through bindfs (plain and tuned), libfuse's passthrough_hp (if it is in PATH) and
+// go-fuse's loopback example, and prints the slowdowns as one table beside the goals of the
+// project.
 //
 //	go run ./integration/bench                     # full, medians of five
 //	go run ./integration/bench -size small -n 1    # does everything still run?
@@ -16,7 +17,7 @@
 // repetition, in an order that rotates and is turned round every other time, so
 // that a noisy minute, and what the one before has left to the disk, hits all alike. A
 // cell is the median of the repetitions divided by the native median. Peers that
-// no goal depends on (strict, plain bindfs, loopback) are not repeated after they
+// no goal depends on (strict, plain bindfs, passthrough_hp, loopback) are not repeated after they
 // used up -limit on a workload; those cells are named under the table.
 //
 //   - A warm row is timed immediately after one pass through the same mount (the
@@ -30,6 +31,8 @@
 //     are read back from the source directory with the clock stopped, tar is
 //     checked by its length, du against du of the source, git status must be
 //     clean. A peer that answers wrongly is "broken", never fast.
+//   - audit-plain is rootsfs at audit served by plain readers of /dev/fuse, which it falls
+//     back to where the kernel offers no FUSE over io_uring.
 //   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
 //     fifty besides the built-in ones; they run the workloads about names.
 //   - What patterns cost a creation is judged by turns of two hundred files at a time

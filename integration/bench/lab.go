@@ -42,7 +42,9 @@ type lab struct {
 	bindfs         string
 	bindfsMissing  string
 	bindfsVersion  string
-	root           bool // may drop caches
+	// passthrough is libfuse's passthrough_hp, which is built from its sources.
+	passthrough, passthroughMissing string
+	root                            bool // may drop caches
 }
 
 func (l *lab) path(elem ...string) string {
@@ -140,6 +142,9 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 		l.bindfsMissing = err.Error()
 	} else {
 		l.bindfsVersion = firstLines(ctx, l.bindfs, "--version") + ", " + firstLines(ctx, l.bindfs, "--fuse-version")
+	}
+	if l.passthrough, err = exec.LookPath("passthrough_hp"); err != nil {
+		l.passthroughMissing = err.Error()
 	}
 	if rootsfs != "" {
 		l.rootsfs, err = exec.LookPath(rootsfs)

@@ -50,22 +50,32 @@ func (l *lab) peers() []peer {
 			},
 		})
 	}
-	ps = append(ps, l.patternPeer(noPatterns, []string{"--no-default-policy"}), l.patternPeer(manyPatterns, patternFlags()))
+	ps = append(ps, l.auditPeer(auditPlain, "--transport", "plain"))
+	ps = append(ps, patternPeer(l.auditPeer(noPatterns, "--no-default-policy")), patternPeer(l.auditPeer(manyPatterns, patternFlags()...)))
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
+	ps = append(ps, peer{name: "passthrough_hp", skip: cmp.Or(l.fuseMissing, l.passthroughMissing), argv: func(source, mnt string) []string {
+		return []string{l.passthrough, "--foreground", source, mnt}
+	}})
 	return append(ps, peer{name: "loopback", skip: l.fuseMissing, line: true, argv: func(source, mnt string) []string {
 		return []string{l.self, childLoopback, source, mnt}
 	}})
 }
 
-// patternPeer is rootsfs at audit with other patterns than the built-in ones.
-func (l *lab) patternPeer(name string, flags []string) peer {
+// auditPeer is rootsfs at audit with more flags.
+func (l *lab) auditPeer(name string, flags ...string) peer {
 	return peer{
-		name: name, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true, names: true,
+		name: name, skip: cmp.Or(l.fuseMissing, l.rootsfsMissing), sub: rootName, line: true,
 		argv: func(source, mnt string) []string {
 			argv := append([]string{l.rootsfs, "mount", "--cache", "audit"}, flags...)
 			return append(argv, "--root", rootName+"="+source+":rw", mnt)
 		},
 	}
+}
+
+// patternPeer has a peer that differs by its patterns run the workloads about names alone.
+func patternPeer(p peer) peer {
+	p.names = true
+	return p
 }
 
 // patternFlags are fifty patterns of all the shapes people write, on top of the
