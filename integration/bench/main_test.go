@@ -141,7 +141,7 @@ func TestPeersInOrder(t *testing.T) {
 	l := newLab(t)
 	l.rootsfsMissing = "not built"
 	r := &report{}
-	peers := r.choosePeers(l, regexp.MustCompile("audit|loop"))
+	peers := r.choosePeers(l, regexp.MustCompile("rootsfs-audit|loop"))
 	if len(peers) != 2 || peers[0].name != native || peers[1].name != "loopback" {
 		t.Errorf("chosen: %v", r.Peers)
 	}
