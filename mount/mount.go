@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // Mount is one mount of a registry's roots. It is a guard.View.
@@ -45,8 +46,8 @@ type Mount struct {
 	start      time.Time
 	user       guard.User // the daemon's
 	fileCache  fileCache
-	watcher    *vfs.SourceWatcher // nil: nothing is kept, so nothing is watched
-	delivery   *delivery          // of what watcher reports
+	watcher    *watch.SourceWatcher // nil: nothing is kept, so nothing is watched
+	delivery   *delivery            // of what watcher reports
 	noWatches  sync.Once
 	lostEvents sync.Once     // for the log
 	refs       atomic.Int64  // see maxRefs

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // workers send notifications side by side: each is a write(2) to /dev/fuse that
@@ -25,10 +25,10 @@ const workers = 4
 // second only until it moves again and has been told everything. The other
 // directories go on.
 type delivery struct {
-	tell    func(ev vfs.SourceEvent) // one event
-	tellAll func(n *node)            // anything in n may have changed
-	slow    time.Duration            // stuckDirAfter
-	warn    func(n *node)            // n is stuck
+	tell    func(ev watch.SourceEvent) // one event
+	tellAll func(n *node)              // anything in n may have changed
+	slow    time.Duration              // stuckDirAfter
+	warn    func(n *node)              // n is stuck
 
 	mu     sync.Mutex // guards the fields below, and those of the queues
 	queues map[*node]*dirQueue
@@ -42,7 +42,7 @@ type delivery struct {
 // dirQueue is the work on one directory.
 type dirQueue struct {
 	n      *node
-	events []vfs.SourceEvent
+	events []watch.SourceEvent
 	all    bool      // instead of events: too many, or nobody knows which
 	since  time.Time // when the present call began
 	stuck  bool
@@ -62,13 +62,13 @@ const (
 	turn = 64
 )
 
-func newDelivery(tell func(vfs.SourceEvent), tellAll, warn func(*node)) *delivery {
+func newDelivery(tell func(watch.SourceEvent), tellAll, warn func(*node)) *delivery {
 	return &delivery{tell: tell, tellAll: tellAll, warn: warn, slow: stuckDirAfter,
 		queues: map[*node]*dirQueue{}, active: map[*dirQueue]struct{}{}}
 }
 
 // enqueue adds an event of directory n. It never waits for the kernel.
-func (d *delivery) enqueue(n *node, ev vfs.SourceEvent) {
+func (d *delivery) enqueue(n *node, ev watch.SourceEvent) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.enqueueLocked(n, ev)
@@ -76,7 +76,7 @@ func (d *delivery) enqueue(n *node, ev vfs.SourceEvent) {
 
 // enqueueNotify is enqueue; the channel is closed when all that there was to tell of n has
 // been told.
-func (d *delivery) enqueueNotify(n *node, ev vfs.SourceEvent) <-chan struct{} {
+func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.enqueueLocked(n, ev)
@@ -86,7 +86,7 @@ func (d *delivery) enqueueNotify(n *node, ev vfs.SourceEvent) <-chan struct{} {
 	return q.told
 }
 
-func (d *delivery) enqueueLocked(n *node, ev vfs.SourceEvent) *dirQueue {
+func (d *delivery) enqueueLocked(n *node, ev watch.SourceEvent) *dirQueue {
 	q := d.queueLocked(n)
 	switch {
 	case q.all:
@@ -229,7 +229,7 @@ func (n *node) setStuck(stuck bool) {
 }
 
 // tellChanged passes one event on to the kernel. It may wait, see delivery.
-func tellChanged(ev vfs.SourceEvent) {
+func tellChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
 	switch {
 	case ev.Name == "":

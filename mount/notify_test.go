@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // told notes what a delivery passes on; directories in hold wait.
@@ -50,7 +50,7 @@ func (n *node) isStuck() bool { return n.ext.Load().watch.Load().stuck.Load() }
 func newTold(stuck func(*node)) (*told, *delivery) {
 	s := &told{got: map[*node][]string{}, hold: map[*node]chan struct{}{}}
 	d := newDelivery(
-		func(ev vfs.SourceEvent) { n := ev.Dir.(*node); s.wait(n); s.note(n, ev.Name) },
+		func(ev watch.SourceEvent) { n := ev.Dir.(*node); s.wait(n); s.note(n, ev.Name) },
 		func(n *node) { s.wait(n); s.note(n, "all") }, stuck)
 	d.slow = time.Millisecond
 	return s, d
@@ -71,12 +71,12 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	}
 	for _, n := range stuck {
 		for range 3 {
-			d.enqueue(n, vfs.SourceEvent{Dir: n, Name: "x"})
+			d.enqueue(n, watch.SourceEvent{Dir: n, Name: "x"})
 		}
 	}
 	free := watchedNode()
 	for i := range 100 {
-		d.enqueue(free, vfs.SourceEvent{Dir: free, Name: fmt.Sprint(i)})
+		d.enqueue(free, watch.SourceEvent{Dir: free, Name: fmt.Sprint(i)})
 	}
 	eventually(t, "the free directory's events", func() bool { return len(s.of(free)) == 100 })
 	eventually(t, "all stuck", func() bool { return d.stuckDirs() == len(stuck) })
@@ -86,7 +86,7 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 			t.Error("what is handed out of a stuck directory would last")
 		}
 		for range 2 * maxQueuedEvents {
-			d.enqueue(n, vfs.SourceEvent{Dir: n, Name: "more"})
+			d.enqueue(n, watch.SourceEvent{Dir: n, Name: "more"})
 		}
 		d.mu.Lock()
 		if q := d.queues[n]; len(q.events) != 0 || !q.all {
@@ -99,10 +99,10 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	s.hold[calm] = release
 	s.mu.Unlock()
 	for _, name := range []string{"a", "b", "c"} {
-		d.enqueue(calm, vfs.SourceEvent{Dir: calm, Name: name})
+		d.enqueue(calm, watch.SourceEvent{Dir: calm, Name: name})
 	}
 	eventually(t, "one more stuck", calm.isStuck)
-	d.enqueue(calm, vfs.SourceEvent{Dir: calm, Name: "d"})
+	d.enqueue(calm, watch.SourceEvent{Dir: calm, Name: "d"})
 	close(release)
 	eventually(t, "none stuck", func() bool { return d.stuckDirs() == 0 })
 	for _, n := range stuck {
@@ -118,7 +118,7 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 		defer d.mu.Unlock()
 		return len(d.queues) == 0 && len(d.active) == 0 && d.running == 0
 	})
-	d.enqueue(free, vfs.SourceEvent{Dir: free, Name: "after"})
+	d.enqueue(free, watch.SourceEvent{Dir: free, Name: "after"})
 	eventually(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
 }
 
@@ -131,7 +131,7 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 	const events = maxQueuedEvents / 2
 	for i := range events {
 		for _, n := range nodes {
-			d.enqueue(n, vfs.SourceEvent{Dir: n, Name: fmt.Sprint(i)})
+			d.enqueue(n, watch.SourceEvent{Dir: n, Name: fmt.Sprint(i)})
 		}
 	}
 	for _, n := range nodes {
@@ -146,7 +146,7 @@ func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 	release := make(chan struct{})
 	s.hold[late] = release
 	for i := range maxQueuedEvents + 2 {
-		d.enqueue(late, vfs.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
+		d.enqueue(late, watch.SourceEvent{Dir: late, Name: fmt.Sprint(i)})
 	}
 	close(release)
 	eventually(t, "the crowd as one", func() bool { got := s.of(late); return len(got) > 0 && got[len(got)-1] == "all" })

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // A directory has one place in the kernel's tree. When a look-up finds one that the
@@ -40,7 +41,7 @@ type nameWithdrawal struct {
 // withdrawOldName has the kernel drop an old name of n. By way of the delivery, which bounds
 // how many may hang behind a directory that a program holds.
 func (n *node) withdrawOldName(dir *node, name string) {
-	told := n.view.m.delivery.enqueueNotify(dir, vfs.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
+	told := n.view.m.delivery.enqueueNotify(dir, watch.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
 	x := &nameWithdrawal{told, time.Now().Add(10 * movedWait)}
 	n.extra().withdrawal.Store(x)
 	dir.extra().withdrawal.Store(x)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
 // The kernel may keep names, attributes and pages for long only while somebody
@@ -74,7 +74,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 	m := n.view.m
 	wd, err := m.watcher.Watch(context.Background(), m.self(), at.Path, at.Epoch, at.ID, n)
 	if err != nil {
-		if errors.Is(err, vfs.ErrNoWatches) || errors.Is(err, vfs.ErrNoInstances) {
+		if errors.Is(err, watch.ErrNoWatches) || errors.Is(err, watch.ErrNoInstances) {
 			m.noWatches.Do(func() {
 				m.log.Warn("directories cannot be watched and fall back to one-second timeouts", "error", err)
 			})
@@ -124,7 +124,7 @@ func (n *node) parentWatched() bool {
 }
 
 // sourceChanged takes one event of the source's watch, which waits for it.
-func (m *Mount) sourceChanged(ev vfs.SourceEvent) {
+func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
 	w := n.extra().watch.Load()
 	switch {

@@ -53,6 +53,17 @@ func Opener() guard.Opener { return beneath.Opener{} }
 // that is known to be local, so that walking the path cannot hang. It is not walked.
 func LeadsToLocal(path string) bool { return beneath.LeadsToLocal(path) }
 
+// NewSourceWatcher returns a watcher of the roots' directories; see
+// watch.Inotify.NewWatcher.
+func (t *Tree) NewSourceWatcher(emit func(watch.SourceEvent), onLoss func()) *watch.SourceWatcher {
+	return t.inotify.NewWatcher(t.reg, emit, onLoss)
+}
+
+// NewHub returns a hub of watches on the tree's roots. The caller must close it.
+func (t *Tree) NewHub(o watch.HubOptions) *watch.Hub {
+	return watch.NewHub(t.reg, &t.inotify, &t.remoteInotify, o)
+}
+
 // At is a place and, optionally, the identity of the file that is expected
 // there. Front ends that have shown the file to somebody (the kernel holds
 // inodes) give the identity, and get ESTALE when the place has come to hold

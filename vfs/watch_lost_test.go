@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -18,7 +17,7 @@ func (b *bed) holdReader() (release func()) {
 	b.Helper()
 	held, resume := make(chan struct{}), make(chan struct{})
 	hang := sync.OnceFunc(func() { close(held); <-resume })
-	w := b.t.NewSourceWatcher(func(vfs.SourceEvent) { hang() }, hang)
+	w := b.t.NewSourceWatcher(func(watch.SourceEvent) { hang() }, hang)
 	b.must(os.MkdirAll(b.host("held"), 0o755))
 	at := b.at("held")
 	info, err := b.t.Lstat(bg, who, at)

@@ -89,7 +89,7 @@ var layers = []layer{
 	{"mount/distro", []string{}, []string{}, "words for a person: it reads one file"},
 	{"mount/transport", []string{}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "requests come and answers go, whatever they say"},
 	{"mount/mountpoint", []string{"mount/distro", "guard", "guard/names"}, []string{"github.com/hanwen/go-fuse/", "github.com/moby/sys/mountinfo", "golang.org/x/sys/unix"}, "making and finding mounts is apart from serving the tree"},
-	{"mount", []string{"mount/internal/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/names", "vfs"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"mount", []string{"mount/internal/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/names", "vfs", "vfs/watch"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
