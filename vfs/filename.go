@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
@@ -79,8 +81,10 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 			return false, gone
 		}
 		return a != guard.ToRead, nil
+	case !below && info.IsDir(): // the host has moved it out of the root
+		return false, unix.ESTALE // as walk.StillThere says
 	case !below:
-		return false, gone // the host has moved it out of the root
+		return false, gone
 	}
 	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // where it was opened the hold says it
 		if err := l.JudgeNow(a, rel); err != nil {
