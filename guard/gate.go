@@ -139,9 +139,6 @@ func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 func (l *Lease) admit(ctx context.Context) error {
 	req := &l.req
 	if req.Caller.Via == 0 || req.Caller.Via > ViaControl {
-		if req.Caller.Via == ViaGone {
-			return &Error{Kind: names.Revoked}
-		}
 		return &Error{Kind: names.Internal, Err: errors.New("the operation names no caller")}
 	}
 	if err := l.checkRequest(); err != nil {

@@ -18,9 +18,6 @@ const (
 	ViaFiles
 	ViaTools
 	ViaControl
-	// ViaGone is a front end that was shut: whatever still comes through it is
-	// refused as after a revocation.
-	ViaGone
 	// ViaNet is the gate of the network that a command of `rootsfs run` has: in audit
 	// records only.
 	ViaNet
@@ -36,8 +33,6 @@ func (v Via) String() string {
 		return "tools"
 	case ViaControl:
 		return "control"
-	case ViaGone:
-		return "gone"
 	case ViaNet:
 		return "net"
 	}

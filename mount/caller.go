@@ -20,9 +20,6 @@ func (m *Mount) callerOf(from *fuse.Caller) guard.Caller {
 	pid := from.Pid
 	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, UID: from.Uid, GID: from.Gid, PID: int32(pid),
 		Groups: func() []uint32 { return groupsOf(pid) }}
-	if m.shut.Load() {
-		c.Via = guard.ViaGone
-	}
 	if m.opt.Owner != nil {
 		c.Makes = &m.user
 	}

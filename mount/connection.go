@@ -1,7 +1,6 @@
 package mount
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -78,7 +77,7 @@ func (m *Mount) connect() (*transport.Conn, error) {
 	}
 	if want == TransportIOUring && m.transport != want {
 		go conn.Serve()
-		m.undo()
+		_ = mountpoint.Detach(m.opt.Point, true)
 		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
 	}
 	told := []any{"transport", string(m.transport)}
@@ -102,37 +101,16 @@ func (m *Mount) enableRings() error {
 	return nil
 }
 
-// open mounts and returns the connection's descriptor.
-func (m *Mount) open(opts *fuse.MountOptions) (device *os.File, err error) {
-	if m.opt.Detached {
-		device, m.detached, err = mountpoint.Detached(opts)
-	} else {
-		device, err = mountpoint.Attach(m.opt.Point, opts)
-	}
-	if err != nil && !errors.Is(err, mountpoint.ErrNotDetached) {
-		err = mountpoint.CannotMount(m.opt.Point, err)
-	}
-	return device, err
-}
-
-// undo takes away what open has mounted.
-func (m *Mount) undo() {
-	m.LetGo()
-	if !m.opt.Detached {
-		_ = mountpoint.Detach(m.opt.Point, true)
-	}
-}
-
 // newConn mounts and answers INIT.
 func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
 	opts := m.mountOptions()
-	device, err := m.open(opts)
+	device, err := mountpoint.Attach(m.opt.Point, opts)
 	if err != nil {
-		return nil, err
+		return nil, mountpoint.CannotMount(m.opt.Point, err)
 	}
 	conn, err := transport.New(m.raw, transport.Options{Device: device, Kind: kind, Fuse: *opts})
 	if err != nil {
-		m.undo()
+		_ = mountpoint.Detach(m.opt.Point, true)
 		return nil, mountpoint.CannotMount(m.opt.Point, err)
 	}
 	return conn, nil
@@ -140,14 +118,11 @@ func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
 
 // answerPoll keeps a mount that this process may use from asking it for POLL.
 func (m *Mount) answerPoll(conn *transport.Conn) error {
-	top := m.detached
-	if !m.opt.Detached {
-		var err error
-		if top, err = mountpoint.Top(m.opt.Point); err != nil {
-			return mountpoint.CannotMount(m.opt.Point, err)
-		}
-		defer top.Close()
+	top, err := mountpoint.Top(m.opt.Point)
+	if err != nil {
+		return mountpoint.CannotMount(m.opt.Point, err)
 	}
+	defer top.Close()
 	if err := conn.AnswerPoll(int(top.Fd())); err != nil {
 		return mountpoint.CannotMount(m.opt.Point, fmt.Errorf("answer POLL: %w", err))
 	}

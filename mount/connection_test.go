@@ -19,48 +19,32 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Each transport serves a mount, attached and detached, and says which one it is.
+// Each transport serves a mount, and says which one it is.
 func TestTransports(t *testing.T) {
 	for _, want := range []Transport{TransportPlain, TransportIOUring, TransportAuto} {
-		for _, detached := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/%v", want, detached), func(t *testing.T) {
-				if want == TransportIOUring || want == TransportAuto && os.Geteuid() == 0 {
-					childfs.HoldRings(t) // auto would leave the kernel's switch on
+		t.Run(string(want), func(t *testing.T) {
+			if want == TransportIOUring || want == TransportAuto && os.Geteuid() == 0 {
+				childfs.HoldRings(t) // auto would leave the kernel's switch on
+			}
+			m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Transport = want })
+			got, why := m.Transport()
+			expected := want
+			if want == TransportAuto {
+				expected = TransportIOUring
+				if why != nil {
+					expected = TransportPlain
 				}
-				if detached && os.Geteuid() != 0 {
-					t.Skip("only root has detached mounts")
-				}
-				m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) {
-					if o.Transport, o.Detached = want, detached; detached {
-						o.Point = ""
-					}
-				})
-				if detached {
-					point := t.TempDir()
-					if err := m.Attach(point); err != nil {
-						t.Fatal(err)
-					}
-					m.root = filepath.Join(point, "code")
-				}
-				got, why := m.Transport()
-				expected := want
-				if want == TransportAuto {
-					expected = TransportIOUring
-					if why != nil {
-						expected = TransportPlain
-					}
-				}
-				if got != expected {
-					t.Errorf("served by %s, because %v", got, why)
-				}
-				if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				if text, err := childfs.ReadFile(filepath.Join(m.root, "a")); err != nil || string(text) != "hello" {
-					t.Errorf("read %q, %v", text, err)
-				}
-			})
-		}
+			}
+			if got != expected {
+				t.Errorf("served by %s, because %v", got, why)
+			}
+			if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if text, err := childfs.ReadFile(filepath.Join(m.root, "a")); err != nil || string(text) != "hello" {
+				t.Errorf("read %q, %v", text, err)
+			}
+		})
 	}
 	for _, unknown := range []string{"ftp", "go-fuse"} {
 		if _, err := ParseTransport(unknown); err == nil || !strings.Contains(err.Error(), "write auto, io_uring or plain") {
@@ -71,7 +55,7 @@ func TestTransports(t *testing.T) {
 
 // A mount that is to be served over io_uring and cannot be is an error, and not there.
 func TestNoRingsIsAnError(t *testing.T) {
-	requireDetached(t)
+	requireRoot(t)
 	childfs.HoldRings(t)
 	t.Setenv(transportEnv, "io_uring")
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
@@ -103,28 +87,29 @@ func (stopAtPoll) Write(line []byte) (int, error) {
 // pollsEnv names the directory of a child process that never answers POLL.
 const pollsEnv = "ROOTSFS_POLLS"
 
-// childPolls makes a detached mount and never answers the POLL that its New causes.
+// childPolls mounts and never answers the POLL that its New causes.
 func childPolls(dir string) error {
+	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
+	_, err := reg.Grant(context.Background(), guard.Grant{Root: "code", Dir: src, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "test"})
 	if err != nil {
 		return err
 	}
-	_, err = New(reg, Options{Detached: true, Debug: true, Log: slog.New(slog.NewTextHandler(stopAtPoll{}, nil))})
+	_, err = New(reg, Options{Point: point, Debug: true, Log: slog.New(slog.NewTextHandler(stopAtPoll{}, nil))})
 	return fmt.Errorf("New has returned: %w", err)
 }
 
 // A daemon that is killed while its New waits for the answer to POLL ends, on each
 // transport: the thread that waits keeps neither the connection nor a ring alive.
 func TestKilledWhileItPolls(t *testing.T) {
-	requireDetached(t)
+	requireRoot(t)
 	for _, kind := range []Transport{TransportPlain, TransportIOUring} {
 		t.Run(string(kind), func(t *testing.T) {
 			if kind == TransportIOUring {
 				childfs.HoldRings(t)
 			}
 			cmd := exec.Command("/proc/self/exe")
-			cmd.Env = append(os.Environ(), pollsEnv+"="+t.TempDir(), transportEnv+"="+string(kind))
+			cmd.Env = append(os.Environ(), pollsEnv+"="+newSourceAndPoint(t), transportEnv+"="+string(kind))
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()
 			if err != nil {

@@ -51,9 +51,6 @@
 // pages of files that a program has mapped, or holds open, may stay readable to that
 // program after the detach.
 //
-// A detached mount (Options.Detached) is in no mount namespace but those of whom it is
-// given to, and the kernel takes it away with them.
-//
 // Whoever holds a directory's lock in the kernel (a reading of it that is stopped
 // half-way) delays what the host changes in that directory, and in no other; see
 // SourceStatus.Stuck. Files, directories and references beyond vfs.MaxKept are

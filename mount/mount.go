@@ -38,9 +38,9 @@ type Mount struct {
 	transport Transport
 	fallback  error
 	notifier  notifier
-	at        atomic.Pointer[mountpoint.Info] // where it is mounted; of a detached one only Dev
-	inos      atomic.Uint64                   // see ownIno
-	layout    layoutIndex                     // when opt.Layout.ByPath
+	at        mountpoint.Info // does not change once requests are answered
+	inos      atomic.Uint64   // see ownIno
+	layout    layoutIndex     // when opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
 	spares     []atomic.Pointer[guard.RootName]
 	start      time.Time
@@ -51,7 +51,6 @@ type Mount struct {
 	noWatches  sync.Once
 	lostEvents sync.Once     // for the log
 	refs       atomic.Int64  // see maxRefs
-	shut       atomic.Bool   // see Shut
 	served     chan struct{} // closed when the kernel's connection has ended
 
 	mu sync.Mutex // guards the fields below
@@ -59,13 +58,10 @@ type Mount struct {
 	// their ending has come.
 	views map[guard.RootName][]*view
 	devs  []uint64 // see devIndex
-	// detached is a mount that is nowhere; nil: it is somewhere, or others have it.
-	detached *os.File
 }
 
-// New mounts the registry's roots at opt.Point, or detached, and serves them until
-// Close, or until somebody else unmounts. When it returns, the mount answers. The error
-// wraps mountpoint.ErrNotDetached if that is why.
+// New mounts the registry's roots at opt.Point and serves them until Close, or until
+// somebody else unmounts. When it returns, the mount answers.
 func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.Level == 0 {
 		opt.Level = Audit
@@ -90,7 +86,6 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 		user:   guard.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())},
 		served: make(chan struct{}), views: map[guard.RootName][]*view{},
 	}
-	m.at.Store(&mountpoint.Info{})
 	if m.tree == nil {
 		m.tree = vfs.New(reg)
 	}
@@ -129,7 +124,8 @@ func (m *Mount) serve() error {
 		wake.close()
 		return err
 	}
-	m.reg.AddView(m) // before the first request is answered
+	m.at, err = mountpoint.Find(m.opt.Point) // the kernel lists it before it sends INIT
+	m.reg.AddView(m)                         // before the first request is answered
 	go func() {
 		conn.Serve()
 		wake.close()
@@ -139,29 +135,17 @@ func (m *Mount) serve() error {
 		}
 		close(m.served)
 	}()
-	info, err := m.found()
-	if err == nil && (m.opt.Detached || !m.opt.Outside) {
+	if err == nil && !m.opt.Outside {
 		err = m.answerPoll(conn)
 	}
 	if err != nil {
 		_ = m.Close()
 		return err
 	}
-	m.at.Store(&info)
-	if err := mountpoint.WidenReadAhead(info.Dev); err != nil {
+	if err := mountpoint.WidenReadAhead(m.at.Dev); err != nil {
 		m.log.Debug("sequential reads are slower than they could be: the read-ahead window stays as it is", "error", err)
 	}
 	return nil
-}
-
-// found returns the mount as the kernel lists it. Both sides have said INIT, so it is there.
-func (m *Mount) found() (info mountpoint.Info, err error) {
-	if !m.opt.Detached {
-		return mountpoint.Find(m.opt.Point)
-	}
-	info.FSType = mountpoint.FSType
-	info.Dev, err = mountpoint.DeviceOf(m.detached)
-	return info, err
 }
 
 func (m *Mount) mountOptions() *fuse.MountOptions {
@@ -203,10 +187,9 @@ func (m *Mount) panicked(p any) fuse.Status {
 	return fuse.EIO
 }
 
-// Point is where the mount is, "" for a detached one; Info is its line of mountinfo, of
-// which a detached mount has FSType and Dev.
-func (m *Mount) Point() string         { return m.at.Load().Point }
-func (m *Mount) Info() mountpoint.Info { return *m.at.Load() } //nolint:revive // see Point
+// Point is where the mount is, and Info its line of mountinfo.
+func (m *Mount) Point() string         { return m.at.Point }
+func (m *Mount) Info() mountpoint.Info { return m.at } //nolint:revive // see Point
 
 // Tree is the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
@@ -228,10 +211,6 @@ func (m *Mount) Close() error {
 		return nil
 	default:
 	}
-	m.LetGo()
-	if m.opt.Detached && m.Point() == "" {
-		return nil // the kernel ends it with the last copy
-	}
 	err := mountpoint.Detach(cmp.Or(m.Info().Point, m.opt.Point), true)
 	if errors.Is(err, mountpoint.ErrNotMounted) {
 		return nil // somebody else detached it
@@ -245,7 +224,7 @@ func (m *Mount) Close() error {
 // in use then, which no earlier one may displace.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)
-	if !ok || m.shut.Load() {
+	if !ok {
 		return nil
 	}
 	m.reached(viewLookup, name)

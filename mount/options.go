@@ -76,11 +76,7 @@ func (l Locks) String() string {
 
 // Options describe one mount.
 type Options struct {
-	Point string // an existing, empty directory; resolved
-	// Detached makes a mount that is in no mount namespace until Attach, or until
-	// somebody attaches a Copy, and that the kernel takes away with the last of these.
-	// Point is not looked at then.
-	Detached bool
+	Point    string // an existing, empty directory; resolved
 	Level    Level
 	Locks    Locks
 	ReadOnly bool // MS_RDONLY on the mount itself
@@ -110,12 +106,12 @@ type Options struct {
 	// Transport is how requests come; "": what the environment variable
 	// ROOTSFS_TRANSPORT says, or TransportAuto.
 	Transport Transport
-	// Outside says that this process opens nothing of the mount itself, and has
-	// nothing of it looked up: then nor does New, which otherwise has POLL answered for
-	// the Go runtime's sake (transport.Conn.AnswerPoll). A process that is killed while it
-	// has a file of its own mount cannot end, and nobody can end the mount but
-	// umount(8) -f: it closes the file, which asks the daemon, which is it (measured
-	// on 6.18, kernel fs/fuse/file.c, fuse_flush).
+	// Outside says that this process opens and looks up nothing of the mount itself. New
+	// then opens nothing of it either; otherwise it opens a file to have POLL answered
+	// for the Go runtime's sake (transport.Conn.AnswerPoll). A process that is killed
+	// while it has a file of its own mount open cannot end, and only umount(8) -f ends the
+	// mount: to close the file is a request to the process itself (measured on 6.18,
+	// kernel fs/fuse/file.c, fuse_flush).
 	Outside bool
 	// MaxOpen bounds the descriptors that Max keeps for files the kernel
 	// reads without opening; default 1024.

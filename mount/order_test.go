@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -111,7 +110,6 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 	m := &Mount{reg: reg, tree: vfs.New(reg), views: map[guard.RootName][]*view{},
 		opt: Options{Level: Strict, Layout: layout, atStep: u.held.atStep},
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
-	m.at.Store(&mountpoint.Info{})
 	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
 	m.layout.m = m
 	m.raw = newFileSystem(m, u.kernel, nil)

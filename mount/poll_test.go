@@ -41,8 +41,8 @@ func init() {
 	os.Exit(0)
 }
 
-// requireDetached skips a test where the machine makes no detached mounts, but for CI.
-func requireDetached(t *testing.T) {
+// requireRoot skips a test that mounts as root, where that is not possible, but for CI.
+func requireRoot(t *testing.T) {
 	t.Helper()
 	err := mountpoint.CheckFUSE()
 	switch {
@@ -54,9 +54,20 @@ func requireDetached(t *testing.T) {
 	}
 }
 
-// childReadsOwn mounts detached, attaches, and reads a file of the mount in this very
-// process, which has one processor: what no program should do, and what must not hang
-// the machine if one does.
+// newSourceAndPoint makes a directory with the directories "src" and "mnt" for a child
+// process, and unmounts what the child leaves at "mnt".
+func newSourceAndPoint(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, sub := range []string{"src", "mnt"} {
+		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), unix.MNT_DETACH) })
+	return dir
+}
+
+// childReadsOwn reads a file of a mount in the very process that serves it, which has one
+// processor: what no program should do, and what must not hang the machine if one does.
 func childReadsOwn(dir string) error {
 	runtime.GOMAXPROCS(1)
 	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "mnt")
@@ -65,11 +76,8 @@ func childReadsOwn(dir string) error {
 	if err != nil {
 		return err
 	}
-	m, err := New(reg, Options{Detached: true, Outside: true})
+	m, err := New(reg, Options{Point: point})
 	if err != nil {
-		return err
-	}
-	if err := m.Attach(point); err != nil {
 		return err
 	}
 	fmt.Println(m.Info().Dev)
@@ -87,14 +95,9 @@ func childReadsOwn(dir string) error {
 // Go's runtime asks for POLL of every file that it opens, and holds one of its
 // processors meanwhile: with the answer still to come, the process that serves the
 // mount could not give it. Issue 17 item 2.
-func TestDetachedMountReadByItsServer(t *testing.T) {
-	requireDetached(t)
-	dir := t.TempDir()
-	for _, sub := range []string{"src", "mnt"} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+func TestMountReadByItsServer(t *testing.T) {
+	requireRoot(t)
+	dir := newSourceAndPoint(t)
 	if err := os.WriteFile(filepath.Join(dir, "src/a"), []byte("hello"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,6 @@ func TestDetachedMountReadByItsServer(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, "mnt"), unix.MNT_DETACH) })
 	in := bufio.NewReader(out)
 	dev, err := in.ReadString('\n')
 	if err != nil {
@@ -144,14 +146,13 @@ func (l *debugLog) String() string {
 	return l.b.String()
 }
 
-// POLL of a detached mount is answered with ENOSYS when New returns, before anyone can
-// have a copy of the mount, and not by this process's first thread.
-func TestDetachedMountAnswersPoll(t *testing.T) {
-	requireDetached(t)
+// POLL is answered with ENOSYS when New returns, and the thread that asked for it is not
+// this process's first.
+func TestMountAnswersPoll(t *testing.T) {
+	requireRoot(t)
 	log := &debugLog{}
 	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) {
-		o.Detached, o.Outside, o.Point, o.Debug = true, true, "", true
-		o.Log = slog.New(slog.NewTextHandler(log, nil))
+		o.Debug, o.Log = true, slog.New(slog.NewTextHandler(log, nil))
 	})
 	text := log.String()
 	if !strings.Contains(text, ": POLL ") || !strings.Contains(text, "function not implemented") {
@@ -162,6 +163,6 @@ func TestDetachedMountAnswersPoll(t *testing.T) {
 			t.Errorf("the first thread asked: %s", line)
 		}
 	}
-	m.LetGo()
+	must(t, m.Close())
 	<-m.Served() // nothing of the thread that polled is left
 }

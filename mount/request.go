@@ -152,9 +152,6 @@ func (r *request) join(v *view) {
 		r.dieLocked()
 	}
 	r.mu.Unlock()
-	if r.m.shut.Load() { // after it counts as one about the view: see Shut
-		r.caller.Via = guard.ViaGone
-	}
 }
 
 // end ends the request. What it hands out is in the table by now.

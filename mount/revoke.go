@@ -13,16 +13,6 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Shut ends what the mount shows while its registry lives on: from now on every
-// request through it is refused, and what it had shown before is taken back, as by
-// a revocation, when Shut returns. The roots stay live for everybody else. It is
-// for a mount that is taken down before its session ends: unmounting takes nothing
-// away from whoever holds the mount. An error says what could not be taken back.
-func (m *Mount) Shut(ctx context.Context) error {
-	m.shut.Store(true)
-	return m.reg.TakeBack(ctx, m.opt.Subject)
-}
-
 // flush sends dirty pages of writable mappings to the source. Only files that
 // are open for writing can have any: there is no writeback cache.
 func (v *view) flush(ctx context.Context) error {

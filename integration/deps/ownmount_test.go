@@ -19,8 +19,7 @@ import (
 // known to do that:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
-//     before (mount.New does that, unless Options.Outside is set for a mount that is
-//     not detached);
+//     before (mount.New does that, unless Options.Outside is set);
 //   - a page fault in a mapping;
 //   - a fork that changes into the mount, or executes a file of it, before it executes:
 //     the runtime stands still until it has.
@@ -40,7 +39,6 @@ var ownMountExceptions = map[string]string{
 	"integration/revoke/storm_test.go":          "a child process maps the mount; the board is in no mount",
 	"mount/layout_test.go":                      "its raw system calls change the user of a thread",
 	"mount/mapping_test.go":                     "maps in a child process, for the other tests",
-	"mount/poll_test.go":                        "the mount is detached: its POLL is answered, which this shows",
 }
 
 // notChecked are the packages that need no check at run, and why. The tests of each other

@@ -1,0 +1,99 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+// newMountWithFile is newTestMount with a file "a".
+func newMountWithFile(t *testing.T) *testMount {
+	t.Helper()
+	m := newTestMount(t, guard.ReadOnly, nil)
+	must(t, os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644))
+	return m
+}
+
+// readAt reads a file by a directory's descriptor, in another process: this one serves
+// the mount.
+func readAt(dir *os.File, name string) (string, error) {
+	cmd := exec.Command("cat", "/proc/self/fd/3/"+name)
+	cmd.ExtraFiles = []*os.File{dir}
+	b, err := cmd.Output()
+	return string(b), err
+}
+
+func mounted(t *testing.T, dev string) bool {
+	t.Helper()
+	all, err := mountpoint.Mounts()
+	must(t, err)
+	return slices.ContainsFunc(all, func(in mountpoint.Info) bool { return in.Dev == dev })
+}
+
+// A mount that is closed while somebody holds its top directory is in no table of mounts.
+// It obeys the gate, and ends when nobody holds it any more.
+func TestClosedWhileHeld(t *testing.T) {
+	m := newMountWithFile(t)
+	dir, err := mountpoint.Top(m.Point())
+	must(t, err)
+	must(t, m.Close())
+	if mounted(t, m.Info().Dev) {
+		t.Errorf("it is in the table: %+v", m.Info())
+	}
+	if got, err := readAt(dir, "code/a"); got != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if _, err := m.reg.Revoke(context.Background(), "code"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAt(dir, "code/a"); err == nil {
+		t.Errorf("read %q of a revoked root", got)
+	}
+	select {
+	case <-m.Served():
+		t.Fatal("it has ended while its top directory is held")
+	default:
+	}
+	must(t, dir.Close())
+	<-m.Served()
+}
+
+// A mount says where it is until it is closed.
+func TestMountInfo(t *testing.T) {
+	m := newMountWithFile(t)
+	point := filepath.Dir(m.root)
+	if in := m.Info(); m.Point() != point || in.Point != point || in.FSType != mountpoint.FSType || !mounted(t, in.Dev) {
+		t.Errorf("it is at %q: %+v", m.Point(), in)
+	}
+	if err := m.Close(); err != nil || mounted(t, m.Info().Dev) {
+		t.Errorf("closed: %v", err)
+	}
+	<-m.Served()
+}
+
+// Nothing is mounted where there is no directory.
+func TestNoDirectory(t *testing.T) {
+	if m, err := New(guard.NewRegistry(guard.Config{}), Options{Point: filepath.Join(t.TempDir(), "none")}); err == nil {
+		_ = m.Close()
+		t.Error("no error")
+	}
+}
+
+// A mount has no set-id files and no devices, and one that is read-only says so.
+func TestFlagsOfMount(t *testing.T) {
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.ReadOnly = true })
+	var st unix.Statfs_t
+	const want = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV
+	if err := childfs.SysStatfs(m.Point(), &st); err != nil || st.Flags&want != want {
+		t.Errorf("flags %#x, %v", st.Flags, err)
+	}
+}
