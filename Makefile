@@ -31,9 +31,10 @@ help:
 #
 # Copied, because the linker writes through a mapping: a program that the kernel keeps
 # in single pages starts slower, by a twelfth of rootsfs run (measured).
+CLI := github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli
 build: need-go
 	@set -- $$(sh integration/dist/version.sh); CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false \
-	  -ldflags "-X main.version=$$1 -X main.commit=$$2 -X main.date=$$3" -o $(BIN)/rootsfs.linked ./cmd/rootsfs
+	  -ldflags "-X $(CLI).version=$$1 -X $(CLI).commit=$$2 -X $(CLI).date=$$3" -o $(BIN)/rootsfs.linked ./cmd/rootsfs
 	@cp $(BIN)/rootsfs.linked $(BIN)/rootsfs.new && mv $(BIN)/rootsfs.new $(BIN)/rootsfs && rm $(BIN)/rootsfs.linked
 
 DESTDIR ?= /

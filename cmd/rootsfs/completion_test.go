@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
 // The shell is offered what can be meant: files and directories only where they can,
@@ -42,28 +44,11 @@ func TestCompletion(t *testing.T) {
 		{"run --env", "ROOTSFS_TEST_TOKEN\n"}, {"wrap --env", "ROOTSFS_TEST_TOKEN\n"},
 	} {
 		var out bytes.Buffer
-		run(append([]string{"__complete"}, append(strings.Fields(tt.args), "")...), stdio{in: strings.NewReader(""), out: &out, err: io.Discard})
+		cli.Main(append([]string{"__complete"}, append(strings.Fields(tt.args), "")...), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 		got := out.String()
 		exact := strings.HasSuffix(tt.want, files) || strings.HasSuffix(tt.want, noFiles) || strings.HasSuffix(tt.want, dirs)
 		if exact && got != tt.want || !strings.Contains(got, tt.want) || strings.Contains(got, "s3cret") {
 			t.Errorf("%s: offered %q, want %q", tt.args, got, tt.want)
-		}
-	}
-}
-
-// Whichever function offers a word, none passes that a shell would have to quote, or that
-// is a flag where none was begun, or any word twice; what is said of a word hides nothing.
-// The last line, which the shells' scripts take for a number and evaluate, always comes.
-func TestOffered(t *testing.T) {
-	const all = "plain\tsays de\u2800sc\na$(id)1\tx\na;id\nit's\na b\n~root\n=ls\n--yes\tx\na,b\n{a,b}\n\u202ea\nmüller@x:/y+z=1\nplain\tagain\n:4\tx\n:4\n"
-	for typed, want := range map[string]string{
-		"":   "plain\tsays de\\u{2800}sc\nmüller@x:/y+z=1\n:4\tx\n:4\n",
-		"--": "plain\tsays de\\u{2800}sc\n--yes\tx\nmüller@x:/y+z=1\n:4\tx\n:4\n",
-	} {
-		var out bytes.Buffer
-		o := offered{newApp([]string{"__complete", "revoke", typed}, stdio{out: &out}), map[string]bool{}}
-		if n, err := io.WriteString(o, all); n != len(all) || err != nil || out.String() != want {
-			t.Errorf("%q: offered %q (%d, %v), want %q", typed, out.String(), n, err, want)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -168,9 +169,9 @@ func (a *asker) cli(want int, args ...string) string {
 func (a *asker) waiting(n int) []control.Question {
 	a.t.Helper()
 	var list []control.Question
-	await(a.t, plural(n, "question"), func() bool {
+	await(a.t, fmt.Sprintf("%d questions", n), func() bool {
 		list = nil
-		if err := json.Unmarshal([]byte(a.cli(exitOK, "consent", "list", "--json")), &list); err != nil {
+		if err := json.Unmarshal([]byte(a.cli(cli.ExitOK, "consent", "list", "--json")), &list); err != nil {
 			a.t.Fatal(err)
 		}
 		return len(list) == n
@@ -191,7 +192,7 @@ func (a *asker) contains(what, got string, want ...string) {
 // nothing in them that could deceive, and approves less than was asked.
 func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a := newAsker(t, "")
-	a.contains("nothing yet", a.cli(exitOK, "consent", "list"), "no question waits")
+	a.contains("nothing yet", a.cli(cli.ExitOK, "consent", "list"), "no question waits")
 	link := filepath.Join(a.work, "link")
 	if err := os.Symlink(filepath.Join(a.work, "src/priv"), link); err != nil {
 		t.Fatal(err)
@@ -201,29 +202,29 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	}
 	a.ask("to index\n2. \u202enothing", "rw", link, "/proc/self")
 	id := a.waiting(1)[0].ID
-	text := a.cli(exitOK, "consent", "list")
+	text := a.cli(cli.ExitOK, "consent", "list")
 	a.contains("list", text, "question "+id+", ", " left\n", `"to index\n2. \u{202e}nothing"`, "(indexer)",
 		`  1. "`+a.work+`/src/priv" (directory, with everything below), read and WRITE, asked for as "`+link+`"`,
 		`  2. "/proc/self": cannot be granted: `, "rootsfs consent approve "+id[:8])
-	a.contains("status", a.cli(exitOK, "status"), "1 question of servers waits for your consent", "  indexer ")
-	a.contains("completion", a.cli(exitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
+	a.contains("status", a.cli(cli.ExitOK, "status"), "1 question of servers waits for your consent", "  indexer ")
+	a.contains("completion", a.cli(cli.ExitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
 
 	// What cannot be meant leaves the question waiting.
-	a.contains("no such id", a.cli(exitNoSuch, "consent", "approve", "zzzz0"), "no such question", "see: rootsfs consent list")
-	a.contains("wider", a.cli(exitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
-	a.contains("no item", a.cli(exitUsage, "consent", "approve", id, "--only", "3"), "there is no item 3: it has 2")
-	a.contains("elsewhere", a.cli(exitUsage, "consent", "approve", id, "--path", a.work+"/src"), "is not below")
+	a.contains("no such id", a.cli(cli.ExitNoSuch, "consent", "approve", "zzzz0"), "no such question", "see: rootsfs consent list")
+	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "2"), "item 2 cannot be granted")
+	a.contains("no item", a.cli(cli.ExitUsage, "consent", "approve", id, "--only", "3"), "there is no item 3: it has 2")
+	a.contains("elsewhere", a.cli(cli.ExitUsage, "consent", "approve", id, "--path", a.work+"/src"), "is not below")
 	a.waiting(1)
 
-	out := a.cli(exitOK, "consent", "approve", id[:6], "--mode", "ro", "--for", "1h", "--path", link+"/docs")
+	out := a.cli(cli.ExitOK, "consent", "approve", id[:6], "--mode", "ro", "--for", "1h", "--path", link+"/docs")
 	a.contains("approve", out, `allowed: "`+a.work+`/src/priv/docs" (ro)`, `denied: "/proc/self"`)
 	res := a.told()
 	if !res.Granted || len(res.Approved) != 1 || res.Approved[0].Root != "docs" || res.Approved[0].Mode != "ro" || res.Approved[0].Expires == "" {
 		t.Errorf("the server was told %+v", res)
 	}
-	a.contains("roots", a.cli(exitOK, "roots", "list", "--json"), `"resolved": "`+a.work+`/src/priv/docs"`, `"approved_by": "consent: control"`, `"expires"`)
-	a.contains("again", a.cli(exitNoSuch, "consent", "deny", id), "no such question")
-	a.contains("audit", a.cli(exitOK, "audit", "show", "--json"), `consent: control`, `/proc/self: denied by control`)
+	a.contains("roots", a.cli(cli.ExitOK, "roots", "list", "--json"), `"resolved": "`+a.work+`/src/priv/docs"`, `"approved_by": "consent: control"`, `"expires"`)
+	a.contains("again", a.cli(cli.ExitNoSuch, "consent", "deny", id), "no such question")
+	a.contains("audit", a.cli(cli.ExitOK, "audit", "show", "--json"), `consent: control`, `/proc/self: denied by control`)
 	if _, err := childfs.ReadDir(filepath.Join(a.work, "mnt/docs")); err == nil {
 		t.Error("what was approved for the server is open to the mount's users")
 	}
@@ -234,13 +235,13 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 func TestConsentUntilIdle(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
-	a.cli(exitOK, "consent", "approve", a.waiting(1)[0].ID, "--idle", "1s")
+	a.cli(cli.ExitOK, "consent", "approve", a.waiting(1)[0].ID, "--idle", "1s")
 	if res := a.told(); !res.Granted {
 		t.Fatalf("approved: %+v", res)
 	}
 	await(t, "its end, unused, and the record of it", func() bool { // which follows when the root has left the list
-		return !strings.Contains(a.cli(exitOK, "roots", "list", "--json"), `"name": "priv"`) &&
-			strings.Contains(a.cli(exitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
+		return !strings.Contains(a.cli(cli.ExitOK, "roots", "list", "--json"), `"name": "priv"`) &&
+			strings.Contains(a.cli(cli.ExitOK, "audit", "show", "--json"), `"op":"expire","root":"priv"`)
 	})
 }
 
@@ -251,8 +252,8 @@ func TestConsentNeverWidens(t *testing.T) {
 	a := newAsker(t, "")
 	a.ask("", "ro", a.work+"/src/priv")
 	id := a.waiting(1)[0].ID
-	a.contains("wider", a.cli(exitUsage, "consent", "approve", id, "--mode", "rw"), "may be narrower, not wider")
-	a.contains("one answer for two", a.cli(exitOK, "consent", "deny", id), `denied: "`+a.work+`/src/priv"`)
+	a.contains("wider", a.cli(cli.ExitUsage, "consent", "approve", id, "--mode", "rw"), "may be narrower, not wider")
+	a.contains("one answer for two", a.cli(cli.ExitOK, "consent", "deny", id), `denied: "`+a.work+`/src/priv"`)
 	if res := a.told(); res.Granted || res.Reason != "denied" {
 		t.Errorf("denied: %+v", res)
 	}
@@ -260,7 +261,7 @@ func TestConsentNeverWidens(t *testing.T) {
 		a.ask("", "rw", path)
 		q := a.waiting(1)[0]
 		a.contains("what cannot be", strings.Join(q.Lines, "\n"), path, "cannot be granted")
-		a.cli(exitOK, "consent", "approve", q.ID)
+		a.cli(cli.ExitOK, "consent", "approve", q.ID)
 		if res := a.told(); res.Granted || res.Reason != "denied" {
 			t.Errorf("%s: %+v", path, res)
 		}
@@ -282,7 +283,10 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 	dec := json.NewDecoder(out)
 	next := func(want string) string {
 		t.Helper()
-		var e questionEvent
+		var e struct {
+			Event    string
+			Question control.Question
+		}
 		if err := dec.Decode(&e); err != nil || e.Event != want {
 			t.Fatalf("%+v, %v; want %s", e, err, want)
 		}
@@ -292,7 +296,7 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 	first := next("asked")
 	a.ask("two", "", a.work+"/src/priv")
 	second := next("asked")
-	a.cli(exitOK, "consent", "deny", "--all")
+	a.cli(cli.ExitOK, "consent", "deny", "--all")
 	if res := a.told(); res.Granted {
 		t.Errorf("%+v", res)
 	}
@@ -300,7 +304,7 @@ func TestConsentDenyAllAndWatch(t *testing.T) {
 	if x, y := next("over"), next("over"); x != first && x != second || y != first && y != second || x == y {
 		t.Errorf("over: %s and %s; asked: %s and %s", x, y, first, second)
 	}
-	a.contains("nothing left", a.cli(exitOK, "consent", "deny", "--all"), "no question waits")
+	a.contains("nothing left", a.cli(cli.ExitOK, "consent", "deny", "--all"), "no question waits")
 	a.end() // the session's end ends what the server has, and the watch
 	if rest, err := io.ReadAll(io.MultiReader(dec.Buffered(), out)); err != nil || strings.TrimSpace(string(rest)) != "" {
 		t.Errorf("%s, %v", rest, err)
@@ -343,13 +347,13 @@ func TestConsentByConfiguration(t *testing.T) {
 			t.Errorf("%s: %+v", tt.path, res)
 		}
 	}
-	a.contains("roots", a.cli(exitOK, "roots", "list", "--json"), `"approved_by": "consent: configuration"`)
+	a.contains("roots", a.cli(cli.ExitOK, "roots", "list", "--json"), `"approved_by": "consent: configuration"`)
 	file := filepath.Join(a.work, "config/rootsfs/config.toml")
 	if err := os.WriteFile(file, []byte("[[files.allow]]\npath = \""+a.work+"/pre2\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the record of the reload", func() bool {
-		return strings.Contains(a.cli(exitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
+		return strings.Contains(a.cli(cli.ExitOK, "audit", "show"), "widened: files.consent deny -> ask; files.allow ")
 	})
 	a.connect("other") // with its own six questions a minute
 	a.ask("", "ro", a.work+"/pre2")
@@ -359,7 +363,7 @@ func TestConsentByConfiguration(t *testing.T) {
 	// Now somebody is asked about what else there is.
 	a.ask("", "ro", a.work+"/src/priv")
 	a.waiting(1)
-	a.cli(exitOK, "consent", "deny", "--all")
+	a.cli(cli.ExitOK, "consent", "deny", "--all")
 	a.told()
 }
 
@@ -382,7 +386,7 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 		t.Fatalf("read: %s", m)
 	}
 	var list []control.Status
-	if err := json.Unmarshal([]byte(a.cli(exitOK, "status", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(a.cli(cli.ExitOK, "status", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
 	st := list[0]
@@ -396,11 +400,11 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 	if r := st.Roots[0]; r.Free == nil || *r.Free <= 0 {
 		t.Errorf("free space: %v", r.Free)
 	}
-	a.contains("metrics", a.cli(exitOK, "metrics"), `rootsfs_files_requests_total{subject="indexer"} 2`, `rootsfs_files_read_bytes_total{subject="indexer"} 5`,
+	a.contains("metrics", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_requests_total{subject="indexer"} 2`, `rootsfs_files_read_bytes_total{subject="indexer"} 5`,
 		`rootsfs_files_sessions{subject="indexer"} 1`, `rootsfs_root_free_bytes{root="pub"} `, `rootsfs_root_live{root="pub"} 1`,
 		`rootsfs_process_cpu_seconds_total `, `rootsfs_process_open_fds `, `rootsfs_process_resident_memory_bytes `, `rootsfs_session_info{mountpoint="`)
 	a.connect2(t)
-	a.contains("two of one subject", a.cli(exitOK, "metrics"), `rootsfs_files_sessions{subject="indexer"} 2`, `rootsfs_files_requests_total{subject="indexer"} 2`)
+	a.contains("two of one subject", a.cli(cli.ExitOK, "metrics"), `rootsfs_files_sessions{subject="indexer"} 2`, `rootsfs_files_requests_total{subject="indexer"} 2`)
 }
 
 // connect2 is another connection of the same subject, silent.

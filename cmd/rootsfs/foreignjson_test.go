@@ -2,23 +2,17 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rootsfs/rootsfs/broker"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // odd is what a server may put into names, reasons and paths.
@@ -133,59 +127,5 @@ func TestJSONShowsEverything(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(newRootCmd(newApp(nil, stdio{})))
-}
-
-// Files whose names differ in bytes that are not UTF-8 are told apart in trash list.
-func TestTrashListTellsNamesApart(t *testing.T) {
-	var out strings.Builder
-	a := newApp(nil, stdio{out: &out})
-	a.sayTrash([]vfs.Trashed{
-		{ID: "20060102T150405.000000000-aaaaaaaa", Root: "r", Path: "a\ufffd", Raw: []byte("a\xfe")},
-		{ID: "20060102T150405.000000000-bbbbbbbb", Root: "r", Path: "a\ufffd", Raw: []byte("a\xff")},
-		{ID: "20060102T150405.000000000-cccccccc", Root: "r", Path: "a\ufffd"},
-	})
-	for _, want := range []string{`"r/a\xfe"`, `"r/a\xff"`, `"r/a\u{fffd}"`} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %s in\n%s", want, out.String())
-		}
-	}
-}
-
-// forges is the program on the terminal: it shows a question whose text is long, and holds
-// an answer line.
-func forges() {
-	a := newApp(nil, stdio{out: os.Stdout})
-	word := strings.Repeat("x", 198) + " Allow? [y/N] "
-	a.sayQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
-	a.say("END")
-}
-
-// No line of a question that a terminal shows is made by the server's spaces or by the
-// terminal's edge: each is ours, or begins as what was folded.
-func TestQuestionForgesNoLine(t *testing.T) {
-	dir := t.TempDir()
-	env, work := shellHome(t, dir)
-	p := startPty(t, work, env, []string{"forges"})
-	p.await("END")
-	for line := range strings.Lines(p.seen.String()) {
-		line = strings.Trim(line, "\r\n")
-		if utf8.RuneCountInString(line) >= 200 || strings.HasPrefix(strings.TrimSpace(line), "Allow?") {
-			t.Errorf("a line of %d characters: %s", utf8.RuneCountInString(line), line)
-		}
-	}
-	if !strings.Contains(p.seen.String(), "    | ") {
-		t.Errorf("nothing was folded:\n%s", p.seen.String())
-	}
-}
-
-// No log holds a character that a terminal obeys or hides.
-func TestLogsShowEverything(t *testing.T) {
-	for _, attr := range []func([]string, slog.Attr) slog.Attr{logAttr, dropTime} {
-		var out strings.Builder
-		newLog(&out, slog.LevelInfo, attr).Info(odd, "path", odd, "error", errors.New(odd), "root", guard.RootName(odd), "foreign", names.Foreign(odd))
-		if text := strings.TrimSpace(out.String()); !names.Shows(text) || strings.Count(text, "202e") != 5 {
-			t.Errorf("logged: %+q", text)
-		}
-	}
+	walk(cli.Tree())
 }

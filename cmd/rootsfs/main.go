@@ -4,39 +4,38 @@
 //
 // # Promises
 //
-// Commands print what they did or found to standard output, and at most one
-// line to standard error when they fail, with what to do next. Exit codes are
-// those of exit.go. Every command that reports takes --json, whose field names
-// do not change.
+// Those of package cli, which is the command line.
 //
 // # Not promised
 //
 // `rootsfs mount` confines nobody by itself: a program that can also reach the
-// host's own paths can use those. The text of human output may change.
+// host's own paths can use those.
 package main
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
+
+//go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 func main() {
 	if err := starved.Err(); err != nil {
 		sandbox.Refuse(err)
 	}
 	sandbox.Main()
-	cleanup.Main(newLog(os.Stderr, slog.LevelInfo, logAttr))
+	cleanup.Main(cli.StderrLog())
 	if err := starved.Err(); err != nil && !endsAccess(os.Args[1:]) {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
-		os.Exit(exitSystem)
+		os.Exit(cli.ExitSystem)
 	}
-	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+	os.Exit(cli.Main(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
 // endsAccess reports whether a command line is one of those that must work without a

@@ -22,16 +22,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// TestMain makes this binary eight programs: rootsfs itself; code, which runs a
-// command and compares its exit code; answers; ownmounts; panics; forges; hears; and nowatches.
+// TestMain makes this binary six programs: rootsfs itself; code, which runs a
+// command and compares its exit code; answers; ownmounts; panics; and nowatches.
 func TestMain(m *testing.M) {
 	sandbox.Main()
 	childfs.Serve() // before testscript.Main makes a directory, which the child would leave
 	testscript.Main(fromOutside{m}, map[string]func(){
 		"rootsfs":   main,
 		"panics":    panics,
-		"forges":    forges,
-		"hears":     hears,
 		"nowatches": nowatches,
 		"code":      func() { os.Exit(code(os.Args[1:])) },
 		"answers":   func() { os.Exit(answers(os.Args[1:])) },

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
@@ -61,8 +63,8 @@ func TestScriptsSeeTheirOwn(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// leaveDeadMount makes a mount without a daemon, until the scripts have ended.
-func leaveDeadMount(t *testing.T) {
+// leaveDeadMount makes a mount without a daemon, until the test has ended, and returns its path.
+func leaveDeadMount(t *testing.T) string {
 	t.Helper()
 	point := t.TempDir()
 	fuse, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -84,6 +86,7 @@ func leaveDeadMount(t *testing.T) {
 	if !mountpoint.IsStale(point) {
 		t.Fatal("the mount without a daemon is alive")
 	}
+	return point
 }
 
 // leaveDeadRun makes the directory of a run that has ended without removing it.
@@ -161,13 +164,25 @@ func tellsOfOthers(out, work string) bool {
 
 // A dead mount of another test is told from one of the script's.
 func TestTellsOfOthers(t *testing.T) {
-	c := check{Name: "mount", Path: "/w/mnt"}
-	for _, isJSON := range []bool{false, true} {
-		var out strings.Builder
-		a := &app{stdout: &out, json: isJSON}
-		_ = a.diagnosis([]check{c.fail("unmount it", staleText), {Name: "mounts", Status: checkOK}})
-		if text := out.String(); tellsOfOthers(text, "/w") || !tellsOfOthers(text, "/x") || !tellsOfOthers(text, "/w/m") {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	dead := "/w/mnt"
+	if os.Geteuid() == 0 {
+		dead = leaveDeadMount(t)
+	}
+	for _, tt := range []struct{ args, text string }{
+		{"doctor", "fail  mount /w/mnt: nothing serves it any more\n      unmount it\nok    mounts: 1 of rootsfs\n"},
+		{"doctor --json", "{\n \"name\": \"mount\",\n \"path\": \"/w/mnt\",\n}"},
+	} {
+		if text := tt.text; tellsOfOthers(text, "/w") || !tellsOfOthers(text, "/x") || !tellsOfOthers(text, "/w/m") {
 			t.Errorf("not understood:\n%s", text)
+		}
+		if dead == "/w/mnt" {
+			continue // only root can make one
+		}
+		var out strings.Builder
+		cli.Main(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+		if text := out.String(); !slices.ContainsFunc(deadMount.FindAllStringSubmatch(text, -1), func(m []string) bool { return m[1] == dead }) {
+			t.Errorf("%s: %s is not found in:\n%s", tt.args, dead, text)
 		}
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // panics is a program of TestMain: rootsfs whose standard error panics at the first
 // line it is to show. Before that it says which directory is watched over.
 func panics() {
-	os.Exit(run(os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: panicking{}}))
+	os.Exit(cli.Main(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: panicking{}}))
 }
 
 type panicking struct{}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
 func readme(t *testing.T) string {
@@ -42,7 +44,7 @@ func TestReadme(t *testing.T) {
 	for _, m := range regexp.MustCompile("`(?:npx -y )?rootsfs ([a-z][^`]*)`").FindAllStringSubmatch(text, -1) {
 		if args := strings.Fields(m[1]); args[0] != "help" {
 			seen++
-			if c, _, err := newRootCmd(newApp(nil, stdio{})).Find(args); err != nil || !c.HasParent() {
+			if c, _, err := cli.Tree().Find(args); err != nil || !c.HasParent() {
 				t.Errorf("no such command: rootsfs %s", m[1])
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/builtin"
@@ -96,7 +97,7 @@ func agentTable(*testing.T) string {
 
 func exitTable(*testing.T) string {
 	out := "| code | meaning |\n|---|---|\n"
-	for code, meaning := range exitTexts {
+	for code, meaning := range cli.ExitTexts {
 		out += row(fmt.Sprint(code), meaning)
 	}
 	return out
@@ -283,13 +284,13 @@ var outputs = []struct{ title, file, name string }{
 	{"`items` of a question", "../../broker/ask.go", "Item"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
-	{"`console --json`: a line for each link", "views.go", "consoleMessage"},
+	{"`console --json`: a line for each link", "internal/cli/views.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
-	{"`why --json`, besides", "explain.go", "explanation"},
-	{"`setup --json`", "setup.go", "setupResult"},
-	{"`hosts` of `setup --json`: a list", "setup.go", "setupHost"},
-	{"`wrap --json`", "wrapreport.go", "wrapResult"},
-	{"`servers` of `wrap --json`: a list", "wrapreport.go", "wrapServer"},
+	{"`why --json`, besides", "internal/cli/explain.go", "explanation"},
+	{"`setup --json`", "internal/cli/setup.go", "setupResult"},
+	{"`hosts` of `setup --json`: a list", "internal/cli/setup.go", "setupHost"},
+	{"`wrap --json`", "internal/cli/wrapreport.go", "wrapResult"},
+	{"`servers` of `wrap --json`: a list", "internal/cli/wrapreport.go", "wrapServer"},
 }
 
 // fieldTables are the fields of each output. What a field means is the comment behind it.

@@ -14,8 +14,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
 )
 
@@ -23,7 +25,7 @@ import (
 func output(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs}); code != exitOK {
+	if code := cli.Main(args, cli.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitOK {
 		t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 	}
 	return out.String()
@@ -68,7 +70,7 @@ func TestTopics(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^\$ rootsfs (.*)$`).FindAllStringSubmatch(page, -1) {
 			line, _, _ := strings.Cut(m[1], "  #")
 			args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))
-			c, rest, err := newRootCmd(newApp(nil, stdio{})).Find(args)
+			c, rest, err := cli.Tree().Find(args)
 			if err != nil || !c.HasParent() || c.ParseFlags(rest) != nil || len(c.Commands()) > 0 && c.Flags().NArg() > 0 {
 				t.Errorf("%s: not understood: rootsfs %s", topic.Name, line)
 			}
@@ -78,8 +80,8 @@ func TestTopics(t *testing.T) {
 		"polcy": "policy", "quota": "limits", "claude": "agents, or rootsfs help hosts", "statu": "status", "sandbox": "confinement",
 	} {
 		var errs bytes.Buffer
-		code := run([]string{"help", word}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs})
-		if code != exitUsage || !strings.Contains(errs.String(), "see: rootsfs help "+want) {
+		code := cli.Main([]string{"help", word}, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+		if code != cli.ExitUsage || !strings.Contains(errs.String(), "see: rootsfs help "+want) {
 			t.Errorf("help %s: exit %d, %s", word, code, errs.String())
 		}
 	}
@@ -97,7 +99,7 @@ func checkCommands(t *testing.T, topic, page string) {
 			}
 			continue
 		}
-		c, rest, err := newRootCmd(newApp(nil, stdio{})).Find(args)
+		c, rest, err := cli.Tree().Find(args)
 		if err != nil || !c.HasParent() || len(c.Commands()) > 0 && len(rest) > 0 && rest[0][0] != '-' {
 			t.Errorf("%s: there is no command rootsfs %s", topic, m[1])
 		}
@@ -136,20 +138,28 @@ func TestFirstScreen(t *testing.T) {
 		if shown > 25 {
 			t.Errorf("%s --help shows %d flags", c.CommandPath(), shown)
 		}
-		if groups, left := groupFlags(c, true); len(groups) > 1 {
-			many++
-			if other := groups[len(groups)-1]; left != 0 || len(other.flags) > 3 {
-				t.Errorf("%s: %d flags are left out of --all; without a group are %d", c.CommandPath(), left, len(other.flags))
+		visible := 0
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				visible++
 			}
-			if all := len(flagLine.FindAllString(output(t, append(slices.Clone(args), "--help", "--all")...), -1)); all <= shown {
-				t.Errorf("%s --help --all shows %d flags", c.CommandPath(), all)
+		})
+		if visible > 25 {
+			many++
+			text := output(t, append(slices.Clone(args), "--help", "--all")...)
+			if all := len(flagLine.FindAllString(text, -1)); all <= shown || all != visible {
+				t.Errorf("%s --help --all shows %d flags of %d", c.CommandPath(), all, visible)
+			}
+			_, other, found := strings.Cut(text, "\nOther:\n")
+			if n := len(flagLine.FindAllString(other, -1)); !found || n > 3 {
+				t.Errorf("%s: %d flags have no group", c.CommandPath(), n)
 			}
 			alone := append(slices.Clone(args), "--all")
 			if c.Name() != "serve" {
 				alone = append(alone, "x")
 			}
 			var errs bytes.Buffer
-			if code := run(alone, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs}); code != exitUsage || !strings.Contains(errs.String(), "--help --all") {
+			if code := cli.Main(alone, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--help --all") {
 				t.Errorf("%q: exit %d, %s", alone, code, errs.String())
 			}
 		}
@@ -157,13 +167,10 @@ func TestFirstScreen(t *testing.T) {
 			walk(sub)
 		}
 	}
-	var grouped []string
-	for _, g := range commandGroups {
-		grouped = append(grouped, strings.Fields(g.names)...)
-	}
-	for _, c := range newRootCmd(newApp(nil, stdio{})).Commands() {
+	grouped, _, _ := strings.Cut(output(t, "help"), "\nTopics,")
+	for _, c := range cli.Tree().Commands() {
 		walk(c)
-		if !c.Hidden && !slices.Contains(grouped, c.Name()) {
+		if !c.Hidden && !strings.Contains(grouped, "\n  "+c.Name()+" ") {
 			t.Errorf("%s is in no group of rootsfs help", c.Name())
 		}
 	}
@@ -176,7 +183,7 @@ func TestFirstScreen(t *testing.T) {
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
 	output(t, "man", dir)
-	pages := manPages(newRootCmd(newApp(nil, stdio{})))
+	pages := cli.ManPages(cli.Tree())
 	for _, want := range []string{"rootsfs.1", "rootsfs-mount.1", "rootsfs-roots-add.1", "rootsfs-policy.7"} {
 		if pages[want] == "" {
 			t.Errorf("there is no %s", want)
@@ -186,7 +193,7 @@ func TestManPages(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
 		file := filepath.Join(dir, "man"+name[len(name)-1:], name)
 		if written, err := os.ReadFile(file); err != nil || string(written) != pages[name] {
-			t.Errorf("%s is not what manPages returns: %v", file, err)
+			t.Errorf("%s is not what ManPages returns: %v", file, err)
 		}
 		args = append(args, file)
 	}

@@ -51,7 +51,7 @@ var printed = map[string]string{
 	// Questions and denials.
 	"broker.Question.ID": ours, "broker.Question.Subject": shown, "broker.Question.Server": shown, "broker.Question.Message": shown, "broker.Item.Requested": shown,
 	"broker.Item.Resolved": shown, "broker.Item.Mode": ours, "broker.Item.Problem": shown, "control.Question.Heading": said, "control.Question.Lines": said,
-	"rootsfs.questionEvent.Event": ours, "control.Answered.ID": ours, "control.Answered.Allowed": escaped, "control.Answered.Denied": escaped,
+	"cli.questionEvent.Event": ours, "control.Answered.ID": ours, "control.Answered.Allowed": escaped, "control.Answered.Denied": escaped,
 	"control.Denial.ID": ours, "control.Denial.Subject": shown, "control.Denial.Path": shown,
 	// Policies: a .gitignore of a repository that was cloned makes rules.
 	"control.PolicyRule.Effect": ours, "control.PolicyRule.Pattern": shown, "control.PolicyRule.From": shown, "control.PolicyRule.Dir": shown, "control.PolicyRule.When": ours,
@@ -65,60 +65,60 @@ var printed = map[string]string{
 	"audit.Entry.Rights": shown, "audit.Entry.Via": shown, "audit.Entry.Subject": shown, "audit.Entry.Detail": shown,
 	// wrap: a repository's .mcp.json.
 	"hostconfig.Server.Name": shown, "hostconfig.Server.Project": shown, "hostconfig.Server.Type": shown, "hostconfig.Server.Command": shown, "hostconfig.Server.Args": shown,
-	"hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Dir": shown, "rootsfs.wrapResult.File": owners, "rootsfs.wrapResult.Target": owners,
-	"rootsfs.wrapResult.Format": ours, "rootsfs.wrapResult.Backup": owners, "rootsfs.wrapResult.Diff": escaped, "rootsfs.wrapServer.Name": shown, "rootsfs.wrapServer.Project": shown,
-	"rootsfs.wrapServer.State": ours, "rootsfs.wrapRoot.Spec": shown, "rootsfs.wrapRoot.From": said, "rootsfs.wrapRoot.Resolved": shown, "rootsfs.wrapServer.Env": shown,
-	"rootsfs.wrapServer.Home": owners, "rootsfs.wrapServer.Fetcher": ours, "rootsfs.wrapServer.Notes": said, "rootsfs.wrapServer.Broad": shown,
-	"rootsfs.setupHost.Host": ours, "rootsfs.setupHost.Problem": said, "rootsfs.setupResult.Agents": ours,
+	"hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Dir": shown, "cli.wrapResult.File": owners, "cli.wrapResult.Target": owners,
+	"cli.wrapResult.Format": ours, "cli.wrapResult.Backup": owners, "cli.wrapResult.Diff": escaped, "cli.wrapServer.Name": shown, "cli.wrapServer.Project": shown,
+	"cli.wrapServer.State": ours, "cli.wrapRoot.Spec": shown, "cli.wrapRoot.From": said, "cli.wrapRoot.Resolved": shown, "cli.wrapServer.Env": shown,
+	"cli.wrapServer.Home": owners, "cli.wrapServer.Fetcher": ours, "cli.wrapServer.Notes": said, "cli.wrapServer.Broad": shown,
+	"cli.setupHost.Host": ours, "cli.setupHost.Problem": said, "cli.setupResult.Agents": ours,
 	// why: names of a server's files, and of records.
-	"rootsfs.explanation.Detail": escaped, "rootsfs.explanation.Session": shown, "rootsfs.explanation.RootPath": shown, "rootsfs.explanation.Mode": ours,
-	"rootsfs.explanation.Confinement": ours, "rootsfs.explanation.Since": shown, "rootsfs.explanation.Allow": said, "rootsfs.explanation.Advice": said,
-	"rootsfs.linkFound.At": shown, "rootsfs.linkFound.Target": shown,
-	"rootsfs.refusedLink.at": shown, "rootsfs.refusedLink.text": shown, "rootsfs.refusedLink.dest": shown,
+	"cli.explanation.Detail": escaped, "cli.explanation.Session": shown, "cli.explanation.RootPath": shown, "cli.explanation.Mode": ours,
+	"cli.explanation.Confinement": ours, "cli.explanation.Since": shown, "cli.explanation.Allow": said, "cli.explanation.Advice": said,
+	"cli.linkFound.At": shown, "cli.linkFound.Target": shown,
+	"cli.refusedLink.at": shown, "cli.refusedLink.text": shown, "cli.refusedLink.dest": shown,
 	// What only the owner and the machine decide.
-	"rootsfs.configReport.File": owners, "rootsfs.configReport.Resolved": owners, "rootsfs.configProblem.Key": owners, "rootsfs.configProblem.Error": said, "rootsfs.configSet.Profile": owners,
-	"rootsfs.configRoot.Name": owners, "rootsfs.configRoot.Path": owners, "rootsfs.configRoot.Resolved": owners, "rootsfs.configRoot.Mode": ours, "rootsfs.configRoot.Subject": owners,
-	"rootsfs.configRoot.Lifted": said, "rootsfs.configRoot.Problem": said, "rootsfs.consoleMessage.URL": ours, "rootsfs.readyMessage.Session": owners, "rootsfs.readyMessage.Point": owners,
-	"rootsfs.readyMessage.Line": said, "rootsfs.readyMessage.Log": owners, "rootsfs.readyMessage.Error": said, "rootsfs.check.Name": ours, "rootsfs.check.Path": owners,
-	"rootsfs.check.Status": ours, "rootsfs.check.Detail": said, "rootsfs.check.Remedy": said, "rootsfs.diagnosis.Verdict": ours, "rootsfs.addResult.Saved": owners,
-	"rootsfs.servingMessage.URL": ours, "rootsfs.servingMessage.Session": owners, "rootsfs.servingMessage.TokenFile": owners, "rootsfs.servingMessage.Issuer": owners,
-	"rootsfs.unmountResult.Session": owners, "rootsfs.unmountResult.Point": owners, "rootsfs.versionInfo.Version": ours, "rootsfs.versionInfo.Revision": ours, "rootsfs.versionInfo.Go": ours,
-	"rootsfs.versionInfo.Platform": ours, "rootsfs.versionInfo.Date": ours,
+	"cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configProblem.Key": owners, "cli.configProblem.Error": said, "cli.configSet.Profile": owners,
+	"cli.configRoot.Name": owners, "cli.configRoot.Path": owners, "cli.configRoot.Resolved": owners, "cli.configRoot.Mode": ours, "cli.configRoot.Subject": owners,
+	"cli.configRoot.Lifted": said, "cli.configRoot.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
+	"cli.readyMessage.Line": said, "cli.readyMessage.Log": owners, "cli.readyMessage.Error": said, "cli.check.Name": ours, "cli.check.Path": owners,
+	"cli.check.Status": ours, "cli.check.Detail": said, "cli.check.Remedy": said, "cli.diagnosis.Verdict": ours, "cli.addResult.Saved": owners,
+	"cli.servingMessage.URL": ours, "cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.Issuer": owners,
+	"cli.unmountResult.Session": owners, "cli.unmountResult.Point": owners, "cli.versionInfo.Version": ours, "cli.versionInfo.Revision": ours, "cli.versionInfo.Go": ours,
+	"cli.versionInfo.Platform": ours, "cli.versionInfo.Date": ours,
 }
 
 // media are the other ways out, and the one function in which each escapes.
 var media = map[string]string{
-	"JSON of every command":        "cmd/rootsfs/output.go: func (a *app) encode(",
-	"records with --json":          "cmd/rootsfs/audit.go: names.JSON(e.Line)",
-	"errors":                       "cmd/rootsfs/output.go: names.EscapeQuoted(text)",
-	"logs":                         "cmd/rootsfs/serve.go: func logAttr(",
-	"completion":                   "cmd/rootsfs/completion.go: func (o offered) Write(",
+	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *app) encode(",
+	"records with --json":          "cmd/rootsfs/internal/cli/audit.go: names.JSON(e.Line)",
+	"errors":                       "cmd/rootsfs/internal/cli/output.go: names.EscapeQuoted(text)",
+	"logs":                         "cmd/rootsfs/internal/cli/serve.go: func logAttr(",
+	"completion":                   "cmd/rootsfs/internal/cli/completion.go: func (o offered) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
-	"records for people":           "cmd/rootsfs/audit.go: func auditDetails(",
+	"records for people":           "cmd/rootsfs/internal/cli/audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
-	"the change that wrap shows":   "cmd/rootsfs/wrapreport.go: func visible(",
+	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrapreport.go: func visible(",
 	"questions on a terminal":      "broker/terminal.go: func Heading(",
-	"questions in consent list":    "cmd/rootsfs/output.go: func (a *app) fold(",
-	"roots and rights of --learn":  "cmd/rootsfs/learn.go: func (p *proposal) add(",
-	"help: nobody else chooses it": "cmd/rootsfs/root.go: func newRootCmd(",
+	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *app) fold(",
+	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/learn.go: func (p *proposal) add(",
+	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/root.go: func newRootCmd(",
 }
 
 // asTheyAre are the files that take the raw text of a names.Foreign, and why.
 var asTheyAre = map[string]string{
 	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
-	"cmd/rootsfs/wrap.go":                        "compares with --server, and makes the name of a directory; completion filters",
-	"cmd/rootsfs/explain.go":                     "compares with the name of a file, and joins a path",
-	"cmd/rootsfs/status.go":                      "joins a path, which shown escapes",
+	"cmd/rootsfs/internal/cli/wrap.go":           "compares with --server, and makes the name of a directory; completion filters",
+	"cmd/rootsfs/internal/cli/explain.go":        "compares with the name of a file, and joins a path",
+	"cmd/rootsfs/internal/cli/status.go":         "joins a path, which shown escapes",
 }
 
 // notPrinted are the places that only look like printing, and why.
 var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":             "an argument of a request",
-	"cmd/rootsfs/policy.go: control.Root.Path":                        "compared with a path",
-	"cmd/rootsfs/policy.go: control.Root.Resolved":                    "compared with a path",
-	"cmd/rootsfs/runplaces.go: guard.Grant.Dir":                       "collects paths",
+	"cmd/rootsfs/internal/cli/policy.go: control.Root.Path":           "compared with a path",
+	"cmd/rootsfs/internal/cli/policy.go: control.Root.Resolved":       "compared with a path",
+	"cmd/rootsfs/internal/cli/runplaces.go: guard.Grant.Dir":          "collects paths",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
 }

@@ -16,30 +16,30 @@ import (
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
-	"cmd/rootsfs/serve.go handler":                  "ReplaceAttr: logAttr",
+	"cmd/rootsfs/internal/cli/serve.go handler":     "ReplaceAttr: logAttr",
 	// encoding/json escapes what ends a string; readers of these are programs of ours.
 	"broker/client/conn.go encoder":                  "frames for the host",
 	"broker/encode.go encoder":                       "frames for the server",
 	"broker/wire/conn.go encoder":                    "frames for a peer",
-	"cmd/rootsfs/daemon.go encoder":                  "our own other process",
+	"cmd/rootsfs/internal/cli/daemon.go encoder":     "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder": "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/control/server.go encoder": "the command, which prints by its own rules",
 	"cmd/rootsfs/internal/control/verb.go encoder":   "the command, which prints by its own rules",
-	"cmd/rootsfs/output.go encoder":                  "names.JSON",
+	"cmd/rootsfs/internal/cli/output.go encoder":     "names.JSON",
 	// http.Error is read by HTTP clients.
 	"broker/client/http.go error":    "sentences of ours",
 	"broker/tools/http.go error":     "sentences of ours",
 	"broker/tools/messages.go error": "sentences of ours",
 	// The standard streams.
 	"broker/client/lines.go stream":                  "frames of the protocol",
-	"cmd/rootsfs/daemon.go stream":                   "is handed to our own other process",
+	"cmd/rootsfs/internal/cli/daemon.go stream":      "is handed to our own other process",
 	"cmd/rootsfs/internal/cleanup/clean.go stream":   "a sentence of ours",
 	"cmd/rootsfs/internal/cleanup/watcher.go stream": "is handed to our own other process",
-	"cmd/rootsfs/main.go stream":                     "the app's writers, which output.go uses; the log; a sentence of ours",
-	"cmd/rootsfs/runconverse.go stream":              "is handed to the proxy",
-	"cmd/rootsfs/runner.go stream":                   "is handed to the program that run starts",
-	"cmd/rootsfs/serve.go stream":                    "the log, see handler",
-	"cmd/rootsfs/signals.go stream":                  "the stacks of our own goroutines",
+	"cmd/rootsfs/main.go stream":                     "the app's writers, which output.go uses; a sentence of ours",
+	"cmd/rootsfs/internal/cli/runconverse.go stream": "is handed to the proxy",
+	"cmd/rootsfs/internal/cli/runner.go stream":      "is handed to the program that run starts",
+	"cmd/rootsfs/internal/cli/serve.go stream":       "the log, see handler",
+	"cmd/rootsfs/internal/cli/signals.go stream":     "the stacks of our own goroutines",
 }
 
 // wayOut is the kind of way out that an expression is, "" if it is none.

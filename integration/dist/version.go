@@ -66,5 +66,6 @@ var numbered = regexp.MustCompile(`^(alpha|beta|rc)[.-]?([0-9]*)$`)
 
 // flags returns the linker's flags that put the version into the program.
 func (v version) flags() string {
-	return fmt.Sprintf("-X main.version=%s -X main.commit=%s -X main.date=%s", v.name, v.commit, v.date.UTC().Format(time.RFC3339))
+	const cli = "github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	return fmt.Sprintf("-X %[1]s.version=%[2]s -X %[1]s.commit=%[3]s -X %[1]s.date=%[4]s", cli, v.name, v.commit, v.date.UTC().Format(time.RFC3339))
 }

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// commandNet is the network of approved hosts that a run's command has. A nil one is none.
+type commandNet struct {
+	gate    *network.Gate
+	learn   bool
+	refused refusedHosts
+	session *session.Session // set before the gate serves
+	ends    map[network.Rule]time.Time
+	timers  []*time.Timer // of ends
+}
+
+// newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
+// be learned.
+func newCommandNet(p *plan) *commandNet {
+	if p.box.Net || len(p.net) == 0 && !p.learn {
+		return nil
+	}
+	n := &commandNet{learn: p.learn, ends: p.netEnds}
+	n.gate = network.New(network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Record: n.record})
+	return n
+}
+
+// box returns what the sandbox is told.
+func (n *commandNet) box(s *session.Session) *sandbox.Network {
+	if n == nil {
+		return nil
+	}
+	n.session = s
+	rules := n.gate.Rules()
+	return &sandbox.Network{
+		Optional:   len(rules) == 0,
+		Listeners:  network.Listeners(rules),
+		ResolvConf: network.ResolvConf(),
+		Serve: func(sockets map[string][]*os.File) error {
+			one := func(name string) *os.File {
+				if list := sockets[name]; len(list) > 0 {
+					return list[0]
+				}
+				return nil
+			}
+			for _, rule := range rules {
+				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+rule.String()); err != nil {
+					return fmt.Errorf("an approved host cannot be recorded: %w", err)
+				}
+			}
+			for rule, end := range n.ends {
+				n.timers = append(n.timers, time.AfterFunc(time.Until(end), func() { n.expire(rule) }))
+			}
+			return n.gate.Serve(&network.Sockets{
+				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
+				Stream4: one("stream4"), Stream6: one("stream6"), Listeners: sockets["listener"],
+			}, n.session.Log())
+		},
+	}
+}
+
+// expire takes a rule back whose time is over.
+func (n *commandNet) expire(rule network.Rule) {
+	n.gate.Remove(rule)
+	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
+		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
+	}
+}
+
+// close ends every connection, also if the session is not there to do it.
+func (n *commandNet) close() {
+	if n == nil {
+		return
+	}
+	for _, t := range n.timers {
+		t.Stop()
+	}
+	n.Close()
+}
+
+// Close implements session.Network.
+func (n *commandNet) Close() { n.gate.Close() }
+
+// State implements session.Network.
+func (n *commandNet) State() control.NetState {
+	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	for _, c := range n.gate.Conns() {
+		st.Connections = append(st.Connections, control.NetConnection{
+			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Began: c.Began,
+		})
+	}
+	return st
+}
+
+func hostTexts(rules []network.Rule) []string {
+	out := make([]string, len(rules))
+	for i, r := range rules {
+		out[i] = r.String()
+	}
+	return out
+}
+
+func parseHosts(hosts []string) ([]network.Rule, error) {
+	rules := make([]network.Rule, len(hosts))
+	for i, h := range hosts {
+		var err error
+		if rules[i], err = network.ParseRule(h); err != nil {
+			return nil, &guard.Error{Kind: names.Invalid, Err: err}
+		}
+	}
+	return rules, nil
+}
+
+// New implements session.Network.
+func (n *commandNet) New(hosts []string) ([]string, error) {
+	rules, err := parseHosts(hosts)
+	if err != nil {
+		return nil, err
+	}
+	have := n.gate.Rules()
+	return hostTexts(slices.DeleteFunc(rules, func(r network.Rule) bool { return slices.Contains(have, r) })), nil
+}
+
+// Add implements session.Network.
+func (n *commandNet) Add(hosts []string) error {
+	rules, err := parseHosts(hosts)
+	if err != nil {
+		return err
+	}
+	return n.gate.Add(rules...)
+}
+
+// Remove implements session.Network.
+func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err error) {
+	have := n.gate.Rules()
+	rules := have
+	if hosts != nil {
+		if rules, err = parseHosts(hosts); err != nil {
+			return nil, 0, err
+		}
+	}
+	for _, r := range rules {
+		if !slices.Contains(have, r) {
+			return nil, 0, &control.Error{Class: control.NoSuch, Text: r.String() + " is not approved; nothing was revoked; see: rootsfs net list"}
+		}
+	}
+	return hostTexts(rules), n.gate.Remove(rules...), nil
+}
+
+// refusedHosts returns the hosts without a rule that the command tried to reach, and how often.
+func (n *commandNet) refusedHosts() (hosts []string, times int) {
+	if n == nil {
+		return nil, 0
+	}
+	return n.refused.list()
+}
+
+// record puts on record what became of a connection. Its error refuses it.
+func (n *commandNet) record(e network.Event) error {
+	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
+	detail := e.Host
+	if e.Port != 0 {
+		detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
+	}
+	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
+		detail += ", at " + e.Addr.Addr().String()
+	}
+	switch e.State {
+	case network.Ended:
+		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
+	case network.Refused:
+		rec.Verdict, rec.Kind = guard.Refused, names.Permission
+	case network.Failed:
+		rec.Verdict, rec.Kind = guard.Failed, names.IO
+	}
+	if errors.Is(e.Reason, network.ErrNoRule) {
+		n.refused.add(e)
+	}
+	if e.ServerName != "" {
+		detail += ", server name " + names.Quote(e.ServerName)
+	}
+	if e.Reason != nil {
+		detail += ": " + e.Reason.Error()
+	}
+	rec.Detail = detail
+	return n.session.Registry().NoteConnection(rec)
+}
+
+// refusedHosts are the hosts without a rule that the command tried to reach.
+type refusedHosts struct {
+	mu    sync.Mutex
+	times map[string]int // by HOST or HOST:PORT
+	order []string       // the first one first
+}
+
+// maxRefusedHosts bounds them.
+const maxRefusedHosts = 64
+
+func (h *refusedHosts) add(e network.Event) {
+	name := e.Host
+	if e.ServerName != "" {
+		name = e.ServerName
+	}
+	if e.Port != 0 {
+		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
+	}
+	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
+		return // a server name that is none: a wildcard or a prefix would be proposed, and permit more
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.times == nil {
+		h.times = map[string]int{}
+	}
+	if h.times[name] == 0 {
+		if len(h.order) == maxRefusedHosts {
+			return
+		}
+		h.order = append(h.order, name)
+	}
+	h.times[name]++
+}
+
+// list returns the hosts, the first one first, and how often all together were refused.
+func (h *refusedHosts) list() (hosts []string, times int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range h.times {
+		times += n
+	}
+	return slices.Clone(h.order), times
+}
+
+// sayRefused names, at the end, what the rules of --net did not permit.
+func (n *commandNet) sayRefused(a *app) {
+	hosts, times := n.refusedHosts()
+	if len(hosts) == 0 || n.learn {
+		return
+	}
+	more := ""
+	if rest := len(hosts) - maxSaidHosts; rest > 0 {
+		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
+	}
+	a.warn("%s to hosts without a rule refused%s; to permit them: --net=%s", plural(times, "connection"), more, names.ShellWord(strings.Join(hosts, ",")))
+}
+
+// maxSaidHosts is how many of them are named.
+const maxSaidHosts = 8

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// shells are those that completion can be printed for.
+var shells = map[string]func(*cobra.Command, io.Writer) error{
+	"bash":       func(c *cobra.Command, w io.Writer) error { return c.GenBashCompletionV2(w, true) },
+	"fish":       fishCompletion,
+	"powershell": (*cobra.Command).GenPowerShellCompletionWithDesc,
+	"zsh":        (*cobra.Command).GenZshCompletion,
+}
+
+// fishCompletion prints cobra's script with one change: it evaluates the words of the
+// command line, which fish has taken out of their quotes.
+func fishCompletion(c *cobra.Command, w io.Writer) error {
+	const taken = "set -l args (commandline -opc)\n"
+	var script strings.Builder
+	if err := c.GenFishCompletion(&script, true); err != nil {
+		return err
+	}
+	before, after, ok := strings.Cut(script.String(), taken)
+	if !ok {
+		return errors.New("cobra's script for fish is another one")
+	}
+	_, err := io.WriteString(w, before+taken+"    set args $args[1] (string escape -- $args)[2..-1]\n"+after)
+	return err
+}
+
+// offered is standard output while a shell asks what it can offer. Of the words it lets
+// through only those that no shell has to quote: bash evaluates what it has put on the
+// line at the next Tab, and a server or a repository can have chosen the word. A word is
+// offered once: of two that are the same, bash puts the description on the line, too.
+type offered struct {
+	*app
+	words map[string]bool
+}
+
+// Write implements io.Writer. p is whole lines, each a word, a tab and what it means.
+func (o offered) Write(p []byte) (int, error) {
+	flags := strings.HasPrefix(o.args[len(o.args)-1], "-")
+	for line := range strings.Lines(string(p)) {
+		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		// The last line is the directive, not a word: it begins with a colon.
+		if !names.IsShellWord(word) || strings.HasPrefix(word, "-") && !flags || o.words[word] && word[0] != ':' {
+			continue
+		}
+		o.words[word] = true
+		if described {
+			word += "\t" + names.EscapeQuoted(what)
+		}
+		o.say("%s", word)
+	}
+	return len(p), nil
+}
+
+// newCompletionCmd replaces cobra's own, which shows its help for a shell it does
+// not know, and succeeds.
+func newCompletionCmd(*app) *cobra.Command {
+	list := []string{"bash", "fish", "powershell", "zsh"}
+	return &cobra.Command{
+		Use:   "completion SHELL",
+		Short: "Print a script for completion in a shell",
+		Long: `Print a script that makes a shell complete commands, flags, topics, and the names of
+live sessions and roots. SHELL is bash, fish, powershell or zsh. bash needs the
+package bash-completion, zsh compinit. A name that a shell would have to quote is
+not offered.`,
+		Example: `  source <(rootsfs completion bash)      # in ~/.bashrc
+  source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
+  rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`,
+		ValidArgs: list,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) != 1:
+				return usage(fmt.Errorf("name one shell: %s", strings.Join(list, ", ")))
+			case !slices.Contains(list, args[0]):
+				return usage(fmt.Errorf("there is no completion for %s; there is for %s", names.Quote(args[0]), strings.Join(list, ", ")))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return shells[args[0]](cmd.Root(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// completeProfiles offers the profiles of the configuration that a flag or an argument
+// names, or of the default one.
+func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
+	}
+}
+
+func profilesOf(file string) ([]string, error) {
+	load := config.Load
+	if file == "" {
+		var err error
+		if file, err = config.DefaultPath(); err != nil {
+			return nil, err
+		}
+		load = config.LoadIfPresent
+	}
+	conf, err := load(file)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(conf.Profiles)), nil
+}
+
+// completeEnv offers the names of the variables that are set here, and no values, which
+// may be secrets.
+func completeEnv(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNoFiles says, of what has no completion of its own, where no file can be
+// meant: the shell would offer those of the directory.
+func completeNoFiles(c *cobra.Command) {
+	if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 && c.Args != nil && c.Args(c, []string{"x"}) != nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if _, has := c.GetFlagCompletionFunc(f.Name); has {
+			return
+		}
+		what, _ := pflag.UnquoteUsage(f)
+		complete := cobra.NoFileCompletions
+		switch what {
+		case "file", "path", "pattern", "glob", "SPEC":
+			return
+		case "directory":
+			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails only for an unknown flag
+	})
+	for _, sub := range c.Commands() {
+		completeNoFiles(sub)
+	}
+}

@@ -1,0 +1,365 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/distro"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/mount/transport"
+)
+
+// verdict is how a check came out.
+type verdict string
+
+// The verdicts. A warning is something that works less well than it could, or
+// that only some uses need; a failure is something that mounts need, or a dead mount.
+const (
+	checkOK   verdict = "ok"
+	checkWarn verdict = "warn"
+	checkFail verdict = "fail"
+)
+
+// check is one thing that doctor looked at. The field names are part of --json.
+type check struct {
+	Name   string  `json:"name"`
+	Path   string  `json:"path,omitempty"` // what it is about, for checks of paths
+	Status verdict `json:"status"`
+	Detail string  `json:"detail"`           // one line, escaped
+	Remedy string  `json:"remedy,omitempty"` // what to do, unless ok
+}
+
+func (c *check) warn(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkWarn, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) fail(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkFail, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) ok(format string, args ...any) check {
+	return check{c.Name, c.Path, checkOK, fmt.Sprintf(format, args...), ""}
+}
+
+func newDoctorCmd(a *app) *cobra.Command {
+	file := ""
+	cmd := &cobra.Command{
+		Use:   "doctor [PATH]...",
+		Short: "Check the machine, the configuration and directories",
+		Long: `Check whether this machine can mount and confine, whether something was left behind,
+and whether each root of the configuration can be mounted. For each PATH, say which
+file system it is on, whether changes there are noticed, and whether it may be a
+root. Nothing is removed but what a session left behind whose process is gone.
+
+The exit code is 0 if nothing is wrong, warnings aside, and 5 if something needed is
+missing or the daemon of a mount is gone. What to do is below each problem.`,
+		Example: `  rootsfs doctor
+  rootsfs doctor ~/src /mnt/nas --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for i := range args {
+				var err error
+				if args[i], err = inHome(args[i]); err != nil {
+					return usage(err)
+				}
+			}
+			defer a.waiting("checking")()
+			// The file systems of all paths are asked now, so that those that
+			// do not answer are waited for side by side, and with the sessions.
+			var open openings
+			open.begin(args...)
+			conf, checks := checkConfig(file)
+			if conf != nil {
+				open.begin(rootPaths(conf)...)
+			}
+			checks = append(append(checkSystem(), checkConfinement(cmd.Context())), checks...)
+			checks = append(checks, checkRuntime())
+			checks = append(checks, checkSessions(cmd.Context())...)
+			if conf != nil {
+				checks = append(checks, checkRoots(conf, time.Now(), &open)...)
+			}
+			checks = append(checks, checkPaths(cmd.Context(), conf, args, &open)...)
+			return a.diagnosis(checks)
+		},
+	}
+	jsonFlag(a, cmd)
+	pathVar(cmd.Flags(), &file, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	return cmd
+}
+
+// diagnosis is what doctor --json prints.
+type diagnosis struct {
+	OK      bool    `json:"ok"` // nothing failed
+	Checks  []check `json:"checks"`
+	Verdict string  `json:"verdict"` // the last line: "ok", or what is wrong
+}
+
+func (a *app) diagnosis(checks []check) error {
+	failed, warned := 0, 0
+	for _, c := range checks {
+		switch c.Status {
+		case checkFail:
+			failed++
+		case checkWarn:
+			warned++
+		}
+	}
+	end := summary(checks)
+	err := a.report(diagnosis{failed == 0, checks, end}, func() {
+		for _, c := range checks {
+			name := c.Name
+			if c.Path != "" {
+				name += " " + shown(c.Path)
+			}
+			a.say("%-4s  %s: %s", c.Status, name, c.Detail)
+			if c.Remedy != "" {
+				a.say("      do: %s", c.Remedy)
+			}
+		}
+		a.say("%s, %s, %s", plural(len(checks), "check"), plural(warned, "warning"), plural(failed, "failure"))
+		a.say("%s", end)
+	})
+	if err != nil || failed == 0 {
+		return err
+	}
+	return &exitError{ExitSystem, fmt.Errorf("%s failed; what to do is below each", plural(failed, "check"))}
+}
+
+// summary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
+// and then the warnings, by name.
+func summary(checks []check) string {
+	var parts []string
+	for _, kind := range []struct {
+		status verdict
+		what   string
+	}{{checkFail, "problem"}, {checkWarn, "warning"}} {
+		var list []string
+		for _, c := range checks {
+			if c.Status != kind.status {
+				continue
+			}
+			name := c.Name
+			if c.Path != "" {
+				name += " " + shown(c.Path)
+			}
+			list = append(list, name)
+		}
+		if len(list) > 0 {
+			parts = append(parts, plural(len(list), kind.what)+": "+strings.Join(list, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "ok"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// checkSystem looks at the machine.
+func checkSystem() []check {
+	return []check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles()}
+}
+
+func checkFUSE() check {
+	c := check{Name: "fuse"}
+	if err := mountpoint.CheckFUSE(); err != nil {
+		return c.fail("as that says; then run rootsfs doctor again", "%s", oneLine(err))
+	}
+	if os.Geteuid() == 0 {
+		return c.ok("/dev/fuse can be opened; root needs no fusermount3")
+	}
+	return c.ok("/dev/fuse can be opened, fusermount3 is there")
+}
+
+// checkTransport tells what --transport auto would use. Both ways serve all that a mount
+// needs, so that it is never wrong.
+func checkTransport() check {
+	c := check{Name: "transport"}
+	if err := transport.Check(); err != nil {
+		return c.ok("--transport auto uses plain readers: %s", oneLine(err))
+	}
+	return c.ok("--transport auto uses io_uring")
+}
+
+func checkAllowOther() check {
+	c := check{Name: "allow_other"}
+	if err := mountpoint.CheckAllowOther(); err != nil {
+		return c.warn("add the line user_allow_other to /etc/fuse.conf, if other users are to enter your mounts", "--allow-other is not permitted: %s", oneLine(err))
+	}
+	return c.ok("--allow-other is permitted")
+}
+
+// checkConfinement tries how `rootsfs run` could confine a command here.
+func checkConfinement(ctx context.Context) check {
+	c := check{Name: "confinement"}
+	rep := sandbox.Probe(ctx)
+	var why []string
+	for _, l := range rep.Levels {
+		if l.OK {
+			break // what is below is not used
+		}
+		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(l.Why)))
+	}
+	switch {
+	case rep.Level == 0:
+		return c.warn(moreConfinement()+"; without it `rootsfs run` refuses, unless --unconfined is given",
+			"rootsfs run cannot confine a command: %s", strings.Join(why, "; "))
+	case rep.Level != sandbox.Namespaces:
+		return c.warn(moreConfinement(),
+			"rootsfs run confines by %s, which leaves holes; %s", rep.Name, strings.Join(why, "; "))
+	}
+	for _, l := range rep.Layers {
+		if l.State == sandbox.NotAvailable {
+			why = append(why, fmt.Sprintf("%s is not available (%s)", l.Name, names.Escape(l.Detail)))
+		}
+	}
+	if len(why) > 0 {
+		return c.warn("use a newer kernel", "rootsfs run confines by namespaces; %s", strings.Join(why, "; "))
+	}
+	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
+}
+
+// namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
+// has the value that forbids it and a setting that permits it.
+var namespaceSettings = []struct{ file, forbids, setting string }{
+	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"}, // Ubuntu
+	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},                         // Debian, Arch's linux-hardened
+	{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
+}
+
+// moreConfinement says how a command could be confined better here.
+func moreConfinement() string {
+	for _, s := range namespaceSettings {
+		if value, err := os.ReadFile(s.file); err == nil && strings.TrimSpace(string(value)) == s.forbids {
+			return "allow user namespaces: sysctl -w " + s.setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
+		}
+	}
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		return "allow user namespaces, or " + distro.Install("bubblewrap")
+	}
+	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
+}
+
+// checkKernel tries the one call without which nothing is resolved.
+func checkKernel() check {
+	c := check{Name: "kernel"}
+	release := "?"
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		release = names.Escape(unix.ByteSliceToString(u.Release[:]))
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, ".", &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return c.fail("use Linux 5.6 or newer; in a container, a seccomp profile that permits openat2", "Linux %s: openat2 is missing or forbidden (%v)", release, err)
+	case err != nil:
+		return c.fail("change to a directory that can be read", "Linux %s: openat2 failed in the working directory: %v", release, err)
+	}
+	_ = unix.Close(fd)
+	return c.ok("Linux %s, with openat2", release)
+}
+
+// checkBirth looks for birth times, by which a directory is told from another
+// one that got its inode number.
+func checkBirth() check {
+	c := check{Name: "statx"}
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_BTIME, &st)
+	switch {
+	case err != nil:
+		return c.fail("use Linux 4.11 or newer; in a container, a seccomp profile that permits statx", "statx is missing or forbidden: %v", err)
+	case st.Mask&unix.STATX_BTIME == 0:
+		return c.warn("none needed; keep roots on ext4, xfs or btrfs if that matters", "the file system of / has no birth times: a replaced directory is recognised by its inode number alone")
+	}
+	return c.ok("birth times are there")
+}
+
+// enoughFiles is far more than a mount holds open at a time.
+const enoughFiles = 4096
+
+func checkOpenFiles() check {
+	c := check{Name: "open files"}
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return c.warn("none known", "the limit cannot be read: %v", err)
+	}
+	if l.Cur < enoughFiles {
+		return c.warn("ulimit -n 8192, or LimitNOFILE=8192 for a service", "the limit is %d; programs that open many files at a time will be refused", l.Cur)
+	}
+	return c.ok("up to %d", l.Cur)
+}
+
+// checkConfig looks at the configuration file and where state is kept.
+func checkConfig(file string) (*config.Config, []check) {
+	c := check{Name: "configuration"}
+	load := config.Load
+	if file == "" {
+		var err error
+		if file, err = config.DefaultPath(); err != nil {
+			return nil, []check{c.fail("set HOME", "%s", oneLine(err))}
+		}
+		load = config.LoadIfPresent
+	}
+	c.Path = file
+	state := checkState()
+	conf, err := load(file)
+	switch {
+	case err != nil:
+		return nil, []check{c.fail("correct the file, or use another one with --config", "%s", oneLine(err)), state}
+	case conf.Resolved == "":
+		return conf, []check{c.ok("there is none"), state}
+	}
+	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
+}
+
+// leastSpace is what a day of refusals can take.
+const leastSpace = 64 << 20
+
+// checkState looks at the directory of audit files: a refusal that cannot be
+// recorded stops the work.
+func checkState() check {
+	c := check{Name: "state"}
+	dir, err := config.StateDir()
+	if err != nil {
+		return c.fail("set HOME", "%s", oneLine(err))
+	}
+	c.Path = dir
+	at := dir
+	for {
+		if _, err := os.Stat(at); err == nil || at == "/" {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	info, err := os.Stat(at)
+	switch {
+	case err != nil:
+		return c.fail("make it readable", "%s", names.Escape(err.Error()))
+	case !info.IsDir():
+		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", shown(at))
+	case at == dir && info.Mode().Perm()&0o022 != 0:
+		return c.fail("chmod go-w "+names.ShellWord(dir), "others can write there and could replace the audit files")
+	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
+		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", shown(at))
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(at, &fs); err != nil {
+		return c.warn("none known", "free space cannot be read: %v", err)
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
+		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", size(free))
+	}
+	return c.ok("audit files can be written")
+}

@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// All output of the commands passes through this file. Its rules:
+//
+//   - What a command did or found goes to standard output, for people, or, with
+//     --json, as one JSON value (a line each for streams).
+//   - An error is one line on standard error: "rootsfs: " and what happened, then
+//     what to do next.
+//   - Names and paths are shown with what a person does not see escaped
+//     (names.Escape), in JSON, too (names.JSON): a file's name cannot forge a line.
+//   - Whatever takes more than a second says that it is still at it, on standard
+//     error, if that is a terminal.
+//   - What could not be written to standard output is a failure, and said.
+//   - No colours.
+
+// Stdio is where a run reads and writes.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// app is what commands share.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	args           []string // the command line, without the program's name
+	json           bool     // --json
+	session        string   // --session
+	tty            bool     // standard error is a terminal
+
+	mu        sync.Mutex // guards the field below
+	unwritten error      // the first that standard output answered with
+}
+
+func newApp(args []string, io Stdio) *app {
+	return &app{stdin: io.In, stdout: io.Out, stderr: io.Err, args: args, tty: isTerminal(io.Err)}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Write writes to standard output, for everything that prints results: what is wrong
+// with it then shows in the exit code. Safe for concurrent use.
+func (a *app) Write(p []byte) (int, error) {
+	n, err := a.stdout.Write(p)
+	if err != nil {
+		a.mu.Lock()
+		a.unwritten = cmp.Or(a.unwritten, err)
+		a.mu.Unlock()
+	}
+	return n, err
+}
+
+// lost is what was wrong when results could not be written, nil if all were.
+func (a *app) lost() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unwritten
+}
+
+// told adds to a command's error that results could not be written.
+func (a *app) told(err error) error {
+	lost := a.lost()
+	if lost == nil {
+		return err
+	}
+	said := fmt.Errorf("standard output cannot be written: %w; the output is lost", cause(lost))
+	if err == nil || errors.Is(err, lost) {
+		return said
+	}
+	return errors.Join(err, said)
+}
+
+// say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
+func (a *app) say(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	_, _ = io.WriteString(a, names.FoldQuoted(line, columns(a.stdout))+"\n") // Write remembers what is wrong
+}
+
+// warn prints a line on standard error, as say does.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintln(a.stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.stderr)))
+}
+
+// columns is how wide the terminal is that w leads to, and without end if it is none.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return math.MaxInt32
+}
+
+// report prints v as JSON if that was asked for, and otherwise calls human.
+func (a *app) report(v any, human func()) error {
+	if !a.json {
+		human()
+		return nil
+	}
+	return a.encode(v, "  ")
+}
+
+// line prints v as one line of JSON, for streams.
+func (a *app) line(v any) error { return a.encode(v, "") }
+
+// lineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
+// The error is that of standard output: a stream ends with its reader.
+func (a *app) lineOr(v any, human func()) error {
+	if a.json {
+		return a.line(v)
+	}
+	human()
+	return a.lost()
+}
+
+// encode prints every JSON value of every command: see names.JSON.
+func (a *app) encode(v any, indent string) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", indent)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := a.Write(names.JSON(b.Bytes()))
+	return err
+}
+
+// fold prints a line that holds foreign text, escaped, so that a terminal does not break
+// it: see names.Fold.
+func (a *app) fold(line string) { a.foldAt("  ", line) }
+
+// foldAt is fold for a line that begins with indent.
+func (a *app) foldAt(indent, line string) {
+	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.stdout))+"\n") // Write remembers what is wrong
+}
+
+// table prints aligned columns; the first row is the heading.
+func (a *app) table(rows [][]string) {
+	var b strings.Builder
+	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		fmt.Fprintln(tw, strings.Join(r, "\t"))
+	}
+	_ = tw.Flush() // a Builder takes everything
+	for line := range strings.Lines(b.String()) {
+		a.say("%s", strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// fail prints an error as the one line it is allowed. cobra's own repeat flags as they
+// were written.
+func (a *app) fail(err error) {
+	if text := oneLine(err); text != "" {
+		a.warn("%s", names.EscapeQuoted(text))
+	}
+}
+
+// oneLine joins the lines of an error, whose texts have escaped their names
+// already.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(control.Text(err), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")
+	}
+	if more := len(lines) - maxParts; more > 0 {
+		lines = append(lines[:maxParts], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(lines, "; ")
+}
+
+// maxParts bounds an error made of many.
+const maxParts = 8
+
+// waiting says what is still going on once a second has passed, and every ten
+// seconds after, until the returned function is called.
+func (a *app) waiting(what string) (done func()) {
+	if !a.tty {
+		return func() {}
+	}
+	stop := make(chan struct{})
+	go func() {
+		start := time.Now()
+		t := time.NewTimer(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-t.C:
+				a.warn("still %s (%v)", what, time.Since(start).Round(time.Second))
+				t.Reset(10 * time.Second)
+			}
+		}
+	}()
+	return func() { close(stop) }
+}
+
+// shown makes a name or path safe to print, and quotes it if it would not read
+// as one word.
+func shown(s string) string {
+	if e := names.Escape(s); e == s && word(s) {
+		return s
+	}
+	return names.Quote(s)
+}
+
+// shownEscaped is shown for what has been escaped already.
+func shownEscaped(s string) string {
+	if word(s) {
+		return s
+	}
+	return `"` + s + `"`
+}
+
+func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
+
+// size shows a number of bytes.
+func size(n int64) string { return config.FormatSize(n) }
+
+// plural shows a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

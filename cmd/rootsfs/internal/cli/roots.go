@@ -1,0 +1,384 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+func newRootsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "roots",
+		Short: "List, add and change the roots of a session",
+		Long:  "List, add, remove and change the roots of a live session. Changes take effect at once.",
+		Example: `  rootsfs roots list
+  rootsfs roots add docs=~/docs
+  rootsfs roots set out ro
+  rootsfs roots remove docs`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
+	return cmd
+}
+
+func newRootsListCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the roots, their mode and state",
+		Long: `Show the roots of a session. A root is "unavailable" when its directory is gone, was
+replaced or cannot be read any more, until you approve it again with "rootsfs roots
+renew".`,
+		Example: "  rootsfs roots list --session work --json",
+		Args:    nargs(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			st, err := ask(cmd.Context(), a, control.GetStatus, control.None{})
+			if err != nil {
+				return err
+			}
+			return a.report(st.Roots, func() { a.sayRoots(st.Roots) })
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+// sayRoots prints roots as a table.
+func (a *app) sayRoots(roots []control.Root) {
+	if len(roots) == 0 {
+		a.say("no roots; add one: rootsfs roots add SPEC")
+		return
+	}
+	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
+	for _, r := range roots {
+		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), whereFor(&r)})
+	}
+	a.table(rows)
+	a.sayWhy(roots)
+}
+
+// sayWhy tells why roots are unavailable.
+func (a *app) sayWhy(roots []control.Root) {
+	for _, r := range roots {
+		if r.Why != "" {
+			a.say("%s: %s", shown(r.Name), r.Why)
+		}
+	}
+}
+
+// whereFor is a root's directory, and whom it is for if that is one server alone.
+func whereFor(r *control.Root) string {
+	return shown(r.Resolved) + prefixed(", for ", r.Subject)
+}
+
+// ends says when a root ends by itself.
+func ends(r *control.Root) string {
+	if r.Once != "" {
+		return "once (" + r.Once + ")"
+	}
+	return expiry(r.Expires)
+}
+
+func expiry(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+func newRootsAddCmd(a *app) *cobra.Command {
+	f := &addFlags{}
+	cmd := &cobra.Command{
+		Use:   "add [SPEC]...",
+		Short: "Approve roots in a live session",
+		Long: `Approve roots in a live session. Each appears at once; if one cannot be granted, none
+is. A SPEC is [NAME=]PATH[:MODE], as for "rootsfs mount". A root that has become
+unavailable is approved by its name, with the directory that is there now.
+
+A grant ends with the session. --save also writes it to the configuration, with the
+limits that were given as flags.`,
+		Example: `  rootsfs roots add docs=~/docs src=.:rw
+  rootsfs roots add --for 30m tmp=/tmp/build:rw
+  rootsfs roots add --once ~/letter.txt      # one use of one file
+  rootsfs roots add --save auto`,
+		Args: nargs(0, -1, "a root"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.rootsAdd(cmd.Context(), f, args)
+		},
+	}
+	f.add(cmd.Flags())
+	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration as well")
+	pathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
+	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	allFlag(cmd)
+	return cmd
+}
+
+// addFlags are the flags of `rootsfs roots add`.
+type addFlags struct {
+	grantFlags
+	save, allowSystem, allowTop bool
+	config, subject             string
+}
+
+func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
+	grants, err := f.all(specs, "command line")
+	switch {
+	case err != nil:
+		return err
+	case len(grants) == 0:
+		return usage(errors.New("a root is missing from the command line; see: rootsfs roots add --help"))
+	case f.save && len(f.once) > 0:
+		return usage(errors.New("--save and --once cannot be combined: a grant of one use is not kept"))
+	}
+	if f.subject != "" {
+		if err := config.CheckSubject(f.subject); err != nil {
+			return usage(fmt.Errorf("--subject: %w", err))
+		}
+	}
+	if err := askLinks(grants); err != nil {
+		return err
+	}
+	file, made := "", false
+	if f.save {
+		// Before anything is granted: a grant whose saving cannot be meant is
+		// not made at all.
+		if file, made, err = saveFile(f.config); err != nil {
+			return err
+		}
+	} else if f.config != "" {
+		return usage(errors.New("--config names the file for --save: write --save as well"))
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	for i := range grants {
+		grants[i].AllowSystem, grants[i].AllowRootDir, grants[i].Subject = f.allowSystem, f.allowTop, guard.Subject(f.subject)
+	}
+	added, err := askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: grants})
+	if err != nil {
+		return err
+	}
+	if f.save {
+		if err := f.saveRoots(grants, file); err != nil {
+			return fmt.Errorf("the roots are granted until the session ends, but could not be saved: %w", err)
+		}
+	}
+	return a.report(addResult{added, file}, func() {
+		for _, r := range added.Roots {
+			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
+		}
+		a.sayUnseen(ctx, c, added.Roots)
+		switch {
+		case made:
+			a.say("saved in %s, which is new", shown(file))
+		case file != "":
+			a.say("saved in %s", shown(file))
+		}
+	})
+}
+
+// sayUnseen tells of roots that the session's command cannot see at their paths.
+func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil || st.Server == nil {
+		return // it ended meanwhile, or there is no command
+	}
+	seen := sandbox.Report{Follows: st.Server.Follows, Closed: st.Server.Closed}
+	for _, r := range roots {
+		switch {
+		case !sandbox.Appears(r.Resolved, seen):
+			a.warn("the running command does not see %s: it reaches the root by files/* only, or start it anew with the root", shown(r.Resolved))
+		case slices.Contains(st.Server.Fixed, r.Resolved):
+			a.warn("the running command can only read %s: it writes there by files/* only, or start it anew with the root", shown(r.Resolved))
+		}
+	}
+}
+
+// addResult is what roots add --json prints.
+type addResult struct {
+	control.AddAnswer
+	Saved string `json:"saved,omitempty"` // the configuration file
+}
+
+// saveFile is where --save writes; made tells that there is nothing yet. Only
+// the directory of the default file is made.
+func saveFile(file string) (path string, made bool, err error) {
+	if file == "" {
+		if path, err = config.DefaultPath(); err != nil {
+			return "", false, err
+		}
+	} else if path, err = filepath.Abs(file); err != nil {
+		return "", false, err
+	} else if dir := filepath.Dir(path); !isDir(dir) {
+		return "", false, fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), names.ShellWord(dir))
+	}
+	_, err = os.Lstat(path)
+	return path, errors.Is(err, fs.ErrNotExist), nil
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// saveRoots writes granted roots to the configuration, with the limits that were
+// given.
+func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
+	for _, g := range grants {
+		r := config.Root{
+			Name: g.Root, Path: g.Dir, Subject: guard.Subject(f.subject), Rights: g.Policy.Rights, Patterns: g.Policy.Patterns,
+			CrossFileSystems: g.Policy.OtherFileSystems, AllowSystem: f.allowSystem, For: f.forTime, Trash: g.Policy.Trash,
+		}
+		if f.forTime == 0 {
+			r.Expires = g.Expires
+		}
+		if err := config.Save(file, r, func(l *guard.Limits) { f.override(l, g.Policy.Limits) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newRootsRemoveCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "remove NAME...",
+		Aliases: []string{"rm"},
+		Short:   "Revoke roots; the same as rootsfs revoke",
+		Long: `Revoke the named roots, as "rootsfs revoke" does. What the configuration says is
+not changed: a root it holds is back with the next session.`,
+		Example:           "  rootsfs roots remove docs src",
+		Args:              nargs(1, -1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(-1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args})
+		},
+	}
+	sessionFlag(a, cmd)
+	jsonFlag(a, cmd)
+	return cmd
+}
+
+func newRootsSetCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set NAME MODE",
+		Short: "Change the mode of a root",
+		Long: `Change a root's mode: ro, rw or a comma list of read, list, write, append, create,
+delete, rename, watch. When set returns, everything that the new mode forbids is dead,
+descriptors and mappings included. This is not possible with --cache max.`,
+		Example: `  rootsfs roots set out ro
+  rootsfs roots set inbox read,list,create`,
+		Args:              nargs(2, 2, "the name of the root, or its new mode,"),
+		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
+	}
+	return asking(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
+		_, err := guard.ParseMode(args[1])
+		if err != nil {
+			err = usage(err)
+		}
+		return control.SetRequest{Name: args[0], Mode: args[1]}, err
+	}, func(ans control.SetAnswer) { a.say("%s is %s now", shown(ans.Root.Name), ans.Root.Mode) })
+}
+
+func newRootsProfileCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile NAME",
+		Short: "Switch to a profile of the configuration",
+		Long: `Replace the roots of the configuration by those of its profile NAME; "" stands for its
+plain [[root]] blocks. A root that is in both stays as it is, with all open files.
+Roots of the command line stay.`,
+		Example: `  rootsfs roots profile review`,
+		Args:    nargs(1, 1, "a profile's name"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+				st, err := control.GetStatus.Call(ctx, c, control.None{})
+				if err != nil || len(args) > 0 {
+					return nil, err
+				}
+				return profilesOf(st.Config)
+			}))
+		},
+	}
+	return asking(a, cmd, control.SwitchProfile, func(args []string) (control.ProfileRequest, error) {
+		return control.ProfileRequest{Profile: args[0]}, nil
+	}, func(ans control.ProfileAnswer) {
+		a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
+	})
+}
+
+func newRootsRenewCmd(a *app) *cobra.Command {
+	f := &renewFlags{}
+	cmd := &cobra.Command{
+		Use:   "renew NAME",
+		Short: "Change the end of a grant",
+		Long: `Give a live root another end: after a duration from now, at a time, or when the
+session ends. Without a flag, it lasts as long again as it was granted for. What
+programs hold of it stays open.
+
+A root that is unavailable, because its directory was deleted or replaced, is approved
+again with the directory that is there now. One that has ended is granted again by
+"rootsfs roots add" or "rootsfs allow --last".`,
+		Example: `  rootsfs roots renew docs
+  rootsfs roots renew docs --for 30m
+  rootsfs roots renew docs --until 18:00 --json`,
+		Args:              nargs(1, 1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(1),
+	}
+	cmd.Flags().DurationVar(&f.forTime, "for", 0, "revoke after this `duration` from now, such as 30m")
+	cmd.Flags().StringVar(&f.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "revoke when the session ends")
+	return asking(a, cmd, control.RenewRoot, func(args []string) (control.RenewRequest, error) {
+		return f.request(cmd, args[0])
+	}, func(ans control.SetAnswer) {
+		if ans.Root.Expires == nil {
+			a.say("%s lasts as long as the session", shown(ans.Root.Name))
+			return
+		}
+		a.say("%s lasts until %s", shown(ans.Root.Name), expiry(ans.Root.Expires))
+	})
+}
+
+// renewFlags are the flags of `rootsfs roots renew`.
+type renewFlags struct {
+	forTime    time.Duration
+	until      string
+	forSession bool
+}
+
+func (f *renewFlags) request(cmd *cobra.Command, root string) (control.RenewRequest, error) {
+	req := control.RenewRequest{Name: root, Session: f.forSession}
+	given := cmd.Flags().Changed
+	switch {
+	case f.forSession && (given("for") || given("until")):
+		return req, usage(errors.New("--for-session, --for and --until: use one of them"))
+	case given("for") && f.forTime <= 0:
+		return req, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
+	}
+	g := grantFlags{forTime: f.forTime, until: f.until, fs: cmd.Flags()}
+	end, err := g.expires(time.Now())
+	if err == nil && !end.IsZero() {
+		req.Expires = &end
+	}
+	return req, err
+}

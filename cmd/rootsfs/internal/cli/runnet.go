@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+)
+
+// netValue is the value of --net: the whole network, some hosts, or nothing.
+type netValue struct {
+	all   bool
+	none  bool // also none of the configuration's hosts
+	rules []network.Rule
+}
+
+// wholeNetwork is the value of --net without one.
+const wholeNetwork = "all"
+
+func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
+	fs.VarPF(v, "net", "", usage).NoOptDefVal = wholeNetwork
+}
+
+// Set implements pflag.Value. Hosts add up; true and false are what the flag took when it was
+// a switch.
+func (v *netValue) Set(s string) error {
+	switch s {
+	case wholeNetwork, "true":
+		v.all, v.none = true, false
+	case "false":
+		*v = netValue{none: true}
+	default:
+		rules, err := network.ParseRules(s)
+		if err != nil {
+			return err
+		}
+		v.rules = append(v.rules, rules...)
+	}
+	if v.all && len(v.rules) > 0 {
+		return errors.New("--net is given with hosts and without: leave out the one without, or the hosts")
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *netValue) Type() string { return "HOSTS" }
+
+// String implements pflag.Value.
+func (v *netValue) String() string {
+	if v.all {
+		return wholeNetwork
+	}
+	return strings.Join(hostTexts(v.rules), ",")
+}
+
+// netText says which network a command has.
+func netText(all bool, hosts []string) string {
+	switch {
+	case all:
+		return "the host's network"
+	case len(hosts) > 0:
+		return "a network of " + plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+	}
+	return "no network"
+}

@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// grantFlags are the flags about grants, which `mount` and `roots add` share.
+type grantFlags struct {
+	forTime  time.Duration
+	forGiven bool // with `run`, whose --for takes more than a duration
+	until    string
+	ops      float64
+	burst    int
+	inFlight string
+	maxFile  string
+	written  string
+	created  int64
+	timeout  time.Duration
+	idle     time.Duration
+	oneFS    bool
+	crossFS  bool
+	once     []string
+	trash    trashFlags
+	patterns patternFlags
+	fs       *pflag.FlagSet // that they were added to
+}
+
+func (g *grantFlags) add(fs *pflag.FlagSet) {
+	g.fs = fs
+	fs.DurationVar(&g.forTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
+	fs.StringVar(&g.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	fs.DurationVar(&g.idle, "idle", 0, "revoke a root that nothing has used for this `duration`, such as 10m; a file that is merely open is no use")
+	fs.Float64Var(&g.ops, "ops-per-second", 0, "operations a second of each root; more wait")
+	fs.IntVar(&g.burst, "burst", 0, "operations that need not wait (default: those of one second)")
+	fs.StringVar(&g.inFlight, "bytes-in-flight", "", "bytes that are read and written at one time, such as 64M")
+	fs.StringVar(&g.maxFile, "max-file", "", "largest `size` of a file that may be made, such as 10M")
+	fs.StringVar(&g.written, "max-written", "", "how many bytes may be written while the grant lives, such as 1G")
+	fs.Int64Var(&g.created, "max-created", 0, "how many names may be created while the grant lives")
+	fs.DurationVar(&g.timeout, "timeout", guard.DefaultTimeout, "how long one operation may take")
+	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
+	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
+	fs.StringArrayVar(&g.once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
+	g.patterns.add(fs)
+	g.trash.add(fs)
+}
+
+// given reports whether a flag was written, rather than left at its default.
+func (g *grantFlags) given(flag string) bool { return g.fs != nil && g.fs.Changed(flag) }
+
+// durationGiven reports whether --for was given a duration.
+func (g *grantFlags) durationGiven() bool {
+	if f := g.fs.Lookup("for"); f != nil && f.Value.Type() == (forValue{}).Type() {
+		return g.forGiven
+	}
+	return g.given("for")
+}
+
+// contradiction refuses flags that cannot be meant together.
+func (g *grantFlags) contradiction() error {
+	switch {
+	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
+		return usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
+	case g.burst > 0 && g.ops == 0:
+		return usage(errors.New("--burst needs --ops-per-second: write both"))
+	}
+	return nil
+}
+
+// policy returns what the flags say, apart from rights.
+func (g *grantFlags) policy() (guard.Policy, error) {
+	// That --one-file-system is true by default is no wish.
+	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
+	err := g.contradiction()
+	if err != nil {
+		return p, err
+	}
+	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout, Idle: g.idle}
+	for _, s := range []struct {
+		flag, text string
+		to         *int64
+	}{
+		{"bytes-in-flight", g.inFlight, &l.BytesInFlight}, {"max-file", g.maxFile, &l.MaxFile}, {"max-written", g.written, &l.MaxWritten},
+	} {
+		if *s.to, err = parseSize(s.text); err != nil {
+			return p, usage(fmt.Errorf("--%s: %w", s.flag, err))
+		}
+	}
+	const sane = 1e9
+	switch {
+	case g.ops < 0 || g.ops > sane || math.IsNaN(g.ops):
+		return p, usage(fmt.Errorf("--ops-per-second %v: write a number from 0 (no limit) to %.0f", g.ops, sane))
+	case g.burst < 0 || g.burst > sane:
+		return p, usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
+	case g.created < 0:
+		return p, usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
+	case g.idle < 0 || g.given("idle") && g.idle < time.Second || g.idle > config.MaxIdle:
+		return p, usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", g.idle, config.MaxIdle))
+	case g.timeout <= 0 || g.timeout > 24*time.Hour:
+		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
+	}
+	p.Limits = l
+	if p.Trash, err = g.trash.trash(); err != nil {
+		return p, err
+	}
+	p.Patterns, err = g.patterns.patterns()
+	return p, err
+}
+
+// expires returns when grants made now end; zero for never.
+func (g *grantFlags) expires(now time.Time) (time.Time, error) {
+	switch {
+	case g.forTime != 0 && g.until != "":
+		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
+	case g.forTime < 0 || g.forTime == 0 && g.durationGiven():
+		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
+	case g.forTime > 0:
+		return now.Add(g.forTime), nil
+	case g.until == "":
+		return time.Time{}, nil
+	}
+	t, err := parseUntil(g.until, now)
+	if err != nil {
+		return time.Time{}, usage(fmt.Errorf("--until %s: %w", names.Quote(g.until), err))
+	}
+	return t, nil
+}
+
+func parseUntil(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04"} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			if !t.After(now) {
+				return time.Time{}, errors.New("that is in the past")
+			}
+			return t, nil
+		}
+	}
+	t, err := time.ParseInLocation("15:04", s, now.Location())
+	if err != nil {
+		return time.Time{}, errors.New("write 15:04, 2006-01-02T15:04 or an RFC 3339 time")
+	}
+	t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, now.Location())
+	if !t.After(now) {
+		t = t.AddDate(0, 0, 1) // the next time the clock shows it
+	}
+	return t, nil
+}
+
+// parseSize reads what config.ParseSize reads; "" is 0, no limit.
+func parseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := config.ParseSize(s)
+	if err == nil && n == 0 {
+		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for no limit")
+	}
+	return n, err
+}
+
+// bound is what the flags allow roots that say for themselves what they allow.
+func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
+	p, err := g.policy()
+	if err != nil {
+		return session.Bound{}, err
+	}
+	b := session.Bound{Limits: p.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS}
+	if !g.given("timeout") {
+		b.Limits.Timeout = 0
+	}
+	b.Patterns, b.Trash = p.Patterns, p.Trash
+	b.Expires, err = g.expires(now)
+	return b, err
+}
+
+// override puts the limits that were given in the place of others.
+func (g *grantFlags) override(l *guard.Limits, mine guard.Limits) {
+	for flag, set := range map[string]func(){
+		"ops-per-second":  func() { l.OpsPerSecond = mine.OpsPerSecond },
+		"burst":           func() { l.Burst = mine.Burst },
+		"bytes-in-flight": func() { l.BytesInFlight = mine.BytesInFlight },
+		"max-file":        func() { l.MaxFile = mine.MaxFile },
+		"max-written":     func() { l.MaxWritten = mine.MaxWritten },
+		"max-created":     func() { l.MaxCreated = mine.MaxCreated },
+		"timeout":         func() { l.Timeout = mine.Timeout },
+		"idle":            func() { l.Idle = mine.Idle },
+	} {
+		if g.given(flag) {
+			set()
+		}
+	}
+}
+
+// grants turns SPECs into grants with the policy and expiry the flags ask for.
+func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error) {
+	policy, err := g.policy()
+	if err != nil {
+		return nil, err
+	}
+	expires, err := g.expires(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]guard.Grant, 0, len(specs))
+	for _, text := range specs {
+		spec, err := guard.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		one, err := specGrant(spec)
+		if err != nil {
+			return nil, err
+		}
+		one.Origin, one.Expires = origin, expires
+		policy.Rights = spec.Rights
+		one.Policy = policy
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// all are the grants of SPECs, and those of --once.
+func (g *grantFlags) all(specs []string, origin string) ([]guard.Grant, error) {
+	out, err := g.grants(specs, origin)
+	if err != nil {
+		return nil, err
+	}
+	single, err := g.grants(g.once, origin)
+	for i := range single {
+		single[i].Policy.Once = true
+	}
+	return append(out, single...), err
+}
+
+// capitalMode refuses a path that is not there and that would be one with a mode
+// behind it, were the mode in small letters.
+func capitalMode(path string) error {
+	i := strings.LastIndexByte(path, ':')
+	if i < 0 {
+		return nil
+	}
+	mode := strings.ToLower(path[i+1:])
+	if _, err := guard.ParseMode(mode); err != nil || mode == path[i+1:] {
+		return nil
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
+}
+
+// specGrant finds the directory and the name a SPEC asks for.
+func specGrant(spec guard.Spec) (guard.Grant, error) {
+	dir, err := cwd()
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	path := spec.Path
+	if path == "auto" {
+		if path, _, err = project.Detect(dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	if path, err = inHome(path); err != nil {
+		return guard.Grant{}, fmt.Errorf("root %w", err)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if err := capitalMode(path); err != nil {
+		return guard.Grant{}, err
+	}
+	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
+	if g.Root == "" {
+		if g.Root, err = guard.DefaultName(g.Dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	return g, nil
+}

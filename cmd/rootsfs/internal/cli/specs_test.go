@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+func TestUntil(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	for _, tt := range []struct{ in, want string }{
+		{"13:30", "2026-05-04T13:30:00Z"},
+		{"11:30", "2026-05-05T11:30:00Z"},
+		{"2026-06-01T08:00", "2026-06-01T08:00:00Z"},
+		{"2026-05-04T15:00:00+02:00", "2026-05-04T13:00:00Z"},
+		{"2026-05-04T14:00:00+02:00", ""}, // this very moment
+		{"2001-01-01T00:00", ""},
+		{"tomorrow", ""},
+		{"25:00", ""},
+		{"", ""},
+	} {
+		got, err := parseUntil(tt.in, now)
+		if (err == nil) != (tt.want != "") {
+			t.Errorf("%q: %v", tt.in, err)
+		} else if err == nil && got.UTC().Format(time.RFC3339) != tt.want {
+			t.Errorf("%q: %v, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+// R077, R078, R079, R193: limits of the command line reach the grant.
+func TestGrantFlags_R077_R078_R079(t *testing.T) {
+	f := grantFlags{ops: 5, burst: 9, inFlight: "64M", maxFile: "10M", written: "1G", created: 3, timeout: time.Second, oneFS: true, forTime: time.Hour}
+	dir := t.TempDir()
+	got, err := f.grants([]string{"a=" + dir + ":rw", dir + "/b"}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := guard.Limits{OpsPerSecond: 5, Burst: 9, BytesInFlight: 64 << 20, MaxFile: 10 << 20, MaxWritten: 1 << 30, MaxCreated: 3, Timeout: time.Second}
+	for i, mode := range []string{"rw", "ro"} { // R069
+		p := got[i].Policy
+		if p.Limits != want || p.Rights.String() != mode || p.OtherFileSystems || got[i].Expires.IsZero() || got[i].Origin != "test" {
+			t.Errorf("%d: %+v", i, got[i])
+		}
+	}
+	if got[0].Root != "a" || got[1].Root != "b" || got[1].Dir != dir+"/b" {
+		t.Errorf("%+v", got)
+	}
+	for _, cross := range []grantFlags{{timeout: 1, crossFS: true, oneFS: true}, {timeout: 1, oneFS: false}} {
+		if p, err := cross.policy(); err != nil || !p.OtherFileSystems {
+			t.Errorf("%+v: %+v, %v", cross, p, err)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, ExitOK},
+		{errors.New("x"), ExitFailure},
+		{usage(errors.New("x")), ExitUsage},
+		{&guard.Error{Kind: names.Invalid}, ExitUsage},
+		{&guard.Error{Kind: names.Permission, Err: errors.New("rule")}, ExitNotApproved},
+		{&guard.Error{Kind: names.NoConsent}, ExitNotApproved},
+		{&guard.Error{Op: names.OpRevoke, Kind: names.NotExist}, ExitNoSuch},
+		{&guard.Error{Kind: names.NotExist}, ExitFailure},
+		{mountpoint.ErrNoFUSE, ExitSystem},
+		{mountpoint.ErrNotMounted, ExitNoSuch},
+	} {
+		if got := exitCode(tt.err); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// R092: an error is one line whatever it is made of.
+func TestOneLine(t *testing.T) {
+	// The operation is what was typed; a path's operation tells something.
+	named := &guard.Error{Op: names.OpSet, Kind: names.NotExist, Err: errors.New("no root is named x")}
+	if got := oneLine(named); got != "no root is named x" {
+		t.Error(got)
+	}
+	if got := oneLine(&guard.Error{Op: names.OpSet, Kind: names.NotExist}); !strings.HasPrefix(got, "set ") {
+		t.Error(got)
+	}
+	err := errors.Join(errors.New("first\r\nsecond"), errors.New("rootsfs: third"))
+	if got := oneLine(err); got != "first; second; third" {
+		t.Error(got)
+	}
+	many := make([]error, 100)
+	for i := range many {
+		many[i] = errors.New(strings.Repeat("x", 50))
+	}
+	if got := oneLine(errors.Join(many...)); len(got) > 1000 || !strings.HasSuffix(got, "; and 92 more") {
+		t.Error(got)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1.0K", 1536: "1.5K", 5 << 30: "5.0G", 1 << 62: "4.0E"} {
+		if got := size(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
