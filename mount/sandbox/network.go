@@ -32,6 +32,7 @@ var networkSockets = []struct {
 	{"datagram", unix.AF_INET, unix.SOCK_DGRAM, 0},
 	{"stream4", unix.AF_INET, unix.SOCK_STREAM, 0},
 	{"stream6", unix.AF_INET6, unix.SOCK_STREAM, 0},
+	{"diag", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG},
 	{listenerSocket, unix.AF_INET, unix.SOCK_STREAM, 0},
 }
 

@@ -68,7 +68,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 			}
 			return n.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
-				Stream4: one("stream4"), Stream6: one("stream6"), Listeners: sockets["listener"],
+				Stream4: one("stream4"), Stream6: one("stream6"), Diag: one("diag"), Listeners: sockets["listener"],
 			}, n.session.Log())
 		},
 	}
@@ -76,7 +76,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 
 // expire takes a rule back whose time is over.
 func (n *commandNet) expire(rule network.Rule) {
-	n.gate.Remove(rule)
+	n.gate.Expire(rule)
 	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
 		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
 	}

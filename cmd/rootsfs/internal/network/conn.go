@@ -30,9 +30,10 @@ type conn struct {
 
 	// Behind the gate's mutex.
 	outside   *net.TCPConn
-	addr      netip.AddrPort // of outside
-	needsAddr bool           // addr is closed by default: a rule of its own permits it
-	reason    error          // why the gate ended it
+	addr      netip.AddrPort  // of outside
+	needsAddr bool            // addr is closed by default: a rule of its own permits it
+	reason    error           // why the gate ended it
+	ctx       context.Context //nolint:containedctx // of the dialling
 	cancel    context.CancelFunc
 }
 
@@ -74,21 +75,23 @@ func (g *Gate) take(in *net.TCPConn) {
 		return
 	}
 	err := g.target(c, addr)
-	ctx, cancel := context.WithTimeout(g.ctx, dialTimeout)
-	c.cancel = cancel
 	if err == nil {
 		err = g.register(c)
 	}
-	if err != nil {
-		cancel()
-		reset(in)
-		g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
-		return
+	switch {
+	case err == nil:
+		g.served.Go(func() { g.carry(c) })
+	case errors.Is(err, ErrNoRule) && g.mayAsk(c):
+		g.ask(c)
+	default:
+		g.refuse(c, err)
 	}
-	g.served.Go(func() {
-		defer cancel()
-		g.carry(ctx, c)
-	})
+}
+
+// refuse resets a connection that was not carried.
+func (g *Gate) refuse(c *conn, reason error) {
+	reset(c.inside)
+	g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: reason})
 }
 
 // target finds what the program connects to: the name that has the address, or the address
@@ -107,6 +110,12 @@ func (g *Gate) target(c *conn, addr netip.Addr) error {
 	return nil
 }
 
+// ends returns the program's end of the connection, and what it connected to.
+func (c *conn) ends() (from, to netip.AddrPort) {
+	from, to = c.inside.RemoteAddr().(*net.TCPAddr).AddrPort(), c.inside.LocalAddr().(*net.TCPAddr).AddrPort()
+	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+}
+
 // register puts a permitted connection into the table before it is dialled, so that Remove
 // finds it.
 func (g *Gate) register(c *conn) error {
@@ -117,17 +126,19 @@ func (g *Gate) register(c *conn) error {
 		return ErrEnded
 	case !g.permitsLocked(c):
 		return ErrNoRule
-	case len(g.conns) >= g.maxConns:
+	case len(g.conns)+g.asking.waiting >= g.maxConns:
 		return ErrTooMany
 	}
+	c.ctx, c.cancel = context.WithTimeout(g.ctx, dialTimeout)
 	g.conns[c] = struct{}{}
 	return nil
 }
 
 // carry dials the host and copies until both sides are done.
-func (g *Gate) carry(ctx context.Context, c *conn) {
+func (g *Gate) carry(c *conn) {
+	defer c.cancel()
 	e := Event{State: Opened, Host: c.host, Port: c.port, Began: c.began}
-	out, needsAddr, err := g.dial(ctx, c)
+	out, needsAddr, err := g.dial(c.ctx, c)
 	if err == nil {
 		if err = g.establish(c, out, needsAddr); err == nil {
 			e.Addr = c.addr
@@ -216,6 +227,9 @@ func (g *Gate) unregister(c *conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.conns, c)
+	if c.outside != nil {
+		g.countLocked(c)
+	}
 	return c.reason
 }
 

@@ -9,9 +9,13 @@
 // and not guessed. The gate resolves the name itself, checks the very address that it dials,
 // and copies bytes both ways.
 //
+// With Options.Ask a connection to a host without a rule waits while a person is asked.
+//
 // # Promises
 //
-// A connection to a host, address or port without a rule is reset, and is on record. A name
+// A connection to a host, address or port without a rule is reset, and is on record; with
+// Options.Ask, unless the answer is yes in time. Addresses that are closed by default are not
+// asked about. A program that causes many questions fills neither the queue nor memory. A name
 // that resolves to an address of this machine, of a private network or of a cloud's metadata
 // service is refused, unless that address has a rule of its own. Nothing about a name without
 // a rule goes to a resolver. When Remove or Close returns, no byte of a connection that they

@@ -44,6 +44,9 @@ type Options struct {
 	// ResolveAll has names without a rule resolve inside, so that the port that the program
 	// wants is known when the connection is refused. Nothing about them leaves the machine.
 	ResolveAll bool
+	// Ask has hosts that no rule permits asked about while the connection waits, instead of
+	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
+	Ask *Ask
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
 	// Record takes what happens to connections. It is called concurrently. A connection
@@ -64,11 +67,13 @@ type Gate struct {
 	dnsConns chan struct{} // holds one for each DNS connection
 	maxConns int           // see connLimit
 
-	mu     sync.Mutex
-	rules  rules
-	conns  map[*conn]struct{}
-	closed bool
-	inside *inside // nil before Serve
+	mu      sync.Mutex
+	rules   rules
+	conns   map[*conn]struct{}
+	asking  asking
+	reached map[target]*Reached // by connections that have ended
+	closed  bool
+	inside  *inside // nil before Serve
 }
 
 // State says what an Event tells.
@@ -108,7 +113,10 @@ type Conn struct {
 
 // New returns a gate that carries nothing yet.
 func New(o Options) *Gate {
-	g := &Gate{opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns)}
+	g := &Gate{
+		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns),
+		asking: newAsking(), reached: map[target]*Reached{},
+	}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
 	}
@@ -143,7 +151,11 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	for _, l := range in.listeners {
 		g.served.Go(func() { g.accept(l) })
 	}
-	return g.listenLocked(g.rules)
+	first := g.rules
+	if g.isAsking() {
+		first = append(slices.Clone(first), Rule{}) // the ports of a rule without one
+	}
+	return g.listenLocked(first)
 }
 
 // listenLocked listens where rules need it, if the namespace is served already.
@@ -193,6 +205,10 @@ func (g *Gate) Conns() []Conn {
 func (g *Gate) Add(more ...Rule) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.addLocked(more)
+}
+
+func (g *Gate) addLocked(more []Rule) error {
 	if g.closed {
 		return ErrEnded
 	}
@@ -204,13 +220,34 @@ func (g *Gate) Add(more ...Rule) error {
 			g.rules = append(g.rules, r)
 		}
 	}
+	g.endQuestionsLocked(errPermitted, true)
 	return nil
 }
 
 // Remove takes rules back and ends every connection that no other rule permits. When it
-// returns, none of them carries a byte. It returns how many it ended.
+// returns, none of them carries a byte. It returns how many it ended. Open questions are
+// answered with no: whoever takes hosts back does not want more of them.
 func (g *Gate) Remove(gone ...Rule) int {
 	g.mu.Lock()
+	g.endQuestionsLocked(ErrRevoked, false)
+	ended := g.removeLocked(gone)
+	g.mu.Unlock()
+	resetAll(ended)
+	return len(ended)
+}
+
+// Expire is Remove for rules whose time is over. Questions stay open.
+func (g *Gate) Expire(gone ...Rule) int {
+	g.mu.Lock()
+	ended := g.removeLocked(gone)
+	g.mu.Unlock()
+	resetAll(ended)
+	return len(ended)
+}
+
+// removeLocked takes rules back, and the connections that no other rule permits out of the
+// table.
+func (g *Gate) removeLocked(gone []Rule) []*conn {
 	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })
 	var ended []*conn
 	for c := range g.conns {
@@ -219,9 +256,7 @@ func (g *Gate) Remove(gone ...Rule) int {
 		}
 	}
 	g.endLocked(ended, ErrRevoked)
-	g.mu.Unlock()
-	resetAll(ended)
-	return len(ended)
+	return ended
 }
 
 // Close ends every connection and waits for the gate's goroutines. No byte is carried
@@ -234,6 +269,7 @@ func (g *Gate) Close() {
 		ended = append(ended, c)
 	}
 	g.endLocked(ended, ErrEnded)
+	g.endQuestionsLocked(ErrEnded, false)
 	if g.inside != nil {
 		g.inside.Close()
 	}
@@ -261,7 +297,7 @@ func (g *Gate) permitsLocked(c *conn) bool {
 }
 
 func (g *Gate) mayResolve(name string) bool {
-	if g.opt.ResolveAll {
+	if g.opt.ResolveAll || g.isAsking() {
 		return true
 	}
 	g.mu.Lock()

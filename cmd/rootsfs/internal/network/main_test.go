@@ -40,6 +40,7 @@ func runInside(name string) {
 	fds := []int{
 		open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE), open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER),
 		open(unix.AF_INET, unix.SOCK_DGRAM, 0), open(unix.AF_INET, unix.SOCK_STREAM, 0), open(unix.AF_INET6, unix.SOCK_STREAM, 0),
+		open(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG),
 	}
 	for range 8 {
 		fds = append(fds, open(unix.AF_INET, unix.SOCK_STREAM, 0))
@@ -144,7 +145,7 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	for _, fd := range fds {
 		fs = append(fs, os.NewFile(uintptr(fd), "a socket inside"))
 	}
-	s := &Sockets{Route: fs[0], Netfilter: fs[1], Datagram: fs[2], Stream4: fs[3], Stream6: fs[4], Listeners: fs[5:]}
+	s := &Sockets{Route: fs[0], Netfilter: fs[1], Datagram: fs[2], Stream4: fs[3], Stream6: fs[4], Diag: fs[5], Listeners: fs[6:]}
 	if n.lacks != nil {
 		n.lacks(s)
 	}

@@ -13,7 +13,7 @@ import (
 // Sockets were opened by the init of a confined program in its network namespace, without
 // being bound or connected. A socket stays in the namespace that it was opened in, and the
 // kernel asks the process that uses it for rights: the gate has them all, since it made the
-// user namespace that owns the network namespace. Route, Netfilter and Stream6 are nil where
+// user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where
 // the kernel lacks the family.
 type Sockets struct {
 	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
@@ -21,6 +21,7 @@ type Sockets struct {
 	Datagram  *os.File // AF_INET, SOCK_DGRAM
 	Stream4   *os.File // AF_INET, SOCK_STREAM
 	Stream6   *os.File // AF_INET6, SOCK_STREAM
+	Diag      *os.File // AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG; nil: no program is named in questions
 	// Listeners are AF_INET, SOCK_STREAM, for single ports; see Listeners. The gate keeps
 	// those that it does not need yet for rules that come later.
 	Listeners []*os.File
@@ -59,6 +60,7 @@ type inside struct {
 	listeners []net.Listener
 	spare     []*os.File
 	bound     map[netip.AddrPort]bool // what spare sockets were bound to
+	owners    *diag                   // nil: processes cannot be found
 }
 
 // Close closes everything.
@@ -72,12 +74,13 @@ func (in *inside) Close() {
 	for _, f := range in.spare {
 		f.Close()
 	}
+	in.owners.close()
 }
 
 // prepare makes every address local to the namespace, and listens, as far as the kernel lets
 // it. It owns the sockets, also after an error.
 func (s *Sockets) prepare() (in *inside, err error) {
-	made := &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}}
+	made := &inside{reach: EveryPort, spare: s.Listeners, bound: map[netip.AddrPort]bool{}, owners: newDiag(s.Diag)}
 	in = made
 	defer func() {
 		for _, f := range []*os.File{s.Route, s.Netfilter, s.Datagram, s.Stream4, s.Stream6} {

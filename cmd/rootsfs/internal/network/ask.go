@@ -1,0 +1,264 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Bounds of questions. A program chooses the names that it connects to, and asks as often as it
+// likes; whoever answers is a person.
+const (
+	// maxQuestions is how many questions are open at a time, and how many may be asked before
+	// questionEvery counts.
+	maxQuestions  = 16
+	questionEvery = 5 * time.Second
+	// maxWaiting is how many connections wait for answers.
+	maxWaiting = 64
+	// maxReached is how many hosts a question lists that the program has reached.
+	maxReached = 32
+)
+
+// Reasons of refusals after a question.
+var (
+	ErrDenied           = errors.New("it was denied")
+	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
+	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
+	errPermitted        = errors.New("a rule permits it now") // ends a question without refusing
+)
+
+// Ask is how a gate asks about hosts that no rule permits.
+type Ask struct {
+	// Put asks somebody, once for all connections to a host and port, which wait. It calls
+	// q.Permit if the host is permitted, and returns why it is not. ctx ends when the question
+	// is over without an answer. It is called concurrently.
+	Put func(ctx context.Context, q Question) error
+	// For is how long a question waits for its answer.
+	For time.Duration
+	// Until is when hosts without a rule are refused again without a question; zero: never.
+	Until time.Time
+}
+
+// Question is about a host that no rule permits.
+type Question struct {
+	Host string // name, or the address if the program gave no name
+	Port uint16
+	// Program made the first connection.
+	Program Program
+	// Reached is what the program has reached so far, most bytes first, and others how many
+	// hosts more.
+	Reached []Reached
+	Others  int
+	// Permit adds the rule for this host and port. It fails if the question is over: the answer
+	// then came too late.
+	Permit func() error
+}
+
+// Rule returns the rule that Permit adds.
+func (q *Question) Rule() Rule { return target{q.Host, q.Port}.rule() }
+
+// Reached is how much was exchanged with a host.
+type Reached struct {
+	Host           string
+	Port           uint16
+	Sent, Received int64 // bytes from and to the program
+}
+
+// target is what questions are about.
+type target struct {
+	host string
+	port uint16
+}
+
+func (t target) rule() Rule {
+	if a, err := netip.ParseAddr(t.host); err == nil {
+		return Rule{Prefix: netip.PrefixFrom(a, a.BitLen()), Port: t.port}
+	}
+	return Rule{Name: t.host, Port: t.port}
+}
+
+// openQuestion is a question that is put, with connections that wait for its answer.
+type openQuestion struct {
+	ctx    context.Context //nolint:containedctx // ends when the question is over, its cause says why
+	cancel context.CancelCauseFunc
+}
+
+// asking is the part of a gate that asks. Its fields are behind the gate's mutex.
+type asking struct {
+	open    map[target]*openQuestion
+	waiting int // connections
+	fresh   *rate.Limiter
+}
+
+func newAsking() asking {
+	return asking{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
+}
+
+// isAsking reports whether hosts without a rule are asked about.
+func (g *Gate) isAsking() bool {
+	a := g.opt.Ask
+	return a != nil && (a.Until.IsZero() || time.Now().Before(a.Until))
+}
+
+// mayAsk reports whether a connection that no rule permits is worth a question. An address
+// that is closed needs a rule of its own, which a person writes down.
+func (g *Gate) mayAsk(c *conn) bool {
+	return g.isAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
+}
+
+// ask holds a connection until the question about its host is answered.
+func (g *Gate) ask(c *conn) {
+	q, err := g.join(c)
+	if err != nil {
+		g.refuse(c, err)
+		return
+	}
+	g.served.Go(func() {
+		if err := g.await(q); err != nil {
+			g.refuse(c, err)
+		} else if err := g.register(c); err != nil {
+			g.refuse(c, err)
+		} else {
+			g.carry(c)
+		}
+	})
+}
+
+// join makes a connection wait for the answer to the question about its host, which it puts
+// if it is not open.
+func (g *Gate) join(c *conn) (*openQuestion, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := target{c.host, c.port}
+	q := g.asking.open[t]
+	if q != nil && q.ctx.Err() != nil {
+		q = nil // it is over, and Put has not returned yet
+	}
+	switch {
+	case g.closed:
+		return nil, ErrEnded
+	case g.asking.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
+		return nil, ErrTooMany
+	case q == nil && (len(g.asking.open) >= maxQuestions || !g.asking.fresh.Allow()):
+		return nil, ErrTooManyQuestions
+	}
+	g.asking.waiting++
+	if q != nil {
+		return q, nil
+	}
+	q = &openQuestion{}
+	ctx, stop := context.WithTimeoutCause(g.ctx, g.opt.Ask.For, ErrUnanswered)
+	q.ctx, q.cancel = context.WithCancelCause(ctx)
+	g.asking.open[t] = q
+	about := Question{Host: c.host, Port: c.port, Permit: func() error { return g.permit(t, q) }}
+	about.Reached, about.Others = g.reachedLocked()
+	from, to := c.ends()
+	var owners *diag
+	if g.inside != nil {
+		owners = g.inside.owners
+	}
+	g.served.Go(func() {
+		defer stop()
+		about.Program = owners.owner(from, to)
+		err := g.opt.Ask.Put(q.ctx, about)
+		if err == nil {
+			err = ErrDenied // unless permit has ended it
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.endQuestionLocked(t, q, err)
+	})
+	return q, nil
+}
+
+// await waits for the answer. Without an error, the rules are to be looked at again.
+func (g *Gate) await(q *openQuestion) error {
+	<-q.ctx.Done()
+	g.mu.Lock()
+	g.asking.waiting--
+	g.mu.Unlock()
+	if err := context.Cause(q.ctx); !errors.Is(err, errPermitted) {
+		return err
+	}
+	return nil
+}
+
+// permit adds the rule for a target, if the question about it is still open.
+func (g *Gate) permit(t target, q *openQuestion) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asking.open[t] != q || q.ctx.Err() != nil {
+		return cmp.Or(context.Cause(q.ctx), ErrRevoked)
+	}
+	return g.addLocked([]Rule{t.rule()})
+}
+
+// endQuestionLocked ends a question. The first cause counts.
+func (g *Gate) endQuestionLocked(t target, q *openQuestion, cause error) {
+	if g.asking.open[t] == q {
+		delete(g.asking.open, t)
+	}
+	q.cancel(cause)
+}
+
+// endQuestionsLocked ends every question, or those about hosts that a rule permits now.
+func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
+	for t, q := range g.asking.open {
+		if permittedOnly && !g.permitsLocked(connTo(t)) {
+			continue
+		}
+		g.endQuestionLocked(t, q, cause)
+	}
+}
+
+// connTo is a connection to a target, as far as rules look at it.
+func connTo(t target) *conn {
+	c := &conn{host: t.host, port: t.port}
+	if a, err := netip.ParseAddr(t.host); err == nil {
+		c.literal = a
+	}
+	return c
+}
+
+// countLocked adds what a connection carried to what the program has reached.
+func (g *Gate) countLocked(c *conn) {
+	t := target{c.host, c.port}
+	if g.reached[t] == nil {
+		if len(g.reached) >= maxNames {
+			return
+		}
+		g.reached[t] = &Reached{Host: c.host, Port: c.port}
+	}
+	g.reached[t].Sent += c.sent.Load()
+	g.reached[t].Received += c.received.Load()
+}
+
+// reachedLocked returns what the program has reached, open connections included.
+func (g *Gate) reachedLocked() (list []Reached, others int) {
+	all := map[target]Reached{}
+	for t, r := range g.reached {
+		all[t] = *r
+	}
+	for c := range g.conns {
+		if c.outside == nil {
+			continue
+		}
+		t := target{c.host, c.port}
+		r := all[t]
+		all[t] = Reached{c.host, c.port, r.Sent + c.sent.Load(), r.Received + c.received.Load()}
+	}
+	for _, r := range all {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Reached) int {
+		return cmp.Or(cmp.Compare(b.Sent+b.Received, a.Sent+a.Received), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port))
+	})
+	shown := min(len(list), maxReached)
+	return list[:shown], len(list) - shown
+}

@@ -1,0 +1,356 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func init() {
+	// series is "get" of each of args[1:], one after the other.
+	programs["series"] = func(args []string) error {
+		for _, address := range args[1:] {
+			fmt.Println(exchangeWith(address, args[0]))
+		}
+		return nil
+	}
+	// many connects to args[1:] at the same time, as "get" does, and prints each outcome.
+	programs["many"] = func(args []string) error {
+		var all sync.WaitGroup
+		said := make([]string, len(args)-1)
+		for i, address := range args[1:] {
+			all.Go(func() { said[i] = exchangeWith(address, args[0]) })
+		}
+		all.Wait()
+		fmt.Println(strings.Join(said, "\n"))
+		return nil
+	}
+}
+
+// exchangeWith connects, sends, and returns what comes until the end.
+func exchangeWith(address, send string) string {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	defer c.Close()
+	io.WriteString(c, send)
+	c.(*net.TCPConn).CloseWrite()
+	b, err := io.ReadAll(c)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	return string(b)
+}
+
+// person answers questions as answer says, and counts them.
+type person struct {
+	mu     sync.Mutex
+	asked  []Question
+	answer func(ctx context.Context, q Question) error
+}
+
+func (p *person) ask(ctx context.Context, q Question) error {
+	p.mu.Lock()
+	p.asked = append(p.asked, q)
+	p.mu.Unlock()
+	return p.answer(ctx, q)
+}
+
+func (p *person) questions() []Question {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]Question{}, p.asked...)
+}
+
+// waiting waits until so many questions were put.
+func (p *person) waiting(t *testing.T, n int) []Question {
+	t.Helper()
+	for range 1000 {
+		if q := p.questions(); len(q) >= n {
+			return q
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%d questions, want %d", len(p.questions()), n)
+	return nil
+}
+
+func yes(_ context.Context, q Question) error { return q.Permit() }
+
+// nobody leaves a question until it is over.
+func nobody(ctx context.Context, _ Question) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// asks returns the options of a gate that asks p, and where names lead to this machine.
+func asks(t *testing.T, p *person, rules string, wait time.Duration) Options {
+	t.Helper()
+	o := Options{Ask: &Ask{Put: p.ask, For: wait}, Resolver: resolver(&atomic.Int64{}, local)}
+	if rules != "" {
+		o.Rules = mustRules(t, rules)
+	}
+	return o
+}
+
+func TestQuestionIsAnswered(t *testing.T) {
+	port := echo(t)
+	release := make(chan struct{})
+	p := &person{answer: func(_ context.Context, q Question) error {
+		<-release
+		if q.Host == "no.test" {
+			return ErrDenied
+		}
+		return q.Permit()
+	}}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	cmd, out := n.start("many", "hi", "a.test:"+port, "A.test:"+port, "no.test:"+port, "a.test:"+port)
+	for _, q := range p.waiting(t, 2) {
+		if q.Program.PID != cmd.Process.Pid || q.Program.Path != exe(t) {
+			t.Errorf("the program is %+v, want %d %s", q.Program, cmd.Process.Pid, exe(t))
+		}
+	}
+	close(release)
+	b, _ := io.ReadAll(out)
+	lines := strings.Split(string(b), "\n")
+	if lines[0] != "you said hi" || lines[1] != lines[0] || lines[3] != lines[0] || !strings.Contains(lines[2], "error: ") {
+		t.Errorf("got %q", b)
+	}
+	if q := p.questions(); len(q) != 2 {
+		t.Errorf("%d questions: %+v", len(q), q)
+	}
+	if e := n.find(Refused, "no.test"); !errors.Is(e.Reason, ErrDenied) || errors.Is(e.Reason, ErrNoRule) {
+		t.Errorf("%+v", e)
+	}
+	if r := fmt.Sprint(n.g.Rules()); r != "[127.0.0.1 a.test:"+port+"]" {
+		t.Errorf("rules are %s", r)
+	}
+}
+
+func exe(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A question says what the program has reached so far, and a yes lasts.
+func TestQuestionTellsWhatWasReached(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: yes}
+	n := newNamespace(t, asks(t, p, "127.0.0.1,a.test", time.Minute))
+	if got := n.run("series", "hello", "a.test:"+port, "b.test:"+port, "a.test:"+port, "b.test:"+port); got != strings.Repeat("you said hello\n", 3)+"you said hello" {
+		t.Errorf("got %q", got)
+	}
+	q := p.questions()
+	if len(q) != 1 || len(q[0].Reached) != 1 || fmt.Sprintf("%+v", q[0].Reached[0]) != "{Host:a.test Port:"+port+" Sent:5 Received:14}" {
+		t.Errorf("%+v", q)
+	}
+}
+
+// What nobody answers is refused in time, and may be asked again. A late yes permits nothing.
+func TestQuestionTimesOut(t *testing.T) {
+	port := echo(t)
+	late := make(chan error, 1)
+	p := &person{answer: func(ctx context.Context, q Question) error {
+		<-ctx.Done()
+		late <- q.Permit()
+		return nil
+	}}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", 50*time.Millisecond))
+	if got := n.run("series", "hello", "a.test:"+port, "a.test:"+port); !strings.Contains(got, "error: ") {
+		t.Errorf("got %q", got)
+	}
+	if e := n.find(Refused, "a.test"); !errors.Is(e.Reason, ErrUnanswered) || !errors.Is(e.Reason, ErrNoRule) || e.Duration < 50*time.Millisecond {
+		t.Errorf("%+v", e)
+	}
+	if err := <-late; !errors.Is(err, ErrUnanswered) {
+		t.Errorf("a late answer: %v", err)
+	}
+	if len(p.questions()) != 2 || len(n.g.Rules()) != 1 {
+		t.Errorf("%d questions, rules %v", len(p.questions()), n.g.Rules())
+	}
+}
+
+// Addresses that are closed by default are refused without a question, also behind a name that
+// was allowed. Nothing about a name goes to a resolver before the answer is yes.
+func TestClosedAddressesAreNotAsked(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: func(context.Context, Question) error { return ErrDenied }}
+	var asked atomic.Int64
+	o := asks(t, p, "", time.Minute)
+	o.Resolver = resolver(&asked, local)
+	n := newNamespace(t, o)
+	got := n.run("many", "hi", "169.254.169.254:80", "10.0.0.1:80", "192.168.1.1:443", "100.100.100.200:80", "[fd00::1]:80", "[fe80::1]:80",
+		"[::ffff:10.0.0.1]:80", "[64:ff9b::a00:1]:80", "198.18.9.9:80", "127.0.0.1:"+port, "no.test:"+port)
+	if strings.Count(got, "error: ") != 11 {
+		t.Errorf("got %q", got)
+	}
+	if q := p.questions(); len(q) != 1 || q[0].Host != "no.test" || asked.Load() != 0 {
+		t.Errorf("questions: %+v; a resolver was asked %d times", q, asked.Load())
+	}
+	p = &person{answer: yes}
+	n = newNamespace(t, asks(t, p, "", time.Minute))
+	if got := n.run("get", "a.test:"+port, "hi"); strings.Contains(got, "you said") {
+		t.Errorf("a name that leads to this machine: %q", got)
+	}
+	if e := n.find(Refused, "a.test"); !errors.Is(e.Reason, ErrClosed) {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Public addresses are asked about like names.
+func TestAddressIsAsked(t *testing.T) {
+	p := &person{answer: func(_ context.Context, q Question) error {
+		if r := q.Rule().String(); r != "1.1.1.1:7" && r != "[2606:4700::1]:7" {
+			t.Errorf("the rule is %s", r)
+		}
+		return ErrDenied
+	}}
+	n := newNamespace(t, asks(t, p, "", time.Minute))
+	n.run("many", "hi", "1.1.1.1:7", "[2606:4700::1]:7", "[::ffff:1.1.1.1]:7")
+	if q := p.questions(); len(q) < 2 || len(q) > 3 { // the third comes while the first is open, or after
+		t.Errorf("%+v", q)
+	}
+}
+
+// A program that asks about many hosts gets few questions, and the rest is refused at once. The
+// connections that it has go on.
+func TestFloodOfQuestions(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: nobody}
+	n := newNamespace(t, asks(t, p, "127.0.0.1,*.ok.test", time.Minute))
+	args := []string{"hi"}
+	for i := range 200 {
+		args = append(args, fmt.Sprintf("h%d.test:%s", i, port))
+	}
+	cmd, out := n.start("many", args...)
+	refused := func() (few, many int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, e := range n.events {
+			if errors.Is(e.Reason, ErrTooManyQuestions) {
+				many++
+			}
+		}
+		return len(n.events) - many, many
+	}
+	for range 1000 {
+		if _, many := refused(); many >= 200-maxQuestions-1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	n.g.mu.Lock()
+	open, waiting := len(n.g.asking.open), n.g.asking.waiting
+	n.g.mu.Unlock()
+	if few, many := refused(); few != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
+		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", few, many, open, waiting)
+	}
+	n.g.Remove()
+	b, _ := io.ReadAll(out)
+	_ = cmd.Wait()
+	if strings.Count(string(b), "error: ") != 200 {
+		t.Errorf("got %q", b)
+	}
+}
+
+// Connections that wait are bounded, and take part in the bound of all.
+func TestWaitingConnectionsAreBounded(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: nobody}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	args := []string{"hi"}
+	for range maxWaiting + 10 {
+		args = append(args, "a.test:"+port)
+	}
+	cmd, _ := n.start("many", args...)
+	p.waiting(t, 1)
+	count := func() (n0 int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, e := range n.events {
+			if errors.Is(e.Reason, ErrTooMany) {
+				n0++
+			}
+		}
+		return n0
+	}
+	for range 1000 {
+		if count() == 10 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if count() != 10 || len(p.questions()) != 1 {
+		t.Errorf("%d refused, %d questions", count(), len(p.questions()))
+	}
+	_ = cmd.Process.Kill()
+}
+
+// Remove and Close answer open questions with no; a rule that permits the host, with yes.
+func TestQuestionIsOver(t *testing.T) {
+	port := echo(t)
+	for _, c := range []struct {
+		what string
+		end  func(g *Gate)
+		want error
+	}{
+		{"all rules are removed", func(g *Gate) { g.Remove(g.Rules()...) }, ErrRevoked},
+		{"another rule is removed", func(g *Gate) { g.Remove(g.Rules()[1]) }, ErrRevoked},
+		{"the gate is closed", func(g *Gate) { g.Close() }, ErrEnded},
+		{"a rule is added", func(g *Gate) { g.Add(Rule{Name: "*.a.test"}, Rule{Name: "a.test"}) }, nil},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			late := make(chan error, 1)
+			p := &person{answer: func(ctx context.Context, q Question) error {
+				<-ctx.Done()
+				late <- q.Permit()
+				return nil
+			}}
+			n := newNamespace(t, asks(t, p, "127.0.0.1,other.test", time.Minute))
+			_, out := n.start("get", "a.test:"+port, "hello")
+			p.waiting(t, 1)
+			n.g.Expire(Rule{Name: "none.test"}) // ends no question
+			c.end(n.g)
+			b, _ := io.ReadAll(out)
+			if err := <-late; err == nil {
+				t.Error("permitted after the end")
+			}
+			if c.want == nil {
+				if string(b) != "you said hello\n" {
+					t.Errorf("got %q", b)
+				}
+				return
+			}
+			if e := n.find(Refused, "a.test"); !errors.Is(e.Reason, c.want) || !strings.Contains(string(b), "error: ") {
+				t.Errorf("%+v, got %q", e, b)
+			}
+		})
+	}
+}
+
+// After Ask.Until hosts without a rule do not exist.
+func TestAskingEnds(t *testing.T) {
+	p := &person{answer: yes}
+	o := asks(t, p, "", time.Minute)
+	o.Ask.Until = time.Now()
+	n := newNamespace(t, o)
+	if got := n.run("lookup", "a.test"); got != "a.test [] true" {
+		t.Errorf("got %q", got)
+	}
+	if len(p.questions()) != 0 {
+		t.Errorf("%+v", p.questions())
+	}
+}

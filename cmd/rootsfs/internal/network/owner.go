@@ -1,0 +1,182 @@
+package network
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is a process that made a connection, as the kernel knows it. The zero Program is one
+// that was not found.
+type Program struct {
+	PID  int    // in the caller's namespace
+	Path string // of its executable file, as the program sees it
+}
+
+// ownerTimeout bounds the search for a connection's process. A program may have any number of
+// processes with any number of descriptors.
+const ownerTimeout = 100 * time.Millisecond
+
+// diag asks the kernel about sockets of a network namespace.
+type diag struct {
+	netns uint64 // inode of the namespace
+
+	mu      sync.Mutex // guards the fields below
+	socket  *os.File   // NETLINK_SOCK_DIAG, of the namespace
+	request uint32     // number of the last one
+}
+
+// newDiag takes over a socket. It returns nil if the kernel does not say which namespace the
+// socket is of.
+func newDiag(socket *os.File) *diag {
+	if socket == nil {
+		return nil
+	}
+	fd, err := unix.IoctlRetInt(int(socket.Fd()), unix.SIOCGSKNS)
+	if err != nil {
+		socket.Close()
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		socket.Close()
+		return nil
+	}
+	return &diag{netns: st.Ino, socket: socket}
+}
+
+func (d *diag) close() {
+	if d != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.socket.Close()
+	}
+}
+
+// owner returns the process that holds the program's end of a connection. Nothing is taken
+// from what the process says of itself: the kernel names the socket, and the file that the
+// process runs.
+func (d *diag) owner(from, to netip.AddrPort) Program {
+	if d == nil {
+		return Program{}
+	}
+	inode, err := d.inode(from, to)
+	if err != nil {
+		return Program{}
+	}
+	return holder(d.netns, inode)
+}
+
+// diagInode is the offset of idiag_inode in struct inet_diag_msg, which it ends.
+const diagInode = 68
+
+// inode returns the inode of the TCP socket that is bound to from and connected to to
+// (sock_diag(7)).
+func (d *diag) inode(from, to netip.AddrPort) (uint32, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fd := int(d.socket.Fd())
+	tv := unix.NsecToTimeval(ownerTimeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		return 0, err
+	}
+	d.request++
+	if err := unix.Sendto(fd, diagRequest(d.request, from, to), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
+	}
+	for answer := make([]byte, 4096); ; {
+		n, _, err := unix.Recvfrom(fd, answer, 0)
+		if err != nil {
+			return 0, err
+		}
+		msgs, err := syscall.ParseNetlinkMessage(answer[:n])
+		if err != nil {
+			return 0, err
+		}
+		for _, m := range msgs {
+			switch {
+			case m.Header.Seq != d.request: // the answer to one that was given up
+			case m.Header.Type == unix.SOCK_DIAG_BY_FAMILY && len(m.Data) >= diagInode+4:
+				return binary.NativeEndian.Uint32(m.Data[diagInode:]), nil
+			default:
+				return 0, unix.ENOENT
+			}
+		}
+	}
+}
+
+// diagRequest is a message that asks for one socket: struct inet_diag_req_v2 has the family,
+// the protocol, what else is wanted, states, and both ends.
+func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
+	const all, noCookie = 0xffffffff, 0xffffffff
+	family := byte(unix.AF_INET6)
+	if from.Addr().Is4() {
+		family = unix.AF_INET
+	}
+	address := func(a netip.Addr) []byte { return append(a.AsSlice(), make([]byte, 16-a.BitLen()/8)...) }
+	port := func(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
+	body := join([]byte{family, unix.IPPROTO_TCP, 0, 0}, native32(all), port(from.Port()), port(to.Port()),
+		address(from.Addr()), address(to.Addr()), native32(0), native32(noCookie), native32(noCookie))
+	b := native32(uint32(unix.SizeofNlMsghdr + len(body)))
+	b = binary.NativeEndian.AppendUint16(b, unix.SOCK_DIAG_BY_FAMILY)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST)
+	return join(b, native32(seq), native32(0), body)
+}
+
+// holder returns a process of the network namespace that holds a socket.
+func holder(netns uint64, socket uint32) Program {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return Program{}
+	}
+	defer proc.Close()
+	end := time.Now().Add(ownerTimeout)
+	want := fmt.Sprintf("net:[%d]", netns)
+	names, _ := proc.Readdirnames(-1) // what was read before an error is looked at
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		dir := "/proc/" + name
+		if at, _ := os.Readlink(dir + "/ns/net"); at != want {
+			continue
+		}
+		if holds(dir+"/fd", fmt.Sprintf("socket:[%d]", socket), end) {
+			path, _ := os.Readlink(dir + "/exe") // "" if it has just ended
+			return Program{PID: pid, Path: path}
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	return Program{}
+}
+
+// holds reports whether a directory of descriptors has one that leads to what is wanted.
+func holds(dir, want string, end time.Time) bool {
+	d, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	for {
+		list, err := d.Readdirnames(256)
+		for _, name := range list {
+			if to, _ := os.Readlink(dir + "/" + name); to == want {
+				return true
+			}
+		}
+		if err != nil || time.Now().After(end) {
+			return false
+		}
+	}
+}
