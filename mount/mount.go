@@ -114,21 +114,15 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 func (m *Mount) serve() error {
 	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
-	wake, err := newWakeups(m.opt.Wakeups)
-	if err != nil {
-		return err
-	}
-	m.raw = newFileSystem(m, &m.notifier, wake)
+	m.raw = newFileSystem(m, &m.notifier)
 	conn, err := m.connect()
 	if err != nil {
-		wake.close()
 		return err
 	}
 	m.at, err = mountpoint.Find(m.opt.Point) // the kernel lists it before it sends INIT
 	m.reg.AddView(m)                         // before the first request is answered
 	go func() {
 		conn.Serve()
-		wake.close()
 		m.reg.RemoveView(m)
 		if m.watcher != nil {
 			m.watcher.Close()

@@ -101,8 +101,7 @@ type Options struct {
 	Visible func(dest string, relative bool) bool
 	Log     *slog.Logger
 	// Debug logs every FUSE request.
-	Debug   bool
-	Wakeups Wakeups
+	Debug bool
 	// Transport is how requests come; "": what the environment variable
 	// ROOTSFS_TRANSPORT says, or TransportAuto.
 	Transport Transport

@@ -49,7 +49,7 @@ var topics = []Topic{
 	{"json", "output fields format script scripts exit code codes"},
 	{"metrics", "prometheus figures monitoring"},
 	{"security", "promises threat model trust revocation killed crash"},
-	{"performance", "speed cache fast slow benchmark bench wakeups"},
+	{"performance", "speed cache fast slow benchmark bench transport"},
 	{"troubleshooting", "errors error problem problems doctor refused fuse install help faq why"},
 	{"embedding", "library go api sdk import broker"},
 }

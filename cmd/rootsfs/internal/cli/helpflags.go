@@ -33,7 +33,7 @@ var flagGroups = []struct{ title, first, more string }{
 	{"Limits", "", "ops-per-second burst bytes-in-flight max-file max-written max-created timeout"},
 	{"Abuse", "", "abuse-escapes abuse-refusals abuse-suspend"},
 	{"Trash", "trash", "trash-size trash-age"},
-	{"Mount", "read-only allow-other cache", "locks posix transport wakeups"},
+	{"Mount", "read-only allow-other cache", "locks posix transport"},
 	{"Session", "daemon name", "audit-paths debug verbose"},
 }
 

@@ -30,7 +30,6 @@ type mountFlags struct {
 	name        string
 	cache       string
 	locks       string
-	wakeups     string
 	transport   string
 	posix       string
 	auditPaths  string
@@ -77,7 +76,6 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	fs.StringVar(&f.locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
-	fs.StringVar(&f.wakeups, "wakeups", "auto", "keep processors awake during bursts of requests: auto (as root, on at most 16 processors), fast or normal")
 	transportFlag(cmd, &f.transport)
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
@@ -95,7 +93,6 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	words(cmd, "cache", "strict", "audit", "max")
 	words(cmd, "locks", "local", "host")
 	words(cmd, "posix", "safe", "full")
-	words(cmd, "wakeups", "auto", "fast", "normal")
 	words(cmd, "audit-paths", "full", "hash", "none")
 	allFlag(cmd)
 	return cmd
@@ -165,9 +162,6 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	if o.Mount.Locks, err = mount.ParseLocks(f.locks); err != nil {
 		return o, usage(fmt.Errorf("--locks: %w", err))
-	}
-	if o.Mount.Wakeups, err = mount.ParseWakeups(f.wakeups); err != nil {
-		return o, usage(fmt.Errorf("--wakeups: %w", err))
 	}
 	if cmd.Flags().Changed("transport") {
 		if o.Mount.Transport, err = mount.ParseTransport(f.transport); err != nil {

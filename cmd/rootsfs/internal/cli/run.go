@@ -157,7 +157,7 @@ type plan struct {
 
 // plan checks the flags, all of them before anything is made.
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
-	f.locks, f.posix, f.wakeups = "local", "safe", "auto"
+	f.locks, f.posix = "local", "safe"
 	p := &plan{learn: f.learn}
 	err := f.preset(cmd)
 	if err != nil {

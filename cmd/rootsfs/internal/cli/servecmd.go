@@ -93,7 +93,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	if err := f.http.check(); err != nil {
 		return err
 	}
-	f.cache, f.locks, f.posix, f.wakeups = "audit", "local", "safe", "auto"
+	f.cache, f.locks, f.posix = "audit", "local", "safe"
 	opt, err := f.options(cmd, "")
 	if err != nil {
 		return err
