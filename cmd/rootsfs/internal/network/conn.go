@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -27,6 +26,7 @@ type conn struct {
 	began   time.Time
 
 	sent, received atomic.Int64
+	ended          atomic.Bool // by the gate
 
 	// Behind the gate's mutex.
 	outside   *net.TCPConn
@@ -245,7 +245,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 		}
 		return err
 	}
-	go func() { down <- fail(copyConn(c.inside, c.outside, &c.received)) }()
+	go func() { down <- fail(copyConn(c.inside, c.outside, &c.received, &c.ended)) }()
 	server, err = g.relayUp(c)
 	_ = fail(err)
 	// The first error is the reason; the other direction then fails, too.
@@ -298,8 +298,8 @@ func queued(c *net.TCPConn) (n int) {
 // be permitted.
 func (g *Gate) relayUp(c *conn) (server string, err error) {
 	if !c.literal.IsValid() && !g.opt.AnyServerName {
-		begin, name, err := readHello(c.inside)
-		if err != nil && len(begin) == 0 && !errors.Is(err, io.EOF) {
+		name, err := peekHello(c.inside)
+		if err != nil {
 			return "", err
 		}
 		if name = canonical(name); name != "" && name != c.host {
@@ -311,66 +311,8 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
 			}
 		}
-		n, werr := c.outside.Write(begin)
-		c.sent.Add(int64(n))
-		if werr != nil {
-			return server, werr
-		}
-		if errors.Is(err, io.EOF) {
-			return server, c.outside.CloseWrite()
-		} else if err != nil {
-			return server, err
-		}
 	}
-	return server, copyConn(c.outside, c.inside, &c.sent)
-}
-
-// copyBuffers holds buffers of copyBuffer bytes.
-var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
-
-const copyBuffer = 128 << 10
-
-// copyConn copies until src ends, then ends dst's direction. It takes a buffer only while
-// there is something to copy: io.Copy would hold two pipes for each connection that waits.
-func copyConn(dst, src *net.TCPConn, count *atomic.Int64) error {
-	raw, err := src.SyscallConn()
-	if err != nil {
-		return err
-	}
-	for {
-		var buf *[]byte
-		var n int
-		var rerr error
-		err := raw.Read(func(fd uintptr) bool {
-			buf = copyBuffers.Get().(*[]byte)
-			for {
-				if n, rerr = unix.Read(int(fd), *buf); !errors.Is(rerr, unix.EINTR) {
-					break
-				}
-			}
-			if errors.Is(rerr, unix.EAGAIN) {
-				copyBuffers.Put(buf)
-				return false
-			}
-			return true
-		})
-		switch {
-		case err != nil:
-			return err // the connection was closed; buf is not there
-		case rerr == nil && n > 0:
-			var w int
-			w, rerr = dst.Write((*buf)[:n])
-			count.Add(int64(w))
-		case rerr == nil:
-			copyBuffers.Put(buf)
-			_ = dst.CloseWrite() // it fails if dst has gone, which its own direction tells
-			return nil
-		}
-		copyBuffers.Put(buf)
-		if rerr != nil {
-			return rerr
-		}
-	}
+	return server, copyConn(c.outside, c.inside, &c.sent, &c.ended)
 }
 
 // reset closes a connection and drops what it still holds; the other end is told at once. No

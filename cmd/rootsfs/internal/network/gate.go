@@ -16,19 +16,19 @@ import (
 
 // maxConns bounds the connections that a program holds at once. One more is reset, not left
 // to wait in the kernel's queue, where the program would hang until it times out.
-const maxConns = 512
+const maxConns = 4096
 
 // connLimit returns how many connections a process holds that may have this many descriptors
-// (RLIMIT_NOFILE). A connection takes two, and a few more while it is dialled. At least half
+// (RLIMIT_NOFILE). A connection takes two, and up to four while it is dialled. At least a third
 // are left for the mount and for who revokes.
-func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/8)) }
+func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/6)) }
 
 // Reasons of refusals. Their text is on record, and is not told to the program, which sees
 // that the connection is reset or that the name does not exist.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
-	ErrTooMany   = fmt.Errorf("the program holds %d connections already, or as many as ulimit -n has room for", maxConns)
+	ErrTooMany   = fmt.Errorf("the program holds %d connections already, or a sixth of ulimit -n", maxConns)
 	ErrRevoked   = errors.New("the rule was removed")
 	ErrEnded     = errors.New("the session ended")
 	errNoRecord  = errors.New("it cannot be recorded")
@@ -283,6 +283,7 @@ func (g *Gate) Close() {
 func (g *Gate) endLocked(list []*conn, reason error) {
 	for _, c := range list {
 		c.reason = reason
+		c.ended.Store(true)
 		delete(g.conns, c)
 	}
 }
