@@ -56,7 +56,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 			if f != nil {
 				rel = f.at.Path.Rel()
 			}
-			if err := t.keepEmptied(ctx, l, fd, rel); err != nil {
+			if err := t.trash.KeepEmptied(ctx, l, fd, rel); err != nil {
 				return Info{}, err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
 // CopyHow says how CopyFile copies.
@@ -55,16 +56,44 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 			if err != nil {
 				return placed{}, err
 			}
-			defer beneath.Close(in.fd)
+			defer beneath.Close(in.FD)
 			in.path = old
 			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
 				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, price: how.Charge}
-				p.cond.Mode = in.info.Mode & 0o777
-				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyFrom(&in, 0, how.Progress) })
+				p.cond.Mode = in.Info.Mode & 0o777
+				return p.run(func(old *Info) error { return in.mayReplace(p.d, old) }, func() error { return p.copyAll(&in, how.Progress) })
 			})
 			return res, about(to, err)
 		})
 	})
+}
+
+// source is the open file that CopyFile copies.
+type source struct {
+	wholefile.Source
+	path   guard.Path // as it was asked for: errors name it
+	etag   string     // it has to stay so; "": it need not
+	domain uint64
+}
+
+// copyAll copies a file to the staged one.
+func (p *replacement) copyAll(in *source, tell func(int64)) error {
+	if err := p.Copy(&in.Source, 0, tell); err != nil {
+		return err
+	}
+	return in.unchanged()
+}
+
+// unchanged reports whether the file is as its etag says, if one was asked for.
+func (in *source) unchanged() error {
+	if in.etag == "" {
+		return nil
+	}
+	now, err := beneath.Stat(in.FD)
+	if err == nil && ETag(&now) != in.etag {
+		err = &guard.Error{Kind: names.Conflict}
+	}
+	return about(in.path, err)
 }
 
 // mayReplace refuses the place of a copy: old is the file there, nil if there is none.
@@ -72,7 +101,7 @@ func (in *source) mayReplace(d beneath.Dir, old *Info) error {
 	switch {
 	case d.Domain != in.domain:
 		return unix.EXDEV // nested only just now
-	case old != nil && old.ID() == in.info.ID():
+	case old != nil && old.ID() == in.Info.ID():
 		return &guard.Error{Kind: names.Invalid, Err: errItself}
 	}
 	return nil
@@ -104,7 +133,7 @@ func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 		beneath.Close(fd)
 		err = &guard.Error{Kind: names.Conflict}
 	}
-	return source{fd: fd, info: info, etag: etag, domain: domain}, err
+	return source{Source: wholefile.Source{FD: fd, Info: info}, etag: etag, domain: domain}, err
 }
 
 // copyAcross copies between two roots: the file is opened in the one as any
@@ -129,10 +158,10 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 		// The ending of the root that is written waits for the writing, which must not
 		// wait for the gate of the other root.
 		defer whenDead(p.l.Dead(), cancel)()
-		if err := p.take(0, info.Size); err != nil {
+		if err := p.Charge(0, info.Size); err != nil {
 			return err // before any of it has been copied in vain
 		}
-		if err := p.fill(&sparseReader{read: r.read, data: r.data, size: r.size, tell: how.Progress}); err != nil {
+		if err := p.Fill(&wholefile.SparseReader{ReadAt: r.read, NextData: r.nextData, Size: r.size, Tell: how.Progress}); err != nil {
 			return err
 		}
 		return r.unchanged()
@@ -208,8 +237,8 @@ func (r *gateReader) unchanged() error {
 	return r.noteFailure(err)
 }
 
-// data and size are those of a sparseReader.
-func (r *gateReader) data(off int64) (int64, error) {
+// nextData and size are those of a wholefile.SparseReader.
+func (r *gateReader) nextData(off int64) (int64, error) {
 	from, err := r.f.Lseek(r.ctx, r.c, off, unix.SEEK_DATA)
 	switch {
 	case errors.Is(err, unix.ENXIO):

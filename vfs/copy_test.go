@@ -111,28 +111,16 @@ func TestCopyProgress(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) { cancel() }})
 	b.wantErrno(err, unix.EINTR)
+	f := b.open("big", unix.O_RDONLY)
+	defer f.Close()
 	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) {
 		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // its outcome is what the copy says
-		<-b.dead()
+		<-f.Dead()
 	}})
 	b.wantKind(err, names.Revoked)
 	if got := b.hostNames(); got != "big copy" {
 		t.Errorf("names %q", got)
 	}
-}
-
-// dead is closed when the root has ended.
-func (b *bed) dead() <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			if _, err := b.t.Lstat(bg, who, b.at("")); names.Reason(err) == names.Revoked {
-				return
-			}
-		}
-	}()
-	return done
 }
 
 // R077: a copy that would exceed the quota is refused, and charges nothing.

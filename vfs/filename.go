@@ -77,7 +77,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	case err != nil:
 		return false, err
 	case strings.HasSuffix(path, beneath.Deleted) && !f.isAt(l, rel):
-		if a != guard.ToRead && !f.isAt(l, f.at.Path.Rel()) && !f.t.bins.mayBeWritten(info.ID()) {
+		if a != guard.ToRead && !f.isAt(l, f.at.Path.Rel()) && !f.t.trash.MayBeWritten(info.ID()) {
 			return false, gone
 		}
 		return a != guard.ToRead, nil

@@ -156,7 +156,7 @@ func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, 
 
 // truncate is O_TRUNC on an open file, of which the trash keeps a copy first.
 func (t *Tree) truncate(ctx context.Context, l *guard.Lease, fd int, rel string) error {
-	if err := t.keepEmptied(ctx, l, fd, rel); err != nil {
+	if err := t.trash.KeepEmptied(ctx, l, fd, rel); err != nil {
 		return err
 	}
 	return beneath.Truncate(l, fd, 0)

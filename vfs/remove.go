@@ -12,18 +12,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Unlink removes a file's name. A file that is itself a root is busy.
 func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
 	return t.remove(ctx, c, names.OpUnlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
-		b, err := t.bin(ctx, l)
+		b, err := t.trash.Open(ctx, l)
 		if err != nil {
 			return err
 		}
-		defer b.close()
-		return b.unlink(l, d, name, relIn(d, dir.Path, name))
+		defer b.Close()
+		return b.Unlink(l, d, name, relIn(d, dir.Path, name))
 	})
 }
 
@@ -149,15 +150,15 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	if err != nil {
 		return err
 	}
-	b, err := t.bin(ctx, l)
+	b, err := t.trash.Open(ctx, l)
 	if err != nil {
 		return err
 	}
-	defer b.close()
+	defer b.Close()
 	switch {
 	case !info.IsDir():
 		dir, _ := q.Split()
-		err = withFileLock(l, d, base, &info, func() error { return b.unlink(l, d, base, relIn(d, dir, base)) })
+		err = withFileLock(l, d, base, &info, func() error { return b.Unlink(l, d, base, relIn(d, dir, base)) })
 	case !how.Recursive:
 		err = beneath.Rmdir(l, d, base)
 	default:
@@ -170,7 +171,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 }
 
 // removeAll removes a directory with all that is in it.
-func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *bin, tell func(int64)) error {
+func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *trash.Bin, tell func(int64)) error {
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ type remover struct {
 	err     error      // of a name that could not be removed
 	removed int64
 	tell    func(removed int64)
-	bin     *bin
+	bin     *trash.Bin
 }
 
 // removing is one directory on the way down.
@@ -371,7 +372,7 @@ func (r *remover) keep(e *Entry) bool {
 // unlink removes a name that is no directory and, as far as its directory told, of
 // this type, unless its file is locked.
 func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
-	remove := func() error { return r.bin.unlink(r.l, d, name, rel+"/"+name) }
+	remove := func() error { return r.bin.Unlink(r.l, d, name, rel+"/"+name) }
 	if typ != unix.S_IFREG {
 		return remove()
 	}
@@ -397,7 +398,7 @@ func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool
 	if typ != unix.S_IFREG && typ != unix.S_IFLNK && typ != unix.S_IFDIR {
 		info, err := beneath.StatIn(d, name)
 		if err != nil {
-			return false, absent(err)
+			return false, beneath.IgnoreAbsent(err)
 		}
 		if walk.Visible(r.l, &info) != nil {
 			return false, nil
@@ -425,7 +426,7 @@ func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool
 		v.changed = true // exchanged just now
 		return false, nil
 	}
-	return false, absent(err)
+	return false, beneath.IgnoreAbsent(err)
 }
 
 // inState looks at what lies at a name, and compares it with an etag unless that

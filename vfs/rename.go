@@ -358,7 +358,7 @@ func (t *Tree) replaceOrMove(m *move) error {
 		return t.unlocked(m, &what, func() error { return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, 0) })
 	}
 	replace := func() error {
-		end, err := t.keep(m.ctx, m.l, m.dst, m.newName, m.to())
+		end, err := t.trash.Keep(m.ctx, m.l, m.dst, m.newName, m.to())
 		if err != nil {
 			return err
 		}

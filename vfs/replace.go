@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
 // etagKey makes etags opaque: without it they would tell inode numbers, and
@@ -99,7 +100,7 @@ func (m IfMatch) need() (need guard.Rights) {
 // r is read to its end or first error, by one goroutine. If the operation is
 // answered early (a source that can hang) one Read may still follow.
 func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch) (Info, error) {
-	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.fill(r) })
+	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.Fill(r) })
 }
 
 // charging is asked before n more bytes are written to a file that then has size bytes;
@@ -164,8 +165,8 @@ type replacement struct {
 	cond IfMatch
 	// price, unless nil, is asked besides the quotas.
 	price charging
-	s     *staged
-	copier
+	s     *wholefile.Staged
+	wholefile.Copier
 	// agree, unless nil, may refuse what has the name when it is taken; its argument is
 	// nil if nothing has.
 	agree func(now *Info) error
@@ -178,16 +179,16 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 		return placed{}, err
 	}
 	defer p.d.Close()
-	defer p.s.drop(p.l, p.d)
-	p.copier = copier{ctx: p.ctx, l: p.l, fd: p.s.fd, charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
+	defer p.s.Drop(p.l, p.d)
+	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, FD: p.s.FD, Charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
 	if p.price != nil {
 		alive, cancel := context.WithCancel(p.ctx)
 		defer cancel()
 		defer whenDead(p.l.Dead(), cancel)()
-		p.charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
+		p.Charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
 	}
 	if err := write(); err != nil {
-		return placed{size: p.wrote}, err
+		return placed{size: p.Wrote()}, err
 	}
 	return p.commit()
 }
@@ -240,7 +241,7 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 			mode = 0o600 // nobody reads it before it has the old one's mode
 		}
 		dir, _ := p.path.Split()
-		p.s, err = p.t.stage(p.l, p.d, dir, mode, owner(p.c))
+		p.s, err = p.t.stager.Stage(p.l, p.d, dir, mode, owner(p.c))
 	}
 	if err != nil {
 		p.d.Close()
@@ -293,7 +294,7 @@ func existing(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need gua
 // commit puts the staged file in place, excluding everybody else who changes
 // the name through this tree.
 func (p *replacement) commit() (placed, error) {
-	res := placed{path: p.path, size: p.wrote, hold: p.l.HoldAt(p.path)}
+	res := placed{path: p.path, size: p.Wrote(), hold: p.l.HoldAt(p.path)}
 	release, err := p.judgeAgain()
 	if err != nil {
 		return res, err
@@ -315,14 +316,14 @@ func (p *replacement) commit() (placed, error) {
 		err = p.applyAttributes(old)
 	}
 	if err == nil && !p.cond.NoDurable {
-		err = beneath.Fsync(p.l, p.s.fd, false)
+		err = beneath.Fsync(p.l, p.s.FD, false)
 	}
 	if err != nil {
 		return res, err
 	}
 	// Whoever opens the new file for writing waits until its etag has been
 	// taken, or the etag would be good for writes that its receiver never saw.
-	staged, err := beneath.Stat(p.s.fd)
+	staged, err := beneath.Stat(p.s.FD)
 	if err != nil {
 		return res, err
 	}
@@ -337,7 +338,7 @@ func (p *replacement) commit() (placed, error) {
 	if res.existed = old != nil; res.existed {
 		p.l.NoteExisting()
 	}
-	res.info, err = beneath.Stat(p.s.fd)
+	res.info, err = beneath.Stat(p.s.FD)
 	if err == nil && old == nil {
 		dir, _ := p.path.Split()
 		p.l.NoteCreated(res.info.ID())
@@ -380,8 +381,8 @@ func (p *replacement) applyAttributes(old *Info) error {
 	if old != nil {
 		return p.copyAttributes(old)
 	}
-	if mode := p.newMode(); p.s.mode != mode {
-		return beneath.Chmod(p.l, p.s.fd, mode) // there was a file when it was staged
+	if mode := p.newMode(); p.s.Mode != mode {
+		return beneath.Chmod(p.l, p.s.FD, mode) // there was a file when it was staged
 	}
 	return nil
 }
@@ -401,7 +402,7 @@ func (p *replacement) copyAttributes(old *Info) error {
 	if now.ID() != old.ID() {
 		return &guard.Error{Kind: names.Conflict}
 	}
-	if err := beneath.Chown(p.l, p.s.fd, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+	if err := beneath.Chown(p.l, p.s.FD, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
 	}
 	// The directory's default ACL gave the new file one, which the old may
@@ -414,15 +415,15 @@ func (p *replacement) copyAttributes(old *Info) error {
 				continue
 			}
 			hasACL = hasACL || name == acl
-			if err := beneath.CopyXattr(p.l, src, p.s.fd, name); err != nil {
+			if err := beneath.CopyXattr(p.l, src, p.s.FD, name); err != nil {
 				return err
 			}
 		}
 	}
 	if !hasACL {
-		_ = beneath.Removexattr(p.l, p.s.fd, acl) // most files have none
+		_ = beneath.Removexattr(p.l, p.s.FD, acl) // most files have none
 	}
-	return beneath.Chmod(p.l, p.s.fd, safeMode(p.l, old.Mode&07777))
+	return beneath.Chmod(p.l, p.s.FD, safeMode(p.l, old.Mode&07777))
 }
 
 // put gives the new file its name, if the old one is still as it was.
@@ -430,7 +431,7 @@ func (p *replacement) put(old *Info) error {
 	dir, _ := p.path.Split()
 	var err error
 	if old == nil {
-		err = p.t.publish(p.l, p.s, p.d, dir, p.base, false)
+		err = p.t.stager.Publish(p.l, p.s, p.d, dir, p.base, false)
 	} else {
 		err = p.replace(old, dir)
 	}
@@ -460,11 +461,11 @@ func (p *replacement) replace(old *Info, dir guard.Path) error {
 				return err
 			}
 		}
-		end, err := p.t.keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
+		end, err := p.t.trash.Keep(p.ctx, p.l, p.d, p.base, relIn(p.d, dir, p.base))
 		if err != nil {
 			return err
 		}
-		return end(p.t.publish(p.l, p.s, p.d, dir, p.base, true))
+		return end(p.t.stager.Publish(p.l, p.s, p.d, dir, p.base, true))
 	}
 	done, err := p.t.claims.BeginReplacing(p.ctx, p.l, old.ID())
 	if err != nil {

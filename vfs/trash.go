@@ -2,300 +2,87 @@ package vfs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
-	"strings"
+	"fmt"
 	"time"
-	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 )
 
-// What a root with a trash (guard.Trash) removes is kept in the directory
-// guard.TrashName of the root:
-//
-//   - A name that is unlinked is moved there, by one rename: whatever has the name
-//     at that moment is what is kept.
-//   - A file that another replaces gets a second name there first, of the very file
-//     that was looked at, so that the name is never without a file. Where the
-//     source has no second names it is copied.
-//   - A file that is truncated to nothing is copied, by reference where the file
-//     system can.
-//
-// What takes more of the disk than nine tenths of what the trash may is not kept, and
-// the record says so;
-// if a file that fits cannot be kept, the operation is refused. What is kept counts
-// towards no quota: the trash has a bound of its own, beyond which the oldest goes.
-//
-// Beside each file lies its note, a JSON object called as the file with ".json".
+// What the owner does with a trash. These operations name no caller: they are the
+// owner's, who needs no right of the root, and are for no front end that serves
+// somebody else.
 
-// noteSuffix ends the names of notes.
-const noteSuffix = ".json"
+type (
+	// Trashed is one kept file.
+	Trashed = trash.Entry
+	// Emptied is what TrashEmpty removed.
+	Emptied = trash.Emptied
+)
 
-// stampFormat begins the names in the trash, so that they sort by time.
-const stampFormat = "20060102T150405.000000000"
-
-// entryCost is what an entry counts besides its contents, in bytes: the trash is
-// bounded in entries, too.
-const entryCost = 4096
-
-// trashNote is what is known of a kept file besides itself.
-type trashNote struct {
-	Path    string        `json:"path"`               // below the root
-	Raw     []byte        `json:"raw_path,omitempty"` // if the path is not UTF-8
-	Op      string        `json:"op"`
-	Subject guard.Subject `json:"subject,omitempty"`
-	Via     string        `json:"via"`
-	UID     uint32        `json:"uid"`
-	PID     int32         `json:"pid,omitempty"`
-}
-
-// bin is the trash as one operation uses it; nil keeps nothing.
-type bin struct {
-	t     *Tree
-	ctx   context.Context
-	l     *guard.Lease
-	d     beneath.Dir
-	id    guard.Identity
-	below string // path of the trash's root, below the lease's
-	size  int64
-	age   time.Duration
-}
-
-// bin opens the trash that an operation's removals go to; nil if there is none.
-func (t *Tree) bin(ctx context.Context, l *guard.Lease) (*bin, error) {
-	return t.openBin(ctx, l, func(root int) (beneath.Dir, Info, error) { return beneath.MakeTrash(l, root) })
-}
-
-// openBin opens a trash, given its root's descriptor, by open.
-func (t *Tree) openBin(ctx context.Context, l *guard.Lease, open func(root int) (beneath.Dir, Info, error)) (*bin, error) {
-	root, below, how, ok := l.Trash()
-	if !ok {
-		return nil, nil
-	}
-	d, info, err := open(root)
+// asOwner runs an operation of the owner's on a root's trash; f gets nil where nothing was
+// ever kept.
+func asOwner[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, f func(l *guard.Lease, b *trash.Bin) (T, error)) (T, error) {
+	var none T
+	p, err := guard.NewPath(root, "")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	b := &bin{t: t, ctx: ctx, l: l, d: d, id: info.ID(), below: below}
-	b.size, b.age = how.Bounds()
-	return b, nil
-}
-
-func (b *bin) close() {
-	if b != nil {
-		b.d.Close()
-	}
-}
-
-// note makes the note of an entry for a path below the lease's root, and with it
-// the entry's name.
-func (b *bin) note(rel string) (id string, err error) {
-	c := b.l.Caller()
-	n := trashNote{Path: guard.PathBelow(b.below, rel), Op: b.l.Op().String(), Subject: c.Subject, Via: c.Via.String(), UID: c.UID, PID: c.PID}
-	if !utf8.ValidString(n.Path) {
-		n.Raw, n.Path = []byte(n.Path), strings.ToValidUTF8(n.Path, "\uFFFD")
-	}
-	text, err := json.Marshal(n)
-	if err != nil {
-		return "", err
-	}
-	id = time.Now().UTC().Format(stampFormat) + "-" + strings.ToLower(rand.Text()[:8])
-	fd, _, err := beneath.CreateFile(b.l, b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
-	if err != nil {
-		return "", err
-	}
-	defer beneath.Close(fd)
-	if _, err := beneath.Pwritev(b.l, fd, [][]byte{text}, 0, false); err != nil {
-		b.drop(id)
-		return "", err
-	}
-	return id, nil
-}
-
-// drop removes an entry, if id is one. One that is gone already is as it should be.
-func (b *bin) drop(id string) {
-	if id == "" {
-		return
-	}
-	b.t.bins.forget(binEntry{b.id, id})
-	_ = beneath.Unlink(b.l, b.d, id)
-	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
-}
-
-// kept ends the keeping of an entry. written says that it may still be written: it
-// has been given a place in the trash, and was not copied.
-func (b *bin) kept(id string, info *Info, written bool) {
-	b.l.Remark("kept in the trash as " + id)
-	if written && info.IsRegular() && (info.Nlink > 1 || b.t.claims.IsWritten(info.ID())) {
-		b.t.bins.noteWritten(info.ID(), binEntry{b.id, id})
-	}
-	b.added(b.usage(info))
-}
-
-// tooLarge reports whether a file is too large to be kept, and says so in the record.
-func (b *bin) tooLarge(info *Info) bool {
-	if b.usage(info) <= b.largest() {
-		return false
-	}
-	b.l.Remark("not kept: it is larger than the trash may be")
-	return true
-}
-
-// unlink removes the name of what is no directory; rel is its path.
-func (b *bin) unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
-	if b == nil {
-		return beneath.Unlink(l, d, name)
-	}
-	info, err := beneath.StatIn(d, name)
-	if err != nil || info.IsDir() || b.tooLarge(&info) {
-		return beneath.Unlink(l, d, name) // which says what is wrong
-	}
-	id, err := b.note(rel)
-	if err != nil {
-		return err
-	}
-	err = beneath.RenameNew(l, d, name, b.d, id)
-	if err != nil {
-		b.drop(id)
-		if err == unix.EXDEV { //nolint:errorlint // bare errno
-			return b.unlinkCopied(d, name, rel)
+	return gate.Do(ctx, t.reg, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
+		if _, _, _, ok := l.Trash(); !ok {
+			return none, 0, noTrash(op, root)
 		}
-		return err
-	}
-	got, err := beneath.StatIn(b.d, id)
-	if err == nil && got.IsDir() {
-		// Exchanged for a directory by the host, at this moment.
-		if err := beneath.RenameNew(l, b.d, id, d, name); err == nil {
-			b.drop(id)
-		}
-		return unix.EISDIR
-	}
-	if err == nil {
-		b.kept(id, &got, true)
-	}
-	return nil
-}
-
-// unlinkCopied is unlink of a name on another file system than the trash.
-func (b *bin) unlinkCopied(d beneath.Dir, name, rel string) error {
-	id, err := b.keep(d, name, rel)
-	if err == nil {
-		if err = beneath.Unlink(b.l, d, name); err != nil {
-			b.drop(id)
-		}
-	}
-	return err
-}
-
-// keep keeps a file that is about to lose its name to another, or for which there
-// is no rename, as the entry id; "" if it is not kept.
-func (b *bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
-	fd, err := beneath.OpenChild(d, name)
-	if err != nil {
-		return "", absent(err)
-	}
-	defer beneath.Close(fd)
-	info, err := beneath.Stat(fd)
-	if err != nil || info.IsDir() || b.tooLarge(&info) {
-		return "", err
-	}
-	if id, err = b.note(rel); err != nil {
-		return "", err
-	}
-	_, err = beneath.Link(b.l, fd, b.d, id, beneath.Owner{})
-	switch err { //nolint:errorlint // bare errno
-	case nil:
-		b.kept(id, &info, true)
-		return id, nil
-	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
-		if info.IsRegular() {
-			return id, b.copy(fd, &info, id)
-		}
-	}
-	b.drop(id)
-	return "", err
-}
-
-// keep keeps the file of a name that is about to be another's, if there is a trash. The
-// caller must call end with the error of the replacement, which end returns: after an
-// error the file is not kept after all.
-func (t *Tree) keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (end func(error) error, err error) {
-	b, err := t.bin(ctx, l)
-	if err != nil || b == nil {
-		return func(err error) error { return err }, err
-	}
-	id, err := b.keep(d, name, rel)
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	return func(err error) error {
+		b, err := t.trash.OpenExisting(ctx, l)
 		if err != nil {
-			b.drop(id)
+			return none, 0, err
 		}
-		b.close()
-		return err
-	}, nil
+		defer b.Close()
+		v, err := f(l, b)
+		return v, 0, err
+	})
 }
 
-// keepEmptied keeps a copy of a file that is about to be truncated to nothing, if
-// there is a trash.
-func (t *Tree) keepEmptied(ctx context.Context, l *guard.Lease, fd int, rel string) error {
-	b, err := t.bin(ctx, l)
-	if err != nil {
-		return err
-	}
-	if b == nil {
-		return nil
-	}
-	defer b.close()
-	info, err := beneath.Stat(fd)
-	if err != nil || !info.IsRegular() || info.Size == 0 || b.tooLarge(&info) {
-		return err
-	}
-	id, err := b.note(rel)
-	if err != nil {
-		return err
-	}
-	return b.copy(fd, &info, id)
+// noTrash is the error for a root that keeps none.
+func noTrash(op guard.Op, root guard.RootName) error {
+	return &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf(
+		"root %s keeps no trash; it does with: rootsfs mount --trash, or trash = { on = true } in its [[root]] block", names.Quote(string(root)))}
 }
 
-// copy copies a file, which fd is open for in any way, to the entry id, which has its note.
-func (b *bin) copy(fd int, info *Info, id string) error {
-	now, err := b.copyTo(fd, info, id)
-	if err != nil {
-		b.drop(id)
-		return err
-	}
-	b.kept(id, &now, false)
-	return nil
+// TrashList lists what a root's trash holds, the oldest first.
+func (t *Tree) TrashList(ctx context.Context, root guard.RootName) ([]Trashed, error) {
+	return asOwner(ctx, t, names.OpTrash, root, func(_ *guard.Lease, b *trash.Bin) ([]Trashed, error) {
+		return b.List(root)
+	})
 }
 
-// copyTo returns the attributes of the copy.
-func (b *bin) copyTo(fd int, info *Info, id string) (Info, error) {
-	in, err := beneath.Reopen(fd, unix.O_RDONLY)
-	if err != nil {
-		return Info{}, err
-	}
-	defer beneath.Close(in)
-	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
-	if err != nil {
-		return Info{}, err
-	}
-	defer beneath.Close(out)
-	w := copier{ctx: b.ctx, l: b.l, fd: out} // what the trash keeps counts towards no quota
-	if err := w.copyFrom(&source{fd: in, info: *info}, info.Size, func(int64) {}); err != nil {
-		return Info{}, err
-	}
-	// As far as this process may; who restores it gets it as it can be.
-	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
-	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
-	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {
-		return Info{}, err
-	}
-	return beneath.Stat(out)
+// TrashRestore puts a kept file back where it was, or at the path to below the
+// root unless that is "". Nothing may lie there (Exist), in a directory that exists. id is
+// the entry's, or the part of it that follows the dash. It returns the path.
+func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to string) (guard.Path, error) {
+	return asOwner(ctx, t, names.OpRestore, root, func(_ *guard.Lease, b *trash.Bin) (guard.Path, error) {
+		return b.Restore(root, id, to)
+	})
+}
+
+// TrashEmpty removes kept files for good: those of the ids, or, without any, all
+// that were removed before a time.
+func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string, before time.Time) (Emptied, error) {
+	return asOwner(ctx, t, names.OpEmpty, root, func(l *guard.Lease, b *trash.Bin) (Emptied, error) {
+		e, err := b.Empty(root, ids, before)
+		if err == nil {
+			l.Remark(fmt.Sprintf("%d files, %d bytes, removed from the trash for good", e.Files, e.Bytes))
+		}
+		return e, err
+	})
+}
+
+// TrashPrune removes what is too old, or too much, in a root's trash. It leaves no
+// record.
+func (t *Tree) TrashPrune(ctx context.Context, root guard.RootName) error {
+	_, err := asOwner(ctx, t, names.OpTrash, root, func(_ *guard.Lease, b *trash.Bin) (int64, error) {
+		return b.Prune()
+	})
+	return err
 }

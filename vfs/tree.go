@@ -11,7 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -20,12 +22,12 @@ type Info = beneath.Info
 
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
-	reg     *guard.Registry
-	began   time.Time
-	claims  claims.Table
-	journal journalling
-	bins    bins // what is kept of removed files
-	users   userShares
+	reg    *guard.Registry
+	began  time.Time
+	claims claims.Table
+	stager wholefile.Stager
+	trash  *trash.Store
+	users  userShares
 
 	inotify, remoteInotify watch.Inotify
 }
@@ -33,7 +35,9 @@ type Tree struct {
 // New returns the tree of a registry.
 func New(reg *guard.Registry) *Tree {
 	beneath.Prepare()
-	return &Tree{reg: reg, began: time.Now()}
+	t := &Tree{reg: reg, began: time.Now()}
+	t.trash = trash.NewStore(t.claims.IsWritten)
+	return t
 }
 
 // AwaitCloses says that descriptors may have been closed up to d before their File

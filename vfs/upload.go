@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/claims"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
 // ErrUploading is the cause of the names.Conflict of a second upload to one name.
@@ -34,7 +35,7 @@ type Upload struct {
 	old  *Info // what was there at the beginning
 	hold atomic.Pointer[guard.Hold]
 	dir  int // of the directory, for a temporary name; -1: there is none
-	s    *staged
+	s    *wholefile.Staged
 	// users are the operations that use s and can be answered early, while they
 	// run, plus one until the upload is over.
 	users atomic.Int64
@@ -80,7 +81,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 		err = &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if err != nil {
-		u.s.drop(l, p.d)
+		u.s.Drop(l, p.d)
 		return nil, err
 	}
 	if err := u.keep(l, p.d); err != nil {
@@ -94,14 +95,14 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 
 // keep makes sure that the descriptors may stay open between operations.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
-	err := beneath.Hold(u.s.fd)
+	err := beneath.Hold(u.s.FD)
 	if err != nil {
-		u.s.fd = -1 // Hold has closed it
-	} else if u.s.temp != "" {
+		u.s.FD = -1 // Hold has closed it
+	} else if u.s.HasTemp() {
 		u.dir, err = beneath.Dup(d)
 	}
 	if err != nil {
-		u.s.drop(l, d)
+		u.s.Drop(l, d)
 	}
 	return err
 }
@@ -118,7 +119,7 @@ func (u *Upload) leave() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	beneath.Close(u.s.fd)
+	beneath.Close(u.s.FD)
 	if u.dir >= 0 {
 		u.removeTemp(beneath.Held(u.dir))
 	}
@@ -136,13 +137,13 @@ func (u *Upload) removeTemp(d beneath.Dir) {
 	}()
 	root, epoch := u.hold.Load().Root()
 	p, err := guard.NewPath(root, "")
-	if now, ok := u.t.reg.EpochOf(root); err != nil || !ok || now != epoch || u.s.temp == "" {
+	if now, ok := u.t.reg.EpochOf(root); err != nil || !ok || now != epoch || !u.s.HasTemp() {
 		return
 	}
 	req := guard.Request{Caller: u.t.ownerOf(root), Op: names.OpGetattr, Path: p, Epoch: epoch}
 	own := func() func() { detached = true; return d.Close }
 	_, _ = gate.DoPrepared(guard.InsideOperation(context.Background()), u.t.reg, req, own, nil, func(l *guard.Lease) (struct{}, int64, error) {
-		u.s.removeTemp(l, d)
+		u.s.RemoveTemp(l, d)
 		return struct{}{}, 0, nil
 	})
 }
@@ -363,7 +364,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		if err := u.room(off, end); err != nil {
 			return struct{}{}, 0, err
 		}
-		n, err := beneath.Pwritev(l, u.s.fd, [][]byte{data}, off, false)
+		n, err := beneath.Pwritev(l, u.s.FD, [][]byte{data}, off, false)
 		wrote.Store(int64(n))
 		return struct{}{}, int64(n), err
 	})

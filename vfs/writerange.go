@@ -213,7 +213,7 @@ func (o *overwriting) openExisting(d beneath.Dir, base string) (int, error) {
 	}
 	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
 		dir, _ := o.path.Split()
-		err = o.t.keepEmptied(o.ctx, o.l, fd, relIn(d, dir, base)) // all of it is replaced
+		err = o.t.trash.KeepEmptied(o.ctx, o.l, fd, relIn(d, dir, base)) // all of it is replaced
 	}
 	if err != nil {
 		beneath.Close(fd)

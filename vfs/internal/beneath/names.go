@@ -23,7 +23,7 @@ func Link(l *guard.Lease, fd int, d Dir, base string, o Owner) (Info, error) {
 	return StatIn(d, base)
 }
 
-// Unlink and Rmdir remove the name.
+// Unlink removes a name that is no directory's.
 func Unlink(l *guard.Lease, d Dir, base string) error {
 	return change(l, func() error { return unix.Unlinkat(d.FD, base, 0) })
 }
@@ -31,6 +31,14 @@ func Unlink(l *guard.Lease, d Dir, base string) error {
 // Rmdir removes an empty directory.
 func Rmdir(l *guard.Lease, d Dir, base string) error {
 	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
+}
+
+// IgnoreAbsent is for the error of a removal: that nothing was there is none.
+func IgnoreAbsent(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
 }
 
 // Rename moves a name; flags are those of renameat2(2).

@@ -99,7 +99,7 @@ func RestoreTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req 
 func inTrash(ctx context.Context, tree *vfs.Tree, root guard.RootName, id string) bool {
 	list, err := tree.TrashList(ctx, root)
 	for i := range list {
-		if err == nil && list[i].Called(id) {
+		if err == nil && list[i].HasID(id) {
 			return true
 		}
 	}

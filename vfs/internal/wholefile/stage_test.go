@@ -1,4 +1,4 @@
-package vfs
+package wholefile
 
 import (
 	"context"
@@ -20,13 +20,14 @@ import (
 // one, or vanishes, and the journal is told.
 func TestStagedWithName(t *testing.T) {
 	src := t.TempDir()
-	reg := guard.NewRegistry(guard.Config{Opener: Opener()})
+	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
 	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
-	tr := New(reg)
+	beneath.Prepare()
+	var st Stager
 	open := map[string]bool{}
-	tr.SetJournal(journalFunc(func(p guard.Path) func() {
+	st.SetJournal(journalFunc(func(p guard.Path) func() {
 		open[p.Rel()] = true
 		return func() { delete(open, p.Rel()) }
 	}))
@@ -43,29 +44,25 @@ func TestStagedWithName(t *testing.T) {
 		replaces bool
 		want     error
 	}{{"new", false, nil}, {"old", false, unix.EEXIST}, {"old", true, nil}} {
-		_, err := gate.Do(context.Background(), tr.reg, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
+		_, err := gate.Do(context.Background(), reg, req, nil, func(l *guard.Lease) (struct{}, int64, error) {
 			d, err := beneath.OpenDir(l, "")
 			if err != nil {
 				return struct{}{}, 0, err
 			}
-			s := &staged{fd: -1}
-			err = tr.name(s, root, func(temp string) (err error) {
-				s.fd, _, err = beneath.CreateFile(l, d, temp, unix.O_RDWR, 0o600, beneath.Owner{})
-				return err
-			})
+			s, err := st.stageNamed(l, d, root, 0o600, beneath.Owner{})
 			if err != nil {
 				return struct{}{}, 0, err
 			}
-			if len(open) != 1 || !open[s.temp] || !strings.HasPrefix(s.temp, TempPrefix) {
+			if len(open) != 1 || !open[s.temp] || !strings.HasPrefix(s.temp, beneath.TempPrefix) {
 				t.Errorf("%s: journalled %v for %q", c.base, open, s.temp)
 			}
-			if _, err := beneath.Pwritev(l, s.fd, [][]byte{[]byte("staged")}, 0, false); err != nil {
+			if _, err := beneath.Pwritev(l, s.FD, [][]byte{[]byte("staged")}, 0, false); err != nil {
 				return struct{}{}, 0, err
 			}
-			if err := tr.publish(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
+			if err := st.Publish(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno
 				t.Errorf("%s: %v, want %v", c.base, err, c.want)
 			}
-			s.drop(l, d)
+			s.Drop(l, d)
 			return struct{}{}, 0, nil
 		})
 		if err != nil {
@@ -78,7 +75,7 @@ func TestStagedWithName(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(src, c.base)); err != nil || string(got) != want {
 			t.Errorf("%s holds %q, %v", c.base, got, err)
 		}
-		if left, _ := filepath.Glob(filepath.Join(src, TempPrefix+"*")); len(left) != 0 || len(open) != 0 {
+		if left, _ := filepath.Glob(filepath.Join(src, beneath.TempPrefix+"*")); len(left) != 0 || len(open) != 0 {
 			t.Errorf("%s: left %v, journal %v", c.base, left, open)
 		}
 	}

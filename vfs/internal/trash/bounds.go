@@ -1,4 +1,4 @@
-package vfs
+package trash
 
 import (
 	"maps"
@@ -11,21 +11,27 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// How a trash is kept within its bounds.
+// Store is what is known of the trashes that one tree uses.
+type Store struct {
+	isWritten func(file guard.Identity) bool
 
-// bins are what is known of the trashes, by the identity of their directories.
-type bins struct {
-	mu   sync.Mutex // guards the fields below and what they hold
-	open map[guard.Identity]*binState
+	mu    sync.Mutex                   // guards the fields below and what they hold
+	usage map[guard.Identity]*binUsage // by the identity of the trash's directory
 	// written are files that were open for writing, or had another name, when they
-	// were kept: whoever has one open may go on writing, see File.judgeName.
+	// were kept. Whoever has one open may go on writing; see MayBeWritten.
 	written map[guard.Identity]binEntry
 }
 
-type binState struct {
-	bytes  int64
-	looked time.Time // zero: never
-	busy   bool
+// NewStore returns a Store. isWritten reports whether a file is open for writing.
+func NewStore(isWritten func(file guard.Identity) bool) *Store {
+	return &Store{isWritten: isWritten, usage: map[guard.Identity]*binUsage{}, written: map[guard.Identity]binEntry{}}
+}
+
+// binUsage is what a trash holds.
+type binUsage struct {
+	bytes    int64
+	searched time.Time // when prune has last run; zero: never
+	pruning  bool
 }
 
 // binEntry is an entry of the trash with the identity bin.
@@ -38,19 +44,17 @@ type binEntry struct {
 const maxWritten = 4096
 
 // noteWritten remembers a file that may still be written.
-func (s *bins) noteWritten(id guard.Identity, e binEntry) {
+func (s *Store) noteWritten(id guard.Identity, e binEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.written == nil {
-		s.written = map[guard.Identity]binEntry{}
-	}
 	if len(s.written) < maxWritten {
 		s.written[id] = e
 	}
 }
 
-// mayBeWritten reports whether a file is in a trash, and remembered.
-func (s *bins) mayBeWritten(id guard.Identity) bool {
+// MayBeWritten reports whether a file was open for writing, or had another name, when it
+// was kept in a trash, which it has not left.
+func (s *Store) MayBeWritten(id guard.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.written[id]
@@ -58,62 +62,62 @@ func (s *bins) mayBeWritten(id guard.Identity) bool {
 }
 
 // forget drops an entry that has left its trash.
-func (s *bins) forget(e binEntry) {
+func (s *Store) forget(e binEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.written, func(_ guard.Identity, have binEntry) bool { return have == e })
 }
 
-// usage is what a file takes of the disk, in bytes: a file is no larger for the holes
+// diskUsage is what a file takes of the disk, in bytes: a file is no larger for the holes
 // in it. Remote sources may not tell, and are counted by length.
-func (b *bin) usage(info *Info) int64 {
+func (b *Bin) diskUsage(info *beneath.Info) int64 {
 	if b.l.Remote() {
 		return info.Size
 	}
 	return min(info.Size, int64(info.Blocks)*512)
 }
 
-// lookEvery is how often a trash in use is searched for what is too old, and for what
+// searchEvery is how often a trash in use is searched for what is too old, and for what
 // has grown since it was kept.
-const lookEvery = time.Minute
+const searchEvery = time.Minute
 
 // added counts an entry, and removes what has become too much or too old.
-func (b *bin) added(size int64) {
-	s := &b.t.bins
+func (b *Bin) added(size int64) {
+	s := b.store
 	s.mu.Lock()
-	if s.open == nil {
-		s.open = map[guard.Identity]*binState{}
+	u := s.usage[b.id]
+	if u == nil {
+		u = &binUsage{}
+		s.usage[b.id] = u
 	}
-	st := s.open[b.id]
-	if st == nil {
-		st = &binState{}
-		s.open[b.id] = st
-	}
-	st.bytes += size + entryCost
-	due := !st.busy && (st.bytes > b.size || time.Since(st.looked) > lookEvery)
-	st.busy = st.busy || due
+	u.bytes += size + entryCost
+	due := !u.pruning && (u.bytes > b.size || time.Since(u.searched) > searchEvery)
+	u.pruning = u.pruning || due
 	s.mu.Unlock()
 	if !due {
 		return
 	}
-	left, err := b.prune()
+	left, err := b.Prune()
 	s.mu.Lock()
 	if err == nil {
-		st.bytes, st.looked = left, time.Now()
+		u.bytes, u.searched = left, time.Now()
 	}
-	st.busy = false
+	u.pruning = false
 	s.mu.Unlock()
 }
 
 // largest is what a file may take of the disk to be kept: what is left of it when it
-// has driven out everything else, see prune.
-func (b *bin) largest() int64 { return b.size - b.size/10 - entryCost }
+// has driven out everything else, see Prune.
+func (b *Bin) largest() int64 { return b.size - b.size/10 - entryCost }
 
-// prune removes the oldest entries until nothing is too old, and what is left is
-// within the bound: then a tenth below it, so that this is not done for each
-// entry. What has become too large to be kept goes first, and alone.
-// It returns what is left, in bytes.
-func (b *bin) prune() (left int64, err error) {
+// Prune removes the entries that are too old. If what is left exceeds the bound, it removes
+// the oldest until a tenth of the bound is free, so that not every further entry makes it
+// search again. An entry that has become too large to be kept goes first, and alone. Prune
+// returns what is left, in bytes.
+func (b *Bin) Prune() (left int64, err error) {
+	if b == nil {
+		return 0, nil
+	}
 	ids, err := b.ids()
 	if err != nil {
 		return 0, err
@@ -122,7 +126,7 @@ func (b *bin) prune() (left int64, err error) {
 	for i, id := range ids {
 		sizes[i] = entryCost
 		if info, err := beneath.StatIn(b.d, id); err == nil {
-			size := b.usage(&info)
+			size := b.diskUsage(&info)
 			if size > b.largest() {
 				b.drop(id)
 				sizes[i] = 0
@@ -149,9 +153,9 @@ func (b *bin) prune() (left int64, err error) {
 
 // ids are the names of the entries, the oldest first. A note without a file was
 // left by a daemon that died, or is being made: it is an entry that is empty.
-func (b *bin) ids() ([]string, error) {
+func (b *Bin) ids() ([]string, error) {
 	seen := map[string]bool{}
-	err := beneath.EachName(b.d, func(e *Entry) bool {
+	err := beneath.EachName(b.d, func(e *beneath.Entry) bool {
 		id := strings.TrimSuffix(e.Name, noteSuffix)
 		if _, ok := stampOf(id); ok {
 			seen[id] = true

@@ -1,0 +1,318 @@
+// Package trash keeps what the operations of a root with a trash (guard.Trash) remove, in
+// the directory guard.TrashName of the root:
+//
+//   - A name that is unlinked is moved there by one rename, so the file that is kept is
+//     the one that had the name at that moment.
+//   - A file that another replaces gets a second name there first, of the very file
+//     that was looked at, so that the name is never without a file. Where the
+//     source has no second names the file is copied.
+//   - A file that is truncated to nothing is copied, by reference where the file
+//     system can.
+//
+// Beside each file lies its note, a JSON object called as the file with ".json".
+//
+// # Promises
+//
+// A file that fits and cannot be kept is not removed: the operation is refused. A file
+// that takes more of the disk than nine tenths of the trash's bound is not kept, and the
+// record says so. When a trash exceeds its bound, or its files their age, the oldest go.
+// What a trash holds counts towards no quota.
+//
+// # Not promised
+//
+// A kept file that is still open for writing may grow beyond the bound until the next
+// search, which comes at most a minute after the trash is used again.
+package trash
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
+)
+
+// noteSuffix ends the names of notes.
+const noteSuffix = ".json"
+
+// stampFormat begins the names in the trash, so that they sort by time.
+const stampFormat = "20060102T150405.000000000"
+
+// entryCost is what an entry counts besides its contents, in bytes: the trash is
+// bounded in entries, too.
+const entryCost = 4096
+
+// note is what is known of a kept file besides itself.
+type note struct {
+	Path    string        `json:"path"`               // below the root
+	Raw     []byte        `json:"raw_path,omitempty"` // if the path is not UTF-8
+	Op      string        `json:"op"`
+	Subject guard.Subject `json:"subject,omitempty"`
+	Via     string        `json:"via"`
+	UID     uint32        `json:"uid"`
+	PID     int32         `json:"pid,omitempty"`
+}
+
+// Bin is a root's trash as one operation uses it. A nil Bin keeps nothing and has no
+// entries.
+type Bin struct {
+	store *Store
+	ctx   context.Context
+	l     *guard.Lease
+	d     beneath.Dir
+	id    guard.Identity
+	below string // path of the trash's root, below the lease's
+	size  int64
+	age   time.Duration
+}
+
+// Open opens the trash that the removals of an operation go to; nil if there is none.
+func (s *Store) Open(ctx context.Context, l *guard.Lease) (*Bin, error) {
+	return s.open(ctx, l, func(root int) (beneath.Dir, beneath.Info, error) { return beneath.MakeTrash(l, root) })
+}
+
+// OpenExisting is Open for an operation that removes nothing: nil also if nothing was
+// ever kept.
+func (s *Store) OpenExisting(ctx context.Context, l *guard.Lease) (*Bin, error) {
+	b, err := s.open(ctx, l, beneath.Trash)
+	return b, beneath.IgnoreAbsent(err)
+}
+
+// open opens a trash, given its root's descriptor, by openDir.
+func (s *Store) open(ctx context.Context, l *guard.Lease, openDir func(root int) (beneath.Dir, beneath.Info, error)) (*Bin, error) {
+	root, below, how, ok := l.Trash()
+	if !ok {
+		return nil, nil
+	}
+	d, info, err := openDir(root)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bin{store: s, ctx: ctx, l: l, d: d, id: info.ID(), below: below}
+	b.size, b.age = how.Bounds()
+	return b, nil
+}
+
+// Close closes the trash.
+func (b *Bin) Close() {
+	if b != nil {
+		b.d.Close()
+	}
+}
+
+// writeNote writes the note of a new entry for the file at rel, below the lease's root. It
+// returns the entry's id.
+func (b *Bin) writeNote(rel string) (id string, err error) {
+	c := b.l.Caller()
+	n := note{Path: guard.PathBelow(b.below, rel), Op: b.l.Op().String(), Subject: c.Subject, Via: c.Via.String(), UID: c.UID, PID: c.PID}
+	if !utf8.ValidString(n.Path) {
+		n.Raw, n.Path = []byte(n.Path), strings.ToValidUTF8(n.Path, "\uFFFD")
+	}
+	text, err := json.Marshal(n)
+	if err != nil {
+		return "", err
+	}
+	id = time.Now().UTC().Format(stampFormat) + "-" + strings.ToLower(rand.Text()[:8])
+	fd, _, err := beneath.CreateFile(b.l, b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
+	if err != nil {
+		return "", err
+	}
+	defer beneath.Close(fd)
+	if _, err := beneath.Pwritev(b.l, fd, [][]byte{text}, 0, false); err != nil {
+		b.drop(id)
+		return "", err
+	}
+	return id, nil
+}
+
+// drop removes an entry, if id is one. One that is gone already is as it should be.
+func (b *Bin) drop(id string) {
+	if id == "" {
+		return
+	}
+	b.store.forget(binEntry{b.id, id})
+	_ = beneath.Unlink(b.l, b.d, id)
+	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
+}
+
+// kept ends the keeping of an entry. written says that it may still be written: it
+// has been given a place in the trash, and was not copied.
+func (b *Bin) kept(id string, info *beneath.Info, written bool) {
+	b.l.Remark("kept in the trash as " + id)
+	if written && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
+		b.store.noteWritten(info.ID(), binEntry{b.id, id})
+	}
+	b.added(b.diskUsage(info))
+}
+
+// tooLarge reports whether a file is too large to be kept, and says so in the record.
+func (b *Bin) tooLarge(info *beneath.Info) bool {
+	if b.diskUsage(info) <= b.largest() {
+		return false
+	}
+	b.l.Remark("not kept: it is larger than the trash may be")
+	return true
+}
+
+// Unlink removes a name, which must not be a directory's, and keeps what had it; rel is the
+// name's path below the lease's root.
+func (b *Bin) Unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
+	if b == nil {
+		return beneath.Unlink(l, d, name)
+	}
+	info, err := beneath.StatIn(d, name)
+	if err != nil || info.IsDir() || b.tooLarge(&info) {
+		return beneath.Unlink(l, d, name) // which says what is wrong
+	}
+	id, err := b.writeNote(rel)
+	if err != nil {
+		return err
+	}
+	err = beneath.RenameNew(l, d, name, b.d, id)
+	if err != nil {
+		b.drop(id)
+		if err == unix.EXDEV { //nolint:errorlint // bare errno
+			return b.unlinkCopied(d, name, rel)
+		}
+		return err
+	}
+	got, err := beneath.StatIn(b.d, id)
+	if err == nil && got.IsDir() {
+		// Exchanged for a directory by the host, at this moment.
+		if err := beneath.RenameNew(l, b.d, id, d, name); err == nil {
+			b.drop(id)
+		}
+		return unix.EISDIR
+	}
+	if err == nil {
+		b.kept(id, &got, true)
+	}
+	return nil
+}
+
+// unlinkCopied is Unlink of a name on another file system than the trash.
+func (b *Bin) unlinkCopied(d beneath.Dir, name, rel string) error {
+	id, err := b.keep(d, name, rel)
+	if err == nil {
+		if err = beneath.Unlink(b.l, d, name); err != nil {
+			b.drop(id)
+		}
+	}
+	return err
+}
+
+// keep keeps a file that is about to lose its name to another, or for which there
+// is no rename, as the entry id; "" if it is not kept.
+func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
+	fd, err := beneath.OpenChild(d, name)
+	if err != nil {
+		return "", beneath.IgnoreAbsent(err)
+	}
+	defer beneath.Close(fd)
+	info, err := beneath.Stat(fd)
+	if err != nil || info.IsDir() || b.tooLarge(&info) {
+		return "", err
+	}
+	if id, err = b.writeNote(rel); err != nil {
+		return "", err
+	}
+	_, err = beneath.Link(b.l, fd, b.d, id, beneath.Owner{})
+	switch err { //nolint:errorlint // bare errno
+	case nil:
+		b.kept(id, &info, true)
+		return id, nil
+	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
+		if info.IsRegular() {
+			return id, b.copy(fd, &info, id)
+		}
+	}
+	b.drop(id)
+	return "", err
+}
+
+// Keep keeps the file of a name that is about to be another's, if there is a trash. The
+// caller must call end with the error of the replacement, which end returns: after an
+// error the file is not kept after all.
+func (s *Store) Keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (end func(error) error, err error) {
+	b, err := s.Open(ctx, l)
+	if err != nil || b == nil {
+		return func(err error) error { return err }, err
+	}
+	id, err := b.keep(d, name, rel)
+	if err != nil {
+		b.Close()
+		return nil, err
+	}
+	return func(err error) error {
+		if err != nil {
+			b.drop(id)
+		}
+		b.Close()
+		return err
+	}, nil
+}
+
+// KeepEmptied keeps a copy of a file that is about to be truncated to nothing, if
+// there is a trash.
+func (s *Store) KeepEmptied(ctx context.Context, l *guard.Lease, fd int, rel string) error {
+	b, err := s.Open(ctx, l)
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return nil
+	}
+	defer b.Close()
+	info, err := beneath.Stat(fd)
+	if err != nil || !info.IsRegular() || info.Size == 0 || b.tooLarge(&info) {
+		return err
+	}
+	id, err := b.writeNote(rel)
+	if err != nil {
+		return err
+	}
+	return b.copy(fd, &info, id)
+}
+
+// copy copies a file, which fd is open for in any way, to the entry id, which has its note.
+func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
+	now, err := b.copyTo(fd, info, id)
+	if err != nil {
+		b.drop(id)
+		return err
+	}
+	b.kept(id, &now, false)
+	return nil
+}
+
+// copyTo returns the attributes of the copy.
+func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error) {
+	in, err := beneath.Reopen(fd, unix.O_RDONLY)
+	if err != nil {
+		return beneath.Info{}, err
+	}
+	defer beneath.Close(in)
+	out, _, err := beneath.CreateFile(b.l, b.d, id, unix.O_RDWR, 0o600, beneath.Owner{})
+	if err != nil {
+		return beneath.Info{}, err
+	}
+	defer beneath.Close(out)
+	w := wholefile.Copier{Ctx: b.ctx, Lease: b.l, FD: out} // what the trash keeps counts towards no quota
+	if err := w.Copy(&wholefile.Source{FD: in, Info: *info}, info.Size, func(int64) {}); err != nil {
+		return beneath.Info{}, err
+	}
+	// As far as this process may; who restores it gets it as it can be.
+	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
+	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
+	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {
+		return beneath.Info{}, err
+	}
+	return beneath.Stat(out)
+}

@@ -1,0 +1,223 @@
+// Package wholefile writes the contents of a file before the file has its name: Stager makes
+// a file without a name, or with a temporary one, and later gives it its name; Copier
+// fills it from a reader or another file.
+//
+// # Promises
+//
+// Until Publish nobody finds the new contents under the file's name, and afterwards all of
+// them. Publish replaces the file in one step. A copy has the holes of its source.
+//
+// # Not promised
+//
+// Whoever stages a file judges its name, keeps others from the name, flushes the contents
+// to the disk, and charges them. A process that is killed may leave a temporary name; it is
+// in the Journal.
+package wholefile
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
+)
+
+// copyPiece is how much is copied between two looks at whether to go on; the
+// kernel copies by reference where the file system can.
+const copyPiece = 4 << 20
+
+// Copier writes the contents of a new file. It leaves holes where the source has them.
+type Copier struct {
+	Ctx   context.Context
+	Lease *guard.Lease
+	FD    int // of the new file, open for reading and writing
+	// Charge, unless nil, is called before n bytes are written that make the file size
+	// bytes long. Bytes that were charged and not written are charged again as -n.
+	Charge func(n, size int64) error
+
+	size  int64 // of the contents so far
+	wrote int64 // how much of it was written: the rest are holes
+}
+
+// Wrote is how many bytes were written; holes do not count.
+func (w *Copier) Wrote() int64 { return w.wrote }
+
+func (w *Copier) charge(n, size int64) error {
+	if w.Charge == nil {
+		return nil
+	}
+	return w.Charge(n, size)
+}
+
+// Fill appends what r gives to the contents. Of a SparseReader it keeps the holes.
+func (w *Copier) Fill(r io.Reader) error {
+	buf := make([]byte, 256<<10)
+	sparse, _ := r.(*SparseReader)
+	for {
+		if sparse != nil {
+			if err := w.skip(sparse); err != nil {
+				return err
+			}
+		}
+		n, err := r.Read(buf)
+		if n > 0 {
+			if err := w.charge(int64(n), w.size+int64(n)); err != nil {
+				return err
+			}
+			done, werr := beneath.Pwritev(w.Lease, w.FD, [][]byte{buf[:n]}, w.size, false)
+			w.size, w.wrote = w.size+int64(done), w.wrote+int64(done)
+			if werr != nil {
+				return werr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if end := walk.Ended(w.Ctx, w.Lease); end != nil {
+			return end
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if sparse != nil {
+		return beneath.Truncate(w.Lease, w.FD, w.size) // which may end in a hole
+	}
+	return nil
+}
+
+// skip leaves a hole where the source has one.
+func (w *Copier) skip(r *SparseReader) error {
+	off, err := r.skip()
+	if err == nil && off > w.size {
+		err = w.charge(0, off)
+		w.size = off
+	}
+	if end := walk.Ended(w.Ctx, w.Lease); err != nil && end != nil {
+		return end
+	}
+	return err
+}
+
+// Copy copies an open file by copy_file_range, or by reading and writing where the
+// kernel will not. The copy ends at most, unless that is 0, although the file may be
+// longer by then. tell is told how much of the file has been copied.
+func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
+	if err := w.charge(0, in.Info.Size); err != nil {
+		return err // before any of it has been copied in vain
+	}
+	r := in.reader(most, tell)
+	for {
+		if err := walk.Ended(w.Ctx, w.Lease); err != nil {
+			return err
+		}
+		from, to := in.data(r.off)
+		want := min(copyPiece, to-from)
+		if want <= 0 {
+			break // what has come since is read below
+		}
+		// Charged before, because the quota must not be found exceeded
+		// after the fact.
+		if err := w.charge(want, from+want); err != nil {
+			return err
+		}
+		n, err := beneath.CopyFileRange(w.Lease, in.FD, from, w.FD, from, int(want))
+		if err := w.charge(int64(n)-want, from+int64(n)); err != nil {
+			return err
+		}
+		if n == 0 || err != nil {
+			break
+		}
+		r.off = from + int64(n)
+		w.size, w.wrote = r.off, w.wrote+int64(n)
+		tell(r.off)
+	}
+	return w.Fill(r)
+}
+
+// Source is an open file that is copied.
+type Source struct {
+	FD   int
+	Info beneath.Info // as it was opened
+}
+
+// data is the next piece of the file from off on that is no hole, as long as the file
+// was when it was opened; an empty one means there is no more.
+func (in *Source) data(off int64) (from, to int64) {
+	size := in.Info.Size
+	from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
+	switch {
+	case err == unix.ENXIO: //nolint:errorlint // bare errno
+		return size, size
+	case err != nil:
+		return off, size // a file system without holes
+	}
+	if to, err = beneath.Lseek(in.FD, from, unix.SEEK_HOLE); err != nil {
+		to = size
+	}
+	return from, min(to, size)
+}
+
+// reader reads the file from its beginning; see Copy.
+func (in *Source) reader(most int64, tell func(int64)) *SparseReader {
+	return &SparseReader{
+		most: most, Tell: tell,
+		ReadAt: func(buf []byte, off int64) (int, error) { return beneath.Pread(in.FD, buf, off) },
+		NextData: func(off int64) (int64, error) {
+			from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
+			if err != nil && err != unix.ENXIO { //nolint:errorlint // bare errno
+				return off, nil // a file system without holes
+			}
+			return from, err
+		},
+		Size: func() (int64, error) {
+			now, err := beneath.Stat(in.FD)
+			return now.Size, err
+		},
+	}
+}
+
+// SparseReader reads a file that may have holes.
+type SparseReader struct {
+	ReadAt   func(buf []byte, off int64) (int, error)
+	NextData func(off int64) (int64, error) // where the next data begins; ENXIO: nowhere
+	Size     func() (int64, error)
+	Tell     func(int64) // is told how much has been read
+
+	off  int64
+	most int64 // where to end; 0: at the end of the file
+}
+
+// skip moves to the next data, or to the end of the file, and returns where that is.
+func (r *SparseReader) skip() (int64, error) {
+	from, err := r.NextData(r.off)
+	if errors.Is(err, unix.ENXIO) {
+		from, err = r.Size()
+	}
+	if r.most > 0 {
+		from = min(from, r.most)
+	}
+	if err == nil {
+		r.off = max(r.off, from)
+	}
+	return r.off, err
+}
+
+func (r *SparseReader) Read(buf []byte) (int, error) {
+	if r.most > 0 {
+		buf = buf[:min(int64(len(buf)), max(0, r.most-r.off))]
+	}
+	n, err := r.ReadAt(buf, r.off)
+	r.off += int64(n)
+	if n > 0 {
+		r.Tell(r.off)
+	}
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
+}

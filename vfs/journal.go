@@ -1,0 +1,64 @@
+package vfs
+
+import (
+	"context"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
+)
+
+// TempPrefix begins the names of files that are not finished.
+const TempPrefix = beneath.TempPrefix
+
+// Journal is told of the temporary names that Replace and uploads make, so that the next
+// session can remove (CleanTemp) those that are left behind; see wholefile.Journal.
+type Journal = wholefile.Journal
+
+// SetJournal names the journal; it must be called before the tree is used.
+func (t *Tree) SetJournal(j Journal) { t.stager.SetJournal(j) }
+
+// CleanTemp removes what another daemon left at a path that its Journal names:
+// a regular file whose name begins with TempPrefix. Anything else it leaves
+// alone, and refuses (Invalid); that nothing is there is no error. It asks for
+// no right, because the litter is ours; a root that is read-only by now is
+// cleaned too. What was removed is on record.
+func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
+	req := guard.Request{Caller: t.ownerOf(p.Root), Op: names.OpGetattr, Path: p}
+	removed, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (bool, int64, error) {
+		dir, base := p.Split()
+		if !strings.HasPrefix(base, TempPrefix) {
+			return false, 0, &guard.Error{Kind: names.Invalid}
+		}
+		d, err := beneath.OpenDir(l, dir.Rel())
+		if l.File() != "" && dir.IsRoot() {
+			// The temporary sibling of a single-file root.
+			d, err = beneath.In(l, l.Dir()), nil
+		}
+		if err != nil {
+			return false, 0, beneath.IgnoreAbsent(err)
+		}
+		defer d.Close()
+		info, err := beneath.StatIn(d, base)
+		if err != nil {
+			return false, 0, beneath.IgnoreAbsent(err)
+		}
+		if !info.IsRegular() {
+			return false, 0, &guard.Error{Kind: names.Invalid}
+		}
+		return true, 0, beneath.Unlink(l, d, base)
+	})
+	if err != nil || !removed {
+		return err
+	}
+	return t.reg.Note(names.OpUnlink, p.Root, guard.Allowed, "removed the unfinished file "+names.Quote(p.String()))
+}
+
+// ownerOf is the caller of the owner's own operations on a root.
+func (t *Tree) ownerOf(root guard.RootName) guard.Caller {
+	who, _ := t.reg.SubjectOf(root)
+	return guard.Caller{Via: guard.ViaControl, Subject: who}
+}
