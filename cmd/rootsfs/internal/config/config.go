@@ -36,6 +36,7 @@ type Config struct {
 	Profiles map[string][]Root
 	Net      []Net         // the [[net]] blocks
 	Debounce time.Duration // never 0
+	limits   guard.Limits  // of [limits]
 }
 
 // Net are hosts that commands of `rootsfs run` may connect to.
@@ -52,43 +53,6 @@ func (n *Net) Ends(now time.Time) time.Time {
 		return now.Add(n.For)
 	}
 	return n.Expires
-}
-
-// Mount holds defaults for the flags of `rootsfs mount`, as words the flags
-// take; "" and false where the file says nothing.
-type Mount struct {
-	Cache, Locks, Posix, AuditPaths string
-	ReadOnly, AllowOther            bool
-	// AuditMaxSize and AuditMaxDays bound the audit files of all sessions; nil is the
-	// default, 0 is no bound.
-	AuditMaxSize, AuditMaxDays *int64
-}
-
-// Run holds what `rootsfs run` must keep to.
-type Run struct {
-	// Level is the confinement that a run has at least, as --level takes it; "": the
-	// strongest there is.
-	Level string
-	// Links is what --links takes; "": visible.
-	Links string
-	// Listen are the ports that runs with --net may listen on, as --listen takes them.
-	Listen []int
-	// Sockets are sockets of the host's that runs may connect to, as --socket takes
-	// them: absolute paths.
-	Sockets []string
-}
-
-// Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
-// is what the preset says.
-type Agent struct {
-	Mode      string // of the project's root; "": the preset's
-	HomeDir   string // where its HOME is kept; "": the preset's
-	HomeFiles []string
-	Env       []string
-	Net       *bool    // the whole network, or none; nil: Hosts
-	Hosts     []string // as run --net takes them
-	Hide      []string
-	Protect   []string
 }
 
 // Root is a root the owner wrote down, which counts as consent.

@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -91,6 +94,14 @@ func same(a, b Root) bool {
 	return reflect.DeepEqual(a, b)
 }
 
+// samePatterns compares what patterns say, not where they stand.
+func samePatterns(a, b guard.Patterns) bool {
+	text := func(x, y guard.Pattern) bool { return x.Text == y.Text }
+	return slices.EqualFunc(a.Hide, b.Hide, text) && slices.EqualFunc(a.Deny, b.Deny, text) &&
+		slices.EqualFunc(a.Protect, b.Protect, text) && slices.EqualFunc(a.Allow, b.Allow, text) &&
+		a.Gitignore == b.Gitignore && a.NoDefaults == b.NoDefaults
+}
+
 // widened lists what the new root gives beyond the old one.
 func widened(old, new Root) []Widening {
 	var list []Widening
@@ -126,27 +137,72 @@ func widened(old, new Root) []Widening {
 	case old.For != 0 && !new.Expires.IsZero():
 		add("for %v -> expires %s", old.For, new.Expires.Format(time.RFC3339))
 	}
-	for _, l := range []struct {
-		key      string
-		old, new float64
-	}{
-		{"ops_per_second", old.Limits.OpsPerSecond, new.Limits.OpsPerSecond},
-		{"burst", float64(old.Limits.Burst), float64(new.Limits.Burst)},
-		{"bytes_in_flight", float64(old.Limits.BytesInFlight), float64(new.Limits.BytesInFlight)},
-		{"max_file", float64(old.Limits.MaxFile), float64(new.Limits.MaxFile)},
-		{"max_written", float64(old.Limits.MaxWritten), float64(new.Limits.MaxWritten)},
-		{"max_created", float64(old.Limits.MaxCreated), float64(new.Limits.MaxCreated)},
-	} {
-		// Zero is no limit, so it is more than any number.
-		if l.old != 0 && (l.new == 0 || l.new > l.old) {
-			add("%s %.0f -> %s", l.key, l.old, orNone(l.new != 0, fmt.Sprintf("%.0f", l.new)))
+	old.Limits.Timeout, new.Limits.Timeout = timeout(old), timeout(new)
+	for _, what := range raised(limits(old.Limits), limits(new.Limits)) {
+		add("%s", what)
+	}
+	return list
+}
+
+// raised lists the bounds of a table that are less strict in new than in old, of which 0 is
+// no bound, and the switches for more strictness that are off.
+func raised[T any](old, new T) []string {
+	var list []string
+	for _, k := range tableKeys(reflect.TypeFor[T]()) {
+		was, is := reflect.ValueOf(old).FieldByIndex(k.field), reflect.ValueOf(new).FieldByIndex(k.field)
+		if was.IsZero() || !is.IsZero() && amount(is) <= amount(was) {
+			continue
+		}
+		to := plain(is)
+		if is.IsZero() && is.Kind() != reflect.Bool {
+			to = "none"
+		}
+		list = append(list, k.name+" "+plain(was)+" -> "+to)
+	}
+	return list
+}
+
+// plain is a value as text, numbers in full.
+func plain(v reflect.Value) string {
+	if v.CanFloat() {
+		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// amount is a bound as a number.
+func amount(v reflect.Value) float64 {
+	switch {
+	case v.CanFloat():
+		return v.Float()
+	case v.CanInt():
+		return float64(v.Int())
+	}
+	return 1 // a switch that is on
+}
+
+// WidenedFile lists what of the file as a whole, apart from its roots, gives more than
+// before and is in force at once. The bounds on refusals are left out if abuse is false.
+func WidenedFile(old, new *Config, abuses bool) []Widening {
+	var list []Widening
+	add := func(prefix string, all []string) {
+		for _, what := range all {
+			list = append(list, Widening{What: prefix + what})
 		}
 	}
-	if was, is := old.Limits.Idle, new.Limits.Idle; was != 0 && (is == 0 || is > was) {
-		add("idle %v -> %s", was, orNone(is != 0, is))
+	if abuses {
+		add("abuse.", raised(abuse(old.Abuse), abuse(new.Abuse)))
 	}
-	if was, is := timeout(old), timeout(new); is > was {
-		add("timeout %v -> %v", was, is)
+	for _, s := range slices.Sorted(maps.Keys(old.Subjects)) { // without a block there is no limit
+		add(whom(s)+": ", raised(quota(old.Subjects[s]), quota(new.Subjects[s])))
+	}
+	if old.Files.Deny && !new.Files.Deny {
+		add("files.", []string{"consent deny -> ask"})
+	}
+	for _, a := range new.Files.Allow {
+		if !slices.ContainsFunc(old.Files.Allow, func(b Allow) bool { return a.Path == b.Path && a.Rights&^b.Rights == 0 }) {
+			add("files.", []string{fmt.Sprintf("allow %s, mode %s", names.Quote(a.Path), a.Rights)})
+		}
 	}
 	return list
 }

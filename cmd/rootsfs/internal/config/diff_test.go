@@ -47,7 +47,7 @@ func TestDiff(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			old, next := mustParse(t, tc.old), mustParse(t, tc.new)
 			c := DiffRoots(old.Roots, next.Roots)
-			c.Widened = append(c.Widened, WidenedFiles(&old.Files, &next.Files)...)
+			c.Widened = append(c.Widened, WidenedFile(old, next, true)...)
 			if got := summary(c); got != tc.want {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}

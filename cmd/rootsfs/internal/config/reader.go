@@ -5,35 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
+	"reflect"
 	"slices"
 	"strings"
-	"time"
+	"sync"
 
-	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// reader takes the values out of a decoded document and gathers what is wrong
-// with them. Whatever is left in a table when it has been read is unknown.
+// The TOML library reads the document's syntax. It could fill a File as well, but it takes
+// a key in any case (Cache for cache), takes [root] for a [[root]] block, and stops at the
+// first value of a wrong type. reader fills the File instead, and knows every mistake.
+
+// reader fills the tables of a File, and gathers what is wrong with them.
 type reader struct {
 	file  string
+	home  string // what ~ stands for; "": nothing
 	lines *lines
 	bad   []*Error
-}
-
-// table is one table of the document. Its getters return the zero value, after
-// noting the problem, for a value that is not as it should be.
-//
-// With a shape there is no document: the getters note in it what they would take
-// (see Schema), and return zero values.
-type table struct {
-	r     *reader
-	path  []string
-	m     map[string]any
-	shape *jsonschema.Schema
 }
 
 func (r *reader) fail(path []string, format string, args ...any) {
@@ -50,6 +41,9 @@ func show(path []string) string {
 	}
 	return strings.Join(words, ".")
 }
+
+// sub is the path of what lies in the table or list at path.
+func sub(path []string, elems ...string) []string { return append(slices.Clip(path), elems...) }
 
 // err is the first problem in the file's order, which knows the others.
 func (r *reader) err() error {
@@ -83,221 +77,179 @@ func decode(file string, doc []byte) (map[string]any, error) {
 	return nil, e
 }
 
-func (t table) sub(elems ...string) []string { return append(slices.Clone(t.path), elems...) }
-
-func (t table) fail(key, format string, args ...any) { t.r.fail(t.sub(key), format, args...) }
-
-func (t table) take(key string) (any, bool) {
-	v, ok := t.m[key]
-	delete(t.m, key)
-	return v, ok
+// place is where a table stands in the document. A block embeds it for the checks that
+// concern several of its keys.
+type place struct {
+	r    *reader
+	path []string
+	m    map[string]any
 }
 
-// done refuses every key that was not taken.
-func (t table) done() {
-	for key := range t.m {
-		t.fail(key, "unknown key; look for a misspelling, or remove it")
+func (p *place) setPlace(at place) { *p = at }
+
+func (p *place) fail(key, format string, args ...any) { p.r.fail(sub(p.path, key), format, args...) }
+
+func (p *place) has(key string) bool { _, ok := p.m[key]; return ok }
+
+func (p *place) line() int { return p.r.lines.line(p.path) }
+
+// own is a table of a [[root]] block, which says what differs from the table for all roots.
+type own[T any] struct{ place }
+
+// over returns all with what the block says in place of it.
+func (o own[T]) over(all T) T {
+	if o.r != nil {
+		o.r.table(o.path, o.m, reflect.ValueOf(&all).Elem())
 	}
+	return all
 }
 
-// get takes a value of one type.
-func get[T any](t table, key, want string) (value T, ok bool) {
-	v, ok := t.take(key)
-	if !ok {
-		return value, false
-	}
-	if value, ok = v.(T); !ok {
-		t.fail(key, "must be %s", want)
-	}
-	return value, ok
-}
+func (own[T]) of() reflect.Type { return reflect.TypeFor[T]() }
 
-func (t table) text(key string) string {
-	t.note(key, textSchema)
-	s, _ := get[string](t, key, "text in quotes")
-	return s
-}
-
-func (t table) flag(key string) bool {
-	on, _ := t.given(key)
-	return on
-}
-
-// given is flag that tells whether the key was there.
-func (t table) given(key string) (on, ok bool) {
-	t.note(key, flagSchema)
-	return get[bool](t, key, "true or false")
-}
-
-// word takes a text that check accepts.
-func (t table) word(key string, check func(string) error) string {
-	t.note(key, textSchema)
-	return t.checked(key, check)
-}
-
-// oneOf takes one of some words.
-func (t table) oneOf(key string, words ...string) string {
-	t.note(key, func() *jsonschema.Schema { return oneOfSchema(words) })
-	return t.checked(key, func(s string) error {
-		if slices.Contains(words, s) {
-			return nil
+// table fills the struct to with the keys of m, the table at path.
+func (r *reader) table(path []string, m map[string]any, to reflect.Value) {
+	keys := tableKeys(to.Type())
+	for name, v := range m {
+		if i := slices.IndexFunc(keys, func(k key) bool { return k.name == name }); i >= 0 {
+			r.value(sub(path, name), v, to.FieldByIndex(keys[i].field), &keys[i])
+		} else {
+			r.fail(sub(path, name), "unknown key; look for a misspelling, or remove it")
 		}
-		return fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(words, ", "))
-	})
+	}
+	for _, k := range keys {
+		if _, ok := m[k.name]; !ok && k.need != "" {
+			r.fail(sub(path, k.name), "is missing: write %s", k.need)
+		}
+	}
+	if block, ok := to.Addr().Interface().(interface{ setPlace(place) }); ok {
+		block.setPlace(place{r, path, m})
+	}
 }
 
-func (t table) checked(key string, check func(string) error) string {
-	s, ok := get[string](t, key, "text in quotes")
-	if !ok {
-		return ""
-	}
-	if err := check(s); err != nil {
-		t.fail(key, "%w", err)
-		return ""
-	}
-	return s
-}
-
-// table takes a table; a missing one is empty.
-func (t table) table(key string) table {
-	if t.shape != nil {
-		in := object()
-		t.note(key, func() *jsonschema.Schema { return in })
-		return table{r: t.r, path: t.sub(key), shape: in}
-	}
-	m, _ := get[map[string]any](t, key, "a table: write ["+show(t.sub(key))+"], and its keys below")
-	return table{r: t.r, path: t.sub(key), m: m}
-}
-
-// each calls f for the tables under names that the owner chose; with nil for what
-// is no table.
-func (t table) each(f func(name string, in table)) {
-	if t.shape != nil {
-		in := object()
-		in.Description = describe(show(t.sub("NAME")))
-		t.shape.AdditionalProperties = in
-		f("NAME", table{r: t.r, path: t.sub("NAME"), m: map[string]any{}, shape: in})
+// value fills a field of a struct, or an element of a list, with what stands at path.
+func (r *reader) value(path []string, v any, to reflect.Value, k *key) {
+	if kind := kindOf(to.Type(), k); kind != nil {
+		r.leaf(path, v, to, k, kind)
 		return
 	}
-	for name, v := range t.m {
-		m, _ := v.(map[string]any)
-		f(name, table{r: t.r, path: t.sub(name), m: m})
+	switch to.Kind() {
+	case reflect.Pointer:
+		one := reflect.New(to.Type().Elem())
+		r.value(path, v, one.Elem(), k)
+		to.Set(one)
+	case reflect.Slice:
+		r.list(path, v, to, k)
+	default:
+		m, ok := v.(map[string]any)
+		switch {
+		case !ok:
+			r.fail(path, "must be a table: write [%s], and its keys below", show(path))
+		case to.Kind() == reflect.Map:
+			r.named(path, m, to)
+		default:
+			if o, ok := to.Addr().Interface().(interface {
+				of() reflect.Type
+				setPlace(place)
+			}); ok {
+				o.setPlace(place{r, path, m})
+				return
+			}
+			r.table(path, m, to)
+		}
 	}
 }
 
-// tables takes an array of tables.
-func (t table) tables(key string) []table {
-	if t.shape != nil {
-		in := object()
-		t.note(key, func() *jsonschema.Schema { return &jsonschema.Schema{Type: "array", Items: in} })
-		return []table{{r: t.r, path: t.sub(key, index(0)), shape: in}}
+// named fills a map with tables whose names the owner chose.
+func (r *reader) named(path []string, m map[string]any, to reflect.Value) {
+	to.Set(reflect.MakeMap(to.Type()))
+	for name, v := range m {
+		one := reflect.New(to.Type().Elem()).Elem()
+		r.value(sub(path, name), v, one, &key{})
+		to.SetMapIndex(reflect.ValueOf(name), one)
 	}
-	list, _ := get[[]any](t, key, "written as [["+show(t.sub(key))+"]] blocks")
-	var out []table
-	for i, v := range list {
-		m, ok := v.(map[string]any)
-		if !ok {
-			t.r.fail(t.sub(key, index(i)), "must be a table: write [[%s]] blocks", show(t.sub(key)))
+}
+
+// list appends to a slice. A text with a mistake is there too, as a zero value, so that the
+// others keep their numbers.
+func (r *reader) list(path []string, v any, to reflect.Value, k *key) {
+	items, ok := v.([]any)
+	one := reflect.New(to.Type().Elem()).Elem()
+	kind := kindOf(one.Type(), k)
+	switch {
+	case !ok && kind == nil:
+		r.fail(path, "must be written as [[%s]] blocks", show(path))
+	case !ok:
+		r.fail(path, "must be %s", kind.list)
+	case kind != nil && kind.most > 0 && len(items) > kind.most:
+		r.fail(path, "has %d patterns, more than the limit of %d", len(items), kind.most)
+		return
+	}
+	out := reflect.MakeSlice(to.Type(), 0, to.Len()+len(items))
+	out = reflect.AppendSlice(out, to)
+	for i, item := range items {
+		at := sub(path, index(i))
+		one.SetZero()
+		if _, isTable := item.(map[string]any); kind == nil && !isTable {
+			r.fail(at, "must be a table: write [[%s]] blocks", show(path))
 			continue
 		}
-		out = append(out, table{r: t.r, path: t.sub(key, index(i)), m: m})
+		r.value(at, item, one, k)
+		out = reflect.Append(out, one)
 	}
-	return out
+	to.Set(out)
 }
 
-// count takes a number between 0 and limit.
-func (t table) count(key string, limit int64) (int64, bool) {
-	t.note(key, func() *jsonschema.Schema { return countSchema(limit) })
-	return t.number(key, limit)
-}
-
-func (t table) number(key string, limit int64) (int64, bool) {
-	n, ok := get[int64](t, key, "a whole number")
-	if ok && (n < 0 || n > limit) {
-		t.fail(key, "%d is not between 0 and the limit of %d", n, limit)
-		return 0, false
-	}
-	return n, ok
-}
-
-// size takes a number of bytes, as a number or as a text with a unit.
-func (t table) size(key string) (int64, bool) {
-	t.note(key, sizeSchema)
-	if _, isText := t.m[key].(string); !isText {
-		if _, isNumber := t.m[key].(int64); !isNumber && t.m[key] != nil {
-			t.take(key)
-			t.fail(key, "must be a size: a number of bytes, or text as in \"10M\"")
-			return 0, false
-		}
-		return t.number(key, math.MaxInt64)
-	}
-	text, _ := get[string](t, key, "a size")
-	n, err := ParseSize(text)
-	if err != nil {
-		t.fail(key, "%w", err)
-	}
-	return n, err == nil
-}
-
-// speed takes a number of operations per second.
-func (t table) speed(key string) (float64, bool) {
-	t.note(key, speedSchema)
-	v, ok := t.take(key)
-	if !ok {
-		return 0, false
-	}
-	f, isFloat := v.(float64)
-	if n, isInt := v.(int64); isInt {
-		f, isFloat = float64(n), true
-	}
+// leaf fills what is no table, or notes why it cannot.
+func (r *reader) leaf(path []string, v any, to reflect.Value, k *key, kind *kind) {
+	got, err := kind.read(r, path, k, v)
 	switch {
-	case !isFloat:
-		t.fail(key, "must be a number")
-	case !(f >= 0 && f <= maxSpeed): // and not NaN
-		t.fail(key, "%v is not between 0 and the limit of %d", f, int64(maxSpeed))
-	default:
-		return f, true
-	}
-	return 0, false
-}
-
-// duration takes a text like "60s".
-func (t table) duration(key string, least, most time.Duration) (time.Duration, bool) {
-	t.note(key, func() *jsonschema.Schema { return durationSchema(describe(show(t.sub(key))), least, most) })
-	s, ok := get[string](t, key, `a duration in quotes, as in "60s" or "8h"`)
-	if !ok {
-		return 0, false
-	}
-	d, err := time.ParseDuration(s)
-	switch {
+	case err == errType:
+		r.fail(path, "must be %s", kind.want)
+		return
 	case err != nil:
-		t.fail(key, "%s is no duration; write one as in \"60s\" or \"1h30m\"", names.Quote(s))
-	case d < least || d > most:
-		t.fail(key, "%v is not between %v and the limit of %v", d, least, most)
-	default:
-		return d, true
+		r.fail(path, "%w", err)
+		return
 	}
-	return 0, false
+	from := reflect.ValueOf(got)
+	if k.zero != "" && from.IsZero() {
+		r.fail(path, "%s", k.zero)
+		return
+	}
+	if to.Kind() == reflect.String && from.Kind() != reflect.String {
+		from = reflect.ValueOf(v) // the text itself, now that it was checked
+	}
+	to.Set(from.Convert(to.Type()))
 }
 
-// moment takes a point in time: a TOML date-time with a zone, or the same text.
-func (t table) moment(key string) time.Time {
-	t.note(key, momentSchema)
-	v, ok := t.take(key)
-	if !ok {
-		return time.Time{}
+// key is what the tags of a field say; see File.
+type key struct {
+	field                                           []int // of the struct
+	name, meaning, kind, min, max, zero, need, each string
+	words                                           []string
+}
+
+var keyCache sync.Map // of []key, by type
+
+// tableKeys are the keys of a table, by the fields of its struct.
+func tableKeys(t reflect.Type) []key {
+	if keys, ok := keyCache.Load(t); ok {
+		return keys.([]key)
 	}
-	when, ok := v.(time.Time)
-	if s, isText := v.(string); isText {
-		var err error
-		when, err = time.Parse(time.RFC3339, s)
-		ok = err == nil
+	var keys []key
+	for _, f := range reflect.VisibleFields(t) {
+		name := f.Tag.Get("toml")
+		if name == "" {
+			continue
+		}
+		k := key{field: f.Index, name: name, meaning: f.Tag.Get("jsonschema"), kind: f.Tag.Get("kind"), min: f.Tag.Get("min"),
+			max: f.Tag.Get("max"), zero: f.Tag.Get("zero"), need: f.Tag.Get("need"), each: f.Tag.Get("each")}
+		if words := f.Tag.Get("words"); words != "" {
+			k.words = strings.Split(words, ",")
+		}
+		keys = append(keys, k)
 	}
-	if !ok || when.IsZero() {
-		t.fail(key, "must be a time with its zone, as in 2027-01-31T18:00:00+01:00")
-		return time.Time{}
-	}
-	return when
+	keyCache.Store(t, keys)
+	return keys
 }
 
 func sortedKeys[V any](m map[string]V) string {

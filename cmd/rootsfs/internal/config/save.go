@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -75,11 +76,9 @@ func save(path string, root Root, set func(*guard.Limits)) error {
 			return fmt.Errorf("line %d has a root of that name; edit it there, or choose another name with NAME=", r.Line)
 		}
 	}
-	var limits guard.Limits
-	readLimits(limitsOf(path, old), &limits)
-	root.Limits = limits
+	root.Limits = cfg.limits
 	set(&root.Limits)
-	text, err := block(root, limits)
+	text, err := block(root, cfg.limits)
 	if err != nil {
 		return err
 	}
@@ -99,15 +98,6 @@ func save(path string, root Root, set func(*guard.Limits)) error {
 		return fmt.Errorf("with it the file would be wrong: %w", err)
 	}
 	return replace(path, target, old, doc)
-}
-
-// limitsOf is the [limits] table of a document that has been parsed before.
-func limitsOf(path string, doc []byte) table {
-	m, err := decode(path, doc)
-	if err != nil {
-		m = nil
-	}
-	return table{r: &reader{file: path, lines: &lines{}}, m: m}.table("limits")
 }
 
 // lock excludes other Saves in dir.
@@ -181,31 +171,45 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	if r.AllowSystem {
 		b.WriteString("allow_system = true\n")
 	}
-	b.WriteString(patternBlock(r.Patterns))
+	inline(&b, "policy", patterns(r.Patterns), patterns{})
 	if t := r.Trash; t.On {
-		size, age := t.Bounds()
-		fmt.Fprintf(&b, "trash = { on = true, size = %d, age = %s }\n", size, quote(age.String()))
+		t.Size, t.Age = t.Bounds()
+		inline(&b, "trash", trash(t), trash{})
 	}
-	l, d := r.Limits, defaults
+	r.Limits.Timeout, defaults.Timeout = timeout(r), timeout(Root{Limits: defaults})
+	inline(&b, "limits", limits(r.Limits), limits(defaults))
+	return b.String(), nil
+}
+
+// inline writes a table with those keys that differ from the defaults, if there are any.
+func inline[T any](b *strings.Builder, name string, v, defaults T) {
 	var list []string
-	add := func(key, value string, differs bool) {
-		if differs {
-			list = append(list, key+" = "+value)
+	for _, k := range tableKeys(reflect.TypeFor[T]()) {
+		f := reflect.ValueOf(v).FieldByIndex(k.field)
+		if !reflect.DeepEqual(f.Interface(), reflect.ValueOf(defaults).FieldByIndex(k.field).Interface()) {
+			list = append(list, k.name+" = "+literal(f, &k))
 		}
 	}
-	number := func(n int64) string { return strconv.FormatInt(n, 10) }
-	add("ops_per_second", strconv.FormatFloat(l.OpsPerSecond, 'f', -1, 64), l.OpsPerSecond != d.OpsPerSecond)
-	add("burst", number(int64(l.Burst)), l.Burst != d.Burst)
-	add("bytes_in_flight", number(l.BytesInFlight), l.BytesInFlight != d.BytesInFlight)
-	add("max_file", number(l.MaxFile), l.MaxFile != d.MaxFile)
-	add("max_written", number(l.MaxWritten), l.MaxWritten != d.MaxWritten)
-	add("max_created", number(l.MaxCreated), l.MaxCreated != d.MaxCreated)
-	add("timeout", quote(timeout(r).String()), l.Timeout != d.Timeout)
-	add("idle", quote(l.Idle.String()), l.Idle != d.Idle)
 	if len(list) > 0 {
-		fmt.Fprintf(&b, "limits = { %s }\n", strings.Join(list, ", "))
+		fmt.Fprintf(b, "%s = { %s }\n", name, strings.Join(list, ", "))
 	}
-	return b.String(), nil
+}
+
+// literal is a value as TOML writes it.
+func literal(v reflect.Value, k *key) string {
+	switch x := v.Interface().(type) {
+	case time.Duration:
+		return quote(x.String())
+	case bool:
+		return strconv.FormatBool(x != (k.kind == "opposite"))
+	case []guard.Pattern:
+		texts := make([]string, len(x))
+		for i := range x {
+			texts[i] = quote(x[i].Text)
+		}
+		return "[" + strings.Join(texts, ", ") + "]"
+	}
+	return plain(v)
 }
 
 // quote writes a TOML basic string.

@@ -152,10 +152,8 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		s.reg.SetQuotas(next.Subjects)
 		if !s.opt.AbuseFixed {
 			s.reg.SetAbuse(next.Abuse)
-			ch.Widened = append(ch.Widened, config.WidenedAbuse(old.Abuse, next.Abuse)...)
 		}
-		ch.Widened = append(ch.Widened, config.WidenedSubjects(old.Subjects, next.Subjects)...)
-		ch.Widened = append(ch.Widened, config.WidenedFiles(&old.Files, &next.Files)...)
+		ch.Widened = append(ch.Widened, config.WidenedFile(old, next, !s.opt.AbuseFixed)...)
 	}
 	s.mu.Lock()
 	s.conf.current, s.conf.profile = next, newProfile

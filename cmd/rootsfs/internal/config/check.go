@@ -1,0 +1,196 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// parse reads a document. file is its absolute name, home the directory ~
+// stands for ("" if there is none).
+func parse(file, home string, doc []byte) (*Config, error) {
+	r := &reader{file: file, home: home, lines: findLines(doc)}
+	if l := r.lines; l.excess != nil {
+		r.fail(l.excess, "%s", l.what)
+		return nil, r.err()
+	}
+	m, err := decode(file, doc)
+	if err != nil {
+		return nil, err
+	}
+	var f File
+	r.table(nil, m, reflect.ValueOf(&f).Elem())
+	c := f.config(r)
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// config is what a file means. What concerns several keys is checked here.
+func (f *File) config(r *reader) *Config {
+	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: guard.Abuse(f.Abuse),
+		Subjects: map[guard.Subject]guard.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, limits: guard.Limits(f.Limits)}
+	if c.Debounce == 0 {
+		c.Debounce = DefaultDebounce
+	}
+	if c.Abuse.Suspend && c.Abuse.Escapes == 0 && c.Abuse.Refusals == 0 {
+		r.fail([]string{"abuse", "suspend"}, "says nothing without a bound; write escapes or refusals, too")
+	}
+	for name := range f.Agents {
+		if !slices.Contains(agents.Names(), name) {
+			r.fail([]string{"agent", name}, "there is no such agent: there are %s", strings.Join(agents.Names(), ", "))
+		}
+	}
+	for i := range f.Net {
+		c.Net = append(c.Net, f.Net[i].net())
+	}
+	for i := range f.Subjects {
+		s := &f.Subjects[i]
+		if _, twice := c.Subjects[s.Name]; twice {
+			s.fail("name", "the server %s has a block already; write its limits there", names.Quote(string(s.Name)))
+		}
+		c.Subjects[s.Name] = guard.Quota(s.quota)
+	}
+	c.roots(f)
+	c.profiles(r, f)
+	return c
+}
+
+func (b *netBlock) net() Net {
+	if b.has("hosts") && len(b.Hosts) == 0 {
+		b.fail("hosts", "is empty: write hosts = [\"api.example.org:443\"]")
+	}
+	if b.For > 0 && !b.Expires.IsZero() {
+		b.fail("for", "hosts have an end (expires) or a life (for), not both")
+	}
+	return Net{Hosts: b.Hosts, Subject: b.Subject, For: b.For, Expires: b.Expires}
+}
+
+func (c *Config) roots(f *File) {
+	byName := map[guard.RootName]int{}
+	for i := range f.Roots {
+		b := &f.Roots[i]
+		root := b.root(f)
+		if first, twice := byName[root.Name]; twice && root.Name != "" {
+			b.fail("name", "the name %s is taken by the root of line %d; give this one another name", names.Quote(string(root.Name)), first)
+		} else {
+			byName[root.Name] = root.Line
+		}
+		if names.Under(c.Path, root.Path) {
+			b.fail("path", "%s contains this configuration file, which no root may; choose a directory that does not", names.Quote(root.Path))
+		}
+		c.Roots = append(c.Roots, root)
+	}
+}
+
+// root is what the block says, and what the file says of all roots.
+func (b *rootBlock) root(f *File) Root {
+	root := f.root()
+	root.Name, root.Path, root.Subject, root.Line = b.Name, b.Path, b.Subject, b.line()
+	root.For, root.Expires, root.CrossFileSystems, root.AllowSystem = b.For, b.Expires, b.CrossFileSystems, b.AllowSystem
+	if b.Rights != 0 {
+		root.Rights = b.Rights
+	}
+	root.Limits = guard.Limits(b.Limits.over(f.Limits))
+	root.Patterns = guard.Patterns(b.Policy.over(f.Policy))
+	root.Trash = guard.Trash(b.Trash.over(f.Trash))
+	if root.For > 0 && !root.Expires.IsZero() {
+		b.fail("for", "a root has an end (expires) or a life (for), not both")
+	}
+	var err error
+	switch {
+	case b.URI != "" && b.has("path"):
+		b.fail("uri", "a root has a path or a uri, not both")
+	case b.URI != "":
+		if root.Path, err = names.ParseURI(b.URI); err != nil {
+			b.fail("path", "%w", err)
+		}
+	case !b.has("path"):
+		b.fail("path", "is missing: write path = \"/…\" or uri = \"file:///…\"")
+	}
+	if root.Path != "" && !b.has("name") {
+		if root.Name, err = guard.DefaultName(root.Path); err != nil {
+			b.fail("name", "%w", err)
+		}
+	}
+	return root
+}
+
+// root is one of which the file says nothing of its own.
+func (f *File) root() Root {
+	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: guard.Trash(f.Trash)}
+}
+
+// profiles makes the sets of roots.
+func (c *Config) profiles(r *reader, f *File) {
+	known := map[string]Root{}
+	for _, root := range c.Roots {
+		known[string(root.Name)] = root
+	}
+	for name, p := range f.Profiles {
+		if _, err := names.ParseRootName(name); err != nil {
+			r.fail([]string{"profile", name}, "%w", err)
+		}
+		set := []Root{}
+		taken := map[guard.RootName]bool{}
+		for i, text := range p.Roots {
+			if text == "" {
+				continue // a mistake that was noted
+			}
+			at := sub(p.path, "roots", index(i))
+			root, err := f.element(text, known, r.home)
+			switch {
+			case err != nil:
+				r.fail(at, "%w", err)
+				continue
+			case taken[root.Name]:
+				r.fail(at, "the name %s is in this list twice", names.Quote(string(root.Name)))
+			case names.Under(c.Path, root.Path):
+				r.fail(at, "%s contains this configuration file, which no root may", names.Quote(root.Path))
+			}
+			if root.Line == 0 {
+				root.Line = r.lines.line(at)
+			}
+			taken[root.Name] = true
+			set = append(set, root)
+		}
+		c.Profiles[name] = set
+	}
+}
+
+// element is the root that an element of a profile names.
+func (f *File) element(text string, known map[string]Root, home string) (Root, error) {
+	if root, ok := known[text]; ok {
+		return root, nil
+	}
+	spec, err := guard.ParseSpec(text)
+	if err != nil {
+		return Root{}, err
+	}
+	root := f.root()
+	root.Name, root.Rights = spec.Name, spec.Rights
+	if root.Path, err = absolute(spec.Path, home); err != nil {
+		return Root{}, fmt.Errorf("no [[root]] is named %s, and as a spec: %w", names.Quote(text), err)
+	}
+	if root.Name == "" {
+		root.Name, err = guard.DefaultName(root.Path)
+	}
+	return root, err
+}
+
+// homeDir is what ~ stands for, "" if nothing.
+func homeDir() string {
+	home, err := os.UserHomeDir()
+	if err != nil || !filepath.IsAbs(home) {
+		return ""
+	}
+	return filepath.Clean(home)
+}

@@ -1,0 +1,193 @@
+package config
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// File is the configuration as it is written: a field for each key. The tags of a field
+// are all that reading, the schema, the limits of the command line, comparing and saving
+// know of its key:
+//
+//	toml        the name of the key
+//	jsonschema  what the key means, in a line
+//	kind        what its value is, where the type of the field does not tell (see kinds)
+//	words       the words that it takes
+//	min, max    its bounds
+//	zero        why 0 is refused
+//	need        what to write if the key is missing
+//	each        what an entry means, in a table whose names the owner chooses
+//
+// config turns a File into a Config, and checks what concerns several keys.
+type File struct {
+	Mount    Mount              `toml:"mount" jsonschema:"defaults for the flags of rootsfs mount; they hold from the next mount on"`
+	Run      Run                `toml:"run" jsonschema:"what every rootsfs run keeps to"`
+	Agents   map[string]Agent   `toml:"agent" jsonschema:"what differs from the presets of agents (run --for NAME), by name" each:"what differs for one agent"`
+	Net      []netBlock         `toml:"net" jsonschema:"hosts that commands of rootsfs run may connect to, as run --net takes them"`
+	Files    Files              `toml:"files" jsonschema:"what MCP servers get over files/*; from the next mount on, but for consent and allow"`
+	Subjects []subjectBlock     `toml:"subject" jsonschema:"what one server may use in all its roots together, in force at once"`
+	Abuse    abuse              `toml:"abuse" jsonschema:"when to report a server that is refused again and again, in force at once"`
+	Limits   limits             `toml:"limits" jsonschema:"for every root that has no limits of its own"`
+	Policy   patterns           `toml:"policy" jsonschema:"rules for names in every root, in force at once; patterns as in .gitignore"`
+	Trash    trash              `toml:"trash" jsonschema:"keep what is removed from roots, in .rootsfs-trash of each"`
+	Reload   reload             `toml:"reload" jsonschema:"how changes of this file are taken up"`
+	Roots    []rootBlock        `toml:"root" jsonschema:"a directory or file that you approve"`
+	Profiles map[string]profile `toml:"profile" jsonschema:"sets of roots, by name" each:"one set, for --profile NAME"`
+}
+
+// Mount holds defaults for the flags of `rootsfs mount`, as words the flags
+// take; "" and false where the file says nothing. The words are those of mount.ParseLevel,
+// mount.ParseLocks and audit.ParsePathMode; a test compares.
+type Mount struct {
+	Cache      string `toml:"cache" words:"strict,audit,max" jsonschema:"how much the kernel may keep, as --cache"`
+	Locks      string `toml:"locks" words:"local,host" jsonschema:"whom file locks exclude: the mount's users, or the host's processes too"`
+	Posix      string `toml:"posix" words:"safe,full" jsonschema:"full shows special files and keeps set-id bits"`
+	AuditPaths string `toml:"audit_paths" words:"full,hash,none" jsonschema:"how paths are written in audit records"`
+	ReadOnly   bool   `toml:"read_only" jsonschema:"make the mount itself read-only"`
+	AllowOther bool   `toml:"allow_other" jsonschema:"let other users into the mount"`
+	// AuditMaxSize and AuditMaxDays bound the audit files of all sessions; nil is the
+	// default, 0 is no bound.
+	AuditMaxSize *int64 `toml:"audit_max_size" kind:"size" jsonschema:"most that the audit files of all sessions take together (default \"2G\"); 0: no bound"`
+	AuditMaxDays *int64 `toml:"audit_max_days" max:"36500" jsonschema:"age in days at which audit files are deleted (default 90); 0: never"`
+}
+
+// Run holds what `rootsfs run` must keep to.
+type Run struct {
+	// Level is the confinement that a run has at least, as --level takes it (the words of
+	// sandbox.ParseLevel); "": the strongest there is.
+	Level string `toml:"level" words:"namespaces,bubblewrap,landlock" jsonschema:"confine by this level or a stronger one, or start nothing; a weaker --level, and --unconfined, are refused"`
+	// Links is what --links takes; "": visible.
+	Links string `toml:"links" words:"visible,strict" jsonschema:"strict refuses every link that leaves its root; visible, the default, allows those to what the command sees anyway"`
+	// Listen are the ports that runs with --net may listen on, as --listen takes them.
+	Listen []int `toml:"listen" kind:"port" jsonschema:"TCP and UDP ports that commands with --net may listen on"`
+	// Sockets are sockets of the host's that runs may connect to, as --socket takes
+	// them: absolute paths.
+	Sockets []string `toml:"socket" kind:"path" jsonschema:"Unix sockets of the host that commands may connect to, by path"`
+}
+
+// Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
+// is what the preset says.
+type Agent struct {
+	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                         // "": the preset's
+	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in; absolute, or beginning with ~/"` // "": the preset's
+	HomeFiles []string `toml:"home_files" kind:"below home" jsonschema:"files of your HOME that are copied into its HOME where they are missing, as paths below HOME"`
+	Env       []string `toml:"env" kind:"item" jsonschema:"variables that it gets, as --env takes them"`
+	Hosts     []string `toml:"hosts" kind:"host" jsonschema:"hosts that it may connect to, as run --net takes them"`
+	Net       *bool    `toml:"net" jsonschema:"true: the whole network in place of hosts; false: none"` // nil: Hosts
+	Hide      []string `toml:"hide" kind:"pattern" jsonschema:"patterns of names that are hidden from it"`
+	Protect   []string `toml:"protect" kind:"pattern" jsonschema:"patterns of names that it cannot change"`
+}
+
+// netBlock is a [[net]] block.
+type netBlock struct {
+	place
+	Hosts   []network.Rule `toml:"hosts" need:"hosts = [\"api.example.org:443\"]" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
+	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
+	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
+	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
+}
+
+// Files is what [files] says about servers that are served over files/*. Zero
+// values stand for the defaults of package broker.
+type Files struct {
+	// Deny: nobody is asked, and only what Allow names is granted.
+	Deny           bool          `toml:"consent" kind:"second word" words:"ask,deny" jsonschema:"ask the owner about paths that nobody approved, or deny them; in force at once"`
+	ConsentTimeout time.Duration `toml:"consent_timeout" min:"1s" max:"24h" jsonschema:"how long a question waits until it is denied (default \"2m\")"`
+	OpsPerSecond   float64       `toml:"ops_per_second" jsonschema:"requests a second of one server; more are refused, with a time to retry"`
+	BytesPerSecond int64         `toml:"bytes_per_second" kind:"size" jsonschema:"bytes a second of one server; more are refused, likewise"`
+	MaxFile        int64         `toml:"max_file" kind:"size" jsonschema:"largest file that one server may make"`
+	MaxWritten     int64         `toml:"max_written" kind:"size" jsonschema:"bytes that one server may write while it is connected"`
+	Watches        int           `toml:"watches" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"open watches of one server (default 64)"`
+	WatchedDirs    int           `toml:"watched_directories" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"directories that the watches of one server watch together (default 8192); one with many names counts once more for each thousand"`
+	Frame          int           `toml:"frame" kind:"size" min:"64K" max:"1G" jsonschema:"longest message taken from a server, from 64K to 1G (default \"4M\"; in rootsfs run \"64M\")"`
+	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question; in force at once"`
+}
+
+// Allow is a path that is granted to a server that asks for it, or for something
+// below it, without asking the owner.
+type Allow struct {
+	Path   string       `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/"` // ~ undone, links not resolved
+	Rights guard.Rights `toml:"mode" jsonschema:"the most that is granted: ro (default), rw, or a comma list of rights"`
+	Line   int          // of the file
+}
+
+func (a *Allow) setPlace(p place) { a.Line, a.Rights = p.line(), cmp.Or(a.Rights, guard.ReadOnly) }
+
+// subjectBlock is a [[subject]] block. The name "*" stands for every server without a
+// block.
+type subjectBlock struct {
+	place
+	Name guard.Subject `toml:"name" kind:"server or *" need:"name = \"…\", or \"*\" for every server without a block" jsonschema:"the server's name in rootsfs status; * is every server without a block, each for itself; sessions such as serve#1 count together"`
+	quota
+}
+
+// quota, abuse, limits, patterns and trash have the fields of the types of guard that they
+// are turned into: the compiler compares.
+type quota struct {
+	MaxFile    int64 `toml:"max_file" kind:"size" jsonschema:"largest file that it may make"`
+	MaxWritten int64 `toml:"max_written" kind:"size" jsonschema:"bytes that it may write while the session lives"`
+	MaxCreated int64 `toml:"max_created" jsonschema:"names that it may create while the session lives"`
+}
+
+type abuse struct {
+	Escapes  int  `toml:"escapes" max:"1000000" jsonschema:"attempts of one server to leave a root, in a minute; more raise an event; 0: no bound"`
+	Refusals int  `toml:"refusals" max:"1000000" jsonschema:"refusals of one server, in a minute; more raise an event; looking for hidden names does not count; 0: no bound"`
+	Suspend  bool `toml:"suspend" jsonschema:"suspend such a server too: refuse everything until rootsfs resume"`
+}
+
+type limits struct {
+	OpsPerSecond  float64       `toml:"ops_per_second" jsonschema:"operations a second; more wait"`
+	Burst         int           `toml:"burst" max:"2147483647" jsonschema:"operations that need not wait"`
+	BytesInFlight int64         `toml:"bytes_in_flight" kind:"size" jsonschema:"bytes that are read and written at one time"`
+	MaxFile       int64         `toml:"max_file" kind:"size" jsonschema:"largest file that may be made"`
+	MaxWritten    int64         `toml:"max_written" kind:"size" jsonschema:"bytes that may be written while the grant lives"`
+	MaxCreated    int64         `toml:"max_created" jsonschema:"names that may be created while the grant lives"`
+	Timeout       time.Duration `toml:"timeout" min:"1ms" max:"24h" jsonschema:"how long one operation may take"`
+	Idle          time.Duration `toml:"idle" min:"1s" max:"8760h" jsonschema:"revoke a root that nothing has used for this time; the kernel's caches, and files that are merely open, are no use"`
+}
+
+type patterns struct {
+	Deny       []guard.Pattern `toml:"deny" jsonschema:"names that are seen and cannot be opened"`
+	Hide       []guard.Pattern `toml:"hide" jsonschema:"names that are not there"`
+	Protect    []guard.Pattern `toml:"protect" jsonschema:"names that can be read and never changed"`
+	Allow      []guard.Pattern `toml:"allow" jsonschema:"names for which the built-in rules do not hold"`
+	Gitignore  bool            `toml:"respect_gitignore" jsonschema:"hide what .gitignore files name when the root is granted"`
+	NoDefaults bool            `toml:"defaults" kind:"opposite" jsonschema:"the built-in rules; true unless set to false"`
+}
+
+type trash struct {
+	On   bool          `toml:"on" jsonschema:"keep files that are unlinked, replaced or truncated to nothing"`
+	Size int64         `toml:"size" kind:"size" zero:"0 would keep nothing; write on = false" jsonschema:"most that is kept in each root (default \"1G\"); the oldest goes first"`
+	Age  time.Duration `toml:"age" min:"1s" max:"8760h" jsonschema:"how long it is kept (default \"720h\")"`
+}
+
+type reload struct {
+	Debounce time.Duration `toml:"debounce" min:"1ms" max:"1m" jsonschema:"how long changes are gathered (default \"250ms\")"`
+}
+
+// rootBlock is a [[root]] block.
+type rootBlock struct {
+	place
+	Name             guard.RootName `toml:"name" jsonschema:"default: the last element of the path"`
+	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"`
+	URI              string         `toml:"uri" jsonschema:"file:// URI, instead of a path"`
+	Rights           guard.Rights   `toml:"mode" jsonschema:"ro (default), rw, or a comma list of rights"`
+	Subject          guard.Subject  `toml:"subject" jsonschema:"the one server that it is for; default: every server"`
+	For              time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long the grant lasts; default: as long as the session"`
+	Expires          time.Time      `toml:"expires" jsonschema:"when the grant ends, with the time zone"`
+	CrossFileSystems bool           `toml:"cross_file_systems" jsonschema:"enter other file systems mounted inside"`
+	AllowSystem      bool           `toml:"allow_system" jsonschema:"let a system directory such as /etc be writable"`
+	Limits           own[limits]    `toml:"limits" jsonschema:"as [limits], for this root"`
+	Policy           own[patterns]  `toml:"policy" jsonschema:"as [policy], for this root; its rules come after those of [policy]"`
+	Trash            own[trash]     `toml:"trash" jsonschema:"as [trash], for this root"`
+}
+
+// profile is a set of roots. An element is the name of a [[root]], or a SPEC as on the
+// command line.
+type profile struct {
+	place
+	Roots []string `toml:"roots" kind:"name or spec" need:"roots = [...]" jsonschema:"what --profile takes instead of all [[root]] blocks: their names, and SPECs ([NAME=]PATH[:MODE])"`
+}
