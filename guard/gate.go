@@ -432,6 +432,17 @@ func (l *Lease) Wait(ctx context.Context, ready <-chan struct{}) error {
 	return waitFor(ctx, l.root, ready)
 }
 
+// Ended returns the error of an operation that should stop, because its root or ctx has
+// ended; else nil.
+func (l *Lease) Ended(ctx context.Context) error {
+	select {
+	case <-l.root.dead:
+		return l.root.endedError()
+	default:
+		return ctx.Err()
+	}
+}
+
 func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 	select {
 	case <-ready:

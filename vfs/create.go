@@ -13,7 +13,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
-	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 func owner(c guard.Caller) beneath.Owner {
@@ -249,7 +248,7 @@ func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) 
 
 // mkdir makes the next directory and enters it.
 func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err error) {
-	if err := walk.Ended(w.ctx, w.l); err != nil {
+	if err := w.l.Ended(w.ctx); err != nil {
 		return false, Info{}, err
 	}
 	name := w.todo[len(w.todo)-1].name

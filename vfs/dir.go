@@ -142,7 +142,10 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		}
 	}
 	rel, buf := r.At.Path.Rel(), make([]byte, direntBuf)
-	for ctx.Err() == nil {
+	for {
+		if err := l.Ended(ctx); err != nil {
+			return Read{}, err
+		}
 		n, err := beneath.Getdents(fd, buf)
 		if err != nil || n == 0 {
 			return out, err
@@ -154,13 +157,7 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		if len(out.Entries) > 0 {
 			return out, nil
 		}
-		select {
-		case <-l.Dead():
-			return Read{}, &guard.Error{Kind: names.Revoked}
-		default:
-		}
 	}
-	return Read{}, ctx.Err()
 }
 
 // lookUp looks up as many entries as there is room for.

@@ -111,7 +111,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	w.d = beneath.In(w.l, w.l.Dir())
 	w.push(p.Rel(), false)
 	for len(w.todo) > 0 {
-		if err := walk.Ended(w.ctx, w.l); err != nil {
+		if err := w.l.Ended(w.ctx); err != nil {
 			return err
 		}
 		next := w.todo[len(w.todo)-1]

@@ -386,7 +386,7 @@ func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
 // entry removes one name of the directory d, which lies at rel, unless it is a
 // directory's.
 func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
-	if err := walk.Ended(r.ctx, r.l); err != nil {
+	if err := r.l.Ended(r.ctx); err != nil {
 		return false, err
 	}
 	if err := r.l.JudgeAs(guard.ToChange, rel, name, walk.TypeOf(typ)); err != nil {

@@ -200,7 +200,7 @@ func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	if err == nil {
 		err = p.price(alive, n, size)
 	}
-	if end := walk.Ended(p.ctx, p.l); err != nil && end != nil {
+	if end := p.l.Ended(p.ctx); err != nil && end != nil {
 		return end
 	}
 	return err

@@ -78,7 +78,7 @@ var layers = []layer{
 	{"vfs/internal/beneath", []string{"guard", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
 	{"vfs/internal/gate", []string{"guard", "guard/names"}, []string{}, "it admits and settles what it is given to run, and opens nothing"},
 	{"vfs/internal/claims", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it keeps operations apart and changes no file"},
-	{"vfs/internal/wholefile", []string{"guard", "guard/names", "vfs/internal/beneath", "vfs/internal/walk"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
+	{"vfs/internal/wholefile", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
 	{"vfs/internal/trash", []string{"guard", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps what operations that have been admitted remove"},
 	{"vfs/internal/walk", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
 	{"vfs/watch", []string{"guard", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},

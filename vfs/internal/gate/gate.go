@@ -17,7 +17,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -112,17 +111,17 @@ const (
 // never runs.
 func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func(T), f func(l *guard.Lease) (T, int64, error)) (T, int64, error) {
 	dl, release := l.Detach()
-	result := make(chan outcome[T], 1)
+	o := outcome[T]{err: context.Canceled}
+	done := make(chan struct{}) // closed when o is to be answered
 	var state atomic.Int32
 	go func() {
 		defer release()
-		o := outcome[T]{err: context.Canceled}
 		if state.Load() != abandoned {
 			o = recovered(dl, f)
 		}
 		stop()
 		if state.CompareAndSwap(running, finished) {
-			result <- o
+			close(done)
 			return
 		}
 		dl.Settle(o.n, o.err)
@@ -130,26 +129,16 @@ func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func
 			drop(o.v)
 		}
 	}()
-	timer := time.NewTimer(l.Timeout())
-	defer timer.Stop()
-	var err error
-	select {
-	case o := <-result:
-		return o.v, o.n, o.err
-	case <-l.Dead():
-		err = &guard.Error{Kind: names.Revoked}
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
-		err = &guard.Error{Kind: names.Timeout}
+	ctx, cancel := context.WithTimeout(ctx, l.Timeout())
+	defer cancel()
+	err := l.Wait(ctx, done)
+	if err != nil && state.CompareAndSwap(running, abandoned) {
+		l.Abandon()
+		var zero T
+		return zero, 0, err
 	}
-	if !state.CompareAndSwap(running, abandoned) {
-		o := <-result
-		return o.v, o.n, o.err
-	}
-	l.Abandon()
-	var zero T
-	return zero, 0, err
+	<-done
+	return o.v, o.n, o.err
 }
 
 // recovered runs f and turns its panic into an error: in a goroutine of ours a panic

@@ -1,7 +1,6 @@
 package walk
 
 import (
-	"context"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -122,16 +121,6 @@ func Stale(err error) error {
 		return unix.ESTALE
 	}
 	return err
-}
-
-// Ended reports why an operation that takes long should stop.
-func Ended(ctx context.Context, l *guard.Lease) error {
-	select {
-	case <-l.Dead():
-		return &guard.Error{Kind: names.Revoked}
-	default:
-		return ctx.Err()
-	}
 }
 
 // Passable reports whether a walk goes on without the directory or name that gave the

@@ -184,7 +184,7 @@ func (w *Walker) Next() (*beneath.Entry, error) {
 // part of a larger string: who keeps it for long clones it.
 func (w *Walker) Peek() (e *beneath.Entry, ok bool, err error) {
 	if w.steps++; w.steps%64 == 0 {
-		if err := Ended(w.ctx, w.l); err != nil {
+		if err := w.l.Ended(w.ctx); err != nil {
 			return nil, false, err
 		}
 	}

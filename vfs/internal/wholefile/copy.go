@@ -23,7 +23,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
-	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // copyPiece is how much is copied between two looks at whether to go on; the
@@ -77,7 +76,7 @@ func (w *Copier) Fill(r io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if end := walk.Ended(w.Ctx, w.Lease); end != nil {
+		if end := w.Lease.Ended(w.Ctx); end != nil {
 			return end
 		}
 		if err != nil {
@@ -97,7 +96,7 @@ func (w *Copier) skip(r *SparseReader) error {
 		err = w.charge(0, off)
 		w.size = off
 	}
-	if end := walk.Ended(w.Ctx, w.Lease); err != nil && end != nil {
+	if end := w.Lease.Ended(w.Ctx); err != nil && end != nil {
 		return end
 	}
 	return err
@@ -112,7 +111,7 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	}
 	r := in.reader(most, tell)
 	for {
-		if err := walk.Ended(w.Ctx, w.Lease); err != nil {
+		if err := w.Lease.Ended(w.Ctx); err != nil {
 			return err
 		}
 		from, to := in.data(r.off)
