@@ -44,7 +44,7 @@ func TestCompletion(t *testing.T) {
 		{"run --env", "ROOTSFS_TEST_TOKEN\n"}, {"wrap --env", "ROOTSFS_TEST_TOKEN\n"},
 	} {
 		var out bytes.Buffer
-		cli.Main(append([]string{"__complete"}, append(strings.Fields(tt.args), "")...), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+		run(append([]string{"__complete"}, append(strings.Fields(tt.args), "")...), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 		got := out.String()
 		exact := strings.HasSuffix(tt.want, files) || strings.HasSuffix(tt.want, noFiles) || strings.HasSuffix(tt.want, dirs)
 		if exact && got != tt.want || !strings.Contains(got, tt.want) || strings.Contains(got, "s3cret") {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -127,5 +126,5 @@ func TestJSONShowsEverything(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(cli.Tree())
+	walk(tree())
 }

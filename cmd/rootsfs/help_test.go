@@ -43,7 +43,7 @@ func TestEveryCommandIsExplained(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(cli.Tree())
+	walk(tree())
 }
 
 // Every flag that takes a path takes ~ for the home directory, also where no shell has
@@ -68,15 +68,35 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(cli.Tree())
+	walk(tree())
 	if seen < 20 {
 		t.Errorf("only %d flags take a path", seen)
 	}
 	t.Setenv("HOME", "")
 	var errs bytes.Buffer
 	const want = "rootsfs: --config \"~/c\": HOME is not set: write the path in full; see: rootsfs doctor --help\n"
-	if got := cli.Main([]string{"doctor", "--config", "~/c"}, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); got != cli.ExitUsage || errs.String() != want {
+	if got := run([]string{"doctor", "--config", "~/c"}, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); got != cli.ExitUsage || errs.String() != want {
 		t.Errorf("exit %d, %q", got, errs.String())
+	}
+}
+
+// A command line that begins with a command's name has that command, and every
+// other one has all of them.
+func TestCommands(t *testing.T) {
+	const all = "mount run serve unmount roots revoke net resume policy config trash why allow consent status metrics audit doctor setup wrap console top version completion man"
+	for name := range strings.FieldsSeq(all) {
+		root := tree(name, "--help")
+		if got, _, err := root.Find([]string{name}); err != nil || got.Name() != name || got == root {
+			t.Errorf("%s: found %v, %v", name, got.Name(), err)
+		}
+	}
+	for _, args := range [][]string{nil, {"help", "run"}, {"--help"}, {"nosuch"}, {cobra.ShellCompRequestCmd, "r"}} {
+		root := tree(args...)
+		for name := range strings.FieldsSeq(all) {
+			if got, _, err := root.Find([]string{name}); err != nil || got.Name() != name {
+				t.Errorf("%q: no %s", args, name)
+			}
+		}
 	}
 }
 
@@ -154,7 +174,7 @@ func TestRunInProcess(t *testing.T) {
 		{"version --frobnicate", cli.ExitUsage, "", "rootsfs: unknown flag: --frobnicate; see: rootsfs version --help\n"},
 	} {
 		var out, errs bytes.Buffer
-		got := cli.Main(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		got := run(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
 		if got != tt.want || !strings.Contains(out.String(), tt.out) || errs.String() != tt.err {
 			t.Errorf("%q: exit %d, out %q, err %q", tt.args, got, out.String(), errs.String())
 		}
@@ -178,7 +198,7 @@ func TestFullOutput(t *testing.T) {
 		"config schema", "policy show --builtin", "status", "status --json", "doctor",
 	} {
 		var errs bytes.Buffer
-		got := cli.Main(strings.Fields(args), cli.Stdio{In: strings.NewReader(""), Out: full{}, Err: &errs})
+		got := run(strings.Fields(args), cli.Stdio{In: strings.NewReader(""), Out: full{}, Err: &errs})
 		const want = "standard output cannot be written: no space left on device; the output is lost\n"
 		if got == cli.ExitOK || !strings.HasSuffix(errs.String(), want) || strings.Count(errs.String(), "space left") != 1 || strings.Count(errs.String(), "\n") != 1 {
 			t.Errorf("%q: exit %d, %q", args, got, errs.String())

@@ -35,8 +35,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
 		os.Exit(cli.ExitSystem)
 	}
-	os.Exit(cli.Main(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(run(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
+
+// run executes one command line and returns its exit code.
+func run(args []string, io cli.Stdio) int { return cli.Main(args, io, packages...) }
+
+// packages have the commands.
+var packages = []cli.Package{cli.Commands}
 
 // endsAccess reports whether a command line is one of those that must work without a
 // poller: they end or show access, and need no other program for it.

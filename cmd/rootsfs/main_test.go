@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/mount/childfs"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
@@ -36,6 +38,9 @@ func TestMain(m *testing.M) {
 		"ownmounts": func() { os.Exit(ownMounts(os.Args[1:])) },
 	})
 }
+
+// tree returns all commands, or those that a command line which begins with args can mean.
+func tree(args ...string) *cobra.Command { return cli.Tree(args, packages...) }
 
 // fromOutside runs the tests, which reach a mount of this process from another one.
 type fromOutside struct{ m *testing.M }

@@ -180,7 +180,7 @@ func TestTellsOfOthers(t *testing.T) {
 			continue // only root can make one
 		}
 		var out strings.Builder
-		cli.Main(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
+		run(strings.Fields(tt.args), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})
 		if text := out.String(); !slices.ContainsFunc(deadMount.FindAllStringSubmatch(text, -1), func(m []string) bool { return m[1] == dead }) {
 			t.Errorf("%s: %s is not found in:\n%s", tt.args, dead, text)
 		}

@@ -19,7 +19,7 @@ import (
 // panics is a program of TestMain: rootsfs whose standard error panics at the first
 // line it is to show. Before that it says which directory is watched over.
 func panics() {
-	os.Exit(cli.Main(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: panicking{}}))
+	os.Exit(run(os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: panicking{}}))
 }
 
 type panicking struct{}

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
 func readme(t *testing.T) string {
@@ -44,7 +42,7 @@ func TestReadme(t *testing.T) {
 	for _, m := range regexp.MustCompile("`(?:npx -y )?rootsfs ([a-z][^`]*)`").FindAllStringSubmatch(text, -1) {
 		if args := strings.Fields(m[1]); args[0] != "help" {
 			seen++
-			if c, _, err := cli.Tree().Find(args); err != nil || !c.HasParent() {
+			if c, _, err := tree().Find(args); err != nil || !c.HasParent() {
 				t.Errorf("no such command: rootsfs %s", m[1])
 			}
 		}

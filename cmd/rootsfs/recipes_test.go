@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -30,7 +29,7 @@ func recipes(t *testing.T) map[string][]string {
 // and so does each of its flags, with a value that it takes.
 func understood(t *testing.T, args []string) {
 	t.Helper()
-	cmd, rest, err := cli.Tree().Find(args)
+	cmd, rest, err := tree().Find(args)
 	if err != nil || !cmd.HasParent() {
 		t.Errorf("%q: no such command: %v", args, err)
 		return

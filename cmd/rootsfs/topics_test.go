@@ -25,7 +25,7 @@ import (
 func output(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	if code := cli.Main(args, cli.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitOK {
+	if code := run(args, cli.Stdio{In: strings.NewReader(""), Out: &out, Err: &errs}); code != cli.ExitOK {
 		t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 	}
 	return out.String()
@@ -70,7 +70,7 @@ func TestTopics(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^\$ rootsfs (.*)$`).FindAllStringSubmatch(page, -1) {
 			line, _, _ := strings.Cut(m[1], "  #")
 			args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(line))
-			c, rest, err := cli.Tree().Find(args)
+			c, rest, err := tree().Find(args)
 			if err != nil || !c.HasParent() || c.ParseFlags(rest) != nil || len(c.Commands()) > 0 && c.Flags().NArg() > 0 {
 				t.Errorf("%s: not understood: rootsfs %s", topic.Name, line)
 			}
@@ -80,7 +80,7 @@ func TestTopics(t *testing.T) {
 		"polcy": "policy", "quota": "limits", "claude": "agents, or rootsfs help hosts", "statu": "status", "sandbox": "confinement",
 	} {
 		var errs bytes.Buffer
-		code := cli.Main([]string{"help", word}, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+		code := run([]string{"help", word}, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
 		if code != cli.ExitUsage || !strings.Contains(errs.String(), "see: rootsfs help "+want) {
 			t.Errorf("help %s: exit %d, %s", word, code, errs.String())
 		}
@@ -99,7 +99,7 @@ func checkCommands(t *testing.T, topic, page string) {
 			}
 			continue
 		}
-		c, rest, err := cli.Tree().Find(args)
+		c, rest, err := tree().Find(args)
 		if err != nil || !c.HasParent() || len(c.Commands()) > 0 && len(rest) > 0 && rest[0][0] != '-' {
 			t.Errorf("%s: there is no command rootsfs %s", topic, m[1])
 		}
@@ -159,7 +159,7 @@ func TestFirstScreen(t *testing.T) {
 				alone = append(alone, "x")
 			}
 			var errs bytes.Buffer
-			if code := cli.Main(alone, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--help --all") {
+			if code := run(alone, cli.Stdio{In: strings.NewReader(""), Out: io.Discard, Err: &errs}); code != cli.ExitUsage || !strings.Contains(errs.String(), "--help --all") {
 				t.Errorf("%q: exit %d, %s", alone, code, errs.String())
 			}
 		}
@@ -168,7 +168,7 @@ func TestFirstScreen(t *testing.T) {
 		}
 	}
 	grouped, _, _ := strings.Cut(output(t, "help"), "\nTopics,")
-	for _, c := range cli.Tree().Commands() {
+	for _, c := range tree().Commands() {
 		walk(c)
 		if !c.Hidden && !strings.Contains(grouped, "\n  "+c.Name()+" ") {
 			t.Errorf("%s is in no group of rootsfs help", c.Name())
@@ -183,7 +183,7 @@ func TestFirstScreen(t *testing.T) {
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
 	output(t, "man", dir)
-	pages := cli.ManPages(cli.Tree())
+	pages := cli.ManPages(tree())
 	for _, want := range []string{"rootsfs.1", "rootsfs-mount.1", "rootsfs-roots-add.1", "rootsfs-policy.7"} {
 		if pages[want] == "" {
 			t.Errorf("there is no %s", want)

@@ -88,11 +88,11 @@ var printed = map[string]string{
 
 // media are the other ways out, and the one function in which each escapes.
 var media = map[string]string{
-	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *app) encode(",
+	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *App) encode(",
 	"records with --json":          "cmd/rootsfs/internal/cli/audit.go: names.JSON(e.Line)",
 	"errors":                       "cmd/rootsfs/internal/cli/output.go: names.EscapeQuoted(text)",
-	"logs":                         "cmd/rootsfs/internal/cli/serve.go: func logAttr(",
-	"completion":                   "cmd/rootsfs/internal/cli/completion.go: func (o offered) Write(",
+	"logs":                         "cmd/rootsfs/internal/cli/log.go: func LogAttr(",
+	"completion":                   "cmd/rootsfs/internal/cli/complete.go: func (o offered) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
@@ -100,9 +100,9 @@ var media = map[string]string{
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
 	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrapreport.go: func visible(",
 	"questions on a terminal":      "broker/terminal.go: func Heading(",
-	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *app) fold(",
+	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *App) Fold(",
 	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/learn.go: func (p *proposal) add(",
-	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/root.go: func newRootCmd(",
+	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/app.go: func newRootCmd(",
 }
 
 // asTheyAre are the files that take the raw text of a names.Foreign, and why.
@@ -110,7 +110,7 @@ var asTheyAre = map[string]string{
 	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
 	"cmd/rootsfs/internal/cli/wrap.go":           "compares with --server, and makes the name of a directory; completion filters",
 	"cmd/rootsfs/internal/cli/explain.go":        "compares with the name of a file, and joins a path",
-	"cmd/rootsfs/internal/cli/status.go":         "joins a path, which shown escapes",
+	"cmd/rootsfs/internal/cli/status.go":         "joins a path, which QuoteIfNeeded escapes",
 }
 
 // notPrinted are the places that only look like printing, and why.
@@ -134,7 +134,7 @@ func TestForeignTextIsShown(t *testing.T) {
 				if !ok || len(call.Args) == 0 {
 					return true
 				}
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "report" || sel.Sel.Name == "line") {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Report" || sel.Sel.Name == "Line") {
 					c.texts(c.info.Types[call.Args[0]].Type, seen)
 				}
 				return true
@@ -158,7 +158,7 @@ func TestForeignTextIsShown(t *testing.T) {
 			field = field[strings.LastIndex(field, " ")+1:]
 			used[file+": "+field] = true
 			if notPrinted[file+": "+field] == "" {
-				t.Errorf("%s is printed as it is, and somebody else may have chosen it: make it a names.Foreign, or call names.Quote, shown, …", where)
+				t.Errorf("%s is printed as it is, and somebody else may have chosen it: make it a names.Foreign, or call names.Quote, QuoteIfNeeded, …", where)
 			}
 		}
 	}

@@ -115,7 +115,11 @@ func fieldName(owner types.Type, field string) string {
 	if !ok || named.Obj().Pkg() == nil {
 		return ""
 	}
-	return filepath.Base(named.Obj().Pkg().Path()) + "." + named.Obj().Name() + "." + field
+	pkg := named.Obj().Pkg().Path()
+	if strings.HasPrefix(pkg, module+"/cmd/rootsfs/internal/cli/") { // of a command
+		return "cli." + named.Obj().Name() + "." + field
+	}
+	return filepath.Base(pkg) + "." + named.Obj().Name() + "." + field
 }
 
 // prints reports whether a call shows its arguments to a person as they are.
@@ -127,12 +131,14 @@ func (c *checked) prints(call *ast.CallExpr) bool {
 			return false
 		}
 		switch obj.Pkg().Path() {
-		case "fmt", "errors": // of logs the handler escapes all
+		case "log/slog": // the handler escapes all
+			return false
+		case "fmt", "errors":
 			return f.Sel.Name != "Sscanf" && f.Sel.Name != "Is" && f.Sel.Name != "As"
 		}
-		return slices.Contains([]string{"say", "fold", "add", "WriteString", "usage", "fail", "warn", "ok"}, f.Sel.Name)
+		return slices.Contains([]string{"Say", "say", "Fold", "add", "WriteString", "Usage", "Fail", "fail", "Warn", "warn", "ok"}, f.Sel.Name)
 	case *ast.Ident:
-		return slices.Contains([]string{"usage", "invalid", "refuse", "say", "add"}, f.Name)
+		return slices.Contains([]string{"Usage", "invalid", "refuse", "say", "add"}, f.Name)
 	}
 	return false
 }

@@ -16,7 +16,7 @@ import (
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
-	"cmd/rootsfs/internal/cli/serve.go handler":     "ReplaceAttr: logAttr",
+	"cmd/rootsfs/internal/cli/log.go handler":       "ReplaceAttr: LogAttr",
 	// encoding/json escapes what ends a string; readers of these are programs of ours.
 	"broker/client/conn.go encoder":                  "frames for the host",
 	"broker/encode.go encoder":                       "frames for the server",
@@ -38,6 +38,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/main.go stream":                     "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/internal/cli/runconverse.go stream": "is handed to the proxy",
 	"cmd/rootsfs/internal/cli/runner.go stream":      "is handed to the program that run starts",
+	"cmd/rootsfs/internal/cli/log.go stream":         "the log, see handler",
 	"cmd/rootsfs/internal/cli/serve.go stream":       "the log, see handler",
 	"cmd/rootsfs/internal/cli/signals.go stream":     "the stacks of our own goroutines",
 }

@@ -1,23 +1,18 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newAllowCmd(a *app) *cobra.Command {
+func (a *App) newAllowCmd() *cobra.Command {
 	f := &allowFlags{}
 	cmd := &cobra.Command{
 		Use:   "allow --last",
@@ -31,15 +26,15 @@ lasts as long as it did before. --for and --for-session set another end.`,
 		Example: `  rootsfs allow --last
   rootsfs allow --last --for 10m
   rootsfs allow --last --yes --session work`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch given := cmd.Flags().Changed("for"); {
 			case !f.last:
-				return usage(errors.New("say what to allow: rootsfs allow --last"))
+				return Usage(errors.New("say what to allow: rootsfs allow --last"))
 			case given && f.forSession:
-				return usage(errors.New("--for and --for-session: use one of them"))
+				return Usage(errors.New("--for and --for-session: use one of them"))
 			case given && f.forTime <= 0:
-				return usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
+				return Usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
 			}
 			return a.allow(cmd.Context(), f)
 		},
@@ -48,8 +43,8 @@ lasts as long as it did before. --for and --for-session set another end.`,
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().DurationVar(&f.forTime, "for", 0, "grant the root for this `duration`, such as 30m")
 	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "grant the root until the session ends")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -59,12 +54,12 @@ type allowFlags struct {
 	forTime               time.Duration
 }
 
-func (a *app) allow(ctx context.Context, f *allowFlags) error {
-	c, err := a.client()
+func (a *App) allow(ctx context.Context, f *allowFlags) error {
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	refusal, err := askOf(ctx, a, c, control.GetRefusal, control.None{})
+	refusal, err := AskOf(ctx, a, c, control.GetRefusal, control.None{})
 	if err != nil {
 		return err
 	}
@@ -74,40 +69,40 @@ func (a *app) allow(ctx context.Context, f *allowFlags) error {
 	}
 	said := fmt.Sprintf("refused at %s: %s of \"%s\" by pid %d uid %d (%s)",
 		r.Time.Local().Format("15:04:05"), r.Op, r.Path, r.PID, r.UID, r.Reason)
-	what := fmt.Sprintf("root %s (%s) gets the mode %s", shown(r.Root), shown(r.Dir), r.Mode)
+	what := fmt.Sprintf("root %s (%s) gets the mode %s", QuoteIfNeeded(r.Root), QuoteIfNeeded(r.Dir), r.Mode)
 	var life time.Duration
 	if r.Grant != nil {
 		var end string
 		life, end = f.end(r)
-		what = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", shown(r.Root), shown(r.Dir), r.Mode, end)
+		what = fmt.Sprintf("root %s (%s) is granted again, mode %s, %s", QuoteIfNeeded(r.Root), QuoteIfNeeded(r.Dir), r.Mode, end)
 	} else if f.forTime > 0 || f.forSession {
-		return usage(fmt.Errorf("root %s is granted, and what was refused needs a wider mode of it: its end stays, so leave out --for and --for-session", shown(r.Root)))
+		return Usage(fmt.Errorf("root %s is granted, and what was refused needs a wider mode of it: its end stays, so leave out --for and --for-session", QuoteIfNeeded(r.Root)))
 	}
-	if !a.json {
-		a.say("%s", said)
-		a.say("to allow it: %s", what)
+	if !a.JSON {
+		a.Say("%s", said)
+		a.Say("to allow it: %s", what)
 	}
 	if !f.yes {
-		if err := confirm(said+"\nto allow it: "+what+"\n", "Allow it?"); err != nil {
+		if err := Confirm(said+"\nto allow it: "+what+"\n", "Allow it?"); err != nil {
 			return err
 		}
 	}
 	var ans control.SetAnswer
 	if r.Grant == nil {
-		ans, err = askOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root, Mode: r.Mode})
+		ans, err = AskOf(ctx, a, c, control.SetMode, control.SetRequest{Name: r.Root, Mode: r.Mode})
 	} else {
 		if life > 0 {
 			r.Grant.Expires = time.Now().Add(life)
 		}
 		var added control.AddAnswer
-		if added, err = askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: []guard.Grant{*r.Grant}}); len(added.Roots) == 1 {
+		if added, err = AskOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: []guard.Grant{*r.Grant}}); len(added.Roots) == 1 {
 			ans.Root = added.Roots[0]
 		}
 	}
 	if err != nil {
 		return err
 	}
-	return a.report(ans, func() { a.say("allowed: %s is %s now", shown(ans.Root.Name), ans.Root.Mode) })
+	return a.Report(ans, func() { a.Say("allowed: %s is %s now", QuoteIfNeeded(ans.Root.Name), ans.Root.Mode) })
 }
 
 // end decides when a root that is granted again ends: after a life that is
@@ -123,45 +118,9 @@ func (f *allowFlags) end(r *control.Refusal) (life time.Duration, text string) {
 	}
 	switch {
 	case life > 0:
-		return life, "for " + span(life)
+		return life, "for " + DurationText(life)
 	case !r.Grant.Expires.IsZero():
-		return 0, "until " + expiry(&r.Grant.Expires)
+		return 0, "until " + LocalTime(&r.Grant.Expires)
 	}
 	return 0, "for as long as the session"
-}
-
-// span shows a duration as people write it: 30m, not 30m0s.
-func span(d time.Duration) string {
-	if d >= time.Second {
-		d = d.Round(time.Second)
-	}
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// confirm shows what is to be done and asks, on the terminal itself: standard input
-// and output may be anything. What was typed before the question answers nothing.
-func confirm(what, question string) error {
-	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
-	if err != nil {
-		return &exitError{code: ExitNotApproved, err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
-	}
-	defer tty.Close()
-	broker.FlushInput(tty)
-	width := columns(tty)
-	for line := range strings.Lines(what) {
-		fmt.Fprintln(tty, names.Fold(strings.TrimSuffix(line, "\n"), "", width))
-	}
-	fmt.Fprint(tty, names.FoldQuoted(question, width)+" [y/N] ")
-	line, err := bufio.NewReader(tty).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
-		return nil
-	}
-	return &exitError{code: ExitNotApproved, err: fmt.Errorf("not approved (answer: %s)", names.Quote(strings.TrimSpace(line)))}
 }

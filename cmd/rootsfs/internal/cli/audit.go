@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newAuditCmd(a *app) *cobra.Command {
+func (a *App) newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show, follow and verify the record of operations",
@@ -31,7 +31,7 @@ line, linked into a chain of hashes. Contents of files are never recorded.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
@@ -44,10 +44,10 @@ type auditFlags struct {
 	denied                                bool
 }
 
-func (f *auditFlags) add(a *app, cmd *cobra.Command) {
+func (f *auditFlags) add(a *App, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	auditSessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	fs.StringVar(&f.since, "since", "", "records from this `time` on: 10m (ago), 2006-01-02, 2006-01-02T15:04 or RFC 3339")
 	fs.StringVar(&f.root, "root", "", "records of this `root` only")
 	fs.StringVar(&f.op, "op", "", "records of this `operation` only, such as open, rename or revoke")
@@ -62,8 +62,8 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 }
 
 // auditSessionFlag adds a --session that also takes sessions of the past.
-func auditSessionFlag(a *app, cmd *cobra.Command) {
-	pathVar(cmd.Flags(), &a.session, "session", "only this `session`: a name, also of one that has ended, or the mountpoint of a live one")
+func auditSessionFlag(a *App, cmd *cobra.Command) {
+	PathVar(cmd.Flags(), &a.Session, "session", "only this `session`: a name, also of one that has ended, or the mountpoint of a live one")
 	_ = cmd.RegisterFlagCompletionFunc("session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		dir, err := config.AuditDir()
 		if err != nil {
@@ -91,7 +91,7 @@ func auditOps() []string {
 func (f *auditFlags) filter(now time.Time) (audit.Filter, error) {
 	out := audit.Filter{Root: f.root, Op: f.op, Denied: f.denied, Subject: f.subject, Path: f.path}
 	if f.op != "" && !slices.Contains(auditOps(), f.op) {
-		return out, usage(fmt.Errorf("--op %s: there is no such operation; there are %s", names.Quote(f.op), strings.Join(auditOps(), ", ")))
+		return out, Usage(fmt.Errorf("--op %s: there is no such operation; there are %s", names.Quote(f.op), strings.Join(auditOps(), ", ")))
 	}
 	for _, t := range []struct {
 		flag, text string
@@ -102,11 +102,11 @@ func (f *auditFlags) filter(now time.Time) (audit.Filter, error) {
 		}
 		var err error
 		if *t.to, err = parseMoment(t.text, now); err != nil {
-			return out, usage(fmt.Errorf("--%s %s: %w", t.flag, names.Quote(t.text), err))
+			return out, Usage(fmt.Errorf("--%s %s: %w", t.flag, names.Quote(t.text), err))
 		}
 	}
 	if !out.Until.IsZero() && out.Until.Before(out.Since) {
-		return out, usage(errors.New("--until is before --since; exchange them"))
+		return out, Usage(errors.New("--until is before --since; exchange them"))
 	}
 	return out, nil
 }
@@ -129,11 +129,11 @@ func parseMoment(s string, now time.Time) (time.Time, error) {
 
 // auditPlace returns the audit directory and the session that --session names,
 // "" for all. A session that left no records is an error.
-func (a *app) auditPlace() (dir, session string, err error) {
+func (a *App) auditPlace() (dir, session string, err error) {
 	if dir, err = config.AuditDir(); err != nil {
 		return "", "", err
 	}
-	session = a.session
+	session = a.Session
 	if strings.Contains(session, "/") || session == "." || session == ".." {
 		in, err := control.Find(session)
 		if err != nil {
@@ -146,9 +146,9 @@ func (a *app) auditPlace() (dir, session string, err error) {
 	case err != nil:
 		return "", "", err
 	case len(list) == 0:
-		return "", "", &exitError{ExitNoSuch, fmt.Errorf("no session has kept records in %s yet; start one: rootsfs mount --root PATH MOUNTPOINT", shown(dir))}
+		return "", "", &ExitError{ExitNoSuch, fmt.Errorf("no session has kept records in %s yet; start one: rootsfs mount --root PATH MOUNTPOINT", QuoteIfNeeded(dir))}
 	case session != "" && !slices.Contains(list, session):
-		return "", "", &exitError{ExitNoSuch, fmt.Errorf("session %s left no records; those that did: %s", names.Quote(session), strings.Join(list, ", "))}
+		return "", "", &ExitError{ExitNoSuch, fmt.Errorf("session %s left no records; those that did: %s", names.Quote(session), strings.Join(list, ", "))}
 	}
 	return dir, session, nil
 }
@@ -189,7 +189,7 @@ func auditSession(file string) string {
 	return base[:strings.LastIndexByte(base, '-')]
 }
 
-func newAuditShowCmd(a *app) *cobra.Command {
+func newAuditShowCmd(a *App) *cobra.Command {
 	f := &auditFlags{}
 	limit := 0
 	cmd := &cobra.Command{
@@ -204,10 +204,10 @@ without a slash is compared with the last element.`,
 		Example: `  rootsfs audit show --since 1h --root code
   rootsfs audit show --denied --limit 20
   rootsfs audit show --op rename --json | jq .path2`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
-				return usage(fmt.Errorf("--limit %d: write 0 (no limit) or more", limit))
+				return Usage(fmt.Errorf("--limit %d: write 0 (no limit) or more", limit))
 			}
 			filter, err := f.filter(time.Now())
 			if err != nil {
@@ -226,7 +226,7 @@ without a slash is compared with the last element.`,
 	return cmd
 }
 
-func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) error {
+func (a *App) auditShow(dir, session string, filter audit.Filter, limit int) error {
 	files, err := audit.Files(dir, session)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -266,7 +266,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 	return err
 }
 
-func newAuditFollowCmd(a *app) *cobra.Command {
+func newAuditFollowCmd(a *App) *cobra.Command {
 	f := &auditFlags{}
 	cmd := &cobra.Command{
 		Use:   "follow",
@@ -275,7 +275,7 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 later. With --since, begin with the records since then.`,
 		Example: `  rootsfs audit follow --denied
   rootsfs audit follow --session work --since 5m --json`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := f.filter(time.Now())
 			if err != nil {
@@ -285,7 +285,7 @@ later. With --since, begin with the records since then.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := interruptible(cmd.Context())
+			ctx, cancel := Interruptible(cmd.Context())
 			defer cancel()
 			return a.auditFollow(ctx, dir, session, filter)
 		},
@@ -294,14 +294,14 @@ later. With --since, begin with the records since then.`,
 	return cmd
 }
 
-func (a *app) auditFollow(ctx context.Context, dir, session string, filter audit.Filter) error {
+func (a *App) auditFollow(ctx context.Context, dir, session string, filter audit.Filter) error {
 	return audit.Follow(ctx, dir, session, filter, func(e audit.Entry) error {
 		_, err := a.Write(a.auditLine(&e, session == "", filter.Op))
 		return err
 	})
 }
 
-func newAuditVerifyCmd(a *app) *cobra.Command {
+func newAuditVerifyCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that no record was changed or removed",
@@ -312,7 +312,7 @@ so is a file that was cut or deleted. The exit code is then 1.
 A change is not found if its author could write the anchor as well as the records, as
 every unconfined process of the same user can.`,
 		Example: "  rootsfs audit verify --session work --json",
-		Args:    nargs(0, 0, ""),
+		Args:    ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			dir, session, err := a.auditPlace()
 			if err != nil {
@@ -328,12 +328,12 @@ every unconfined process of the same user can.`,
 		},
 	}
 	auditSessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) auditVerify(dir string, sessions []string) error {
-	defer a.waiting("reading the records")()
+func (a *App) auditVerify(dir string, sessions []string) error {
+	defer a.Waiting("reading the records")()
 	reports := []audit.Report{}
 	var broken []string
 	for _, s := range sessions {
@@ -350,16 +350,16 @@ func (a *app) auditVerify(dir string, sessions []string) error {
 			broken = append(broken, s)
 		}
 	}
-	err := a.report(reports, func() {
+	err := a.Report(reports, func() {
 		for _, r := range reports {
-			a.say("%s", auditVerdict(r))
+			a.Say("%s", auditVerdict(r))
 		}
 	})
 	if err != nil || len(broken) == 0 {
 		return err
 	}
 	return fmt.Errorf("the records of %s are not what was written; keep %s as it is and find out who could write there",
-		strings.Join(broken, ", "), shown(dir))
+		strings.Join(broken, ", "), QuoteIfNeeded(dir))
 }
 
 func auditVerdict(r audit.Report) string {
@@ -370,7 +370,7 @@ func auditVerdict(r audit.Report) string {
 		}
 		return fmt.Sprintf("%s: BROKEN%s: %s", r.Session, at, names.Escape(r.Problem))
 	}
-	s := fmt.Sprintf("%s: ok, %s in %s, numbers %d to %d", r.Session, plural(int(r.Records), "record"), plural(r.Files, "file"), r.From, r.To)
+	s := fmt.Sprintf("%s: ok, %s in %s, numbers %d to %d", r.Session, Plural(int(r.Records), "record"), Plural(r.Files, "file"), r.From, r.To)
 	if r.Anchored {
 		s += fmt.Sprintf(", anchored at %d", r.AnchoredAt)
 	}
@@ -378,7 +378,7 @@ func auditVerdict(r audit.Report) string {
 		s += fmt.Sprintf(", numbers 1 to %d deleted (the bounds of all sessions)", r.Pruned)
 	}
 	if r.Torn > 0 {
-		s += ", " + plural(r.Torn, "line") + " cut by a crash"
+		s += ", " + Plural(r.Torn, "line") + " cut by a crash"
 	}
 	if r.Lost > 0 {
 		s += fmt.Sprintf(", %d could not be taken", r.Lost)
@@ -401,11 +401,11 @@ func auditBounds(conf *config.Config) (age time.Duration, total int64) {
 
 // auditLine shows a record as one line; nil for the headers of files, which are
 // of interest only to who asks for them with --op session.
-func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
+func (a *App) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if e.Op == "session" && op != "session" {
 		return nil
 	}
-	if a.json {
+	if a.JSON {
 		return append(names.JSON(e.Line), '\n')
 	}
 	var b strings.Builder
@@ -417,7 +417,7 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if d := auditDetails(e); len(d) > 0 {
 		b.WriteString("  (" + strings.Join(d, ", ") + ")")
 	}
-	return []byte(names.Fold(b.String(), "", columns(a.stdout)) + "\n")
+	return []byte(names.Fold(b.String(), "", columns(a.Stdout)) + "\n")
 }
 
 // tally lists what was counted, by name.
@@ -441,11 +441,11 @@ func auditPath(e *audit.Entry) string {
 	where := func(root, path, hash string) string {
 		switch {
 		case hash != "":
-			return shown(root) + "/#" + names.Escape(hash)
+			return QuoteIfNeeded(root) + "/#" + names.Escape(hash)
 		case path == "":
-			return shown(root)
+			return QuoteIfNeeded(root)
 		}
-		return shown(root + "/" + path)
+		return QuoteIfNeeded(root + "/" + path)
 	}
 	if e.Root == "" && e.Name() == "" {
 		return "-"
@@ -474,12 +474,12 @@ func auditDetails(e *audit.Entry) []string {
 	add(len(e.Kinds) > 0, "kinds: %s", tally(e.Kinds))
 	add(len(e.Ops) > 0, "operations: %s", tally(e.Ops))
 	add(e.Verdict == "refused" && e.Rights != "", "needs %s", names.Escape(e.Rights))
-	add(e.Read > 0, "read %s", size(e.Read))
-	add(e.Written > 0, "wrote %s", size(e.Written))
+	add(e.Read > 0, "read %s", SizeText(e.Read))
+	add(e.Written > 0, "wrote %s", SizeText(e.Written))
 	add(e.Closed > 0, "closed")
 	add(e.DurationUS >= 1000, "%v", (time.Duration(e.DurationUS) * time.Microsecond).Round(time.Millisecond))
 	add(e.Lost > 0, "%d records lost", e.Lost)
-	add(e.Subject != "", "subject %s", shown(e.Subject))
+	add(e.Subject != "", "subject %s", QuoteIfNeeded(e.Subject))
 	add(e.Via != "" && e.Via != "none", "%s", names.Escape(e.Via))
 	add(e.UID != nil && e.PID != 0, "pid %d", e.PID)
 	add(e.Detail != "", "%s", names.EscapeQuoted(e.Detail))

@@ -39,8 +39,8 @@ func TestAuditFilter(t *testing.T) {
 		"--until": {since: "1m", until: "2m"},
 	} {
 		_, err := f.filter(time.Now())
-		if err == nil || !strings.HasPrefix(err.Error(), want) || exitCode(err) != ExitUsage {
-			t.Errorf("%+v: %v, exit code %d", f, err, exitCode(err))
+		if err == nil || !strings.HasPrefix(err.Error(), want) || ExitCode(err) != ExitUsage {
+			t.Errorf("%+v: %v, exit code %d", f, err, ExitCode(err))
 		}
 	}
 	for _, op := range auditOps() {
@@ -76,7 +76,7 @@ func TestAuditLine(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.entry.Time, tc.entry.Session = when, "s\n1"
 			for _, with := range []bool{false, true} {
-				got := string((&app{}).auditLine(&tc.entry, with, ""))
+				got := string((&App{}).auditLine(&tc.entry, with, ""))
 				if !strings.HasPrefix(got, "2026-11-21 15:04:05.678  ") || !strings.Contains(got, tc.want) || strings.Contains(got, `s\n1  `) != with {
 					t.Errorf("got %q, want %q", got, tc.want)
 				}
@@ -90,7 +90,7 @@ func TestAuditLine(t *testing.T) {
 		})
 	}
 	header := audit.Entry{Op: "session"}
-	if (&app{}).auditLine(&header, true, "") != nil || (&app{}).auditLine(&header, true, "session") == nil {
+	if (&App{}).auditLine(&header, true, "") != nil || (&App{}).auditLine(&header, true, "session") == nil {
 		t.Error("headers are shown to those who ask for them, and to nobody else")
 	}
 }

@@ -246,17 +246,17 @@ func (h *refusedHosts) list() (hosts []string, times int) {
 	return slices.Clone(h.order), times
 }
 
-// sayRefused names, at the end, what the rules of --net did not permit.
-func (n *commandNet) sayRefused(a *app) {
+// printRefused names, at the end, what the rules of --net did not permit.
+func (n *commandNet) printRefused(a *App) {
 	hosts, times := n.refusedHosts()
 	if len(hosts) == 0 || n.learn {
 		return
 	}
 	more := ""
 	if rest := len(hosts) - maxSaidHosts; rest > 0 {
-		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
+		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", Plural(rest, "host"))
 	}
-	a.warn("%s to hosts without a rule refused%s; to permit them: --net=%s", plural(times, "connection"), more, names.ShellWord(strings.Join(hosts, ",")))
+	a.Warn("%s to hosts without a rule refused%s; to permit them: --net=%s", Plural(times, "connection"), more, names.ShellWord(strings.Join(hosts, ",")))
 }
 
 // maxSaidHosts is how many of them are named.

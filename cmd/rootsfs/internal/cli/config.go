@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newConfigCmd(a *app) *cobra.Command {
+func (a *App) newConfigCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check the configuration, and print its schema",
@@ -28,14 +28,14 @@ the JSON Schema of configurations. The file is
 $XDG_CONFIG_HOME/rootsfs/config.toml, by default ~/.config/rootsfs/config.toml.`,
 		Example: `  rootsfs config check
   rootsfs config schema >config.schema.json`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCmd(a), newConfigSchemaCmd(a))
 	return cmd
 }
 
-func newConfigSchemaCmd(a *app) *cobra.Command {
+func newConfigSchemaCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration",
@@ -43,19 +43,19 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 a TOML file whose first line names it: #:schema config.schema.json`,
 		Example: `  rootsfs config schema >~/.config/rootsfs/config.schema.json
   rootsfs config schema | jq '.properties | keys'`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := config.SchemaJSON()
 			if err != nil {
 				return err
 			}
-			a.say("%s", text)
+			a.Say("%s", text)
 			return nil
 		},
 	}
 }
 
-func newConfigCheckCmd(a *app) *cobra.Command {
+func newConfigCheckCmd(a *App) *cobra.Command {
 	var profile string
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -69,13 +69,13 @@ that of "rootsfs mount": 3 if the rules refuse a root, 1 if it cannot be opened.
 		Example: `  rootsfs config check
   rootsfs config check ./new.toml --json
   rootsfs config check --profile review`,
-		Args: nargs(0, 1, ""),
+		Args: ArgCount(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := ""
 			if len(args) > 0 {
 				var err error
-				if file, err = inHome(args[0]); err != nil {
-					return usage(err)
+				if file, err = ExpandHome(args[0]); err != nil {
+					return Usage(err)
 				}
 			}
 			return a.configCheck(cmd.Context(), file, cmd.Flags().Changed("profile"), profile)
@@ -88,7 +88,7 @@ that of "rootsfs mount": 3 if the rules refuse a root, 1 if it cannot be opened.
 	_ = cmd.RegisterFlagCompletionFunc("profile", completeProfiles(func(args []string) string { // as for words
 		return slices.Concat(args, []string{""})[0]
 	}))
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -130,26 +130,26 @@ type configRoot struct {
 	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
 }
 
-func (a *app) configCheck(ctx context.Context, file string, one bool, profile string) error {
+func (a *App) configCheck(ctx context.Context, file string, one bool, profile string) error {
 	rep := configReport{Problems: []configProblem{}, Sets: []configSet{}}
 	conf, err := readConfig(file, &rep)
 	if err != nil {
-		if rep.Problems = problems(err); !a.json {
+		if rep.Problems = problems(err); !a.JSON {
 			for _, p := range rep.Problems[:len(rep.Problems)-1] {
-				a.say("%s", p.line(rep.File))
+				a.Say("%s", p.line(rep.File))
 			}
 			last := rep.Problems[len(rep.Problems)-1]
-			return usage(errors.New(last.line(rep.File)))
+			return Usage(errors.New(last.line(rep.File)))
 		}
-		if err := a.report(rep, nil); err != nil {
+		if err := a.Report(rep, nil); err != nil {
 			return err
 		}
-		return &exitError{code: ExitUsage}
+		return &ExitError{Code: ExitUsage}
 	}
 	which := append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
 	if one {
 		if _, err := conf.Select(profile); err != nil {
-			return usage(err)
+			return Usage(err)
 		}
 		which = []string{profile}
 	}
@@ -162,11 +162,11 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 		}
 	}
 	rep.OK = failed == 0
-	if err := a.report(rep, func() { a.sayConfig(&rep) }); err != nil {
+	if err := a.Report(rep, func() { a.printConfig(&rep) }); err != nil {
 		return err
 	}
 	if failed > 0 {
-		return &exitError{code: exitCode(first), err: fmt.Errorf("%s cannot be granted", plural(failed, "root"))}
+		return &ExitError{Code: ExitCode(first), Err: fmt.Errorf("%s cannot be granted", Plural(failed, "root"))}
 	}
 	return nil
 }
@@ -265,32 +265,32 @@ func granted(reg *guard.Registry, got *guard.Grant, out *configRoot) {
 	}
 }
 
-func (a *app) sayConfig(rep *configReport) {
+func (a *App) printConfig(rep *configReport) {
 	if rep.Resolved == "" {
-		a.say("%s: there is none, so nothing is configured", shown(rep.File))
+		a.Say("%s: there is none, so nothing is configured", QuoteIfNeeded(rep.File))
 		return
 	}
-	a.say("%s: read without a mistake", shown(rep.File))
+	a.Say("%s: read without a mistake", QuoteIfNeeded(rep.File))
 	for _, set := range rep.Sets {
 		if set.Profile != "" {
-			a.say("profile %s:", shown(set.Profile))
+			a.Say("profile %s:", QuoteIfNeeded(set.Profile))
 		}
 		if len(set.Roots) == 0 {
-			a.say("no roots")
+			a.Say("no roots")
 			continue
 		}
 		rows := [][]string{{"LINE", "ROOT", "MODE", "FOR", "EXPIRES", "RULES", "GRANTS"}}
 		for i := range set.Roots {
 			rows = append(rows, set.Roots[i].row())
 		}
-		a.table(rows)
+		a.Table(rows)
 	}
 }
 
 func (r *configRoot) row() []string {
-	whom, what := "every server", shown(r.Resolved)
+	whom, what := "every server", QuoteIfNeeded(r.Resolved)
 	if r.Subject != "" {
-		whom = shown(r.Subject)
+		whom = QuoteIfNeeded(r.Subject)
 	}
 	switch {
 	case r.Expired:
@@ -300,5 +300,5 @@ func (r *configRoot) row() []string {
 	case r.Lifted != "":
 		what += " (" + names.Escape(r.Lifted) + ")"
 	}
-	return []string{strconv.Itoa(r.Line), shown(r.Name), r.Mode, whom, expiry(r.Expires), strconv.Itoa(r.Rules), what}
+	return []string{strconv.Itoa(r.Line), QuoteIfNeeded(r.Name), r.Mode, whom, LocalTime(r.Expires), strconv.Itoa(r.Rules), what}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-func newConsentCmd(a *app) *cobra.Command {
+func (a *App) newConsentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consent",
 		Short: "Answer servers that ask for more files",
@@ -26,7 +26,7 @@ the configuration, 2m). What you allow becomes a root of the session.`,
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
   rootsfs consent denials`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a),
@@ -34,7 +34,7 @@ the configuration, 2m). What you allow becomes a root of the session.`,
 	return cmd
 }
 
-func newConsentListCmd(a *app) *cobra.Command {
+func newConsentListCmd(a *App) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -48,51 +48,51 @@ With --watch, show questions as they come and go; with --json as one object a li
 		Example: `  rootsfs consent list
   rootsfs consent list --watch
   rootsfs consent list --json | jq '.[].items[].resolved'`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
 				return a.watchQuestions(cmd.Context())
 			}
-			ans, err := ask(cmd.Context(), a, control.ListQuestions, control.None{})
+			ans, err := Ask(cmd.Context(), a, control.ListQuestions, control.None{})
 			if err != nil {
 				return err
 			}
-			return a.report(ans.Questions, func() { a.sayQuestions(ans.Questions) })
+			return a.Report(ans.Questions, func() { a.printQuestions(ans.Questions) })
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing questions as they come")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) sayQuestions(list []control.Question) {
+func (a *App) printQuestions(list []control.Question) {
 	if len(list) == 0 {
-		a.say("no question waits; see them come: rootsfs consent list --watch")
+		a.Say("no question waits; see them come: rootsfs consent list --watch")
 	}
 	for i := range list {
 		if i > 0 {
-			a.say("")
+			a.Say("")
 		}
-		a.sayQuestion(&list[i])
+		a.printQuestion(&list[i])
 	}
 }
 
-// sayQuestion prints a question. Heading and lines come with everything foreign
+// printQuestion prints a question. Heading and lines come with everything foreign
 // made visible.
-func (a *app) sayQuestion(q *control.Question) {
-	a.say("question %s, %s", shown(q.ID), left(q.Until))
+func (a *App) printQuestion(q *control.Question) {
+	a.Say("question %s, %s", QuoteIfNeeded(q.ID), left(q.Until))
 	for line := range strings.Lines(q.Heading) {
-		a.fold(strings.TrimSuffix(line, "\n"))
+		a.Fold(strings.TrimSuffix(line, "\n"))
 	}
 	for i, line := range q.Lines {
-		a.fold(fmt.Sprintf("%d. %s", i+1, line))
+		a.Fold(fmt.Sprintf("%d. %s", i+1, line))
 	}
-	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+	a.Say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }
 
 // shortID is what is enough of an id for a person: 40 bits of chance.
-func shortID(id string) string { return shown(id[:min(len(id), 8)]) }
+func shortID(id string) string { return QuoteIfNeeded(id[:min(len(id), 8)]) }
 
 // left says how long a question still waits.
 func left(until time.Time) string {
@@ -100,7 +100,7 @@ func left(until time.Time) string {
 	if d < time.Second {
 		return "about to be denied, unanswered"
 	}
-	return span(d.Truncate(time.Second)) + " left"
+	return DurationText(d.Truncate(time.Second)) + " left"
 }
 
 // questionEvent is one line of consent list --watch --json.
@@ -111,12 +111,12 @@ type questionEvent struct {
 
 // watchQuestions shows questions as they come and go. On a terminal the last
 // line counts down what is left for the one that waits longest.
-func (a *app) watchQuestions(ctx context.Context) error {
-	c, err := a.client()
+func (a *App) watchQuestions(ctx context.Context) error {
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	lists := make(chan []control.Question)
 	ended := make(chan error, 1)
@@ -135,7 +135,7 @@ func (a *app) watchQuestions(ctx context.Context) error {
 	}()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	count := &countdown{a: a, on: !a.json && isTerminal(a.stdout)}
+	count := &countdown{a: a, on: !a.JSON && IsTerminal(a.Stdout)}
 	var have []control.Question
 	for {
 		select {
@@ -149,7 +149,7 @@ func (a *app) watchQuestions(ctx context.Context) error {
 			count.show(have)
 		case list := <-lists:
 			count.clear()
-			if err := a.sayChanges(have, list); err != nil {
+			if err := a.printChanges(have, list); err != nil {
 				return err
 			}
 			have = list
@@ -158,8 +158,8 @@ func (a *app) watchQuestions(ctx context.Context) error {
 	}
 }
 
-// sayChanges shows what lies between two lists.
-func (a *app) sayChanges(old, now []control.Question) error {
+// printChanges shows what lies between two lists.
+func (a *App) printChanges(old, now []control.Question) error {
 	in := func(list []control.Question, id string) bool {
 		return slices.ContainsFunc(list, func(q control.Question) bool { return q.ID == id })
 	}
@@ -167,7 +167,7 @@ func (a *app) sayChanges(old, now []control.Question) error {
 		if in(now, q.ID) {
 			continue
 		}
-		if err := a.lineOr(questionEvent{"over", q}, func() { a.say("question %s is over", shown(q.ID)) }); err != nil {
+		if err := a.LineOr(questionEvent{"over", q}, func() { a.Say("question %s is over", QuoteIfNeeded(q.ID)) }); err != nil {
 			return err
 		}
 	}
@@ -175,7 +175,7 @@ func (a *app) sayChanges(old, now []control.Question) error {
 		if in(old, now[i].ID) {
 			continue
 		}
-		if err := a.lineOr(questionEvent{"asked", now[i]}, func() { a.sayQuestion(&now[i]) }); err != nil {
+		if err := a.LineOr(questionEvent{"asked", now[i]}, func() { a.printQuestion(&now[i]) }); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (a *app) sayChanges(old, now []control.Question) error {
 
 // countdown is the last line of a terminal.
 type countdown struct {
-	a     *app
+	a     *App
 	on    bool
 	width int
 }
@@ -214,7 +214,7 @@ type approveFlags struct {
 	only       []int
 }
 
-func newConsentApproveCmd(a *app) *cobra.Command {
+func newConsentApproveCmd(a *App) *cobra.Command {
 	f := &approveFlags{}
 	cmd := &cobra.Command{
 		Use:   "approve ID",
@@ -227,19 +227,19 @@ Asking for more is refused, and the question goes on waiting.`,
   rootsfs consent approve 4kq --mode ro --for 30m
   rootsfs consent approve 4kq --idle 10m
   rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
-		Args:              nargs(1, 1, "a question's id"),
+		Args:              ArgCount(1, 1, "a question's id"),
 		ValidArgsFunction: a.completeQuestions,
 	}
 	fs := cmd.Flags()
-	pathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
+	PathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
 	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
 	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
-	words(cmd, "mode", "ro", "rw")
-	return asking(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+	FixedWords(cmd, "mode", "ro", "rw")
+	return Do(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
 		return f.request(cmd, args[0])
-	}, a.sayAnswered)
+	}, a.printAnswered)
 }
 
 func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
@@ -248,17 +248,17 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 	given := cmd.Flags().Changed
 	switch {
 	case id == "":
-		return req, usage(errors.New("the id is empty; see: rootsfs consent list"))
+		return req, Usage(errors.New("the id is empty; see: rootsfs consent list"))
 	case given("for") && f.forTime < time.Second:
-		return req, usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
+		return req, Usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
 	case given("idle") && (f.idle < time.Second || f.idle > config.MaxIdle):
-		return req, usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", f.idle, config.MaxIdle))
+		return req, Usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", f.idle, config.MaxIdle))
 	case given("only") && len(f.only) == 0:
-		return req, usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
+		return req, Usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
 	}
 	if f.mode != "" {
 		if _, err := guard.ParseMode(f.mode); err != nil {
-			return req, usage(fmt.Errorf("--mode: %w", err))
+			return req, Usage(fmt.Errorf("--mode: %w", err))
 		}
 	}
 	if f.path != "" {
@@ -271,7 +271,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 	return req, nil
 }
 
-func newConsentDenyCmd(a *app) *cobra.Command {
+func newConsentDenyCmd(a *App) *cobra.Command {
 	var all, remember bool
 	cmd := &cobra.Command{
 		Use:   "deny ID | --all",
@@ -287,13 +287,13 @@ question until the session ends, or until "rootsfs consent forget".`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && remember:
-				return usage(errors.New("--all and --remember cannot be combined: name the question"))
+				return Usage(errors.New("--all and --remember cannot be combined: name the question"))
 			case all && len(args) > 0:
-				return usage(errors.New("--all and an id cannot be combined: use one of them"))
+				return Usage(errors.New("--all and an id cannot be combined: use one of them"))
 			case !all && (len(args) == 0 || args[0] == ""):
-				return usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
+				return Usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
 			case len(args) > 1:
-				return usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent deny --help", args[1]))
+				return Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent deny --help", args[1]))
 			}
 			return nil
 		},
@@ -301,32 +301,32 @@ question until the session ends, or until "rootsfs consent forget".`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
 	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same without a question while the session lives")
-	return asking(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+	return Do(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
 		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // none with --all
-	}, a.sayAnswered)
+	}, a.printAnswered)
 }
 
-// sayAnswered tells what an answer came to.
-func (a *app) sayAnswered(ans control.AnswerAnswer) {
+// printAnswered tells what an answer came to.
+func (a *App) printAnswered(ans control.AnswerAnswer) {
 	if len(ans.Answered) == 0 {
-		a.say("no question waits")
+		a.Say("no question waits")
 	}
 	for _, one := range ans.Answered {
 		for _, p := range one.Allowed {
-			a.say("allowed: %s", p)
+			a.Say("allowed: %s", p)
 		}
 		for _, p := range one.Denied {
-			a.say("denied: %s", p)
+			a.Say("denied: %s", p)
 		}
 	}
 }
 
 // completeQuestions offers the ids of questions that wait.
-func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (a *App) completeQuestions(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+	return Completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 		ans, err := control.ListQuestions.Call(ctx, c, control.None{})
 		if err != nil {
 			return nil, err
@@ -340,7 +340,7 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	}))
 }
 
-func newConsentDenialsCmd(a *app) *cobra.Command {
+func newConsentDenialsCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "denials",
 		Short: "Show the denials that are remembered",
@@ -348,31 +348,31 @@ func newConsentDenialsCmd(a *app) *cobra.Command {
 What that server asks for there, and below, is denied without a question.`,
 		Example: `  rootsfs consent denials
   rootsfs consent denials --json | jq -r '.[].path'`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ans, err := ask(cmd.Context(), a, control.ListDenials, control.None{})
+			ans, err := Ask(cmd.Context(), a, control.ListDenials, control.None{})
 			if err != nil {
 				return err
 			}
-			return a.report(ans.Denials, func() { a.sayDenials(ans.Denials) })
+			return a.Report(ans.Denials, func() { a.printDenials(ans.Denials) })
 		},
 	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) sayDenials(list []control.Denial) {
+func (a *App) printDenials(list []control.Denial) {
 	if len(list) == 0 {
-		a.say("no denial is remembered; remember one: rootsfs consent deny ID --remember")
+		a.Say("no denial is remembered; remember one: rootsfs consent deny ID --remember")
 		return
 	}
 	rows := [][]string{{"ID", "SINCE", "SERVER", "DENIED, AND BELOW"}}
 	for _, d := range list {
-		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), shown(d.Path)})
+		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), QuoteIfNeeded(d.Path)})
 	}
-	a.table(rows)
-	a.say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
+	a.Table(rows)
+	a.Say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
 }
 
 // deniedTo is the server of a denial.
@@ -380,10 +380,10 @@ func deniedTo(d control.Denial) string {
 	if d.Subject == "" {
 		return "(no name)"
 	}
-	return shown(d.Subject)
+	return QuoteIfNeeded(d.Subject)
 }
 
-func newConsentForgetCmd(a *app) *cobra.Command {
+func newConsentForgetCmd(a *App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "forget ID | --all",
@@ -396,25 +396,25 @@ are asked.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
-				return usage(errors.New("--all and an id cannot be combined: use one of them"))
+				return Usage(errors.New("--all and an id cannot be combined: use one of them"))
 			case !all && (len(args) == 0 || args[0] == ""):
-				return usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
+				return Usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
 			case len(args) > 1:
-				return usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent forget --help", args[1]))
+				return Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent forget --help", args[1]))
 			}
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
-	return asking(a, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
+	return Do(a, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
 		return control.ForgetRequest{All: all, ID: strings.Join(args, "")}, nil // none with --all
 	}, func(ans control.ForgetAnswer) {
 		if len(ans.Forgotten) == 0 {
-			a.say("no denial is remembered")
+			a.Say("no denial is remembered")
 		}
 		for _, d := range ans.Forgotten {
-			a.say("%s may ask again: %s", deniedTo(d), shown(d.Path))
+			a.Say("%s may ask again: %s", deniedTo(d), QuoteIfNeeded(d.Path))
 		}
 	})
 }

@@ -50,7 +50,7 @@ func daemonPipe() (*daemon, error) {
 	_ = os.Unsetenv(daemonVar) // fails only for an impossible name
 	var st unix.Stat_t
 	if err := unix.Fstat(daemonFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil, usage(fmt.Errorf("%s is set, but not by rootsfs: unset it", daemonVar))
+		return nil, Usage(fmt.Errorf("%s is set, but not by rootsfs: unset it", daemonVar))
 	}
 	unix.CloseOnExec(daemonFD)
 	return &daemon{pipe: os.NewFile(daemonFD, "daemon pipe")}, nil
@@ -59,7 +59,7 @@ func daemonPipe() (*daemon, error) {
 func (d *daemon) ready(m readyMessage) { d.send(m) }
 
 func (d *daemon) failed(err error) {
-	d.send(readyMessage{Error: oneLine(err), Exit: exitCode(err)})
+	d.send(readyMessage{Error: oneLine(err), Exit: ExitCode(err)})
 }
 
 func (d *daemon) send(m readyMessage) {
@@ -88,12 +88,12 @@ func (d *daemon) logger(f *mountFlags, name string) (*slog.Logger, error) {
 			return nil, fmt.Errorf("redirect output to the log: %w", err)
 		}
 	}
-	return newLog(file, f.level(slog.LevelInfo), logAttr), nil
+	return NewLog(file, f.level(slog.LevelInfo), LogAttr), nil
 }
 
 // spawn starts this command line again as a daemon and returns when the mount
 // answers, or with the child's error.
-func (a *app) spawn(ctx context.Context) error {
+func (a *App) spawn(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -117,17 +117,17 @@ func (a *app) spawn(ctx context.Context) error {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
 	_ = w.Close()
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })
 	defer stop()
-	done := a.waiting("mounting")
+	done := a.Waiting("mounting")
 	defer done()
 	return a.relay(r, cmd)
 }
 
 // relay passes the child's answer on.
-func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
+func (a *App) relay(r io.Reader, cmd *exec.Cmd) error {
 	var m readyMessage
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
 		state := "it was told to"
@@ -138,13 +138,13 @@ func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 	}
 	if m.Error != "" {
 		_ = cmd.Wait() // its error is known already
-		return &exitError{code: m.Exit, err: errors.New(m.Error)}
+		return &ExitError{Code: m.Exit, Err: errors.New(m.Error)}
 	}
 	_ = cmd.Process.Release() // it outlives us
-	if a.json {
-		return a.line(m)
+	if a.JSON {
+		return a.Line(m)
 	}
-	a.say("%s", m.Line)
+	a.Say("%s", m.Line)
 	return nil
 }
 

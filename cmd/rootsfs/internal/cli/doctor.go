@@ -53,7 +53,7 @@ func (c *check) ok(format string, args ...any) check {
 	return check{c.Name, c.Path, checkOK, fmt.Sprintf(format, args...), ""}
 }
 
-func newDoctorCmd(a *app) *cobra.Command {
+func (a *App) newDoctorCmd() *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH]...",
@@ -70,11 +70,11 @@ missing or the daemon of a mount is gone. What to do is below each problem.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for i := range args {
 				var err error
-				if args[i], err = inHome(args[i]); err != nil {
-					return usage(err)
+				if args[i], err = ExpandHome(args[i]); err != nil {
+					return Usage(err)
 				}
 			}
-			defer a.waiting("checking")()
+			defer a.Waiting("checking")()
 			// The file systems of all paths are asked now, so that those that
 			// do not answer are waited for side by side, and with the sessions.
 			var open openings
@@ -93,8 +93,8 @@ missing or the daemon of a mount is gone. What to do is below each problem.`,
 			return a.diagnosis(checks)
 		},
 	}
-	jsonFlag(a, cmd)
-	pathVar(cmd.Flags(), &file, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	a.JSONFlag(cmd)
+	PathVar(cmd.Flags(), &file, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	return cmd
 }
 
@@ -105,7 +105,7 @@ type diagnosis struct {
 	Verdict string  `json:"verdict"` // the last line: "ok", or what is wrong
 }
 
-func (a *app) diagnosis(checks []check) error {
+func (a *App) diagnosis(checks []check) error {
 	failed, warned := 0, 0
 	for _, c := range checks {
 		switch c.Status {
@@ -116,24 +116,24 @@ func (a *app) diagnosis(checks []check) error {
 		}
 	}
 	end := summary(checks)
-	err := a.report(diagnosis{failed == 0, checks, end}, func() {
+	err := a.Report(diagnosis{failed == 0, checks, end}, func() {
 		for _, c := range checks {
 			name := c.Name
 			if c.Path != "" {
-				name += " " + shown(c.Path)
+				name += " " + QuoteIfNeeded(c.Path)
 			}
-			a.say("%-4s  %s: %s", c.Status, name, c.Detail)
+			a.Say("%-4s  %s: %s", c.Status, name, c.Detail)
 			if c.Remedy != "" {
-				a.say("      do: %s", c.Remedy)
+				a.Say("      do: %s", c.Remedy)
 			}
 		}
-		a.say("%s, %s, %s", plural(len(checks), "check"), plural(warned, "warning"), plural(failed, "failure"))
-		a.say("%s", end)
+		a.Say("%s, %s, %s", Plural(len(checks), "check"), Plural(warned, "warning"), Plural(failed, "failure"))
+		a.Say("%s", end)
 	})
 	if err != nil || failed == 0 {
 		return err
 	}
-	return &exitError{ExitSystem, fmt.Errorf("%s failed; what to do is below each", plural(failed, "check"))}
+	return &ExitError{ExitSystem, fmt.Errorf("%s failed; what to do is below each", Plural(failed, "check"))}
 }
 
 // summary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
@@ -151,12 +151,12 @@ func summary(checks []check) string {
 			}
 			name := c.Name
 			if c.Path != "" {
-				name += " " + shown(c.Path)
+				name += " " + QuoteIfNeeded(c.Path)
 			}
 			list = append(list, name)
 		}
 		if len(list) > 0 {
-			parts = append(parts, plural(len(list), kind.what)+": "+strings.Join(list, ", "))
+			parts = append(parts, Plural(len(list), kind.what)+": "+strings.Join(list, ", "))
 		}
 	}
 	if len(parts) == 0 {
@@ -321,7 +321,7 @@ func checkConfig(file string) (*config.Config, []check) {
 	case conf.Resolved == "":
 		return conf, []check{c.ok("there is none"), state}
 	}
-	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
+	return conf, []check{c.ok("%s, %s", Plural(len(conf.Roots), "root"), Plural(len(conf.Profiles), "profile")), state}
 }
 
 // leastSpace is what a day of refusals can take.
@@ -348,18 +348,18 @@ func checkState() check {
 	case err != nil:
 		return c.fail("make it readable", "%s", names.Escape(err.Error()))
 	case !info.IsDir():
-		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", shown(at))
+		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", QuoteIfNeeded(at))
 	case at == dir && info.Mode().Perm()&0o022 != 0:
 		return c.fail("chmod go-w "+names.ShellWord(dir), "others can write there and could replace the audit files")
 	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
-		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", shown(at))
+		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", QuoteIfNeeded(at))
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(at, &fs); err != nil {
 		return c.warn("none known", "free space cannot be read: %v", err)
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
-		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", size(free))
+		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", SizeText(free))
 	}
 	return c.ok("audit files can be written")
 }

@@ -141,13 +141,13 @@ func TestDiagnosis(t *testing.T) {
 		{[]check{fail, warn, ok}, ExitSystem, "fail  c: bad\n      do: repair\n"},
 	} {
 		var out bytes.Buffer
-		a := &app{stdout: &out}
-		if got := exitCode(a.diagnosis(tc.checks)); got != tc.code || !strings.Contains(out.String(), tc.want) {
+		a := &App{Stdout: &out}
+		if got := ExitCode(a.diagnosis(tc.checks)); got != tc.code || !strings.Contains(out.String(), tc.want) {
 			t.Errorf("exit code %d, want %d:\n%s", got, tc.code, out.String())
 		}
 		out.Reset()
-		a.json = true
-		if got := exitCode(a.diagnosis(tc.checks)); got != tc.code {
+		a.JSON = true
+		if got := ExitCode(a.diagnosis(tc.checks)); got != tc.code {
 			t.Errorf("with --json exit code %d, want %d", got, tc.code)
 		}
 		var d diagnosis

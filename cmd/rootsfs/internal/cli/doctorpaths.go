@@ -133,7 +133,7 @@ func checkPath(rules guard.Rules, path string, in rootInfo) check {
 	}
 	what += " on " + in.fsType
 	if abs, err := filepath.Abs(path); err != nil || abs != root {
-		what += ", really " + shown(root)
+		what += ", really " + QuoteIfNeeded(root)
 	}
 	if err := rules.Check(root, guard.ReadOnly); err != nil {
 		return c.fail("choose another directory", "%s: %s", what, oneLine(err))

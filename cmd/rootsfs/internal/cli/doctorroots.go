@@ -28,7 +28,7 @@ func checkRuntime() check {
 			if why != "" {
 				why += ", and "
 			}
-			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, shown(parent), err)
+			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, QuoteIfNeeded(parent), err)
 		}
 	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it is there, and nothing is made
 		return c.fail("as it says", "%s", oneLine(err))
@@ -66,7 +66,7 @@ func checkRoots(conf *config.Config, now time.Time, open *openings) []check {
 			if above[block{r.Name, r.Line}] && c.Status != checkFail {
 				continue // it stands above
 			}
-			c.Detail = "profile " + shown(p) + ", " + c.Detail
+			c.Detail = "profile " + QuoteIfNeeded(p) + ", " + c.Detail
 			if c.Status == checkFail {
 				c.Status = checkWarn // the profile cannot be mounted; the rest can
 			}
@@ -100,10 +100,10 @@ type rootChecker struct {
 
 func (k *rootChecker) check(r config.Root) check {
 	c := check{Name: "root", Path: r.Path}
-	name := fmt.Sprintf("%s (%s)", shown(string(r.Name)), r.Rights)
-	where := fmt.Sprintf("line %d of %s", r.Line, shown(k.file))
+	name := fmt.Sprintf("%s (%s)", QuoteIfNeeded(string(r.Name)), r.Rights)
+	where := fmt.Sprintf("line %d of %s", r.Line, QuoteIfNeeded(k.file))
 	if r.Expired(k.now) {
-		return c.ok("%s: its time is over (%s): it is left out", name, expiry(&r.Expires))
+		return c.ok("%s: its time is over (%s): it is left out", name, LocalTime(&r.Expires))
 	}
 	in := k.open.of(r.Path)
 	if in.err != nil {
@@ -119,7 +119,7 @@ func (k *rootChecker) check(r config.Root) check {
 		return c.fail("choose another directory: "+where, "%s: mount would fail: %s", name, oneLine(err))
 	}
 	if other, twice := k.dirs[in.resolved]; twice {
-		return c.fail("leave one of them out: "+where, "%s: mount would fail: %s is the root %s already", name, shown(in.resolved), shown(string(other)))
+		return c.fail("leave one of them out: "+where, "%s: mount would fail: %s is the root %s already", name, QuoteIfNeeded(in.resolved), QuoteIfNeeded(string(other)))
 	}
 	k.dirs[in.resolved] = r.Name
 	if in.remote {

@@ -45,9 +45,9 @@ func checkSession(ctx context.Context, in control.Info) check {
 	}
 	where := "without a mountpoint"
 	if in.Point != "" {
-		where = "mounted at " + shown(in.Point)
+		where = "mounted at " + QuoteIfNeeded(in.Point)
 	}
-	return s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where)
+	return s.ok("process %d, %s, %s", in.PID, Plural(len(st.Roots), "root"), where)
 }
 
 // sideBySide asks all at once, for each may take as long as it is given before it

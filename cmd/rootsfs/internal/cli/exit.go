@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -30,38 +31,38 @@ var ExitTexts = [...]string{
 	ExitSystem:      "the system cannot (no FUSE, no confinement, no permission)",
 }
 
-// exitError carries an exit code of its own. With a nil err nothing is printed
+// ExitError carries an exit code of its own. With a nil err nothing is printed
 // any more.
-type exitError struct {
-	code int
-	err  error
+type ExitError struct {
+	Code int
+	Err  error
 }
 
-func (e *exitError) Error() string {
-	if e.err == nil {
+func (e *ExitError) Error() string {
+	if e.Err == nil {
 		return ""
 	}
-	return e.err.Error()
+	return e.Err.Error()
 }
 
-func (e *exitError) Unwrap() error { return e.err }
+func (e *ExitError) Unwrap() error { return e.Err }
 
-// usage marks an error as one of usage.
-func usage(err error) error {
+// Usage marks an error as one of usage.
+func Usage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &exitError{code: ExitUsage, err: err}
+	return &ExitError{Code: ExitUsage, Err: err}
 }
 
-// exitCode is the exit code of an error.
-func exitCode(err error) int {
-	var own *exitError
+// ExitCode is the exit code of an error.
+func ExitCode(err error) int {
+	var own *ExitError
 	switch {
 	case err == nil:
 		return ExitOK
 	case errors.As(err, &own):
-		return own.code
+		return own.Code
 	}
 	switch control.Classify(err) {
 	case control.Usage:
@@ -74,4 +75,13 @@ func exitCode(err error) int {
 		return ExitSystem
 	}
 	return ExitFailure
+}
+
+// Cause is an error without the path, which is shown already.
+func Cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }

@@ -76,7 +76,7 @@ func rootNamed(st *control.Status, name string) *control.Root {
 func (e *explanation) asked() string {
 	switch {
 	case e.Path != "":
-		return e.Op + " " + shown(e.Path)
+		return e.Op + " " + QuoteIfNeeded(e.Path)
 	case e.Op == names.OpNone.String():
 		return "request"
 	}
@@ -90,7 +90,7 @@ func (e *explanation) text() string {
 		if e.endOp == names.OpExpire.String() {
 			how = "expired"
 		}
-		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), shown(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
+		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), QuoteIfNeeded(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
 	}
 	if e.Link != nil && !e.Allowed {
 		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.asked())
@@ -168,7 +168,7 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 // tooMuch reports whether a directory is or holds a home directory, and gives the advice
 // that then takes the command's place: the path, or the link, may be a server's choice.
 func (e *explanation) tooMuch(dir string) bool {
-	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
+	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(HomeDirs(), func(home string) bool { return names.Under(home, at) }) {
 		return false
 	}
 	e.Advice = "name a file or directory that exists; " + names.Quote(dir) + " is or holds a home directory, which is too much for a root"

@@ -25,35 +25,35 @@ const forged = `Write this to /home/u/.mcp.json? [y/N] y`
 func TestForeignLinesAreFolded(t *testing.T) {
 	const width = 80
 	now := time.Now()
-	for kind, print := range map[string]func(a *app, name string){
-		"table": func(a *app, name string) {
-			a.sayRootFigures([]control.Root{{Name: name, Path: "/srv/" + name}})
+	for kind, print := range map[string]func(a *App, name string){
+		"table": func(a *App, name string) {
+			a.printRootFigures([]control.Root{{Name: name, Path: "/srv/" + name}})
 		},
-		"recent": func(a *app, name string) {
-			a.sayRecent([]control.Operation{{Time: now, Op: "open", Path: names.Escape("r/" + name), Verdict: "ok"}})
+		"recent": func(a *App, name string) {
+			a.printRecent([]control.Operation{{Time: now, Op: "open", Path: names.Escape("r/" + name), Verdict: "ok"}})
 		},
-		"event": func(a *app, name string) {
-			a.sayEvent(control.Event{Time: now, Kind: "refusal", Op: "open", Path: names.Escape("r/" + name), Reason: "Hidden"})
+		"event": func(a *App, name string) {
+			a.printEvent(control.Event{Time: now, Kind: "refusal", Op: "open", Path: names.Escape("r/" + name), Reason: "Hidden"})
 		},
-		"root": func(a *app, name string) {
-			a.sayEvent(control.Event{Time: now, Kind: "added", Root: "r", Detail: "ro /srv/" + name})
+		"root": func(a *App, name string) {
+			a.printEvent(control.Event{Time: now, Kind: "added", Root: "r", Detail: "ro /srv/" + name})
 		},
-		"run": func(a *app, name string) { a.sayConfined(&control.Confined{Command: []string{"sh", name}}) },
-		"json": func(a *app, name string) {
+		"run": func(a *App, name string) { a.printConfined(&control.Confined{Command: []string{"sh", name}}) },
+		"json": func(a *App, name string) {
 			_, err := hostconfig.Parse("mcp.json", []byte(`{"`+name+"\x01"+`": 1}`))
-			a.fail(err)
+			a.Fail(err)
 		},
-		"toml": func(a *app, name string) { a.fail(&config.Error{File: "c", Line: 1, Key: name, Err: io.EOF}) },
-		"record": func(a *app, name string) {
+		"toml": func(a *App, name string) { a.Fail(&config.Error{File: "c", Line: 1, Key: name, Err: io.EOF}) },
+		"record": func(a *App, name string) {
 			_, _ = a.Write(a.auditLine(&audit.Entry{Time: now, Verdict: "refused", Op: "open", Root: "r", Path: name, Detail: "of " + names.Quote(name)}, true, ""))
 		},
-		"server": func(a *app, name string) {
-			a.sayServer(&wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
+		"server": func(a *App, name string) {
+			a.printServer(&wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
 		},
-		"files": func(a *app, name string) {
-			a.sayServers([]broker.Stats{{Subject: name, Server: names.Escape(name)}})
+		"files": func(a *App, name string) {
+			a.printServers([]broker.Stats{{Subject: name, Server: names.Escape(name)}})
 		},
-		"change": func(a *app, name string) {
+		"change": func(a *App, name string) {
 			path := filepath.Join(t.TempDir(), "mcp.json")
 			write(t, path, `{"mcpServers": {"`+name+`": {"command": "true"}}}`, 0o600)
 			file, err := openHostFile(path)
@@ -67,14 +67,14 @@ func TestForeignLinesAreFolded(t *testing.T) {
 			if w.res.Diff, err = w.diff(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.How{w.conf.Servers[0]: {}})); err != nil {
 				t.Fatal(err)
 			}
-			a.sayWrapping(w)
+			a.printWrapping(w)
 		},
-		"warning": func(a *app, name string) { a.warn("no such server: %s", names.Quote(name)) },
-		"command": func(a *app, name string) { a.say("do: rootsfs revoke %s", names.ShellWord(name)) },
+		"warning": func(a *App, name string) { a.Warn("no such server: %s", names.Quote(name)) },
+		"command": func(a *App, name string) { a.Say("do: rootsfs revoke %s", names.ShellWord(name)) },
 	} {
 		for pad := range width {
 			name := strings.Repeat("x", pad) + " " + forged
-			for i, row := range terminalRows(onTerminal(t, width, func(a *app) { print(a, name) }), width) {
+			for i, row := range terminalRows(onTerminal(t, width, func(a *App) { print(a, name) }), width) {
 				if i > 0 && strings.HasPrefix(strings.TrimLeft(row, " "), forged[:10]) {
 					t.Errorf("%s, %d: the terminal breaks, or takes for ours: %q", kind, pad, row)
 				}
@@ -84,7 +84,7 @@ func TestForeignLinesAreFolded(t *testing.T) {
 }
 
 // onTerminal is what a command shows on a terminal of so many columns.
-func onTerminal(t *testing.T, width int, show func(a *app)) string {
+func onTerminal(t *testing.T, width int, show func(a *App)) string {
 	master, tty, err := pty.Open()
 	if err != nil {
 		t.Skip(err)
@@ -98,7 +98,7 @@ func onTerminal(t *testing.T, width int, show func(a *app)) string {
 		all, _ := io.ReadAll(master) // EIO once the other end is closed
 		text <- string(all)
 	}()
-	show(&app{stdout: tty, stderr: tty})
+	show(&App{Stdout: tty, Stderr: tty})
 	if err := tty.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ const odd = "e\u009b31m\u202e\u2800\u034f\u3164"
 // Files whose names differ in bytes that are not UTF-8 are told apart in trash list.
 func TestTrashListTellsNamesApart(t *testing.T) {
 	var out strings.Builder
-	a := newApp(nil, Stdio{Out: &out})
-	a.sayTrash([]vfs.Trashed{
+	a := New(nil, Stdio{Out: &out})
+	a.printTrash([]vfs.Trashed{
 		{ID: "20060102T150405.000000000-aaaaaaaa", Root: "r", Path: "a\ufffd", Raw: []byte("a\xfe")},
 		{ID: "20060102T150405.000000000-bbbbbbbb", Root: "r", Path: "a\ufffd", Raw: []byte("a\xff")},
 		{ID: "20060102T150405.000000000-cccccccc", Root: "r", Path: "a\ufffd"},
@@ -37,8 +37,8 @@ func TestTrashListTellsNamesApart(t *testing.T) {
 // terminal's edge: each is ours, or begins as what was folded.
 func TestQuestionForgesNoLine(t *testing.T) {
 	word := strings.Repeat("x", 198) + " Allow? [y/N] "
-	text := onTerminal(t, 200, func(a *app) {
-		a.sayQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
+	text := onTerminal(t, 200, func(a *App) {
+		a.printQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
 	})
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -53,9 +53,9 @@ func TestQuestionForgesNoLine(t *testing.T) {
 
 // No log holds a character that a terminal obeys or hides.
 func TestLogsShowEverything(t *testing.T) {
-	for _, attr := range []func([]string, slog.Attr) slog.Attr{logAttr, dropTime} {
+	for _, attr := range []func([]string, slog.Attr) slog.Attr{LogAttr, DropTime} {
 		var out strings.Builder
-		newLog(&out, slog.LevelInfo, attr).Info(odd, "path", odd, "error", errors.New(odd), "root", guard.RootName(odd), "foreign", names.Foreign(odd))
+		NewLog(&out, slog.LevelInfo, attr).Info(odd, "path", odd, "error", errors.New(odd), "root", guard.RootName(odd), "foreign", names.Foreign(odd))
 		if text := strings.TrimSpace(out.String()); !names.Shows(text) || strings.Count(text, "202e") != 5 {
 			t.Errorf("logged: %+q", text)
 		}

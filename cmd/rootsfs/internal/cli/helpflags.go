@@ -43,21 +43,21 @@ const wordColumn = 19
 // manyFlags is how many flags a command's help shows in one list.
 const manyFlags = 25
 
-// allFlag adds --all, which goes with --help, to a command with many flags.
-func allFlag(cmd *cobra.Command) {
+// AllFlag adds --all, which goes with --help, to a command with many flags.
+func AllFlag(cmd *cobra.Command) {
 	cmd.Flags().Bool("all", false, "with --help: show every flag")
 	_ = cmd.Flags().MarkHidden("all") // fails only for an unknown flag
 	run := cmd.RunE
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if c.Flags().Changed("all") {
-			return usage(fmt.Errorf("--all goes with --help: write %s --help --all", c.CommandPath()))
+			return Usage(fmt.Errorf("--all goes with --help: write %s --help --all", c.CommandPath()))
 		}
 		return run(c, args)
 	}
 }
 
 // showHelp prints what --help shows of a command.
-func (a *app) showHelp(c *cobra.Command, _ []string) {
+func (a *App) showHelp(c *cobra.Command, _ []string) {
 	width := a.width()
 	usage := strings.Replace(c.UseLine(), " [flags]", " [FLAG]...", 1)
 	if !c.HasParent() {
@@ -100,7 +100,7 @@ func topicFor(command string) string {
 }
 
 // showCommands lists the commands below c: in groups if c is rootsfs itself.
-func (a *app) showCommands(c *cobra.Command, width int) {
+func (a *App) showCommands(c *cobra.Command, width int) {
 	if c.HasParent() {
 		fmt.Fprintf(a, "\nCommands:\n")
 		for _, sub := range c.Commands() {
@@ -174,12 +174,12 @@ func isIn(f *pflag.Flag, title string) bool {
 	if f.Name != "for" {
 		return true
 	}
-	isAgent := f.Value.Type() == (forValue{}).Type()
+	isAgent := f.Value.Type() == AgentOrDuration
 	return isAgent == (title == "Roots")
 }
 
 // showFlags lists a command's flags.
-func (a *app) showFlags(c *cobra.Command, width int) {
+func (a *App) showFlags(c *cobra.Command, width int) {
 	all, _ := c.Flags().GetBool("all")
 	groups, left := groupFlags(c, all)
 	for _, g := range groups {
@@ -217,7 +217,7 @@ func flagText(f *pflag.Flag) (name, text string) {
 }
 
 // entry prints a word and what it means, which begins at a column and is wrapped.
-func (a *app) entry(word, text string, column, width int) {
+func (a *App) entry(word, text string, column, width int) {
 	line, used := "  "+word, 0
 	if n := utf8.RuneCountInString(line); n >= column {
 		fmt.Fprintln(a, line)

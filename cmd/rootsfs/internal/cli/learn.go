@@ -105,7 +105,7 @@ func unseen(box *sandbox.Options, level sandbox.Level) string {
 // told from what was refused. It grants nothing. links are those that were refused,
 // hosts are those that it tried to reach and that have no rule, times how often; unseen is
 // what did not reach us.
-func (l *learned) propose(a *app, s *session.Session, links []refusedLink, hosts []string, times int, unseen string) {
+func (l *learned) propose(a *App, s *session.Session, links []refusedLink, hosts []string, times int, unseen string) {
 	if l == nil {
 		return
 	}
@@ -113,9 +113,9 @@ func (l *learned) propose(a *app, s *session.Session, links []refusedLink, hosts
 	defer l.mu.Unlock()
 	p := l.proposal(s.Registry(), links)
 	if len(hosts) > 0 {
-		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), plural(times, "connection")+" refused")
+		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), Plural(times, "connection")+" refused")
 	}
-	say := a.warn
+	say := a.Warn
 	defer func() {
 		for _, text := range p.notes {
 			say("%s", text)
@@ -160,20 +160,20 @@ func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal
 			continue // a file's own permissions
 		}
 		mode := st.Grant.Policy.Rights | lack.rights
-		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal")+", such as "+lack.example)
+		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), Plural(lack.times, "refusal")+", such as "+lack.example)
 	}
-	homes := homeDirs()
+	homes := HomeDirs()
 	home := func(path string) bool {
 		return slices.ContainsFunc(homes, func(dir string) bool { return names.Under(dir, path) })
 	}
 	var roots []string
 	found, skipped := l.existing(home)
 	for _, path := range skipped {
-		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", shown(path)))
+		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", QuoteIfNeeded(path)))
 	}
 	for _, path := range found {
 		roots = append(roots, path)
-		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+plural(l.sought[path], "time"))
+		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+Plural(l.sought[path], "time"))
 	}
 	for _, r := range links {
 		_, err := os.Lstat(r.dest)

@@ -14,7 +14,7 @@ import (
 // passes a link that others can change, and puts the place where the path leads into
 // the grant. Without a terminal it leaves the grants alone: the session refuses them.
 func askLinks(grants []guard.Grant) error {
-	if !isTerminal(os.Stdin) {
+	if !IsTerminal(os.Stdin) {
 		return nil
 	}
 	for i := range grants {
@@ -25,7 +25,7 @@ func askLinks(grants []guard.Grant) error {
 		}
 		what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
 			names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
-		if err := confirm(what, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
+		if err := Confirm(what, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
 			return err
 		}
 		g.Dir = link.Resolved

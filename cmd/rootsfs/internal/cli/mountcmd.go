@@ -42,7 +42,7 @@ type mountFlags struct {
 	debug       bool
 }
 
-func newMountCmd(a *app) *cobra.Command {
+func (a *App) newMountCmd() *cobra.Command {
 	f := &mountFlags{}
 	cmd := &cobra.Command{
 		Use:   "mount [flags] MOUNTPOINT",
@@ -62,7 +62,7 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
   rootsfs mount --root auto --for 8h --daemon ~/agent
   rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
   rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
-		Args: nargs(1, 1, "the mountpoint"),
+		Args: ArgCount(1, 1, "the mountpoint"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -70,7 +70,7 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
-	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	PathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the mountpoint)")
 	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
@@ -88,13 +88,13 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.add(fs)
 	f.abuse.add(fs)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	profileCompletion(cmd, &f.config)
-	words(cmd, "cache", "strict", "audit", "max")
-	words(cmd, "locks", "local", "host")
-	words(cmd, "posix", "safe", "full")
-	words(cmd, "audit-paths", "full", "hash", "none")
-	allFlag(cmd)
+	FixedWords(cmd, "cache", "strict", "audit", "max")
+	FixedWords(cmd, "locks", "local", "host")
+	FixedWords(cmd, "posix", "safe", "full")
+	FixedWords(cmd, "audit-paths", "full", "hash", "none")
+	AllFlag(cmd)
 	return cmd
 }
 
@@ -106,23 +106,17 @@ func profileCompletion(cmd *cobra.Command, file *string) {
 // transportFlag adds --transport.
 func transportFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
-	words(cmd, "transport", "auto", "io_uring", "plain")
-}
-
-// words completes a flag with fixed words.
-func words(cmd *cobra.Command, flag string, list ...string) {
-	// It fails only if there is no such flag.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+	FixedWords(cmd, "transport", "auto", "io_uring", "plain")
 }
 
 // mount is the command.
-func (a *app) mount(cmd *cobra.Command, f *mountFlags, point string) error {
+func (a *App) mount(cmd *cobra.Command, f *mountFlags, point string) error {
 	if point == "" {
-		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
+		return Usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
 	}
-	point, err := inHome(point)
+	point, err := ExpandHome(point)
 	if err != nil {
-		return usage(fmt.Errorf("mountpoint %w", err))
+		return Usage(fmt.Errorf("mountpoint %w", err))
 	}
 	opt, err := f.options(cmd, point)
 	if err != nil {
@@ -149,7 +143,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	o := session.Options{Name: f.name, Version: readVersion().Version}
 	if f.name != "" {
 		if err := control.CheckName(f.name); err != nil {
-			return o, usage(err)
+			return o, Usage(err)
 		}
 	}
 	conf, err := f.load(cmd)
@@ -158,18 +152,18 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug, Outside: true}
 	if o.Mount.Level, err = mount.ParseLevel(f.cache); err != nil {
-		return o, usage(fmt.Errorf("--cache: %w", err))
+		return o, Usage(fmt.Errorf("--cache: %w", err))
 	}
 	if o.Mount.Locks, err = mount.ParseLocks(f.locks); err != nil {
-		return o, usage(fmt.Errorf("--locks: %w", err))
+		return o, Usage(fmt.Errorf("--locks: %w", err))
 	}
 	if cmd.Flags().Changed("transport") {
 		if o.Mount.Transport, err = mount.ParseTransport(f.transport); err != nil {
-			return o, usage(fmt.Errorf("--transport: %w", err))
+			return o, Usage(fmt.Errorf("--transport: %w", err))
 		}
 	}
 	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
-		return o, usage(fmt.Errorf("--audit-paths: %w", err))
+		return o, Usage(fmt.Errorf("--audit-paths: %w", err))
 	}
 	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf)
 	switch f.posix {
@@ -177,7 +171,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	case "full":
 		o.PosixFull = true
 	default:
-		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.posix)))
+		return o, Usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.posix)))
 	}
 	o.Rules = guard.Rules{AllowSystem: f.allowSystem, AllowRootDir: f.allowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.profile
@@ -186,7 +180,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	}
 	if f.subject != "" {
 		if err := config.CheckSubject(f.subject); err != nil {
-			return o, usage(fmt.Errorf("--subject: %w", err))
+			return o, Usage(fmt.Errorf("--subject: %w", err))
 		}
 		o.Mount.Subject = guard.Subject(f.subject)
 	}
@@ -252,7 +246,7 @@ func badConfig(path string, err error) error {
 	if errors.As(err, &bad) && len(bad.Rest) > 0 {
 		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.ShellWord(path))
 	}
-	return usage(err)
+	return Usage(err)
 }
 
 // allGrants are the configured roots, within the bound, and those of the command

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newNetCmd(a *app) *cobra.Command {
+func (a *App) newNetCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net",
 		Short: "List and change the hosts that a command may connect to",
@@ -21,65 +21,65 @@ to, while it runs. See: rootsfs help network.`,
 		Example: `  rootsfs net list
   rootsfs net add registry.npmjs.org:443
   rootsfs net remove registry.npmjs.org:443`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
 	return cmd
 }
 
-func newNetListCmd(a *app) *cobra.Command {
+func newNetListCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "Show the approved hosts and the open connections",
 		Long:    "Show the hosts that the command may connect to, and its open connections.",
 		Example: "  rootsfs net list --session my-agent --json",
-		Args:    nargs(0, 0, ""),
+		Args:    ArgCount(0, 0, ""),
 	}
-	return asking(a, cmd, control.ListNet, func([]string) (control.None, error) { return control.None{}, nil }, a.sayNet)
+	return Do(a, cmd, control.ListNet, func([]string) (control.None, error) { return control.None{}, nil }, a.printNet)
 }
 
-func (a *app) sayNet(st control.NetState) {
+func (a *App) printNet(st control.NetState) {
 	if len(st.Hosts) == 0 {
-		a.say("no host is approved; add one: rootsfs net add HOST")
+		a.Say("no host is approved; add one: rootsfs net add HOST")
 	}
 	for _, h := range st.Hosts {
-		a.say("%s", names.EscapeQuoted(h))
+		a.Say("%s", names.EscapeQuoted(h))
 	}
 	if st.Reach != string(network.EveryPort) && st.Reach != "" {
-		a.say("only %s can be reached: the kernel lacks nf_tables or routes; other connections are refused without a record", names.EscapeQuoted(st.Reach))
+		a.Say("only %s can be reached: the kernel lacks nf_tables or routes; other connections are refused without a record", names.EscapeQuoted(st.Reach))
 	}
 	if len(st.Connections) == 0 {
 		return
 	}
 	rows := [][]string{{"HOST", "PORT", "ADDRESS", "SENT", "RECEIVED", "OPEN FOR"}}
 	for _, c := range st.Connections {
-		rows = append(rows, []string{shown(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), size(c.Sent), size(c.Received),
+		rows = append(rows, []string{QuoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), SizeText(c.Sent), SizeText(c.Received),
 			time.Since(c.Began).Round(time.Second).String()})
 	}
-	a.table(rows)
+	a.Table(rows)
 }
 
-func newNetAddCmd(a *app) *cobra.Command {
+func newNetAddCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add HOSTS...",
 		Short: "Let the command connect to more hosts",
 		Long: `Let the command connect to more hosts, written as "run --net" takes them, until it ends.
 A program that asked for a name before may have to ask again.`,
 		Example: "  rootsfs net add registry.npmjs.org:443 '*.githubusercontent.com'",
-		Args:    nargs(1, -1, "the host"),
+		Args:    ArgCount(1, -1, "the host"),
 	}
-	return asking(a, cmd, control.AddNet, netRequest, func(out control.NetAdded) {
+	return Do(a, cmd, control.AddNet, netRequest, func(out control.NetAdded) {
 		if len(out.Added) == 0 {
-			a.say("nothing is new: the hosts were approved already")
+			a.Say("nothing is new: the hosts were approved already")
 		}
 		for _, h := range out.Added {
-			a.say("%s: approved", names.EscapeQuoted(h))
+			a.Say("%s: approved", names.EscapeQuoted(h))
 		}
 	})
 }
 
-func newNetRemoveCmd(a *app) *cobra.Command {
+func newNetRemoveCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove HOSTS...",
 		Short: "Take hosts back, and end the connections to them",
@@ -87,20 +87,20 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 connection that only they permitted carries a byte any more. "rootsfs revoke --net" takes
 all back.`,
 		Example: "  rootsfs net remove registry.npmjs.org:443",
-		Args:    nargs(1, -1, "the host"),
+		Args:    ArgCount(1, -1, "the host"),
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+		return Completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 			st, err := control.ListNet.Call(ctx, c, control.None{})
 			return st.Hosts, err
 		}))
 	}
-	return asking(a, cmd, control.RemoveNet, netRequest, func(out control.NetRemoved) {
+	return Do(a, cmd, control.RemoveNet, netRequest, func(out control.NetRemoved) {
 		for _, h := range out.Removed {
-			a.say("%s: revoked", names.EscapeQuoted(h))
+			a.Say("%s: revoked", names.EscapeQuoted(h))
 		}
 		if out.Connections > 0 {
-			a.say("%s ended", plural(out.Connections, "connection"))
+			a.Say("%s ended", Plural(out.Connections, "connection"))
 		}
 	})
 }
@@ -111,7 +111,7 @@ func netRequest(args []string) (control.NetRequest, error) {
 	for _, arg := range args {
 		rules, err := network.ParseRules(arg)
 		if err != nil {
-			return req, usage(err)
+			return req, Usage(err)
 		}
 		for _, r := range rules {
 			req.Hosts = append(req.Hosts, r.String())

@@ -41,24 +41,25 @@ type Stdio struct {
 	Out, Err io.Writer
 }
 
-// app is what commands share.
-type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
+// App is what commands share.
+type App struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	packages       []Package
 	args           []string // the command line, without the program's name
-	json           bool     // --json
-	session        string   // --session
+	JSON           bool     // --json
+	Session        string   // --session
 	tty            bool     // standard error is a terminal
 
 	mu        sync.Mutex // guards the field below
-	unwritten error      // the first that standard output answered with
+	outputErr error      // the first that standard output answered with
 }
 
-func newApp(args []string, io Stdio) *app {
-	return &app{stdin: io.In, stdout: io.Out, stderr: io.Err, args: args, tty: isTerminal(io.Err)}
+func New(args []string, io Stdio) *App {
+	return &App{Stdin: io.In, Stdout: io.Out, Stderr: io.Err, args: args, tty: IsTerminal(io.Err)}
 }
 
-func isTerminal(w io.Writer) bool {
+func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -69,45 +70,45 @@ func isTerminal(w io.Writer) bool {
 
 // Write writes to standard output, for everything that prints results: what is wrong
 // with it then shows in the exit code. Safe for concurrent use.
-func (a *app) Write(p []byte) (int, error) {
-	n, err := a.stdout.Write(p)
+func (a *App) Write(p []byte) (int, error) {
+	n, err := a.Stdout.Write(p)
 	if err != nil {
 		a.mu.Lock()
-		a.unwritten = cmp.Or(a.unwritten, err)
+		a.outputErr = cmp.Or(a.outputErr, err)
 		a.mu.Unlock()
 	}
 	return n, err
 }
 
-// lost is what was wrong when results could not be written, nil if all were.
-func (a *app) lost() error {
+// OutputError is what was wrong when results could not be written, nil if all were.
+func (a *App) OutputError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.unwritten
+	return a.outputErr
 }
 
-// told adds to a command's error that results could not be written.
-func (a *app) told(err error) error {
-	lost := a.lost()
+// withOutputError adds to a command's error that results could not be written.
+func (a *App) withOutputError(err error) error {
+	lost := a.OutputError()
 	if lost == nil {
 		return err
 	}
-	said := fmt.Errorf("standard output cannot be written: %w; the output is lost", cause(lost))
+	said := fmt.Errorf("standard output cannot be written: %w; the output is lost", Cause(lost))
 	if err == nil || errors.Is(err, lost) {
 		return said
 	}
 	return errors.Join(err, said)
 }
 
-// say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
-func (a *app) say(format string, args ...any) {
+// Say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
+func (a *App) Say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, _ = io.WriteString(a, names.FoldQuoted(line, columns(a.stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, names.FoldQuoted(line, columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
-// warn prints a line on standard error, as say does.
-func (a *app) warn(format string, args ...any) {
-	fmt.Fprintln(a.stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.stderr)))
+// Warn prints a line on standard error, as say does.
+func (a *App) Warn(format string, args ...any) {
+	fmt.Fprintln(a.Stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.Stderr)))
 }
 
 // columns is how wide the terminal is that w leads to, and without end if it is none.
@@ -120,30 +121,30 @@ func columns(w io.Writer) int {
 	return math.MaxInt32
 }
 
-// report prints v as JSON if that was asked for, and otherwise calls human.
-func (a *app) report(v any, human func()) error {
-	if !a.json {
+// Report prints v as JSON if that was asked for, and otherwise calls human.
+func (a *App) Report(v any, human func()) error {
+	if !a.JSON {
 		human()
 		return nil
 	}
 	return a.encode(v, "  ")
 }
 
-// line prints v as one line of JSON, for streams.
-func (a *app) line(v any) error { return a.encode(v, "") }
+// Line prints v as one line of JSON, for streams.
+func (a *App) Line(v any) error { return a.encode(v, "") }
 
-// lineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
+// LineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
 // The error is that of standard output: a stream ends with its reader.
-func (a *app) lineOr(v any, human func()) error {
-	if a.json {
-		return a.line(v)
+func (a *App) LineOr(v any, human func()) error {
+	if a.JSON {
+		return a.Line(v)
 	}
 	human()
-	return a.lost()
+	return a.OutputError()
 }
 
 // encode prints every JSON value of every command: see names.JSON.
-func (a *app) encode(v any, indent string) error {
+func (a *App) encode(v any, indent string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", indent)
@@ -155,17 +156,17 @@ func (a *app) encode(v any, indent string) error {
 	return err
 }
 
-// fold prints a line that holds foreign text, escaped, so that a terminal does not break
+// Fold prints a line that holds foreign text, escaped, so that a terminal does not break
 // it: see names.Fold.
-func (a *app) fold(line string) { a.foldAt("  ", line) }
+func (a *App) Fold(line string) { a.FoldAt("  ", line) }
 
-// foldAt is fold for a line that begins with indent.
-func (a *app) foldAt(indent, line string) {
-	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.stdout))+"\n") // Write remembers what is wrong
+// FoldAt is fold for a line that begins with indent.
+func (a *App) FoldAt(indent, line string) {
+	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
-// table prints aligned columns; the first row is the heading.
-func (a *app) table(rows [][]string) {
+// Table prints aligned columns; the first row is the heading.
+func (a *App) Table(rows [][]string) {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -173,15 +174,15 @@ func (a *app) table(rows [][]string) {
 	}
 	_ = tw.Flush() // a Builder takes everything
 	for line := range strings.Lines(b.String()) {
-		a.say("%s", strings.TrimSuffix(line, "\n"))
+		a.Say("%s", strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// fail prints an error as the one line it is allowed. cobra's own repeat flags as they
+// Fail prints an error as the one line it is allowed. cobra's own repeat flags as they
 // were written.
-func (a *app) fail(err error) {
+func (a *App) Fail(err error) {
 	if text := oneLine(err); text != "" {
-		a.warn("%s", names.EscapeQuoted(text))
+		a.Warn("%s", names.EscapeQuoted(text))
 	}
 }
 
@@ -201,9 +202,9 @@ func oneLine(err error) string {
 // maxParts bounds an error made of many.
 const maxParts = 8
 
-// waiting says what is still going on once a second has passed, and every ten
+// Waiting says what is still going on once a second has passed, and every ten
 // seconds after, until the returned function is called.
-func (a *app) waiting(what string) (done func()) {
+func (a *App) Waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}
 	}
@@ -217,7 +218,7 @@ func (a *app) waiting(what string) (done func()) {
 			case <-stop:
 				return
 			case <-t.C:
-				a.warn("still %s (%v)", what, time.Since(start).Round(time.Second))
+				a.Warn("still %s (%v)", what, time.Since(start).Round(time.Second))
 				t.Reset(10 * time.Second)
 			}
 		}
@@ -225,17 +226,17 @@ func (a *app) waiting(what string) (done func()) {
 	return func() { close(stop) }
 }
 
-// shown makes a name or path safe to print, and quotes it if it would not read
+// QuoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
 // as one word.
-func shown(s string) string {
+func QuoteIfNeeded(s string) string {
 	if e := names.Escape(s); e == s && word(s) {
 		return s
 	}
 	return names.Quote(s)
 }
 
-// shownEscaped is shown for what has been escaped already.
-func shownEscaped(s string) string {
+// QuoteEscaped is shown for what has been escaped already.
+func QuoteEscaped(s string) string {
 	if word(s) {
 		return s
 	}
@@ -244,13 +245,42 @@ func shownEscaped(s string) string {
 
 func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
 
-// size shows a number of bytes.
-func size(n int64) string { return config.FormatSize(n) }
+// SizeText shows a number of bytes.
+func SizeText(n int64) string { return config.FormatSize(n) }
 
-// plural shows a count with its noun.
-func plural(n int, noun string) string {
+// Plural shows a count with its noun.
+func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// DurationText shows a duration as people write it: 30m, not 30m0s.
+func DurationText(d time.Duration) string {
+	if d >= time.Second {
+		d = d.Round(time.Second)
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+func LocalTime(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Local().Format("2006-01-02 15:04:05")
+}
+
+func WithPrefix(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + QuoteIfNeeded(s)
 }

@@ -27,7 +27,7 @@ func (f *patternFlags) patterns() (guard.Patterns, error) {
 		Hide: texts(f.hide), Deny: texts(f.deny), Protect: texts(f.protect), Allow: texts(f.allow),
 		Gitignore: f.gitignore, NoDefaults: f.noDefaults,
 	}
-	return p, usage(p.Check())
+	return p, Usage(p.Check())
 }
 
 // texts is nil for no pattern, so that a policy without any is the zero one.

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-func newPolicyCmd(a *app) *cobra.Command {
+func (a *App) newPolicyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Show, try and change the rules for names",
@@ -27,14 +27,14 @@ in .gitignore. Built-in rules cover secrets, and files that other programs execu
 		Example: `  rootsfs policy show
   rootsfs policy check code/.env --op read
   rootsfs policy set code --hide '*.sql' --allow .env.test`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
 	return cmd
 }
 
-func newPolicyShowCmd(a *app) *cobra.Command {
+func newPolicyShowCmd(a *App) *cobra.Command {
 	var builtin bool
 	var root string
 	cmd := &cobra.Command{
@@ -45,10 +45,10 @@ the repositories that its users made, whose hooks are untrusted. With --builtin,
 the rules that every root begins with; that needs no session.`,
 		Example: `  rootsfs policy show --root code
   rootsfs policy show --builtin --json`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if builtin {
-				return a.report(builtinRules(), func() { a.sayRules(builtinRules()) })
+				return a.Report(builtinRules(), func() { a.printRules(builtinRules()) })
 			}
 			return a.policyShow(cmd.Context(), root)
 		},
@@ -56,8 +56,8 @@ the rules that every root begins with; that needs no session.`,
 	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
 	cmd.Flags().StringVar(&root, "root", "", "only this `root`")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // fails only if there is no such flag
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -70,8 +70,8 @@ func builtinRules() []control.PolicyRule {
 	return control.Rules(list)
 }
 
-func (a *app) policyShow(ctx context.Context, root string) error {
-	ans, err := ask(ctx, a, control.GetPolicy, control.None{})
+func (a *App) policyShow(ctx context.Context, root string) error {
+	ans, err := Ask(ctx, a, control.GetPolicy, control.None{})
 	if err != nil {
 		return err
 	}
@@ -87,26 +87,26 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 		}
 		ans.Roots = kept
 	}
-	return a.report(ans, func() {
+	return a.Report(ans, func() {
 		for _, r := range ans.Roots {
-			a.say("%s (%s)", shown(r.Root), r.Mode)
+			a.Say("%s (%s)", QuoteIfNeeded(r.Root), r.Mode)
 			if r.Lifted != "" {
-				a.say("  %s", r.Lifted)
+				a.Say("  %s", r.Lifted)
 			}
 			for _, dir := range r.Repos {
-				a.say("  created by the server: %s", repository(r.Root, dir))
+				a.Say("  created by the server: %s", repository(r.Root, dir))
 			}
-			a.sayRules(r.Rules)
+			a.printRules(r.Rules)
 		}
 	})
 }
 
-func (a *app) sayRules(rules []control.PolicyRule) {
+func (a *App) printRules(rules []control.PolicyRule) {
 	rows := [][]string{{"EFFECT", "PATTERN", "FROM", "WHY"}}
 	for _, r := range rules {
 		rows = append(rows, []string{r.Effect, under(r.Dir, r.Pattern).String(), where(&r), join(r.Reason, r.When)})
 	}
-	a.table(rows)
+	a.Table(rows)
 }
 
 func under(dir, text names.Foreign) names.Foreign {
@@ -131,7 +131,7 @@ func where(r *control.PolicyRule) string {
 	return names.Escape(r.From)
 }
 
-func newPolicyCheckCmd(a *app) *cobra.Command {
+func newPolicyCheckCmd(a *App) *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
 		Use:   "check PATH",
@@ -146,9 +146,9 @@ exit code is 0 if the operation is allowed, and 3 if it is refused.`,
 		Example: `  rootsfs policy check code/.env --op read
   rootsfs policy check ./.git/config --op write
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
-		Args: nargs(1, 1, "the path"),
+		Args: ArgCount(1, 1, "the path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
@@ -157,11 +157,11 @@ exit code is 0 if the operation is allowed, and 3 if it is refused.`,
 			if err != nil {
 				return err
 			}
-			if err := a.report(ans, func() { a.say("%s", checkedLine(&ans)) }); err != nil {
+			if err := a.Report(ans, func() { a.Say("%s", checkedLine(&ans)) }); err != nil {
 				return err
 			}
 			if !ans.Allowed {
-				return &exitError{code: ExitNotApproved}
+				return &ExitError{Code: ExitNotApproved}
 			}
 			return nil
 		},
@@ -170,8 +170,8 @@ exit code is 0 if the operation is allowed, and 3 if it is refused.`,
 	cmd.Flags().StringVar(&q.root, "root", "", "PATH is below this `root`")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // as above
 	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -215,7 +215,7 @@ func fromHere(ctx context.Context, c *control.Client, path string) (string, erro
 
 // checked is a check's answer as one line, and what to do, if that can be said in general.
 func checked(c *control.CheckAnswer) (text, remedy string) {
-	text = c.Op + " " + shown(c.Path) + ": "
+	text = c.Op + " " + QuoteIfNeeded(c.Path) + ": "
 	switch {
 	case c.Allowed && c.Lifted != nil:
 		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
@@ -224,9 +224,9 @@ func checked(c *control.CheckAnswer) (text, remedy string) {
 	case c.Allowed:
 		text += "allowed"
 	case c.Lacks != "":
-		return text + fmt.Sprintf("refused: root %s lacks the right %s", shown(c.Root), c.Lacks), "rootsfs roots set gives it"
+		return text + fmt.Sprintf("refused: root %s lacks the right %s", QuoteIfNeeded(c.Root), c.Lacks), "rootsfs roots set gives it"
 	case c.Reason == names.NoConsent.String() && c.Root != "":
-		return text + fmt.Sprintf("refused: root %s is for another server", shown(c.Root)), "see: rootsfs roots list, and name it with --subject"
+		return text + fmt.Sprintf("refused: root %s is for another server", QuoteIfNeeded(c.Root)), "see: rootsfs roots list, and name it with --subject"
 	case c.Reason == names.NoConsent.String():
 		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
 	case c.Rule != nil:
@@ -249,7 +249,7 @@ func checkedLine(c *control.CheckAnswer) string {
 	return text
 }
 
-func newPolicySetCmd(a *app) *cobra.Command {
+func newPolicySetCmd(a *App) *cobra.Command {
 	f := &patternFlags{}
 	cmd := &cobra.Command{
 		Use:   "set NAME",
@@ -257,16 +257,16 @@ func newPolicySetCmd(a *app) *cobra.Command {
 		Long: `Replace the patterns of the root NAME by those given. Without any, only the built-in
 rules remain. When set returns, everything that the new rules forbid is dead.`,
 		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
-		Args:              nargs(1, 1, "a root's name"),
+		Args:              ArgCount(1, 1, "a root's name"),
 		ValidArgsFunction: a.completeRoots(1),
 	}
 	f.add(cmd.Flags())
 	var patterns guard.Patterns
-	return asking(a, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
+	return Do(a, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
 		patterns, err = f.patterns()
 		return control.PatternsRequest{Name: args[0], Patterns: patterns}, err
 	}, func(got control.RootPolicy) {
-		a.say("%s has %s now, %d of them your own: %s", shown(got.Root), plural(len(got.Rules), "rule"), own(got.Rules), patterns.Summary())
+		a.Say("%s has %s now, %d of them your own: %s", QuoteIfNeeded(got.Root), Plural(len(got.Rules), "rule"), own(got.Rules), patterns.Summary())
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-func newResumeCmd(a *app) *cobra.Command {
+func (a *App) newResumeCmd() *cobra.Command {
 	var subject string
 	cmd := &cobra.Command{
 		Use:   "resume",
@@ -22,21 +22,21 @@ func newResumeCmd(a *app) *cobra.Command {
 anew. "rootsfs status" shows who is suspended and why.`,
 		Example: `  rootsfs resume
   rootsfs resume --subject editor --json`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 	}
 	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
-	return asking(a, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {
+	return Do(a, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {
 		return control.ResumeRequest{Subject: subject, All: !cmd.Flags().Changed("subject")}, nil
 	}, func(ans control.ResumeAnswer) {
 		if len(ans.Resumed) == 0 {
-			a.say("no server is suspended")
+			a.Say("no server is suspended")
 		}
 		for _, s := range ans.Resumed {
 			if s == "" {
-				a.say("resumed: servers without a name")
+				a.Say("resumed: servers without a name")
 				continue
 			}
-			a.say("resumed: %s", shown(s))
+			a.Say("resumed: %s", QuoteIfNeeded(s))
 		}
 	})
 }
@@ -80,7 +80,7 @@ func (f *abuseFlags) over(a guard.Abuse) (_ guard.Abuse, fixed bool, err error) 
 			continue
 		}
 		if n.value < 0 || n.value > guard.MaxAbuse {
-			return a, false, usage(fmt.Errorf("--%s %d: write a number from 0 (never) to %d", n.flag, n.value, guard.MaxAbuse))
+			return a, false, Usage(fmt.Errorf("--%s %d: write a number from 0 (never) to %d", n.flag, n.value, guard.MaxAbuse))
 		}
 		*n.to, fixed = n.value, true
 	}
@@ -88,7 +88,7 @@ func (f *abuseFlags) over(a guard.Abuse) (_ guard.Abuse, fixed bool, err error) 
 		a.Suspend, fixed = f.suspend, true
 	}
 	if a.Suspend && fixed && a.Escapes == 0 && a.Refusals == 0 {
-		return a, false, usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
+		return a, false, Usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
 	}
 	return a, fixed, nil
 }

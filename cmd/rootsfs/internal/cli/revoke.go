@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newRevokeCmd(a *app) *cobra.Command {
+func (a *App) newRevokeCmd() *cobra.Command {
 	var all, net bool
 	var subject string
 	cmd := &cobra.Command{
@@ -36,16 +36,16 @@ revoke every root:
   rootsfs revoke --all --session work --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
-				return usage(errors.New("--all and names cannot be combined: use one of them"))
+				return Usage(errors.New("--all and names cannot be combined: use one of them"))
 			}
 			if subject != "" && (all || len(args) > 0) {
-				return usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
+				return Usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
 			}
 			if net && (all || subject != "" || len(args) > 0) {
-				return usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
+				return Usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
 			}
 			if !all && !net && subject == "" && len(args) == 0 {
-				return usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
+				return Usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
 			}
 			return nil
 		},
@@ -57,19 +57,19 @@ revoke every root:
 	cmd.Flags().BoolVar(&all, "all", false, "every root of the session, and its network")
 	cmd.Flags().BoolVar(&net, "net", false, "every host of a command's network (run --net=HOSTS)")
 	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
-	c, err := a.client()
+func (a *App) revoke(ctx context.Context, req control.RevokeRequest) error {
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
-	done := a.waiting("revoking")
+	done := a.Waiting("revoking")
 	ans, err := control.Revoke.Call(ctx, c, req)
 	if req.All && control.Unreachable(err) {
 		// Whatever keeps the socket from answering, a signal gets through.
@@ -79,18 +79,18 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	if err != nil && len(ans.Ended) == 0 {
 		return orSession(err, req.Names)
 	}
-	if rerr := a.report(ans, func() { a.sayEnded(ans.Ended) }); rerr != nil {
+	if rerr := a.Report(ans, func() { a.printEnded(ans.Ended) }); rerr != nil {
 		return rerr
 	}
 	if err != nil {
-		return &exitError{code: ExitFailure, err: fmt.Errorf("%w; new accesses are already refused", err)}
+		return &ExitError{Code: ExitFailure, Err: fmt.Errorf("%w; new accesses are already refused", err)}
 	}
 	return nil
 }
 
 // orSession tells whoever named a session in the place of a root how to end that.
 func orSession(err error, roots []string) error {
-	if exitCode(err) != ExitNoSuch {
+	if ExitCode(err) != ExitNoSuch {
 		return err
 	}
 	all, _ := control.List()
@@ -102,16 +102,16 @@ func orSession(err error, roots []string) error {
 	return err
 }
 
-// sayEnded tells how roots ended.
-func (a *app) sayEnded(ended []control.Ended) {
+// printEnded tells how roots ended.
+func (a *App) printEnded(ended []control.Ended) {
 	if len(ended) == 0 {
-		a.say("there was no root to revoke")
+		a.Say("there was no root to revoke")
 	}
 	for _, e := range ended {
 		if e.Error != "" {
-			a.say("%s: %s, but not everything could be taken back: %s", shown(e.Root), e.State, e.Error)
+			a.Say("%s: %s, but not everything could be taken back: %s", QuoteIfNeeded(e.Root), e.State, e.Error)
 			continue
 		}
-		a.say("%s: %s in %.1f ms", shown(e.Root), e.State, e.TookMS)
+		a.Say("%s: %s in %.1f ms", QuoteIfNeeded(e.Root), e.State, e.TookMS)
 	}
 }

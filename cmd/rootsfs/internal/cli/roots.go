@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-func newRootsCmd(a *app) *cobra.Command {
+func (a *App) newRootsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roots",
 		Short: "List, add and change the roots of a session",
@@ -28,14 +28,14 @@ func newRootsCmd(a *app) *cobra.Command {
   rootsfs roots add docs=~/docs
   rootsfs roots set out ro
   rootsfs roots remove docs`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
 	return cmd
 }
 
-func newRootsListCmd(a *app) *cobra.Command {
+func newRootsListCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the roots, their mode and state",
@@ -43,64 +43,57 @@ func newRootsListCmd(a *app) *cobra.Command {
 replaced or cannot be read any more, until you approve it again with "rootsfs roots
 renew".`,
 		Example: "  rootsfs roots list --session work --json",
-		Args:    nargs(0, 0, ""),
+		Args:    ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := ask(cmd.Context(), a, control.GetStatus, control.None{})
+			st, err := Ask(cmd.Context(), a, control.GetStatus, control.None{})
 			if err != nil {
 				return err
 			}
-			return a.report(st.Roots, func() { a.sayRoots(st.Roots) })
+			return a.Report(st.Roots, func() { a.printRoots(st.Roots) })
 		},
 	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-// sayRoots prints roots as a table.
-func (a *app) sayRoots(roots []control.Root) {
+// printRoots prints roots as a table.
+func (a *App) printRoots(roots []control.Root) {
 	if len(roots) == 0 {
-		a.say("no roots; add one: rootsfs roots add SPEC")
+		a.Say("no roots; add one: rootsfs roots add SPEC")
 		return
 	}
 	rows := [][]string{{"ROOT", "MODE", "STATE", "EXPIRES", "PATH"}}
 	for _, r := range roots {
-		rows = append(rows, []string{shown(r.Name), r.Mode, r.State, ends(&r), whereFor(&r)})
+		rows = append(rows, []string{QuoteIfNeeded(r.Name), r.Mode, r.State, expiryText(&r), whereFor(&r)})
 	}
-	a.table(rows)
-	a.sayWhy(roots)
+	a.Table(rows)
+	a.printWhy(roots)
 }
 
-// sayWhy tells why roots are unavailable.
-func (a *app) sayWhy(roots []control.Root) {
+// printWhy tells why roots are unavailable.
+func (a *App) printWhy(roots []control.Root) {
 	for _, r := range roots {
 		if r.Why != "" {
-			a.say("%s: %s", shown(r.Name), r.Why)
+			a.Say("%s: %s", QuoteIfNeeded(r.Name), r.Why)
 		}
 	}
 }
 
 // whereFor is a root's directory, and whom it is for if that is one server alone.
 func whereFor(r *control.Root) string {
-	return shown(r.Resolved) + prefixed(", for ", r.Subject)
+	return QuoteIfNeeded(r.Resolved) + WithPrefix(", for ", r.Subject)
 }
 
-// ends says when a root ends by itself.
-func ends(r *control.Root) string {
+// expiryText says when a root ends by itself.
+func expiryText(r *control.Root) string {
 	if r.Once != "" {
 		return "once (" + r.Once + ")"
 	}
-	return expiry(r.Expires)
+	return LocalTime(r.Expires)
 }
 
-func expiry(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.Local().Format("2006-01-02 15:04:05")
-}
-
-func newRootsAddCmd(a *app) *cobra.Command {
+func newRootsAddCmd(a *App) *cobra.Command {
 	f := &addFlags{}
 	cmd := &cobra.Command{
 		Use:   "add [SPEC]...",
@@ -115,20 +108,20 @@ limits that were given as flags.`,
   rootsfs roots add --for 30m tmp=/tmp/build:rw
   rootsfs roots add --once ~/letter.txt      # one use of one file
   rootsfs roots add --save auto`,
-		Args: nargs(0, -1, "a root"),
+		Args: ArgCount(0, -1, "a root"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.rootsAdd(cmd.Context(), f, args)
 		},
 	}
 	f.add(cmd.Flags())
 	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration as well")
-	pathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	PathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
-	allFlag(cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	AllFlag(cmd)
 	return cmd
 }
 
@@ -139,19 +132,19 @@ type addFlags struct {
 	config, subject             string
 }
 
-func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
+func (a *App) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	grants, err := f.all(specs, "command line")
 	switch {
 	case err != nil:
 		return err
 	case len(grants) == 0:
-		return usage(errors.New("a root is missing from the command line; see: rootsfs roots add --help"))
+		return Usage(errors.New("a root is missing from the command line; see: rootsfs roots add --help"))
 	case f.save && len(f.once) > 0:
-		return usage(errors.New("--save and --once cannot be combined: a grant of one use is not kept"))
+		return Usage(errors.New("--save and --once cannot be combined: a grant of one use is not kept"))
 	}
 	if f.subject != "" {
 		if err := config.CheckSubject(f.subject); err != nil {
-			return usage(fmt.Errorf("--subject: %w", err))
+			return Usage(fmt.Errorf("--subject: %w", err))
 		}
 	}
 	if err := askLinks(grants); err != nil {
@@ -165,18 +158,18 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			return err
 		}
 	} else if f.config != "" {
-		return usage(errors.New("--config names the file for --save: write --save as well"))
+		return Usage(errors.New("--config names the file for --save: write --save as well"))
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	for i := range grants {
 		grants[i].AllowSystem, grants[i].AllowRootDir, grants[i].Subject = f.allowSystem, f.allowTop, guard.Subject(f.subject)
 	}
-	added, err := askOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: grants})
+	added, err := AskOf(ctx, a, c, control.AddRoots, control.AddRequest{Roots: grants})
 	if err != nil {
 		return err
 	}
@@ -185,22 +178,22 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			return fmt.Errorf("the roots are granted until the session ends, but could not be saved: %w", err)
 		}
 	}
-	return a.report(addResult{added, file}, func() {
+	return a.Report(addResult{added, file}, func() {
 		for _, r := range added.Roots {
-			a.say("%s (%s) is %s", shown(r.Name), r.Mode, shown(r.Resolved))
+			a.Say("%s (%s) is %s", QuoteIfNeeded(r.Name), r.Mode, QuoteIfNeeded(r.Resolved))
 		}
-		a.sayUnseen(ctx, c, added.Roots)
+		a.printUnseen(ctx, c, added.Roots)
 		switch {
 		case made:
-			a.say("saved in %s, which is new", shown(file))
+			a.Say("saved in %s, which is new", QuoteIfNeeded(file))
 		case file != "":
-			a.say("saved in %s", shown(file))
+			a.Say("saved in %s", QuoteIfNeeded(file))
 		}
 	})
 }
 
-// sayUnseen tells of roots that the session's command cannot see at their paths.
-func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
+// printUnseen tells of roots that the session's command cannot see at their paths.
+func (a *App) printUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Server == nil {
 		return // it ended meanwhile, or there is no command
@@ -209,9 +202,9 @@ func (a *app) sayUnseen(ctx context.Context, c *control.Client, roots []control.
 	for _, r := range roots {
 		switch {
 		case !sandbox.Appears(r.Resolved, seen):
-			a.warn("the running command does not see %s: it reaches the root by files/* only, or start it anew with the root", shown(r.Resolved))
+			a.Warn("the running command does not see %s: it reaches the root by files/* only, or start it anew with the root", QuoteIfNeeded(r.Resolved))
 		case slices.Contains(st.Server.Fixed, r.Resolved):
-			a.warn("the running command can only read %s: it writes there by files/* only, or start it anew with the root", shown(r.Resolved))
+			a.Warn("the running command can only read %s: it writes there by files/* only, or start it anew with the root", QuoteIfNeeded(r.Resolved))
 		}
 	}
 }
@@ -261,7 +254,7 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	return nil
 }
 
-func newRootsRemoveCmd(a *app) *cobra.Command {
+func newRootsRemoveCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "remove NAME...",
 		Aliases: []string{"rm"},
@@ -269,18 +262,18 @@ func newRootsRemoveCmd(a *app) *cobra.Command {
 		Long: `Revoke the named roots, as "rootsfs revoke" does. What the configuration says is
 not changed: a root it holds is back with the next session.`,
 		Example:           "  rootsfs roots remove docs src",
-		Args:              nargs(1, -1, "a root's name"),
+		Args:              ArgCount(1, -1, "a root's name"),
 		ValidArgsFunction: a.completeRoots(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args})
 		},
 	}
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func newRootsSetCmd(a *app) *cobra.Command {
+func newRootsSetCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME MODE",
 		Short: "Change the mode of a root",
@@ -289,19 +282,19 @@ delete, rename, watch. When set returns, everything that the new mode forbids is
 descriptors and mappings included. This is not possible with --cache max.`,
 		Example: `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`,
-		Args:              nargs(2, 2, "the name of the root, or its new mode,"),
+		Args:              ArgCount(2, 2, "the name of the root, or its new mode,"),
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
 	}
-	return asking(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
+	return Do(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
 		_, err := guard.ParseMode(args[1])
 		if err != nil {
-			err = usage(err)
+			err = Usage(err)
 		}
 		return control.SetRequest{Name: args[0], Mode: args[1]}, err
-	}, func(ans control.SetAnswer) { a.say("%s is %s now", shown(ans.Root.Name), ans.Root.Mode) })
+	}, func(ans control.SetAnswer) { a.Say("%s is %s now", QuoteIfNeeded(ans.Root.Name), ans.Root.Mode) })
 }
 
-func newRootsProfileCmd(a *app) *cobra.Command {
+func newRootsProfileCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile NAME",
 		Short: "Switch to a profile of the configuration",
@@ -309,9 +302,9 @@ func newRootsProfileCmd(a *app) *cobra.Command {
 plain [[root]] blocks. A root that is in both stays as it is, with all open files.
 Roots of the command line stay.`,
 		Example: `  rootsfs roots profile review`,
-		Args:    nargs(1, 1, "a profile's name"),
+		Args:    ArgCount(1, 1, "a profile's name"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+			return Completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 				st, err := control.GetStatus.Call(ctx, c, control.None{})
 				if err != nil || len(args) > 0 {
 					return nil, err
@@ -320,14 +313,14 @@ Roots of the command line stay.`,
 			}))
 		},
 	}
-	return asking(a, cmd, control.SwitchProfile, func(args []string) (control.ProfileRequest, error) {
+	return Do(a, cmd, control.SwitchProfile, func(args []string) (control.ProfileRequest, error) {
 		return control.ProfileRequest{Profile: args[0]}, nil
 	}, func(ans control.ProfileAnswer) {
-		a.say("profile %s: %s added, %d removed, %d changed", shown(ans.Profile), plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
+		a.Say("profile %s: %s added, %d removed, %d changed", QuoteIfNeeded(ans.Profile), Plural(len(ans.Added), "root"), len(ans.Removed), len(ans.Changed))
 	})
 }
 
-func newRootsRenewCmd(a *app) *cobra.Command {
+func newRootsRenewCmd(a *App) *cobra.Command {
 	f := &renewFlags{}
 	cmd := &cobra.Command{
 		Use:   "renew NAME",
@@ -342,20 +335,20 @@ again with the directory that is there now. One that has ended is granted again 
 		Example: `  rootsfs roots renew docs
   rootsfs roots renew docs --for 30m
   rootsfs roots renew docs --until 18:00 --json`,
-		Args:              nargs(1, 1, "a root's name"),
+		Args:              ArgCount(1, 1, "a root's name"),
 		ValidArgsFunction: a.completeRoots(1),
 	}
 	cmd.Flags().DurationVar(&f.forTime, "for", 0, "revoke after this `duration` from now, such as 30m")
 	cmd.Flags().StringVar(&f.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
 	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "revoke when the session ends")
-	return asking(a, cmd, control.RenewRoot, func(args []string) (control.RenewRequest, error) {
+	return Do(a, cmd, control.RenewRoot, func(args []string) (control.RenewRequest, error) {
 		return f.request(cmd, args[0])
 	}, func(ans control.SetAnswer) {
 		if ans.Root.Expires == nil {
-			a.say("%s lasts as long as the session", shown(ans.Root.Name))
+			a.Say("%s lasts as long as the session", QuoteIfNeeded(ans.Root.Name))
 			return
 		}
-		a.say("%s lasts until %s", shown(ans.Root.Name), expiry(ans.Root.Expires))
+		a.Say("%s lasts until %s", QuoteIfNeeded(ans.Root.Name), LocalTime(ans.Root.Expires))
 	})
 }
 
@@ -371,9 +364,9 @@ func (f *renewFlags) request(cmd *cobra.Command, root string) (control.RenewRequ
 	given := cmd.Flags().Changed
 	switch {
 	case f.forSession && (given("for") || given("until")):
-		return req, usage(errors.New("--for-session, --for and --until: use one of them"))
+		return req, Usage(errors.New("--for-session, --for and --until: use one of them"))
 	case given("for") && f.forTime <= 0:
-		return req, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
+		return req, Usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", f.forTime))
 	}
 	g := grantFlags{forTime: f.forTime, until: f.until, fs: cmd.Flags()}
 	end, err := g.expires(time.Now())

@@ -45,7 +45,7 @@ type runFlags struct {
 	homeParts  []string // see agents.Agent.Home
 }
 
-func newRunCmd(a *app) *cobra.Command {
+func (a *App) newRunCmd() *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG]...",
@@ -77,7 +77,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.agent == "help" {
-				a.sayAgents()
+				a.printAgents()
 				return nil
 			}
 			return a.runCommand(cmd, f, f.agentCommand(args))
@@ -86,7 +86,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
-	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	PathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the command)")
 	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
@@ -94,7 +94,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
-	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
+	PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
 	netFlag(fs, &f.net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
@@ -109,7 +109,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.StringVar(&f.memory, "memory-max", "", "most memory of the command and all that it starts: a `size` such as 2G, or none (default: three quarters of the memory)")
 	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
-	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
+	PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
 	f.add(fs)
@@ -120,14 +120,14 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	agentCompletion(cmd)
 	profileCompletion(cmd, &f.config)
 	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv) // as for words
-	words(cmd, "cache", "strict", "audit", "max")
-	words(cmd, "audit-paths", "full", "hash", "none")
-	words(cmd, "mcp", "auto", "on", "off")
-	words(cmd, "map", "same", "flat")
-	words(cmd, "links", "visible", "strict")
-	words(cmd, "level", "namespaces", "bubblewrap", "landlock")
-	words(cmd, "on-revoke", "announce", "stop")
-	allFlag(cmd)
+	FixedWords(cmd, "cache", "strict", "audit", "max")
+	FixedWords(cmd, "audit-paths", "full", "hash", "none")
+	FixedWords(cmd, "mcp", "auto", "on", "off")
+	FixedWords(cmd, "map", "same", "flat")
+	FixedWords(cmd, "links", "visible", "strict")
+	FixedWords(cmd, "level", "namespaces", "bubblewrap", "landlock")
+	FixedWords(cmd, "on-revoke", "announce", "stop")
+	AllFlag(cmd)
 	return cmd
 }
 
@@ -182,10 +182,10 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	case "off":
 		p.mcp = proxy.Off
 	default:
-		return nil, usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
+		return nil, Usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
 	}
 	if p.stop = f.onRevoke == "stop"; !p.stop && f.onRevoke != "announce" {
-		return nil, usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
+		return nil, Usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
 	}
 	if err := f.confinement(p, args); err != nil {
 		return nil, err
@@ -211,14 +211,14 @@ func (f *runFlags) memoryMax() (int64, error) {
 	n, err := config.ParseSize(f.memory)
 	switch {
 	case err != nil:
-		return 0, usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
+		return 0, Usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
 	case n == 0:
 		err = errors.New("write a size above 0 such as 2G, or none")
 	case n < sandbox.MinMemory:
 		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
 	}
 	if err != nil {
-		return 0, usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+		return 0, Usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
 	}
 	return n, nil
 }
@@ -226,7 +226,7 @@ func (f *runFlags) memoryMax() (int64, error) {
 // confinement turns the flags about it into the sandbox's options.
 func (f *runFlags) confinement(p *plan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
-		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
+		return Usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
 	}
 	p.memoryAsked = f.memory != ""
 	memory, err := f.memoryMax()
@@ -238,10 +238,10 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		err = fmt.Errorf("choose at least %dM", sandbox.MinTmpSize>>20)
 	}
 	if err != nil {
-		return usage(fmt.Errorf("--home-max %s: %w", names.Quote(f.homeMax), err))
+		return Usage(fmt.Errorf("--home-max %s: %w", names.Quote(f.homeMax), err))
 	}
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
-		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
+		return Usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
 	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.net.all, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
@@ -253,7 +253,7 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.configuredHosts(conf.Net, cmp.Or(f.name, p.session.NameFor))
 	}
 	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
-		return usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
+		return Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
 	}
 	switch f.paths {
 	case "same":
@@ -261,18 +261,18 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		p.box.Map = sandbox.Flat
 		p.session.FlatAt = sandbox.DefaultFlatAt
 	default:
-		return usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
+		return Usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
 	}
 	if p.strictLinks = f.links == "strict"; !p.strictLinks && f.links != "visible" {
-		return usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
+		return Usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
 	}
 	if f.level != "" {
 		level, err := sandbox.ParseLevel(f.level)
 		if err != nil {
-			return usage(fmt.Errorf("--level: %w", err))
+			return Usage(fmt.Errorf("--level: %w", err))
 		}
 		if p.box.Level = level; level == sandbox.None && !f.unconfined {
-			return usage(errors.New("--level none confines nothing: write --unconfined if that is meant"))
+			return Usage(errors.New("--level none confines nothing: write --unconfined if that is meant"))
 		}
 	} else if f.unconfined {
 		p.box.Level = sandbox.None
@@ -283,7 +283,7 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if f.home != "" {
 		home, err := filepath.Abs(f.home)
 		if err != nil {
-			return usage(fmt.Errorf("--home: %w", err))
+			return Usage(fmt.Errorf("--home: %w", err))
 		}
 		p.box.Home = home
 		// A root that reaches it would let the command make it a link, and the
@@ -311,12 +311,12 @@ func (f *runFlags) ports() ([]uint16, error) {
 	var ports []uint16
 	for _, port := range f.listen {
 		if port < 1 || port > 65535 {
-			return nil, usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
+			return nil, Usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
 		}
 		ports = append(ports, uint16(port))
 	}
 	if len(ports) > 0 && !f.net.all {
-		return nil, usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
+		return nil, Usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
 	}
 	return ports, nil
 }

@@ -65,7 +65,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
-		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))
+		r.a.Warn("the conversation broke off: %s", names.Escape(broken.Error()))
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()

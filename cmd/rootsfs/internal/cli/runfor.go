@@ -34,7 +34,7 @@ func (v forValue) String() string {
 }
 
 // Type implements pflag.Value.
-func (v forValue) Type() string { return "agent or duration" }
+func (v forValue) Type() string { return AgentOrDuration }
 
 // Set implements pflag.Value.
 func (v forValue) Set(text string) error {
@@ -66,14 +66,14 @@ func agentCompletion(cmd *cobra.Command) {
 	}) // fails only for an unknown flag
 }
 
-// sayAgents lists the presets, for --for help.
-func (a *app) sayAgents() {
+// printAgents lists the presets, for --for help.
+func (a *App) printAgents() {
 	rows := [][]string{{"AGENT", "COMMAND", "HOSTS IT CONNECTS TO"}}
 	for _, one := range agents.All() {
 		rows = append(rows, []string{one.Name, one.Command, strings.Join(one.Hosts, " ")})
 	}
-	a.table(rows)
-	a.say("see: rootsfs help agents")
+	a.Table(rows)
+	a.Say("see: rootsfs help agents")
 }
 
 // keptHome is the directory that a HOME is kept in: of agents, or of servers.
@@ -185,15 +185,15 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 // projectRoot makes the repository around the working directory the root, or, if it is in
 // none, the working directory, where the command works in either case.
 func (f *runFlags) projectRoot(mode string) error {
-	dir, err := cwd()
+	dir, err := WorkingDir()
 	if err != nil {
 		return err
 	}
 	top, _ := gitTop(dir)
 	top = cmp.Or(top, dir)
-	for _, home := range homeDirs() {
+	for _, home := range HomeDirs() {
 		if names.Under(home, top) {
-			return usage(fmt.Errorf("the working directory is or holds a home directory, which is too much for an agent: change to a project, or name one with --root %s", names.ShellWord("PATH:"+mode)))
+			return Usage(fmt.Errorf("the working directory is or holds a home directory, which is too much for an agent: change to a project, or name one with --root %s", names.ShellWord("PATH:"+mode)))
 		}
 	}
 	f.roots = []string{top + ":" + mode}
@@ -217,7 +217,7 @@ func gitTop(dir string) (top string, found bool) {
 // proposedRoot is the SPEC of a root for a command without one: the repository around the
 // working directory, "" if that is in none. shown is how a person writes it.
 func proposedRoot() (spec, written string) {
-	dir, err := cwd()
+	dir, err := WorkingDir()
 	if err != nil {
 		return "", ""
 	}
@@ -235,11 +235,11 @@ func proposedRoot() (spec, written string) {
 // repository that it is started in.
 func (f *runFlags) askRepository() (granted bool) {
 	spec, _ := proposedRoot()
-	if spec == "" || f.learn || f.unconfined || !isTerminal(os.Stdin) {
+	if spec == "" || f.learn || f.unconfined || !IsTerminal(os.Stdin) {
 		return false
 	}
 	what := fmt.Sprintf("no root was named, and this is the repository %s\n", names.Quote(strings.TrimSuffix(spec, ":rw")))
-	if confirm(what, "Let the command read and write it?") != nil {
+	if Confirm(what, "Let the command read and write it?") != nil {
 		return false
 	}
 	return f.projectRoot("rw") == nil

@@ -1,13 +1,11 @@
 package cli
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -43,7 +41,7 @@ func (p *plan) checkHome() error {
 		return err
 	}
 	at := session.Resolve(home)
-	for _, owner := range homeDirs() {
+	for _, owner := range HomeDirs() {
 		if names.Under(owner, at) {
 			return homeRefused(home, "is or holds the home directory %s", names.Quote(owner))
 		}
@@ -68,31 +66,6 @@ func (p *plan) checkHome() error {
 		}
 	}
 	return p.homeOutside()
-}
-
-// homeDirs are the home directories of this machine's users, resolved: those of
-// /etc/passwd and the caller's own.
-func homeDirs() []string {
-	var out []string
-	add := func(dir string) {
-		if filepath.IsAbs(dir) && filepath.Clean(dir) != "/" {
-			out = append(out, filepath.Clean(dir), session.Resolve(dir))
-		}
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		add(home)
-	}
-	f, err := os.Open("/etc/passwd")
-	if err != nil {
-		return out
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if fields := strings.Split(lines.Text(), ":"); len(fields) == 7 {
-			add(fields[5])
-		}
-	}
-	return out
 }
 
 // homeOutside refuses a kept home that is reached through a root: what the

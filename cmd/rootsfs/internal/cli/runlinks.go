@@ -111,7 +111,7 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	if sandbox.Level(l.level.Load()).Shows(r.dest) {
 		remedy = "--links visible shows such a link"
 	}
-	return &exitError{code: ExitNotExecutable, err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}
+	return &ExitError{Code: ExitNotExecutable, Err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}
 }
 
 // chosen is told of the level of confinement, before the command is started.

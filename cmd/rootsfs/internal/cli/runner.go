@@ -26,7 +26,7 @@ import (
 // runner is one `rootsfs run` while it lasts: a session with a private mount, a
 // confined process, and, for one that speaks MCP, a proxy between that and us.
 type runner struct {
-	a       *app
+	a       *App
 	plan    *plan
 	place   *cleanup.Place // of the mount
 	s       *session.Session
@@ -54,7 +54,7 @@ type runner struct {
 }
 
 // runCommand is `rootsfs run`.
-func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
+func (a *App) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 		return err
 	}
 	if code := exitOf(exit); code != ExitOK {
-		return &exitError{code: code}
+		return &ExitError{Code: code}
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func (r *runner) run(ctx context.Context, f *runFlags, signals <-chan os.Signal)
 // runSession is all of run that the watcher cleans up after.
 func (r *runner) runSession(ctx context.Context, f *runFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
-	done := r.a.waiting("mounting")
+	done := r.a.Waiting("mounting")
 	r.s, err = session.Start(ctx, r.sessionOptions())
 	done()
 	if err != nil {
@@ -142,12 +142,12 @@ func (r *runner) runSession(ctx context.Context, f *runFlags, signals <-chan os.
 	go r.follow()
 	exit, err = r.runProxy(ctx)
 	if n := r.proc.MemoryKills(); n > 0 {
-		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
+		r.a.Warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, Plural(n, "process"))
 	}
 	if rep := r.proc.Report(); r.proc.PrivateFull() {
-		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", size(rep.TmpSize))
+		r.a.Warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", SizeText(rep.TmpSize))
 	}
-	r.plan.network.sayRefused(r.a)
+	r.plan.network.printRefused(r.a)
 	hosts, times := r.plan.network.refusedHosts()
 	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), hosts, times, unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
@@ -229,7 +229,7 @@ func (r *runner) sandboxOptions(f *runFlags) (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
 	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
-		return box, usage(fmt.Errorf("--env: %w", err))
+		return box, Usage(fmt.Errorf("--env: %w", err))
 	}
 	r.a.unsetEnv(f.env)
 	box.Env = r.plan.socketEnv(box.Env)
@@ -292,7 +292,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 }
 
 func (r *runner) interactive() bool {
-	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
+	return IsTerminal(os.Stdin) && IsTerminal(os.Stdout)
 }
 
 // first is the first root's path inside: the one that was asked for first.
@@ -361,7 +361,7 @@ func (r *runner) follow() {
 	for {
 		if gone && r.plan.stop && !r.rooted() && !r.ended() {
 			if !isTold {
-				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
+				r.a.Warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 			}
 			isTold = true
 			_ = r.proc.Signal(unix.SIGTERM)

@@ -61,7 +61,7 @@ func netText(all bool, hosts []string) string {
 	case all:
 		return "the host's network"
 	case len(hosts) > 0:
-		return "a network of " + plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+		return "a network of " + Plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
 	}
 	return "no network"
 }

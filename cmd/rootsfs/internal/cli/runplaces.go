@@ -59,7 +59,7 @@ func (p *plan) places() error {
 			// What a command may write must not decide what it is shown: a link
 			// or a first line that an earlier run left there would show it any
 			// file.
-			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
+			return Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.Through), names.Quote(writable(n.Through)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
 		p.need(n.Path)
@@ -116,7 +116,7 @@ func (p *plan) command() (string, error) {
 	}
 	dir := p.workDir()
 	if dir == "" {
-		return "", usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
+		return "", Usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
 	}
 	return filepath.Join(dir, name), nil
 }
@@ -191,9 +191,9 @@ func (p *plan) covered(path string) bool {
 func noCommand(err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotExecutable):
-		return &exitError{code: ExitNotExecutable, err: err}
+		return &ExitError{Code: ExitNotExecutable, Err: err}
 	case names.Reason(err) == names.NotExist:
-		return &exitError{code: ExitNoCommand, err: err}
+		return &ExitError{Code: ExitNoCommand, Err: err}
 	}
 	return err
 }

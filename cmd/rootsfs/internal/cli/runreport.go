@@ -81,21 +81,21 @@ func (r *runner) report(box *sandbox.Options) {
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
 		if r.lacks(l) {
-			r.a.warn("%s: not available: %s", l.Name, l.Detail)
+			r.a.Warn("%s: not available: %s", l.Name, l.Detail)
 		}
 	}
 	switch {
 	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
 	case rep.Level == sandbox.None:
-		r.a.warn("NOT CONFINED, as --unconfined says%s:", r.strongestLevel)
+		r.a.Warn("NOT CONFINED, as --unconfined says%s:", r.strongestLevel)
 	case len(rep.Holes) == 0:
-		r.a.warn("confined by %s; nothing is known that this does not stop", rep.Name)
+		r.a.Warn("confined by %s; nothing is known that this does not stop", rep.Name)
 	default:
-		r.a.warn("confined by %s only; not stopped:", rep.Name)
+		r.a.Warn("confined by %s only; not stopped:", rep.Name)
 	}
 	for _, h := range rep.Holes {
-		r.a.warn("  %s", h)
+		r.a.Warn("  %s", h)
 	}
 }
 
@@ -114,7 +114,7 @@ func couldConfine(ctx context.Context, level sandbox.Level) string {
 // hints says what the person may not know, or may have forgotten.
 func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
-		r.a.warn("shown as well, read-only, so that the command runs: %s", shown(dir))
+		r.a.Warn("shown as well, read-only, so that the command runs: %s", QuoteIfNeeded(dir))
 	}
 	if r.plan.agent != "" {
 		r.hintPreset(box)
@@ -127,11 +127,11 @@ func (r *runner) hints(box *sandbox.Options) {
 		if _, written := proposedRoot(); written != "" {
 			path = written
 		}
-		r.a.warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
+		r.a.Warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
 	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {
 		// It would say no more than that it cannot reach its registry.
-		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
+		r.a.Warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
 }
 
@@ -140,10 +140,10 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 	var parts []string
 	for _, g := range r.plan.session.Roots {
 		if !g.Implicit {
-			parts = append(parts, shown(g.Dir)+" ("+g.Policy.Rights.String()+")")
+			parts = append(parts, QuoteIfNeeded(g.Dir)+" ("+g.Policy.Rights.String()+")")
 		}
 	}
-	parts = append(parts, "HOME kept in "+shown(box.Home))
+	parts = append(parts, "HOME kept in "+QuoteIfNeeded(box.Home))
 	parts = append(parts, netText(r.confined.Net, r.confined.Hosts))
-	r.a.warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
+	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

@@ -57,23 +57,23 @@ func parseSocket(text string) (grantedSocket, error) {
 	if name, path, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "/") {
 		one.name, one.asked = name, path
 		if _, err := names.ParseRootName(name); err != nil {
-			return one, usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
+			return one, Usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
 		}
 	}
 	if one.asked == "" {
-		return one, usage(errors.New("--socket is empty: set the variable that holds the path"))
+		return one, Usage(errors.New("--socket is empty: set the variable that holds the path"))
 	}
-	path, err := inHome(one.asked)
+	path, err := ExpandHome(one.asked)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return one, usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
+		return one, Usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
 	}
 	if one.name == "" {
 		name, err := guard.DefaultName(path)
 		if err != nil {
-			return one, usage(fmt.Errorf("--socket %s: %w; write NAME=PATH", names.Quote(text), err))
+			return one, Usage(fmt.Errorf("--socket %s: %w; write NAME=PATH", names.Quote(text), err))
 		}
 		one.name = string(name)
 	}
@@ -86,10 +86,10 @@ func parseSocket(text string) (grantedSocket, error) {
 func (p *plan) addSocket(one grantedSocket) error {
 	var link *guard.LinkError
 	resolved, err := written.Resolve(one.resolved)
-	if errors.As(err, &link) && isTerminal(os.Stdin) {
+	if errors.As(err, &link) && IsTerminal(os.Stdin) {
 		what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
 			names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
-		if err := confirm(what, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
+		if err := Confirm(what, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
 			return err
 		}
 		resolved, err = link.Resolved, nil
@@ -98,7 +98,7 @@ func (p *plan) addSocket(one grantedSocket) error {
 		return &control.Error{Class: control.NotApproved, Text: "the socket is refused: " + err.Error()}
 	}
 	if err != nil {
-		return usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
+		return Usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
 	}
 	keeps, err := session.Keeps("", nil)
 	if err != nil {
@@ -110,7 +110,7 @@ func (p *plan) addSocket(one grantedSocket) error {
 		}
 	}
 	if slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return string(g.Root) == one.name }) {
-		return usage(fmt.Errorf("--socket %s: a root is called %s; write NAME=PATH to give the socket another name", names.Quote(one.asked), names.Quote(one.name)))
+		return Usage(fmt.Errorf("--socket %s: a root is called %s; write NAME=PATH to give the socket another name", names.Quote(one.asked), names.Quote(one.name)))
 	}
 	if p.box.Sockets == nil {
 		p.box.Sockets = &sandbox.Sockets{}
@@ -119,7 +119,7 @@ func (p *plan) addSocket(one grantedSocket) error {
 	one.resolved = resolved
 	p.sockets = append(p.sockets, one)
 	if err := p.box.Sockets.Add(one.name, resolved); err != nil {
-		return usage(err)
+		return Usage(err)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,13 +18,13 @@ import (
 )
 
 // serve runs a session until it ends. d is set in a daemon.
-func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *daemon) error {
+func (a *App) serve(ctx context.Context, opt session.Options, f *mountFlags, d *daemon) error {
 	stop, revokes := onSignal(d != nil), revokeOnSignal()
 	opt.Signal = true
 	if d != nil {
 		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
 	}
-	done := a.waiting("mounting")
+	done := a.Waiting("mounting")
 	s, err := session.Start(ctx, opt)
 	done()
 	if err != nil {
@@ -45,11 +44,11 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 		d.ready(readyMessage{Session: s.Name(), Point: s.Point(), Line: line, Log: d.log})
 		// A working directory would keep its file system from being unmounted.
 		_ = os.Chdir("/")
-	case a.json:
+	case a.JSON:
 		// Whoever reads has gone away if this fails; the session has not.
-		_ = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
+		_ = a.Line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
 	default:
-		a.say("%s", line)
+		a.Say("%s", line)
 	}
 	notifySystemd("READY=1")
 	err = s.Run(stop)
@@ -61,15 +60,15 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *mountFlags, d *
 func mountedLine(s *session.Session) string {
 	var roots []string
 	for _, r := range s.Registry().Roots() {
-		roots = append(roots, fmt.Sprintf("%s (%s)", shown(string(r.Grant.Root)), r.Grant.Policy.Rights))
+		roots = append(roots, fmt.Sprintf("%s (%s)", QuoteIfNeeded(string(r.Grant.Root)), r.Grant.Policy.Rights))
 	}
 	what := "no roots yet; add one: rootsfs roots add SPEC"
 	if n := len(roots); n > 10 {
-		what = plural(n, "root")
+		what = Plural(n, "root")
 	} else if n > 0 {
 		what = strings.Join(roots, ", ")
 	}
-	return fmt.Sprintf("mounted at %s: %s; session %s", shown(s.Point()), what, s.Name())
+	return fmt.Sprintf("mounted at %s: %s; session %s", QuoteIfNeeded(s.Point()), what, s.Name())
 }
 
 // logger is the log of a session in the foreground or under a manager: lines on
@@ -79,24 +78,7 @@ func (f *mountFlags) logger(string) (*slog.Logger, error) {
 	if journal() {
 		level = slog.LevelInfo
 	}
-	return newLog(os.Stderr, f.level(level), dropTime), nil
-}
-
-// StderrLog returns a log on standard error, for what runs before a command.
-func StderrLog() *slog.Logger { return newLog(os.Stderr, slog.LevelInfo, logAttr) }
-
-// newLog makes every log of the commands.
-func newLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.Attr) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
-}
-
-// logAttr escapes what a terminal would obey or not show: the handler quotes, and takes
-// for seen what is blank or changes the character before it.
-func logAttr(_ []string, at slog.Attr) slog.Attr {
-	if text := at.Value.String(); !names.Shows(text) {
-		at.Value = slog.StringValue(names.EscapeQuoted(text))
-	}
-	return at
+	return NewLog(os.Stderr, f.level(level), DropTime), nil
 }
 
 func (f *mountFlags) level(least slog.Level) slog.Level {
@@ -107,14 +89,6 @@ func (f *mountFlags) level(least slog.Level) slog.Level {
 		return min(least, slog.LevelInfo)
 	}
 	return least
-}
-
-// dropTime: whoever reads standard error knows the time, or records it.
-func dropTime(groups []string, at slog.Attr) slog.Attr {
-	if len(groups) == 0 && at.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return logAttr(groups, at)
 }
 
 // openLog opens the log file of a daemon.

@@ -25,7 +25,7 @@ type serveFlags struct {
 	clientRoots string
 }
 
-func newServeCmd(a *app) *cobra.Command {
+func (a *App) newServeCmd() *cobra.Command {
 	f := &serveFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve [flags] [SPEC]...",
@@ -48,12 +48,12 @@ a public address needs a token and TLS.`,
   rootsfs serve --session work
   rootsfs serve --session work --http :8931
   claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
-		Args: nargs(0, -1, ""),
+		Args: ArgCount(0, -1, ""),
 		RunE: func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
-	pathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	PathVar(fs, &f.config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
 	fs.StringVar(&f.profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: serve)")
 	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
@@ -63,28 +63,28 @@ a public address needs a token and TLS.`,
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
 	fs.BoolVar(&f.debug, "debug", false, "log every refusal")
 	f.http.add(fs)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	f.add(fs)
-	sessionFlag(a, cmd)
+	a.SessionFlag(cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
 	f.abuse.add(fs)
 	profileCompletion(cmd, &f.config)
-	words(cmd, "audit-paths", "full", "hash", "none")
-	words(cmd, "client-roots", "narrow", "ignore")
-	allFlag(cmd)
+	FixedWords(cmd, "audit-paths", "full", "hash", "none")
+	FixedWords(cmd, "client-roots", "narrow", "ignore")
+	AllFlag(cmd)
 	return cmd
 }
 
 // serveMCP is the command. specs are the roots that are named without --root.
-func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
+func (a *App) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
 	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
-		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", shown(f.clientRoots)))
+		return Usage(fmt.Errorf("--client-roots %s: write narrow or ignore", QuoteIfNeeded(f.clientRoots)))
 	}
 	if len(specs) > 0 && cmd.Flags().Changed("root") {
-		return usage(fmt.Errorf("--root and the root %s cannot be combined: write every root with --root, or none", shown(specs[0])))
+		return Usage(fmt.Errorf("--root and the root %s cannot be combined: write every root with --root, or none", QuoteIfNeeded(specs[0])))
 	}
 	if len(specs) > 0 && cmd.Flags().Changed("session") {
-		return usage(fmt.Errorf("--session and the root %s cannot be combined: --session serves the session's roots", shown(specs[0])))
+		return Usage(fmt.Errorf("--session and the root %s cannot be combined: --session serves the session's roots", QuoteIfNeeded(specs[0])))
 	}
 	if cmd.Flags().Changed("session") {
 		return a.share(cmd, f)
@@ -101,7 +101,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	opt.Unmounted, opt.NameFor = true, "serve"
 	opt.Flags, opt.Stopped = []string{"serve"}, "the host hung up, or a signal came"
 	if len(opt.Roots) == 0 && !f.ask {
-		return usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
+		return Usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
 	}
 	garbage()
 	revokes := revokeOnSignal()
@@ -141,13 +141,13 @@ func (f *serveFlags) tools() control.ToolsRequest {
 
 // share carries between the host and a live session that serves it: its roots,
 // its records, its end. The roots that flags would approve are that session's.
-func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
+func (a *App) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	with := []string{"session", "ask", "client-roots", "json"}
 	network := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(httpFlags).add(network)
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
-			err = usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log%s", given.Name, f.abuse.elsewhere(given.Name)))
+			err = Usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log%s", given.Name, f.abuse.elsewhere(given.Name)))
 		}
 	})
 	if err == nil {
@@ -156,11 +156,11 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(cmd.Context())
+	ctx, cancel := Interruptible(cmd.Context())
 	defer cancel()
 	if f.http.addr != "" {
 		return a.shareHTTP(ctx, c, f)
@@ -172,12 +172,12 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	defer stream.Close()
 	hungUp, over := make(chan struct{}), make(chan error, 1)
 	go func() {
-		_, _ = io.Copy(stream, a.stdin)
+		_, _ = io.Copy(stream, a.Stdin)
 		close(hungUp)
 		_ = stream.CloseWrite() // what is under way is still answered
 	}()
 	go func() {
-		_, err := io.Copy(a.stdout, stream)
+		_, err := io.Copy(a.Stdout, stream)
 		over <- err
 	}()
 	select {
@@ -189,13 +189,13 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	case <-hungUp:
 		return err
 	default:
-		return fmt.Errorf("%w: %s has ended", control.ErrNoSession, shown(c.Info().Name))
+		return fmt.Errorf("%w: %s has ended", control.ErrNoSession, QuoteIfNeeded(c.Info().Name))
 	}
 }
 
 // converse serves until the host hangs up, the session ends or a signal comes.
-func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) error {
-	ctx, cancel := interruptible(ctx)
+func (a *App) converse(ctx context.Context, s *session.Session, f *serveFlags) error {
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	go func() {
 		select {
@@ -207,12 +207,12 @@ func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) e
 	if f.http.addr != "" {
 		return a.serveHTTP(ctx, s, f)
 	}
-	if in, ok := a.stdin.(*os.File); ok && isTerminal(in) {
-		a.warn("waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
+	if in, ok := a.Stdin.(*os.File); ok && IsTerminal(in) {
+		a.Warn("waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
 	}
 	t := s.NewTools(guard.Subject(s.Name()), f.tools())
 	defer t.Close()
-	return t.Run(ctx, io.NopCloser(a.stdin), nopWriteCloser{a.stdout})
+	return t.Run(ctx, io.NopCloser(a.Stdin), nopWriteCloser{a.Stdout})
 }
 
 type nopWriteCloser struct{ io.Writer }

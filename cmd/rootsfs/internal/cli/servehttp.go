@@ -35,10 +35,10 @@ type httpFlags struct {
 
 func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.addr, "http", "", "serve over Streamable HTTP at `ADDR`: [HOST]:PORT, by default on the loopback address")
-	pathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: a new one)")
+	PathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: a new one)")
 	fs.BoolVar(&f.noToken, "no-token", false, "ask for no token: on the loopback address only, and every local user gets in")
-	pathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
-	pathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
+	PathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
+	PathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
 	fs.StringArrayVar(&f.hosts, "host", nil, "a further `name` by which clients call the server, or NAME:PORT; repeatable")
 	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; repeatable")
 	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth server at this `URL` instead of a bearer token")
@@ -52,7 +52,7 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 func (f *httpFlags) check() error {
 	if f.addr == "" {
 		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.issuer != "" {
-			return usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http: give it as well"))
+			return Usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http: give it as well"))
 		}
 		return nil
 	}
@@ -64,7 +64,7 @@ func (f *httpFlags) check() error {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return usage(fmt.Errorf("--http %s: write [HOST]:PORT, such as :8931, with a port up to 65535", shown(f.addr)))
+		return Usage(fmt.Errorf("--http %s: write [HOST]:PORT, such as :8931, with a port up to 65535", QuoteIfNeeded(f.addr)))
 	}
 	if err := f.checkNames(); err != nil {
 		return err
@@ -74,16 +74,16 @@ func (f *httpFlags) check() error {
 	}
 	switch {
 	case (f.cert == "") != (f.key == ""):
-		return usage(errors.New("--tls-cert and --tls-key go together: give both"))
+		return Usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	case f.noToken && f.tokenFile != "":
-		return usage(errors.New("--no-token and --token-file cannot be combined"))
+		return Usage(errors.New("--no-token and --token-file cannot be combined"))
 	case f.sessions < 1:
-		return usage(errors.New("--max-sessions: write a number above 0"))
+		return Usage(errors.New("--max-sessions: write a number above 0"))
 	case host == "" || loopback(host):
 	case f.noToken:
-		return usage(fmt.Errorf("--http %s is not a loopback address: leave --no-token out", shown(f.addr)))
+		return Usage(fmt.Errorf("--http %s is not a loopback address: leave --no-token out", QuoteIfNeeded(f.addr)))
 	case f.cert == "":
-		return usage(fmt.Errorf("--http %s is not a loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", shown(f.addr)))
+		return Usage(fmt.Errorf("--http %s is not a loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", QuoteIfNeeded(f.addr)))
 	}
 	return nil
 }
@@ -96,12 +96,12 @@ func (f *httpFlags) checkNames() error {
 			name, port = strings.Trim(h, "[]"), "1"
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" || strings.ContainsAny(name, "/@ ") || strings.Contains(name, ":") && net.ParseIP(name) == nil {
-			return usage(fmt.Errorf("--host %s: write NAME or NAME:PORT, such as files.example:443", shown(h)))
+			return Usage(fmt.Errorf("--host %s: write NAME or NAME:PORT, such as files.example:443", QuoteIfNeeded(h)))
 		}
 	}
 	for _, o := range f.origins {
 		if u, err := url.Parse(o); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return usage(fmt.Errorf("--origin %s: write SCHEME://HOST[:PORT], such as https://app.example, without anything behind it", shown(o)))
+			return Usage(fmt.Errorf("--origin %s: write SCHEME://HOST[:PORT], such as https://app.example, without anything behind it", QuoteIfNeeded(o)))
 		}
 	}
 	return nil
@@ -111,20 +111,20 @@ func (f *httpFlags) checkNames() error {
 func (f *httpFlags) checkOAuth() error {
 	switch {
 	case f.userSessions < 1:
-		return usage(errors.New("--max-user-sessions: write a number above 0"))
+		return Usage(errors.New("--max-user-sessions: write a number above 0"))
 	case f.issuer == "" && len(f.audiences)+len(f.scopes) > 0:
-		return usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
+		return Usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
 	case f.issuer == "" && f.userSessions != tools.DefaultUserSessions:
-		return usage(errors.New("--max-user-sessions goes with --oauth-issuer: without it all clients are one user"))
+		return Usage(errors.New("--max-user-sessions goes with --oauth-issuer: without it all clients are one user"))
 	case f.issuer == "":
 		return nil
 	case f.noToken || f.tokenFile != "":
-		return usage(errors.New("--oauth-issuer says whose tokens are taken: leave --token-file and --no-token out"))
+		return Usage(errors.New("--oauth-issuer says whose tokens are taken: leave --token-file and --no-token out"))
 	case slices.Contains(f.audiences, "") || slices.Contains(f.scopes, ""):
-		return usage(errors.New("--oauth-audience and --oauth-scope: write a name"))
+		return Usage(errors.New("--oauth-audience and --oauth-scope: write a name"))
 	}
 	if err := oauth.CheckURL(f.issuer); err != nil {
-		return usage(fmt.Errorf("--oauth-issuer %s %w", shown(f.issuer), err))
+		return Usage(fmt.Errorf("--oauth-issuer %s %w", QuoteIfNeeded(f.issuer), err))
 	}
 	return nil
 }
@@ -174,21 +174,21 @@ type servingMessage struct {
 }
 
 // serving says where the server is; a token that was made is shown this once.
-func (a *app) serving(m servingMessage, token string, made bool) {
-	if a.json {
+func (a *App) serving(m servingMessage, token string, made bool) {
+	if a.JSON {
 		// Whoever reads has gone away if this fails; the server has not.
-		_ = a.line(m)
+		_ = a.Line(m)
 		return
 	}
-	a.say("serving at %s; session %s", m.URL, m.Session)
+	a.Say("serving at %s; session %s", m.URL, m.Session)
 	file := m.TokenFile
 	switch {
 	case m.Issuer != "":
-		a.say("clients send an access token of %s", shown(m.Issuer))
+		a.Say("clients send an access token of %s", QuoteIfNeeded(m.Issuer))
 	case file != "" && made:
-		a.say("bearer token, shown this once and kept in %s: %s", shown(file), token)
+		a.Say("bearer token, shown this once and kept in %s: %s", QuoteIfNeeded(file), token)
 	case file != "":
-		a.say("clients send the bearer token in %s", shown(file))
+		a.Say("clients send the bearer token in %s", QuoteIfNeeded(file))
 	}
 }
 
@@ -203,7 +203,7 @@ func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 
 // overHTTP opens the port and has serve serve on it until ctx ends. session is the
 // name of the session that does.
-func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
+func (a *App) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
 	l, at, err := f.http.listen(ctx)
 	if err != nil {
 		return err
@@ -220,7 +220,7 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 }
 
 // serveHTTP serves a session of this program's own.
-func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
+func (a *App) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
 	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
 		front, err := s.NewFront(ctx, guard.Subject(s.Name()), req)
 		if err != nil {
@@ -233,7 +233,7 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 }
 
 // shareHTTP carries clients' connections to a live session, which serves them.
-func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
+func (a *App) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
 	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
 		id, front, err := c.HTTP(ctx, req)
 		if err != nil {
@@ -244,7 +244,7 @@ func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) e
 		defer cancel(nil)
 		go func() {
 			_, _ = io.Copy(io.Discard, front) // until the session ends
-			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, shown(c.Info().Name)))
+			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, QuoteIfNeeded(c.Info().Name)))
 		}()
 		// The session closes what is too much, so that there is room soon.
 		l = netutil.LimitListener(l, tools.SessionRequests*f.http.sessions+carrying)

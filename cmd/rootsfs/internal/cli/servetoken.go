@@ -93,7 +93,7 @@ func newTokenFile(dir, name string) (*tokenFile, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("too many servers are called %s", shown(name))
+	return nil, fmt.Errorf("too many servers are called %s", QuoteIfNeeded(name))
 }
 
 // clearToken removes the token of a process that has ended; live is true if it has not.
@@ -140,7 +140,7 @@ func (t *tokenFile) remove() {
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("--token-file: %s does not exist: write a token to it, or leave the flag out for a new one", shown(path))
+		return "", fmt.Errorf("--token-file: %s does not exist: write a token to it, or leave the flag out for a new one", QuoteIfNeeded(path))
 	}
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
@@ -151,7 +151,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", shown(path), names.ShellWord(path)))
+		return "", Usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", QuoteIfNeeded(path), names.ShellWord(path)))
 	}
 	text, err := io.ReadAll(io.LimitReader(file, greatestToken))
 	if err != nil {
@@ -159,7 +159,7 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {
-		return "", usage(fmt.Errorf("--token-file %s: write one token of %d characters or more, such as of: openssl rand -hex 16", shown(path), leastToken))
+		return "", Usage(fmt.Errorf("--token-file %s: write one token of %d characters or more, such as of: openssl rand -hex 16", QuoteIfNeeded(path), leastToken))
 	}
 	return token, nil
 }

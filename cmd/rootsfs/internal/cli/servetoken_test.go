@@ -87,7 +87,7 @@ func TestNoTokenWithoutPort(t *testing.T) {
 	}
 	defer taken.Close()
 	f := &serveFlags{http: httpFlags{addr: taken.Addr().String(), sessions: 1}}
-	err = (&app{}).overHTTP(t.Context(), "t4", f, nil)
+	err = (&App{}).overHTTP(t.Context(), "t4", f, nil)
 	if err == nil || !strings.Contains(err.Error(), "address already in use; choose another port") {
 		t.Errorf("%v", err)
 	}

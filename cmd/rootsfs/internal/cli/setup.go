@@ -33,7 +33,7 @@ type setupHost struct {
 	doc  []byte
 }
 
-func newSetupCmd(a *app) *cobra.Command {
+func (a *App) newSetupCmd() *cobra.Command {
 	f := &wrapFlags{}
 	cmd := &cobra.Command{
 		Use:   "setup [HOST]...",
@@ -54,7 +54,7 @@ what is missing on the machine is named, and how to install it.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if !slices.Contains(hostWords(), arg) {
-					return usage(fmt.Errorf("%s is no host that setup knows: there are %s; to wrap a file: rootsfs wrap FILE", names.Quote(arg), strings.Join(hostWords(), ", ")))
+					return Usage(fmt.Errorf("%s is no host that setup knows: there are %s; to wrap a file: rootsfs wrap FILE", names.Quote(arg), strings.Join(hostWords(), ", ")))
 				}
 			}
 			return nil
@@ -62,10 +62,10 @@ what is missing on the machine is named, and how to install it.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.setup(cmd.Context(), f, args) },
 	}
 	fs := cmd.Flags()
-	pathVar(fs, &f.program, "rootsfs", "`path` of rootsfs for the configurations (default: of this program)")
+	PathVar(fs, &f.program, "rootsfs", "`path` of rootsfs for the configurations (default: of this program)")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "say what would be changed and do not change it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -78,13 +78,13 @@ func hostWords() []string {
 	return list
 }
 
-func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
+func (a *App) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
 	res := setupResult{Machine: []check{}, Hosts: []setupHost{}, Agents: []string{}}
 	failed := false
-	done := a.waiting("looking at the machine")
+	done := a.Waiting("looking at the machine")
 	for _, c := range append(checkSystem(), checkConfinement(ctx), checkRuntime()) {
 		failed = failed || c.Status == checkFail
 		if c.Status == checkFail || c.Status == checkWarn && c.Name == "confinement" {
@@ -101,16 +101,16 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	if res.Hosts, err = planHosts(f, hosts); err != nil {
 		return err
 	}
-	if !a.json {
-		a.saySetup(&res)
+	if !a.JSON {
+		a.printSetup(&res)
 	}
 	if failed {
-		return errors.Join(a.report(res, func() {}), &exitError{ExitSystem, errors.New("nothing was changed: this machine lacks something that the servers need; what to do stands below each problem")})
+		return errors.Join(a.Report(res, func() {}), &ExitError{ExitSystem, errors.New("nothing was changed: this machine lacks something that the servers need; what to do stands below each problem")})
 	}
 	if err := a.writeHosts(f, &res); err != nil {
 		return err
 	}
-	if err := a.report(res, func() { a.saySetupDone(f, &res) }); err != nil {
+	if err := a.Report(res, func() { a.printSetupDone(f, &res) }); err != nil {
 		return err
 	}
 	for i := range res.Hosts {
@@ -162,19 +162,19 @@ func (r *setupResult) changing() (list []*setupHost) {
 
 // writeHosts asks, and writes the files. One that cannot be written does not keep the
 // others from it.
-func (a *app) writeHosts(f *wrapFlags, res *setupResult) error {
+func (a *App) writeHosts(f *wrapFlags, res *setupResult) error {
 	list := res.changing()
 	if len(list) == 0 || f.dryRun {
 		return nil
 	}
 	if !f.yes {
 		what := ""
-		if a.json || !isTerminal(a.stdout) {
+		if a.JSON || !IsTerminal(a.Stdout) {
 			for _, h := range list {
 				what += h.Wrap.Diff
 			}
 		}
-		if err := confirm(what, "Write "+plural(len(list), "file")+"?"); err != nil {
+		if err := Confirm(what, "Write "+Plural(len(list), "file")+"?"); err != nil {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
@@ -190,37 +190,37 @@ func (a *app) writeHosts(f *wrapFlags, res *setupResult) error {
 	return errors.Join(errs...)
 }
 
-// saySetup says what was found, and what would be changed.
-func (a *app) saySetup(res *setupResult) {
-	a.say("This machine:")
+// printSetup says what was found, and what would be changed.
+func (a *App) printSetup(res *setupResult) {
+	a.Say("This machine:")
 	if len(res.Machine) == 0 {
-		a.say("  ok: it can mount, and confine programs")
+		a.Say("  ok: it can mount, and confine programs")
 	}
 	for _, c := range res.Machine {
-		a.say("  %s %s: %s", c.Status, c.Name, c.Detail)
-		a.say("    do: %s", c.Remedy)
+		a.Say("  %s %s: %s", c.Status, c.Name, c.Detail)
+		a.Say("    do: %s", c.Remedy)
 	}
-	a.say("MCP hosts:")
+	a.Say("MCP hosts:")
 	if len(res.Hosts) == 0 {
-		a.say("  none of %s has a configuration here", strings.Join(hostWords(), ", "))
+		a.Say("  none of %s has a configuration here", strings.Join(hostWords(), ", "))
 	}
 	for i := range res.Hosts {
 		h := &res.Hosts[i]
 		if h.Wrap == nil {
-			a.say("  %s: left alone: %s", h.Host, h.Problem)
+			a.Say("  %s: left alone: %s", h.Host, h.Problem)
 			continue
 		}
-		a.say("  %s (%s): %s", h.Host, h.plan.file.shown(), h.change())
+		a.Say("  %s (%s): %s", h.Host, h.plan.file.shown(), h.change())
 		for j := range h.Wrap.Servers {
-			a.saySetupServer(&h.Wrap.Servers[j])
+			a.printSetupServer(&h.Wrap.Servers[j])
 		}
 	}
 	if len(res.Agents) > 0 {
-		a.say("Coding agents (in a project):")
+		a.Say("Coding agents (in a project):")
 	}
 	for _, name := range res.Agents {
 		if one, ok := agents.Find(name); ok {
-			a.say("  rootsfs run --for %s -- %s", names.ShellWord(one.Name), names.ShellWord(one.Command))
+			a.Say("  rootsfs run --for %s -- %s", names.ShellWord(one.Name), names.ShellWord(one.Command))
 		}
 	}
 }
@@ -236,25 +236,25 @@ func (h *setupHost) change() string {
 	if n == 0 {
 		return "nothing to do"
 	}
-	return fmt.Sprintf("%d of %s will run confined", n, plural(len(h.Wrap.Servers), "server"))
+	return fmt.Sprintf("%d of %s will run confined", n, Plural(len(h.Wrap.Servers), "server"))
 }
 
-// saySetupServer says in a line what becomes of a server.
-func (a *app) saySetupServer(s *wrapServer) {
+// printSetupServer says in a line what becomes of a server.
+func (a *App) printSetupServer(s *wrapServer) {
 	if s.State != "wrap" {
 		state, _, _ := strings.Cut(states[s.State], " (") // a flag of wrap
-		a.foldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), state))
+		a.FoldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), state))
 		for _, b := range s.Broad {
-			a.foldAt("      ", "look at: "+shown(b))
+			a.FoldAt("      ", "look at: "+QuoteIfNeeded(b))
 		}
-		a.sayNotes(s)
+		a.printNotes(s)
 		return
 	}
 	text := "reaches no files of yours"
 	if len(s.Roots) > 0 {
 		var specs []string
 		for _, r := range s.Roots {
-			spec := shown(r.Spec)
+			spec := QuoteIfNeeded(r.Spec)
 			if r.Outside {
 				spec += " (OUTSIDE of its project)"
 			}
@@ -267,32 +267,32 @@ func (a *app) saySetupServer(s *wrapServer) {
 	} else {
 		text += ", no network"
 	}
-	a.foldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), text))
-	a.sayNotes(s)
+	a.FoldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), text))
+	a.printNotes(s)
 }
 
-// sayNotes says what to know about a server.
-func (a *app) sayNotes(s *wrapServer) {
+// printNotes says what to know about a server.
+func (a *App) printNotes(s *wrapServer) {
 	for _, n := range s.Notes {
-		a.foldAt("      ", "note: "+n)
+		a.FoldAt("      ", "note: "+n)
 	}
 }
 
-// saySetupDone says what was changed and how to take it back.
-func (a *app) saySetupDone(f *wrapFlags, res *setupResult) {
+// printSetupDone says what was changed and how to take it back.
+func (a *App) printSetupDone(f *wrapFlags, res *setupResult) {
 	list := res.changing()
 	switch {
 	case len(list) == 0:
-		a.say("nothing to change")
+		a.Say("nothing to change")
 		return
 	case f.dryRun:
-		a.say("nothing was written: --dry-run; to see a change whole: rootsfs wrap %s --dry-run", names.ShellWord(list[0].Host))
+		a.Say("nothing was written: --dry-run; to see a change whole: rootsfs wrap %s --dry-run", names.ShellWord(list[0].Host))
 		return
 	}
 	for _, h := range list {
-		a.say("written: %s; to undo: rootsfs wrap %s --undo", shown(h.Wrap.File), names.ShellWord(h.Host))
+		a.Say("written: %s; to undo: rootsfs wrap %s --undo", QuoteIfNeeded(h.Wrap.File), names.ShellWord(h.Host))
 	}
-	a.say("start %s again; to change what a server reaches, write its --root in the file, PATH:rw to let it write", strings.Join(hostsOf(list), ", "))
+	a.Say("start %s again; to change what a server reaches, write its --root in the file, PATH:rw to let it write", strings.Join(hostsOf(list), ", "))
 }
 
 func hostsOf(list []*setupHost) (out []string) {

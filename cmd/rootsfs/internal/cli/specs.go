@@ -64,7 +64,7 @@ func (g *grantFlags) given(flag string) bool { return g.fs != nil && g.fs.Change
 
 // durationGiven reports whether --for was given a duration.
 func (g *grantFlags) durationGiven() bool {
-	if f := g.fs.Lookup("for"); f != nil && f.Value.Type() == (forValue{}).Type() {
+	if f := g.fs.Lookup("for"); f != nil && f.Value.Type() == AgentOrDuration {
 		return g.forGiven
 	}
 	return g.given("for")
@@ -74,9 +74,9 @@ func (g *grantFlags) durationGiven() bool {
 func (g *grantFlags) contradiction() error {
 	switch {
 	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
-		return usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
+		return Usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
 	case g.burst > 0 && g.ops == 0:
-		return usage(errors.New("--burst needs --ops-per-second: write both"))
+		return Usage(errors.New("--burst needs --ops-per-second: write both"))
 	}
 	return nil
 }
@@ -97,21 +97,21 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 		{"bytes-in-flight", g.inFlight, &l.BytesInFlight}, {"max-file", g.maxFile, &l.MaxFile}, {"max-written", g.written, &l.MaxWritten},
 	} {
 		if *s.to, err = parseSize(s.text); err != nil {
-			return p, usage(fmt.Errorf("--%s: %w", s.flag, err))
+			return p, Usage(fmt.Errorf("--%s: %w", s.flag, err))
 		}
 	}
 	const sane = 1e9
 	switch {
 	case g.ops < 0 || g.ops > sane || math.IsNaN(g.ops):
-		return p, usage(fmt.Errorf("--ops-per-second %v: write a number from 0 (no limit) to %.0f", g.ops, sane))
+		return p, Usage(fmt.Errorf("--ops-per-second %v: write a number from 0 (no limit) to %.0f", g.ops, sane))
 	case g.burst < 0 || g.burst > sane:
-		return p, usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
+		return p, Usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
 	case g.created < 0:
-		return p, usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
+		return p, Usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
 	case g.idle < 0 || g.given("idle") && g.idle < time.Second || g.idle > config.MaxIdle:
-		return p, usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", g.idle, config.MaxIdle))
+		return p, Usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", g.idle, config.MaxIdle))
 	case g.timeout <= 0 || g.timeout > 24*time.Hour:
-		return p, usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
+		return p, Usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
 	}
 	p.Limits = l
 	if p.Trash, err = g.trash.trash(); err != nil {
@@ -125,9 +125,9 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.forTime != 0 && g.until != "":
-		return time.Time{}, usage(errors.New("--for and --until: use one of them"))
+		return time.Time{}, Usage(errors.New("--for and --until: use one of them"))
 	case g.forTime < 0 || g.forTime == 0 && g.durationGiven():
-		return time.Time{}, usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
+		return time.Time{}, Usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.forTime))
 	case g.forTime > 0:
 		return now.Add(g.forTime), nil
 	case g.until == "":
@@ -135,7 +135,7 @@ func (g *grantFlags) expires(now time.Time) (time.Time, error) {
 	}
 	t, err := parseUntil(g.until, now)
 	if err != nil {
-		return time.Time{}, usage(fmt.Errorf("--until %s: %w", names.Quote(g.until), err))
+		return time.Time{}, Usage(fmt.Errorf("--until %s: %w", names.Quote(g.until), err))
 	}
 	return t, nil
 }
@@ -260,12 +260,12 @@ func capitalMode(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
+	return Usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
 }
 
 // specGrant finds the directory and the name a SPEC asks for.
 func specGrant(spec guard.Spec) (guard.Grant, error) {
-	dir, err := cwd()
+	dir, err := WorkingDir()
 	if err != nil {
 		return guard.Grant{}, err
 	}
@@ -275,7 +275,7 @@ func specGrant(spec guard.Spec) (guard.Grant, error) {
 			return guard.Grant{}, err
 		}
 	}
-	if path, err = inHome(path); err != nil {
+	if path, err = ExpandHome(path); err != nil {
 		return guard.Grant{}, fmt.Errorf("root %w", err)
 	}
 	if !filepath.IsAbs(path) {

@@ -65,7 +65,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{nil, ExitOK},
 		{errors.New("x"), ExitFailure},
-		{usage(errors.New("x")), ExitUsage},
+		{Usage(errors.New("x")), ExitUsage},
 		{&guard.Error{Kind: names.Invalid}, ExitUsage},
 		{&guard.Error{Kind: names.Permission, Err: errors.New("rule")}, ExitNotApproved},
 		{&guard.Error{Kind: names.NoConsent}, ExitNotApproved},
@@ -74,7 +74,7 @@ func TestExitCodes(t *testing.T) {
 		{mountpoint.ErrNoFUSE, ExitSystem},
 		{mountpoint.ErrNotMounted, ExitNoSuch},
 	} {
-		if got := exitCode(tt.err); got != tt.want {
+		if got := ExitCode(tt.err); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestOneLine(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 1023: "1023", 1024: "1.0K", 1536: "1.5K", 5 << 30: "5.0G", 1 << 62: "4.0E"} {
-		if got := size(n); got != want {
+		if got := SizeText(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newStatusCmd(a *app) *cobra.Command {
+func (a *App) newStatusCmd() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -31,7 +31,7 @@ every refusal with operation, path and reason.`,
 		Example: `  rootsfs status
   rootsfs status --watch --session work
   rootsfs status --json | jq '.[].roots[].name'`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
 				return a.watch(cmd.Context())
@@ -40,16 +40,16 @@ every refusal with operation, path and reason.`,
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing what happens")
-	sessionFlag(a, cmd)
+	a.SessionFlag(cmd)
 	cmd.Flags().Lookup("session").Usage = "only this live `session`: its name or mountpoint (default: all)"
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) status(ctx context.Context) error {
+func (a *App) status(ctx context.Context) error {
 	var which []control.Info
-	if a.session != "" {
-		in, err := control.Find(a.session)
+	if a.Session != "" {
+		in, err := control.Find(a.Session)
 		if err != nil {
 			return err
 		}
@@ -63,9 +63,9 @@ func (a *app) status(ctx context.Context) error {
 	}
 	list := []control.Status{}
 	var errs []error
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
-	done := a.waiting("asking the sessions")
+	done := a.Waiting("asking the sessions")
 	type answer struct {
 		control.Status
 		err error
@@ -82,7 +82,7 @@ func (a *app) status(ctx context.Context) error {
 			errs = append(errs, got.err)
 		}
 	}
-	if a.session == "" {
+	if a.Session == "" {
 		left, err := staleMounts(which)
 		for _, point := range left {
 			list = append(list, control.Status{Point: point, Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
@@ -90,30 +90,30 @@ func (a *app) status(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	done()
-	if err := a.report(list, func() { a.sayStatus(list) }); err != nil {
+	if err := a.Report(list, func() { a.printStatus(list) }); err != nil {
 		return err
 	}
 	return errors.Join(errs...)
 }
 
-func (a *app) sayStatus(list []control.Status) {
+func (a *App) printStatus(list []control.Status) {
 	if len(list) == 0 || list[0].Stale { // the live ones come first
-		a.say("no live session; start one: rootsfs mount --root PATH MOUNTPOINT")
+		a.Say("no live session; start one: rootsfs mount --root PATH MOUNTPOINT")
 	}
 	for i, st := range list {
 		if i > 0 && !list[i-1].Stale {
-			a.say("")
+			a.Say("")
 		}
 		if st.Stale {
-			a.say("mount at %s: %s; do: rootsfs unmount %s", shown(st.Point), staleText, names.ShellWord(st.Point))
+			a.Say("mount at %s: %s; do: rootsfs unmount %s", QuoteIfNeeded(st.Point), staleText, names.ShellWord(st.Point))
 			continue
 		}
-		a.saySession(st)
+		a.printSession(st)
 	}
 }
 
-func (a *app) saySession(st control.Status) {
-	a.say("session %s%s", st.Session, atPoint(st.Point))
+func (a *App) printSession(st control.Status) {
+	a.Say("session %s%s", st.Session, atPoint(st.Point))
 	how := fmt.Sprintf("cache %s, locks %s, posix %s", st.Cache, st.Locks, st.Posix)
 	if st.Transport != "" {
 		how += ", transport " + st.Transport
@@ -121,91 +121,91 @@ func (a *app) saySession(st control.Status) {
 	if st.ReadOnly {
 		how += ", read-only"
 	}
-	a.say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
+	a.Say("  pid %d, since %s, %s", st.PID, st.Started.Local().Format("2006-01-02 15:04:05"), how)
 	if st.NoRings != "" {
-		a.say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
+		a.Say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
 	}
 	if !st.Mounted && st.Point != "" {
-		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
+		a.Say("  unmounted: something still holds it; everything is refused until the last holder is gone")
 	}
 	if st.Audit != "" {
-		a.say("  audit %s", shown(st.Audit))
+		a.Say("  audit %s", QuoteIfNeeded(st.Audit))
 	}
 	if !st.AuditOK {
-		a.say("  audit records cannot be written: operations fail; see: rootsfs doctor")
+		a.Say("  audit records cannot be written: operations fail; see: rootsfs doctor")
 	}
 	if st.Config != "" && (st.ConfigError != "" || st.Profile != "") {
-		a.say("  configuration %s%s", shown(st.Config), prefixed(", profile ", st.Profile))
+		a.Say("  configuration %s%s", QuoteIfNeeded(st.Config), WithPrefix(", profile ", st.Profile))
 	}
 	if st.ConfigError != "" {
-		a.say("  the configuration is not in force: %s", names.Escape(st.ConfigError))
+		a.Say("  the configuration is not in force: %s", names.Escape(st.ConfigError))
 	}
-	a.sayLate(st)
-	a.sayConfined(st.Server)
+	a.printLate(st)
+	a.printConfined(st.Server)
 	for _, s := range st.Sockets {
-		a.say("  socket %s: %s, inside %s", shown(s.Name), shown(s.Path), s.Inside)
+		a.Say("  socket %s: %s, inside %s", QuoteIfNeeded(s.Name), QuoteIfNeeded(s.Path), s.Inside)
 	}
 	p := st.Process
-	a.say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
-		p.CPU, size(p.Resident), p.FDs, p.FDLimit, plural(int(p.InFlight), "operation"))
-	a.sayWaiting(st)
+	a.Say("  using %.1f s of CPU, %s of memory, %d of %d descriptors; %s in progress",
+		p.CPU, SizeText(p.Resident), p.FDs, p.FDLimit, Plural(int(p.InFlight), "operation"))
+	a.printWaiting(st)
 	if len(st.Roots) == 0 {
-		a.say("  no roots")
+		a.Say("  no roots")
 	} else {
-		a.sayRootFigures(st.Roots)
-		a.sayRepos(st.Roots)
+		a.printRootFigures(st.Roots)
+		a.printRepos(st.Roots)
 	}
-	a.sayServers(st.Files)
-	a.sayQuotas(st.Roots, st.Subjects)
+	a.printServers(st.Files)
+	a.printQuotas(st.Roots, st.Subjects)
 	if st.Server != nil {
-		a.sayRecent(st.Recent)
+		a.printRecent(st.Recent)
 	}
 }
 
-// sayLate tells which changes of the host the mount may show late, and why.
-func (a *app) sayLate(st control.Status) {
+// printLate tells which changes of the host the mount may show late, and why.
+func (a *App) printLate(st control.Status) {
 	if len(st.Unwatched) > 0 {
 		list := make([]string, len(st.Unwatched))
 		for i, n := range st.Unwatched {
-			list[i] = shown(n)
+			list[i] = QuoteIfNeeded(n)
 		}
-		a.say("  changes on the host are seen after up to a second in: %s", strings.Join(list, ", "))
+		a.Say("  changes on the host are seen after up to a second in: %s", strings.Join(list, ", "))
 	}
 	if st.WatchesRefused > 0 {
-		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches and max_user_instances", st.WatchesRefused)
+		a.Say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches and max_user_instances", st.WatchesRefused)
 	}
 	if st.Stuck > 0 {
 		what := "a directory"
 		if st.Stuck > 1 {
 			what = strconv.Itoa(st.Stuck) + " directories"
 		}
-		a.say("  a program has begun to read %s in the mount and does not end: changes that the host makes there may be seen only when it is ended", what)
+		a.Say("  a program has begun to read %s in the mount and does not end: changes that the host makes there may be seen only when it is ended", what)
 	}
 }
 
-// sayWaiting tells what waits for a word of the owner.
-func (a *app) sayWaiting(st control.Status) {
+// printWaiting tells what waits for a word of the owner.
+func (a *App) printWaiting(st control.Status) {
 	for _, s := range st.Suspended {
 		whom := "servers without a name"
 		if s.Subject != "" {
-			whom = shown(s.Subject)
+			whom = QuoteIfNeeded(s.Subject)
 		}
-		a.say("  suspended: %s, since %s: %s; everything is refused until: rootsfs resume", whom, s.Since.Local().Format(time.TimeOnly), names.Escape(s.Why))
+		a.Say("  suspended: %s, since %s: %s; everything is refused until: rootsfs resume", whom, s.Since.Local().Format(time.TimeOnly), names.Escape(s.Why))
 	}
 	if st.Questions > 0 {
 		verb := "waits"
 		if st.Questions > 1 {
 			verb = "wait"
 		}
-		a.say("  %s of servers %s for your consent; see: rootsfs consent list", plural(st.Questions, "question"), verb)
+		a.Say("  %s of servers %s for your consent; see: rootsfs consent list", Plural(st.Questions, "question"), verb)
 	}
 	if st.Denials > 0 {
-		a.say("  %s remembered, without a question; see: rootsfs consent denials", plural(st.Denials, "denial"))
+		a.Say("  %s remembered, without a question; see: rootsfs consent denials", Plural(st.Denials, "denial"))
 	}
 }
 
-// sayConfined tells of the program that `rootsfs run` started.
-func (a *app) sayConfined(c *control.Confined) {
+// printConfined tells of the program that `rootsfs run` started.
+func (a *App) printConfined(c *control.Confined) {
 	if c == nil {
 		return
 	}
@@ -214,25 +214,25 @@ func (a *app) sayConfined(c *control.Confined) {
 		words[i] = names.Escape(w)
 	}
 	net := netText(c.Net, c.Hosts)
-	a.fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
+	a.Fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
 	for _, l := range c.Layers {
 		if l.State != "on" {
-			a.say("  %s: %s%s", l.Name, l.State, prefixed(", ", l.Detail))
+			a.Say("  %s: %s%s", l.Name, l.State, WithPrefix(", ", l.Detail))
 		}
 	}
 	for _, h := range c.Holes {
-		a.say("  not stopped: %s", h)
+		a.Say("  not stopped: %s", h)
 	}
 	if c.PrivateBytes > 0 {
-		a.say("  its private HOME and /tmp hold %s, in memory (run --home-max)", size(c.PrivateBytes))
+		a.Say("  its private HOME and /tmp hold %s, in memory (run --home-max)", SizeText(c.PrivateBytes))
 	}
 	for _, n := range c.Notes {
-		a.say("  note: %s", n)
+		a.Say("  note: %s", n)
 	}
 }
 
-// sayRecent tells of the last operations, the newest first.
-func (a *app) sayRecent(list []control.Operation) {
+// printRecent tells of the last operations, the newest first.
+func (a *App) printRecent(list []control.Operation) {
 	if len(list) == 0 {
 		return
 	}
@@ -245,28 +245,28 @@ func (a *app) sayRecent(list []control.Operation) {
 			}
 			verdict += " (" + op.Reason + ")"
 		}
-		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, shownEscaped(op.Path), op.Via, verdict})
+		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, QuoteEscaped(op.Path), op.Via, verdict})
 	}
-	a.table(rows)
+	a.Table(rows)
 }
 
-func (a *app) sayRootFigures(roots []control.Root) {
+func (a *App) printRootFigures(roots []control.Root) {
 	rows := [][]string{{"  ROOT", "MODE", "STATE", "FS", "FREE", "EXPIRES", "OPS", "REFUSED", "READ", "WRITTEN", "PATH"}}
 	for _, r := range roots {
 		free := "-"
 		if r.Free != nil {
-			free = size(*r.Free)
+			free = SizeText(*r.Free)
 		}
 		rows = append(rows, []string{
-			"  " + shown(r.Name), r.Mode, r.State, r.FSType, free, ends(&r),
-			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), size(r.BytesRead), size(r.Written), whereFor(&r),
+			"  " + QuoteIfNeeded(r.Name), r.Mode, r.State, r.FSType, free, expiryText(&r),
+			fmt.Sprint(r.Ops), fmt.Sprint(r.Refused), SizeText(r.BytesRead), SizeText(r.Written), whereFor(&r),
 		})
 	}
-	a.table(rows)
-	a.sayWhy(roots)
+	a.Table(rows)
+	a.printWhy(roots)
 	for _, r := range roots {
 		if r.SharedBy != "" {
-			a.say("  %s was allowed without a session: %s has it until the server ends", shown(r.Name), r.SharedBy)
+			a.Say("  %s was allowed without a session: %s has it until the server ends", QuoteIfNeeded(r.Name), r.SharedBy)
 		}
 	}
 }
@@ -274,14 +274,14 @@ func (a *app) sayRootFigures(roots []control.Root) {
 // mostRepos is how many of a root's repositories the status names.
 const mostRepos = 10
 
-// sayRepos tells of the repositories that servers made.
-func (a *app) sayRepos(roots []control.Root) {
+// printRepos tells of the repositories that servers made.
+func (a *App) printRepos(roots []control.Root) {
 	for _, r := range roots {
 		for _, dir := range r.Repos[:min(len(r.Repos), mostRepos)] {
-			a.say("  created by the server: %s", repository(r.Name, dir))
+			a.Say("  created by the server: %s", repository(r.Name, dir))
 		}
 		if more := len(r.Repos) - mostRepos; more > 0 {
-			a.say("  created by the server: %d more repositories in %s; see: rootsfs policy show", more, shown(r.Name))
+			a.Say("  created by the server: %d more repositories in %s; see: rootsfs policy show", more, QuoteIfNeeded(r.Name))
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (a *app) sayRepos(roots []control.Root) {
 // repository tells of one, which can be the root itself, or of what git has begun in
 // one.
 func repository(root string, dir names.Foreign) string {
-	at := shown(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
+	at := QuoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
 	switch path.Base(dir.Raw()) {
 	case "rebase-merge", "rebase-apply", "sequencer":
 		return at + ": git rebase --continue runs what it lists, which is untrusted"
@@ -297,9 +297,9 @@ func repository(root string, dir names.Foreign) string {
 	return at + ": its hooks are untrusted"
 }
 
-// sayServers shows who is served over files/*. What a server calls itself is
+// printServers shows who is served over files/*. What a server calls itself is
 // its own text.
-func (a *app) sayServers(list []broker.Stats) {
+func (a *App) printServers(list []broker.Stats) {
 	if len(list) == 0 {
 		return
 	}
@@ -307,43 +307,36 @@ func (a *app) sayServers(list []broker.Stats) {
 	for _, v := range list {
 		subject, name := "-", "-"
 		if v.Subject != "" {
-			subject = shown(v.Subject)
+			subject = QuoteIfNeeded(v.Subject)
 		}
 		if v.Server != "" {
 			name = `"` + v.Server + `"` // escaped already
 		}
 		rows = append(rows, []string{
 			"  " + subject, name, v.Started.Local().Format(time.TimeOnly), fmt.Sprint(v.Requests), fmt.Sprint(v.InFlight),
-			fmt.Sprint(v.Refused), fmt.Sprint(v.Failed), size(v.Read), size(v.Written), fmt.Sprint(v.Watches), fmt.Sprint(v.Uploads),
+			fmt.Sprint(v.Refused), fmt.Sprint(v.Failed), SizeText(v.Read), SizeText(v.Written), fmt.Sprint(v.Watches), fmt.Sprint(v.Uploads),
 			fmt.Sprint(v.Asked), fmt.Sprint(v.Given),
 		})
 	}
-	a.table(rows)
-}
-
-func prefixed(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + shown(s)
+	a.Table(rows)
 }
 
 // watch shows the session and then its events until either ends.
-func (a *app) watch(ctx context.Context) error {
-	c, err := a.client()
+func (a *App) watch(ctx context.Context) error {
+	c, err := a.Client()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	err = c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
 		if u.Status != nil {
-			if err := a.lineOr(u.Status, func() { a.saySession(*u.Status) }); err != nil {
+			if err := a.LineOr(u.Status, func() { a.printSession(*u.Status) }); err != nil {
 				return err
 			}
 		}
 		for _, e := range u.Events {
-			if err := a.lineOr(e, func() { a.sayEvent(e) }); err != nil {
+			if err := a.LineOr(e, func() { a.printEvent(e) }); err != nil {
 				return err
 			}
 		}
@@ -355,22 +348,22 @@ func (a *app) watch(ctx context.Context) error {
 	return err
 }
 
-// sayEvent prints one event on one line.
-func (a *app) sayEvent(e control.Event) {
+// printEvent prints one event on one line.
+func (a *App) printEvent(e control.Event) {
 	if e.Lost > 0 {
-		a.say("%s  %d events were missed", e.Time.Local().Format(time.TimeOnly), e.Lost)
+		a.Say("%s  %d events were missed", e.Time.Local().Format(time.TimeOnly), e.Lost)
 	}
 	parts := []string{e.Time.Local().Format(time.TimeOnly), e.Kind}
 	switch {
 	case e.Op != "":
-		parts = append(parts, e.Op, shownEscaped(e.Path), "("+e.Reason+")", fmt.Sprintf("by pid %d uid %d", e.PID, e.UID))
+		parts = append(parts, e.Op, QuoteEscaped(e.Path), "("+e.Reason+")", fmt.Sprintf("by pid %d uid %d", e.PID, e.UID))
 	case e.Root != "":
-		parts = append(parts, shown(e.Root))
+		parts = append(parts, QuoteIfNeeded(e.Root))
 	}
 	if e.Detail != "" {
 		parts = append(parts, names.EscapeQuoted(e.Detail))
 	}
-	a.foldAt("", strings.Join(parts, "  "))
+	a.FoldAt("", strings.Join(parts, "  "))
 }
 
 // atPoint is the mountpoint of a session; one of `rootsfs serve` has none.
@@ -378,12 +371,12 @@ func atPoint(point string) string {
 	if point == "" {
 		return ", without a mountpoint"
 	}
-	return " at " + shown(point)
+	return " at " + QuoteIfNeeded(point)
 }
 
-// sayQuotas shows what has been used of quotas: those of roots, and those of
+// printQuotas shows what has been used of quotas: those of roots, and those of
 // servers in all their roots together.
-func (a *app) sayQuotas(roots []control.Root, subjects []control.Quota) {
+func (a *App) printQuotas(roots []control.Root, subjects []control.Quota) {
 	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
 	of := func(limit int64, text string) string {
 		if limit == 0 {
@@ -394,23 +387,23 @@ func (a *app) sayQuotas(roots []control.Root, subjects []control.Quota) {
 	add := func(who string, u control.Quota) {
 		largest := "-"
 		if u.MaxFile > 0 {
-			largest = size(u.MaxFile)
+			largest = SizeText(u.MaxFile)
 		}
 		rows = append(rows, []string{
-			"  " + who, size(u.Written) + of(u.MaxWritten, size(u.MaxWritten)),
+			"  " + who, SizeText(u.Written) + of(u.MaxWritten, SizeText(u.MaxWritten)),
 			fmt.Sprint(u.Created) + of(u.MaxCreated, fmt.Sprint(u.MaxCreated)), largest,
 		})
 	}
 	for _, r := range roots {
 		if l := r.Limits; l.MaxWritten > 0 || l.MaxCreated > 0 || l.MaxFile > 0 {
-			add("root "+shown(r.Name), control.Quota{Written: r.Written, MaxWritten: l.MaxWritten,
+			add("root "+QuoteIfNeeded(r.Name), control.Quota{Written: r.Written, MaxWritten: l.MaxWritten,
 				Created: r.Created, MaxCreated: l.MaxCreated, MaxFile: l.MaxFile})
 		}
 	}
 	for _, u := range subjects {
-		add("server "+shown(u.Subject), u)
+		add("server "+QuoteIfNeeded(u.Subject), u)
 	}
 	if len(rows) > 1 {
-		a.table(rows)
+		a.Table(rows)
 	}
 }

@@ -21,7 +21,7 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 	} {
 		var out strings.Builder
 		c.st.AuditOK, c.st.Mounted = true, true
-		(&app{stdout: &out}).saySession(c.st)
+		(&App{Stdout: &out}).printSession(c.st)
 		if got := out.String(); !strings.Contains(got, c.want) || c.want == "" && (strings.Contains(got, "seen") || strings.Contains(got, "read")) {
 			t.Errorf("%+v:\n%s", c.st, got)
 		}
@@ -32,7 +32,7 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 // session.
 func TestStatusTellsWhoSharesConsents(t *testing.T) {
 	var out strings.Builder
-	(&app{stdout: &out}).saySession(control.Status{AuditOK: true, Mounted: true, Roots: []control.Root{
+	(&App{Stdout: &out}).printSession(control.Status{AuditOK: true, Mounted: true, Roots: []control.Root{
 		{Name: "notes", Subject: "serve#1", SharedBy: "every such client with the server's bearer token"}, {Name: "own", Subject: "serve#2"},
 	}})
 	const want = "  notes was allowed without a session: every such client with the server's bearer token has it until the server ends\n"

@@ -40,18 +40,18 @@ func (f *trashFlags) trash() (guard.Trash, error) {
 	aged := given("trash-age")
 	var err error
 	if t.Size, err = parseSize(f.size); err != nil {
-		return t, usage(fmt.Errorf("--trash-size: %w", err))
+		return t, Usage(fmt.Errorf("--trash-size: %w", err))
 	}
 	switch {
 	case !f.on && (given("trash-size") || aged):
-		return t, usage(errors.New("--trash-size and --trash-age need --trash: write it as well"))
+		return t, Usage(errors.New("--trash-size and --trash-age need --trash: write it as well"))
 	case aged && (f.age < time.Second || f.age > config.MaxIdle):
-		return t, usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
+		return t, Usage(fmt.Errorf("--trash-age %v: write a duration from 1s to %v, such as 72h", f.age, config.MaxIdle))
 	}
 	return t, nil
 }
 
-func newTrashCmd(a *app) *cobra.Command {
+func (a *App) newTrashCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trash",
 		Short: "List, restore and empty what was removed",
@@ -64,7 +64,7 @@ directory of a root itself, and needs no session.`,
 		Example: `  rootsfs trash list
   rootsfs trash restore 4kq2jx5n
   rootsfs trash empty --older-than 72h`,
-		Args: noSuchCommand,
+		Args: NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
@@ -72,11 +72,11 @@ directory of a root itself, and needs no session.`,
 }
 
 // trashRootFlag adds --root and --session.
-func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
+func trashRootFlag(a *App, cmd *cobra.Command, root *string) {
 	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name, or the path of its directory, for which no session is needed")
 	_ = cmd.RegisterFlagCompletionFunc("root", a.completeRoots(-1)) // fails only if there is no such flag
-	sessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
 }
 
 // trash is where kept files are: in a session's roots, or, without a client, in the
@@ -120,16 +120,16 @@ func isTrashPath(root string) bool {
 // trashOf finds the trash of --root. A path has the built-in
 // rules: what lies in a trash there, and where it says it was, may be a server's
 // own work. noDefaults turns them off.
-func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash, error) {
+func (a *App) trashOf(ctx context.Context, root string, noDefaults bool) (*trash, error) {
 	if !isTrashPath(root) {
 		if noDefaults {
-			return nil, usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
+			return nil, Usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
 		}
-		c, err := a.client()
+		c, err := a.Client()
 		return &trash{c: c, root: root}, err
 	}
-	if a.session != "" {
-		return nil, usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
+	if a.Session != "" {
+		return nil, Usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
 	}
 	g, err := specGrant(guard.Spec{Path: root})
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash
 	return t, err
 }
 
-func newTrashListCmd(a *app) *cobra.Command {
+func newTrashListCmd(a *App) *cobra.Command {
 	var root string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -153,7 +153,7 @@ the id to restore it by, when, by which operation and server it was removed, its
 and its path.`,
 		Example: `  rootsfs trash list
   rootsfs trash list --root ~/code --json`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
@@ -163,16 +163,16 @@ and its path.`,
 			if err != nil {
 				return err
 			}
-			return a.report(ans.Files, func() { a.sayTrash(ans.Files) })
+			return a.Report(ans.Files, func() { a.printTrash(ans.Files) })
 		},
 	}
 	trashRootFlag(a, cmd, &root)
 	return cmd
 }
 
-func (a *app) sayTrash(list []vfs.Trashed) {
+func (a *App) printTrash(list []vfs.Trashed) {
 	if len(list) == 0 {
-		a.say("nothing is kept")
+		a.Say("nothing is kept")
 		return
 	}
 	rows := [][]string{{"ID", "REMOVED", "BY", "FOR", "SIZE", "PATH"}}
@@ -180,17 +180,17 @@ func (a *app) sayTrash(list []vfs.Trashed) {
 		e := &list[i]
 		path, whom := "(not known)", "-"
 		if e.Path != "" {
-			path = shown(e.Root + "/" + e.Rel())
+			path = QuoteIfNeeded(e.Root + "/" + e.Rel())
 		}
 		if e.Subject != "" {
-			whom = shown(string(e.Subject))
+			whom = QuoteIfNeeded(string(e.Subject))
 		}
-		rows = append(rows, []string{e.Short(), e.Time.Local().Format("2006-01-02 15:04:05"), names.Escape(e.Op), whom, size(e.Size), path})
+		rows = append(rows, []string{e.Short(), e.Time.Local().Format("2006-01-02 15:04:05"), names.Escape(e.Op), whom, SizeText(e.Size), path})
 	}
-	a.table(rows)
+	a.Table(rows)
 }
 
-func newTrashRestoreCmd(a *app) *cobra.Command {
+func newTrashRestoreCmd(a *App) *cobra.Command {
 	var root, to string
 	var noDefaults bool
 	cmd := &cobra.Command{
@@ -203,7 +203,7 @@ built-in ones.`,
 		Example: `  rootsfs trash restore 4kq2jx5n
   rootsfs trash restore 4kq2jx5n --to docs/old.md
   rootsfs trash restore --root ~/code 4kq2jx5n`,
-		Args: nargs(1, 1, "an id"),
+		Args: ArgCount(1, 1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.trashOf(cmd.Context(), root, noDefaults)
 			if err != nil {
@@ -215,7 +215,7 @@ built-in ones.`,
 			} else if err != nil {
 				return err
 			}
-			return a.report(ans, func() { a.say("restored: %s", shown(ans.Root+"/"+ans.Path)) })
+			return a.Report(ans, func() { a.Say("restored: %s", QuoteIfNeeded(ans.Root+"/"+ans.Path)) })
 		},
 		ValidArgsFunction: a.completeTrash,
 	}
@@ -225,7 +225,7 @@ built-in ones.`,
 	return cmd
 }
 
-func newTrashEmptyCmd(a *app) *cobra.Command {
+func newTrashEmptyCmd(a *App) *cobra.Command {
 	var root string
 	var all bool
 	var age time.Duration
@@ -246,11 +246,11 @@ than a duration; in every root of the session, or in that of --root.`,
 			}
 			switch {
 			case given == 0:
-				return usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
+				return Usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
 			case given > 1:
-				return usage(errors.New("ids, --all and --older-than cannot be combined: use one of them"))
+				return Usage(errors.New("ids, --all and --older-than cannot be combined: use one of them"))
 			case age < 0:
-				return usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
+				return Usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
 			}
 			return nil
 		},
@@ -263,7 +263,7 @@ than a duration; in every root of the session, or in that of --root.`,
 			if err != nil {
 				return err
 			}
-			return a.report(ans, func() { a.say("removed for good: %s, %s", plural(ans.Files, "file"), size(ans.Bytes)) })
+			return a.Report(ans, func() { a.Say("removed for good: %s, %s", Plural(ans.Files, "file"), SizeText(ans.Bytes)) })
 		},
 		ValidArgsFunction: a.completeTrash,
 	}
@@ -274,8 +274,8 @@ than a duration; in every root of the session, or in that of --root.`,
 }
 
 // completeTrash offers the ids of what is kept.
-func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return completing(func(ctx context.Context) ([]string, error) {
+func (a *App) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return Completing(func(ctx context.Context) ([]string, error) {
 		root, _ := cmd.Flags().GetString("root")
 		t, err := a.trashOf(ctx, root, isTrashPath(root))
 		if err != nil {

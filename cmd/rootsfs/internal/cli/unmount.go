@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-func newUnmountCmd(a *app) *cobra.Command {
+func (a *App) newUnmountCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
@@ -30,7 +30,7 @@ away. A mount that is not yours, or not of rootsfs, is left alone.`,
 		Example: `  rootsfs unmount /mnt/work
   rootsfs unmount work --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := nargs(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
+			if err := ArgCount(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
 				return err
 			}
 			return noMountpoint()
@@ -48,7 +48,7 @@ away. A mount that is not yours, or not of rootsfs, is left alone.`,
 			return out, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -57,13 +57,13 @@ away. A mount that is not yours, or not of rootsfs, is left alone.`,
 func noMountpoint() error {
 	all, err := control.List()
 	if err != nil || len(all) == 0 {
-		return usage(errors.New("the mountpoint is missing from the command line; see: rootsfs unmount --help"))
+		return Usage(errors.New("the mountpoint is missing from the command line; see: rootsfs unmount --help"))
 	}
 	var list []string
 	for _, in := range all {
 		list = append(list, "rootsfs unmount "+names.ShellWord(cmp.Or(in.Point, in.Name)))
 	}
-	return usage(fmt.Errorf("the mountpoint is missing; write: %s", strings.Join(list, ", or ")))
+	return Usage(fmt.Errorf("the mountpoint is missing; write: %s", strings.Join(list, ", or ")))
 }
 
 // unmountResult is what unmount reports.
@@ -75,13 +75,13 @@ type unmountResult struct {
 	control.UnmountAnswer
 }
 
-func (a *app) unmount(ctx context.Context, where string) error {
+func (a *App) unmount(ctx context.Context, where string) error {
 	if where == "" { // which would mean the working directory
-		return usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
+		return Usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
 	}
-	where, err := inHome(where)
+	where, err := ExpandHome(where)
 	if err != nil {
-		return usage(fmt.Errorf("mountpoint %w", err))
+		return Usage(fmt.Errorf("mountpoint %w", err))
 	}
 	in, err := control.FindByMountpoint(control.ResolvePoint(where))
 	if errors.Is(err, control.ErrNoSession) {
@@ -93,9 +93,9 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		return err
 	}
 	c := control.Dial(in)
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
-	done := a.waiting("revoking and unmounting")
+	done := a.Waiting("revoking and unmounting")
 	answer, err := control.Unmount.Call(ctx, c, control.None{})
 	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
 		// The name and the directory are free when the daemon has ended.
@@ -110,20 +110,20 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		return err
 	}
 	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
-	return a.report(res, func() {
+	return a.Report(res, func() {
 		if in.Point == "" { // such as of `rootsfs serve`
-			a.say("ended session %s; %s revoked", in.Name, plural(len(answer.Ended), "root"))
+			a.Say("ended session %s; %s revoked", in.Name, Plural(len(answer.Ended), "root"))
 			return
 		}
-		a.say("unmounted %s; %s revoked", shown(in.Point), plural(len(answer.Ended), "root"))
+		a.Say("unmounted %s; %s revoked", QuoteIfNeeded(in.Point), Plural(len(answer.Ended), "root"))
 		if answer.Held {
-			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
+			a.Say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
 		}
 	})
 }
 
 // unmountStale clears what a dead daemon left.
-func (a *app) unmountStale(where string) error {
+func (a *App) unmountStale(where string) error {
 	point := control.ResolvePoint(where)
 	in, err := mountpoint.Find(point)
 	switch {
@@ -139,7 +139,7 @@ func (a *app) unmountStale(where string) error {
 	}
 	// The daemon is gone, and with it what it had not written; its directory
 	// in the runtime directory was removed when the sessions were listed.
-	return a.report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
-		a.say("cleared the stale mount at %s", shown(point))
+	return a.Report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
+		a.Say("cleared the stale mount at %s", QuoteIfNeeded(point))
 	})
 }

@@ -53,18 +53,18 @@ func (v versionInfo) line() string {
 	return fmt.Sprintf("rootsfs %s (%s)", v.Version, built)
 }
 
-func newVersionCmd(a *app) *cobra.Command {
+func (a *App) newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show which rootsfs this is",
 		Long:    "Show the version of rootsfs, its commit, the Go release that built it, and the platform.",
 		Example: "  rootsfs version --json",
-		Args:    nargs(0, 0, ""),
+		Args:    ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
-			return a.report(v, func() { a.say("%s", v.line()) })
+			return a.Report(v, func() { a.Say("%s", v.line()) })
 		},
 	}
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }

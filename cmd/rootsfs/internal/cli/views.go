@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/top"
 )
 
-func newConsoleCmd(a *app) *cobra.Command {
+func (a *App) newConsoleCmd() *cobra.Command {
 	verbose := false
 	cmd := &cobra.Command{
 		Use:   "console",
@@ -36,11 +36,11 @@ opens it first can do what the page can: do not send it to anybody. From another
 machine, forward the port with ssh -L, under the same number.`,
 		Example: `  rootsfs console
   rootsfs console --json | jq -r .url`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
 	}
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -50,7 +50,7 @@ type consoleMessage struct {
 	Until time.Time `json:"until"` // when it stops working
 }
 
-func (a *app) console(ctx context.Context, verbose bool) error {
+func (a *App) console(ctx context.Context, verbose bool) error {
 	// The keys of the page are in this process's memory.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("harden the process: %w", err)
@@ -61,15 +61,15 @@ func (a *app) console(ctx context.Context, verbose bool) error {
 	}
 	log := slog.New(slog.DiscardHandler)
 	if verbose {
-		log = newLog(a.stderr, slog.LevelInfo, logAttr)
+		log = NewLog(a.Stderr, slog.LevelInfo, LogAttr)
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	s, err := console.New(ctx, console.Config{Log: log, Records: store})
 	if err != nil {
 		return err
 	}
-	if err := a.sayLink(s.Link()); err != nil {
+	if err := a.printLink(s.Link()); err != nil {
 		return err
 	}
 	go a.moreLinks(s)
@@ -85,15 +85,15 @@ func recordStore() (*records.Store, error) {
 	return &records.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
 }
 
-func (a *app) sayLink(link string) error {
-	if a.json {
-		return a.line(consoleMessage{link, time.Now().Add(console.LinkFor)})
+func (a *App) printLink(link string) error {
+	if a.JSON {
+		return a.Line(consoleMessage{link, time.Now().Add(console.LinkFor)})
 	}
-	a.say("%s", link)
-	a.say("open it in a browser on this machine; it works once, within %v. Enter: another link. Ctrl-C: the end", console.LinkFor)
+	a.Say("%s", link)
+	a.Say("open it in a browser on this machine; it works once, within %v. Enter: another link. Ctrl-C: the end", console.LinkFor)
 	if port := portOf(link); os.Getenv("SSH_CONNECTION") != "" && port != "" {
 		host, _ := os.Hostname() // without one the line is still of use
-		a.say("you are here over ssh; on your own machine first: ssh -L %s:127.0.0.1:%s %s", port, port, cmp.Or(host, "HOST"))
+		a.Say("you are here over ssh; on your own machine first: ssh -L %s:127.0.0.1:%s %s", port, port, cmp.Or(host, "HOST"))
 	}
 	return nil
 }
@@ -108,18 +108,18 @@ func portOf(link string) string {
 }
 
 // moreLinks prints a new link for every line that is entered.
-func (a *app) moreLinks(s *console.Server) {
-	if a.stdin == nil {
+func (a *App) moreLinks(s *console.Server) {
+	if a.Stdin == nil {
 		return
 	}
-	for in := bufio.NewScanner(a.stdin); in.Scan(); {
-		if a.sayLink(s.Link()) != nil {
+	for in := bufio.NewScanner(a.Stdin); in.Scan(); {
+		if a.printLink(s.Link()) != nil {
 			return
 		}
 	}
 }
 
-func newTopCmd(a *app) *cobra.Command {
+func (a *App) newTopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "top",
 		Short: "See, approve and revoke in the terminal",
@@ -128,14 +128,14 @@ servers, and the records, and revoke a root, a session or everything. "rootsfs
 console" shows the same in a browser. The last line shows the keys. Leaving ends
 nothing.`,
 		Example: `  rootsfs top`,
-		Args:    nargs(0, 0, ""),
+		Args:    ArgCount(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
 	}
 }
 
-func (a *app) top(ctx context.Context) error {
-	if in, ok := a.stdin.(*os.File); !ok || !isTerminal(in) || !isTerminal(a.stdout) {
-		return usage(errors.New("top needs a terminal; without one: rootsfs status --json, or rootsfs status --watch"))
+func (a *App) top(ctx context.Context) error {
+	if in, ok := a.Stdin.(*os.File); !ok || !IsTerminal(in) || !IsTerminal(a.Stdout) {
+		return Usage(errors.New("top needs a terminal; without one: rootsfs status --json, or rootsfs status --watch"))
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
@@ -144,12 +144,12 @@ func (a *app) top(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := interruptible(ctx)
+	ctx, cancel := Interruptible(ctx)
 	defer cancel()
 	return top.Run(ctx, store)
 }
 
-func newMetricsCmd(a *app) *cobra.Command {
+func (a *App) newMetricsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print figures for Prometheus",
@@ -159,13 +159,13 @@ processor time, memory and descriptors of the daemon. GET /metrics on the sessio
 control socket answers the same.`,
 		Example: `  rootsfs metrics
   rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
-		Args: nargs(0, 0, ""),
+		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client()
+			c, err := a.Client()
 			if err != nil {
 				return err
 			}
-			ctx, cancel := interruptible(cmd.Context())
+			ctx, cancel := Interruptible(cmd.Context())
 			defer cancel()
 			// Whole or not at all: a file that is half of it would be read as
 			// roots that have gone.
@@ -177,6 +177,6 @@ control socket answers the same.`,
 			return err
 		},
 	}
-	sessionFlag(a, cmd)
+	a.SessionFlag(cmd)
 	return cmd
 }

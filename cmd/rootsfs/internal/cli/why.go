@@ -26,7 +26,7 @@ import (
 // whyFlags are the flags of `rootsfs why`.
 type whyFlags struct{ op, root, subject string }
 
-func newWhyCmd(a *app) *cobra.Command {
+func (a *App) newWhyCmd() *cobra.Command {
 	f := &whyFlags{}
 	cmd := &cobra.Command{
 		Use:   "why [PATH]",
@@ -45,17 +45,17 @@ and 3 if it was or would be refused.`,
   rootsfs why code/.env --op read
   rootsfs why ./.git/config --op write --session work
   rootsfs why .git/hooks/pre-commit --op create --root .:rw`,
-		Args: nargs(0, 1, ""),
+		Args: ArgCount(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := a.why(cmd.Context(), f, args, cmd.Flags().Changed("op"))
 			if err != nil {
 				return err
 			}
-			if err := a.report(e, func() { a.sayExplanation(e) }); err != nil {
+			if err := a.Report(e, func() { a.printExplanation(e) }); err != nil {
 				return err
 			}
 			if e != nil && !e.Allowed {
-				return &exitError{code: ExitNotApproved}
+				return &ExitError{Code: ExitNotApproved}
 			}
 			return nil
 		},
@@ -73,32 +73,32 @@ and 3 if it was or would be refused.`,
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	auditSessionFlag(a, cmd)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
 // why answers the command; a nil explanation says that nothing was refused.
-func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool) (*explanation, error) {
+func (a *App) why(ctx context.Context, f *whyFlags, args []string, opGiven bool) (*explanation, error) {
 	switch {
 	case len(args) == 0 && (f.root != "" || f.subject != "" || opGiven):
-		return nil, usage(errors.New("--op, --root and --subject ask about a path: name it; see: rootsfs why --help"))
-	case f.root != "" && a.session != "":
-		return nil, usage(errors.New("--root and --session cannot be combined: use one of them"))
+		return nil, Usage(errors.New("--op, --root and --subject ask about a path: name it; see: rootsfs why --help"))
+	case f.root != "" && a.Session != "":
+		return nil, Usage(errors.New("--root and --session cannot be combined: use one of them"))
 	case len(args) == 0:
 		return a.whyLast(ctx, "")
 	}
-	path, err := inHome(args[0])
+	path, err := ExpandHome(args[0])
 	if err != nil {
-		return nil, usage(err)
+		return nil, Usage(err)
 	}
 	if f.root != "" {
 		return whySpec(ctx, f, path)
 	}
-	c, err := a.client()
+	c, err := a.Client()
 	if errors.Is(err, control.ErrNoSession) {
 		e, lerr := a.whyLast(ctx, path)
 		if lerr == nil && e == nil {
-			lerr = &exitError{ExitNoSuch, fmt.Errorf("no session is live, and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
+			lerr = &ExitError{ExitNoSuch, fmt.Errorf("no session is live, and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
 		}
 		return e, lerr
 	}
@@ -113,7 +113,7 @@ type question struct{ path, op, root, subject string }
 
 func opFlag(cmd *cobra.Command, op *string) {
 	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
-	words(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
+	FixedWords(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 }
 
 // ask asks a session what its gate would answer.
@@ -122,8 +122,8 @@ func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAns
 	var err error
 	if q.root != "" {
 		req.Path = q.root + "/" + strings.TrimPrefix(q.path, "/")
-	} else if req.Path, err = inHome(q.path); err != nil {
-		return control.CheckAnswer{}, usage(err)
+	} else if req.Path, err = ExpandHome(q.path); err != nil {
+		return control.CheckAnswer{}, Usage(err)
 	} else if req.Path, err = fromHere(ctx, c, req.Path); err != nil {
 		return control.CheckAnswer{}, err
 	}
@@ -132,7 +132,7 @@ func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAns
 }
 
 // whyPath asks a live session about a path.
-func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*explanation, error) {
+func (a *App) whyPath(ctx context.Context, c *control.Client, q question) (*explanation, error) {
 	refusal, err := control.GetRefusal.Call(ctx, c, control.None{}) // after which the records are written
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func belowMount(st *control.Status, path string) string {
 
 // allowing finds the command that would allow what was refused. last is the refusal that
 // `allow --last` would lift.
-func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, last *control.Refusal, path string) error {
+func (a *App) allowing(ctx context.Context, c *control.Client, e *explanation, last *control.Refusal, path string) error {
 	if e.Allowed {
 		return nil
 	}
@@ -202,9 +202,9 @@ func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, l
 }
 
 // command is a command line of rootsfs for the session that was named.
-func (a *app) command(w commandWords) string {
-	if a.session != "" {
-		w = append(w, "--session", names.Foreign(a.session))
+func (a *App) command(w commandWords) string {
+	if a.Session != "" {
+		w = append(w, "--session", names.Foreign(a.Session))
 	}
 	return w.line()
 }
@@ -259,8 +259,8 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 
 // whyLast explains the newest refusal on record: of the session that was named, or of
 // any; of path, or, if that is "", of anything. It is nil if there is none.
-func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
-	defer a.waiting("reading the records")()
+func (a *App) whyLast(ctx context.Context, path string) (*explanation, error) {
+	defer a.Waiting("reading the records")()
 	t, err := a.lastTrail(ctx, path)
 	if err != nil || t == nil {
 		return nil, err
@@ -298,7 +298,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 
 // lastTrail finds the session that was refused something last: that was named, or any.
 // One whose records are older than the newest refusal that was found is not read.
-func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
+func (a *App) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
 	dir, named, err := a.auditPlace()
 	if err != nil {
 		return nil, err
@@ -373,10 +373,10 @@ func lastWritten(dir, named string) (map[string]time.Time, error) {
 }
 
 // judgeAgain adds to a refusal on record what its session would say now.
-func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *question) error {
-	if a.session == "" {
+func (a *App) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *question) error {
+	if a.Session == "" {
 		if all, err := control.List(); err == nil && len(all) > 1 {
-			a.session = e.Session // the command that is proposed has to name it
+			a.Session = e.Session // the command that is proposed has to name it
 		}
 	}
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
@@ -412,7 +412,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 }
 
 // endedRoot notes the root that held a path and has ended, if the records tell of one.
-func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
+func (a *App) endedRoot(ctx context.Context, e *explanation, path string) {
 	store, err := recordStore()
 	if err != nil {
 		return
@@ -427,13 +427,13 @@ func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
 	}
 }
 
-// sayExplanation prints an explanation for people.
-func (a *app) sayExplanation(e *explanation) {
+// printExplanation prints an explanation for people.
+func (a *App) printExplanation(e *explanation) {
 	if e == nil {
-		a.say("no refusal is on record")
+		a.Say("no refusal is on record")
 		return
 	}
-	a.foldAt("", e.text())
+	a.FoldAt("", e.text())
 	if e.Time != nil {
 		times := ""
 		if e.Count > 1 {
@@ -444,31 +444,31 @@ func (a *app) sayExplanation(e *explanation) {
 		if e.PID != 0 { // a request has none
 			who = fmt.Sprintf(", to pid %d", e.PID)
 		}
-		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, shown(e.Session), times))
+		a.Fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, QuoteIfNeeded(e.Session), times))
 	}
 	if e.Root != "" && e.RootPath != "" {
-		a.fold(fmt.Sprintf("root:        %s at %s, mode %s", shown(e.Root), shown(e.RootPath), e.Mode))
+		a.Fold(fmt.Sprintf("root:        %s at %s, mode %s", QuoteIfNeeded(e.Root), QuoteIfNeeded(e.RootPath), e.Mode))
 	}
 	if e.Link != nil {
-		a.fold(fmt.Sprintf("link:        %s leads to %s", names.Quote(e.Link.At), names.Quote(e.Link.Target)))
+		a.Fold(fmt.Sprintf("link:        %s leads to %s", names.Quote(e.Link.At), names.Quote(e.Link.Target)))
 	}
 	if e.Confinement != "" {
-		a.say("  confinement: %s", e.Confinement)
+		a.Say("  confinement: %s", e.Confinement)
 	}
 	for _, root := range e.Since {
-		a.say("  since then:  root %s has ended: paths in it are not found any more", shown(root))
+		a.Say("  since then:  root %s has ended: paths in it are not found any more", QuoteIfNeeded(root))
 	}
 	switch {
 	case e.Now:
-		a.say("  now:         it is allowed")
+		a.Say("  now:         it is allowed")
 	case e.Allow != "" && e.Ended:
-		a.say("  to allow it: the session has ended; start it again as %s", e.Allow)
+		a.Say("  to allow it: the session has ended; start it again as %s", e.Allow)
 	case e.Allow != "":
-		a.say("  to allow it: %s", e.Allow)
+		a.Say("  to allow it: %s", e.Allow)
 		if e.Advice != "" {
-			a.say("  note:        %s", e.Advice)
+			a.Say("  note:        %s", e.Advice)
 		}
 	case e.Advice != "":
-		a.say("  to allow it: %s", e.Advice)
+		a.Say("  to allow it: %s", e.Advice)
 	}
 }

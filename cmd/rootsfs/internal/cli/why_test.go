@@ -81,7 +81,7 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 		t.Errorf("%s, %q", e.Allow, e.Advice)
 	}
 	var out strings.Builder
-	if newApp(nil, Stdio{Out: &out}).sayExplanation(e); !strings.Contains(out.String(), "note: ") {
+	if New(nil, Stdio{Out: &out}).printExplanation(e); !strings.Contains(out.String(), "note: ") {
 		t.Error(out.String())
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-func newWrapCmd(a *app) *cobra.Command {
+func (a *App) newWrapCmd() *cobra.Command {
 	f := &wrapFlags{}
 	var known []string
 	for _, k := range hostconfig.Known {
@@ -45,7 +45,7 @@ HTTP, and container tools, are left alone. Quit a host that writes the file itse
   rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
   rootsfs wrap ~/.claude.json --net --dry-run
   rootsfs wrap claude-desktop --undo`,
-		Args: nargs(1, 1, "the name of a host, or of its configuration file,"),
+		Args: ArgCount(1, 1, "the name of a host, or of its configuration file,"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -55,7 +55,7 @@ HTTP, and container tools, are left alone. Quit a host that writes the file itse
 		},
 	}
 	f.add(cmd)
-	jsonFlag(a, cmd)
+	a.JSONFlag(cmd)
 	return cmd
 }
 
@@ -79,8 +79,8 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.env, "env", nil, "pass this variable as well: `NAME[=VALUE]`; repeatable")
 	fs.BoolVar(&f.net, "net", false, "give the servers the network")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the servers listen on this TCP and UDP `port`; repeatable")
-	pathVar(fs, &f.home, "home", "keep each server's HOME, with what npx or uvx fetched, in `directory`/NAME (default: a new one at each start)")
-	pathVar(fs, &f.program, "rootsfs", "`path` of rootsfs to write (default: of this program)")
+	PathVar(fs, &f.home, "home", "keep each server's HOME, with what npx or uvx fetched, in `directory`/NAME (default: a new one at each start)")
+	PathVar(fs, &f.program, "rootsfs", "`path` of rootsfs to write (default: of this program)")
 	fs.BoolVar(&f.undo, "undo", false, "take the change back")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change, and do not write it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
@@ -97,23 +97,23 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 func (f *wrapFlags) check() error {
 	switch {
 	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || len(f.listen) > 0 || f.home != ""):
-		return usage(errors.New("--undo cannot be combined with --root, --env, --home, --net or --listen: leave those out"))
+		return Usage(errors.New("--undo cannot be combined with --root, --env, --home, --net or --listen: leave those out"))
 	case f.dryRun && f.yes:
-		return usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
+		return Usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
 	}
 	if _, err := (&runFlags{listen: f.listen, net: netValue{all: f.net}}).ports(); err != nil {
 		return err
 	}
 	for _, v := range f.env {
 		if name, _, _ := strings.Cut(v, "="); name == "" || strings.IndexByte(v, 0) >= 0 {
-			return usage(fmt.Errorf("--env %s: write NAME or NAME=VALUE", names.Quote(v)))
+			return Usage(fmt.Errorf("--env %s: write NAME or NAME=VALUE", names.Quote(v)))
 		}
 	}
 	f.programGiven = f.program != ""
 	var err error
 	if f.home != "" {
 		if f.home, err = filepath.Abs(f.home); err != nil {
-			return usage(fmt.Errorf("--home: %w", err))
+			return Usage(fmt.Errorf("--home: %w", err))
 		}
 	}
 	if f.program, err = wrapProgram(f.program); err != nil {
@@ -134,7 +134,7 @@ type wrapping struct {
 	first string // the oldest backup, for undoing
 }
 
-func (a *app) wrap(f *wrapFlags, arg string) error {
+func (a *App) wrap(f *wrapFlags, arg string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
 		return nil, nil, err
 	}
 	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
-		return nil, nil, usage(fmt.Errorf("%s: %w; nothing was written", shown(w.file.path), err))
+		return nil, nil, Usage(fmt.Errorf("%s: %w; nothing was written", QuoteIfNeeded(w.file.path), err))
 	}
 	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
 	if w.file.target != w.file.path {
@@ -178,18 +178,18 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
 }
 
 // finishWrap shows the change, asks, and makes it.
-func (a *app) finishWrap(w *wrapping, doc []byte) error {
+func (a *App) finishWrap(w *wrapping, doc []byte) error {
 	var err error
-	if !a.json {
-		a.sayWrapping(w)
+	if !a.JSON {
+		a.printWrapping(w)
 	}
 	if w.res.Changed && !w.dryRun {
 		if !w.yes {
 			again := ""
-			if a.json || !isTerminal(a.stdout) {
+			if a.JSON || !IsTerminal(a.Stdout) {
 				again = w.res.Diff
 			}
-			if err := confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
+			if err := Confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
 				return fmt.Errorf("nothing was changed: %w", err)
 			}
 		}
@@ -198,13 +198,13 @@ func (a *app) finishWrap(w *wrapping, doc []byte) error {
 		}
 		w.res.Written = true
 	}
-	if err := a.report(w.res, func() { a.sayWritten(w) }); err != nil {
+	if err := a.Report(w.res, func() { a.printWritten(w) }); err != nil {
 		return err
 	}
 	if left := w.left(); len(left) > 0 {
 		from := ""
 		if w.first != "" {
-			from = ", or take it from " + shown(w.first)
+			from = ", or take it from " + QuoteIfNeeded(w.first)
 		}
 		return fmt.Errorf("not undone: %s; edit it there%s", strings.Join(left, ", "), from)
 	}
@@ -226,7 +226,7 @@ func (w *wrapping) known() error {
 		if all == "" {
 			all = "none"
 		}
-		return usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), shown(w.file.path), all))
+		return Usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), QuoteIfNeeded(w.file.path), all))
 	}
 	for _, s := range w.conf.Servers {
 		err := s.Err
@@ -235,7 +235,7 @@ func (w *wrapping) known() error {
 				s, names.Quote(list[0]))
 		}
 		if err != nil && w.selected(s) {
-			return usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", shown(w.file.path), err))
+			return Usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", QuoteIfNeeded(w.file.path), err))
 		}
 	}
 	return nil
@@ -367,7 +367,7 @@ func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", shown(w.file.path), err)
+		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", QuoteIfNeeded(w.file.path), err)
 	}
 	return nil
 }

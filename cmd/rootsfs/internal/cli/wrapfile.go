@@ -38,9 +38,9 @@ type hostFile struct {
 // openHostFile reads the file that a path or the name of a host stands for.
 func openHostFile(arg string) (*hostFile, error) {
 	if arg == "" {
-		return nil, usage(errors.New("the configuration file's path is empty"))
+		return nil, Usage(errors.New("the configuration file's path is empty"))
 	}
-	path, err := inHome(arg)
+	path, err := ExpandHome(arg)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -66,11 +66,11 @@ func openHostFile(arg string) (*hostFile, error) {
 	f, err := readHostFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && host:
-		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, shown(path))}
+		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, QuoteIfNeeded(path))}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex or opencode", shown(path))
+		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex or opencode", QuoteIfNeeded(path))
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w", shown(path), cause(err))
+		return nil, fmt.Errorf("%s: %w", QuoteIfNeeded(path), Cause(err))
 	}
 	return f, nil
 }
@@ -109,21 +109,12 @@ func readHostFile(path string) (*hostFile, error) {
 	return &hostFile{path: path, target: target, doc: doc, info: info, project: projectOf(path, target)}, err
 }
 
-// cause is an error without the path, which is shown already.
-func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}
-
 // shown is the file's path for a question: with the file that a link leads to.
 func (f *hostFile) shown() string {
 	if f.target == f.path {
-		return shown(f.path)
+		return QuoteIfNeeded(f.path)
 	}
-	return shown(f.path) + ", which leads to " + shown(f.target)
+	return QuoteIfNeeded(f.path) + ", which leads to " + QuoteIfNeeded(f.target)
 }
 
 // projectOf is the project that a host's file belongs to, by its name, by the name of
@@ -266,7 +257,7 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 		delete(numbers, n)
 		b, err := readHostFile(filepath.Join(dir, name))
 		if err != nil {
-			return nil, fmt.Errorf("the backup %s: %w", shown(name), cause(err))
+			return nil, fmt.Errorf("the backup %s: %w", QuoteIfNeeded(name), Cause(err))
 		}
 		list = append(list, b)
 	}
@@ -290,7 +281,7 @@ func nextNumber(m map[int]string) int {
 func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",
-			shown(f.target), f.info.Mode().Perm(), err)
+			QuoteIfNeeded(f.target), f.info.Mode().Perm(), err)
 	}
 	made := false
 	if backup = old; backup == "" {
@@ -326,7 +317,7 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	beside := dir == filepath.Dir(f.target)
 	if !beside {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", shown(dir), cause(err))
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", QuoteIfNeeded(dir), Cause(err))
 		}
 	}
 	for n := 1; ; n++ {
@@ -339,11 +330,11 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 			continue
 		}
 		if err != nil {
-			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", shown(dir), cause(err))
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", QuoteIfNeeded(dir), Cause(err))
 		}
 		if err := f.fillBackup(to, beside); err != nil {
 			_ = os.Remove(path)
-			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", shown(path), cause(err))
+			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", QuoteIfNeeded(path), Cause(err))
 		}
 		return path, true, nil
 	}
@@ -385,7 +376,7 @@ func (f *hostFile) own(to *os.File) error {
 	}
 	if have.Uid != want.Uid || have.Gid != want.Gid {
 		if err := to.Chown(int(want.Uid), int(want.Gid)); err != nil {
-			return fmt.Errorf("give it to user %d and group %d, as the file itself: %w; run this as its owner", want.Uid, want.Gid, cause(err))
+			return fmt.Errorf("give it to user %d and group %d, as the file itself: %w; run this as its owner", want.Uid, want.Gid, Cause(err))
 		}
 	}
 	return unix.Fchmod(int(to.Fd()), want.Mode&0o7777)
@@ -396,21 +387,21 @@ func (f *hostFile) swap(doc []byte) error {
 	dir := filepath.Dir(f.target)
 	to, err := os.CreateTemp(dir, "."+filepath.Base(f.target)+".*")
 	if err != nil {
-		return fmt.Errorf("%s cannot be replaced: %w", shown(f.target), cause(err))
+		return fmt.Errorf("%s cannot be replaced: %w", QuoteIfNeeded(f.target), Cause(err))
 	}
 	defer os.Remove(to.Name()) // fails after the rename, as it should
 	if err := f.fill(to, doc); err != nil {
-		return fmt.Errorf("write %s: %w", shown(f.target), cause(err))
+		return fmt.Errorf("write %s: %w", QuoteIfNeeded(f.target), Cause(err))
 	}
 	now, err := readHostFile(f.path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w; nothing was changed", shown(f.path), cause(err))
+		return fmt.Errorf("%s: %w; nothing was changed", QuoteIfNeeded(f.path), Cause(err))
 	case now.target != f.target || !bytes.Equal(now.doc, f.doc):
-		return fmt.Errorf("another program changed %s in the meantime; nothing was changed: quit the host and try again", shown(f.path))
+		return fmt.Errorf("another program changed %s in the meantime; nothing was changed: quit the host and try again", QuoteIfNeeded(f.path))
 	}
 	if err := os.Rename(to.Name(), f.target); err != nil {
-		return fmt.Errorf("%s cannot be replaced: %w", shown(f.target), cause(err))
+		return fmt.Errorf("%s cannot be replaced: %w", QuoteIfNeeded(f.target), Cause(err))
 	}
 	d, err := os.Open(dir)
 	if err != nil {
@@ -458,7 +449,7 @@ func wrapSpecs(specs []string) ([]string, error) {
 	for _, text := range specs {
 		spec, err := guard.ParseSpec(text)
 		if err != nil {
-			return nil, usage(err)
+			return nil, Usage(err)
 		}
 		name, path := spec.Name, spec.Path
 		if path != "auto" && !strings.HasPrefix(path, "${") {
@@ -470,7 +461,7 @@ func wrapSpecs(specs []string) ([]string, error) {
 			case errors.Is(err, fs.ErrNotExist): // with the exit code of a start
 				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
 			case err != nil:
-				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))
+				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), Cause(err))
 			}
 			if name = g.Root; path != "~" && !strings.HasPrefix(path, "~/") {
 				path = g.Dir

@@ -29,11 +29,11 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = w.broad(newRunCmd(&app{}), s, s.Args[1:i-1], home); !ok {
+		if r.Broad, ok = w.broad((&App{}).newRunCmd(), s, s.Args[1:i-1], home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = w.broad(newServeCmd(&app{}), s, s.Args[1:], home)
+		r.Broad, _ = w.broad((&App{}).newServeCmd(), s, s.Args[1:], home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}

@@ -113,7 +113,7 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	newApp(nil, Stdio{Out: &out}).saySetup(&setupResult{Hosts: hosts})
+	New(nil, Stdio{Out: &out}).printSetup(&setupResult{Hosts: hosts})
 	for _, want := range []string{"look at: \"--net: the whole network\"", "note: NOT confined: its \"headersHelper\""} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

@@ -83,7 +83,7 @@ func (w *wrapping) diff(doc []byte) (string, error) {
 	if w.undo {
 		title = "unwrapped"
 	}
-	name := shown(w.file.path)
+	name := QuoteIfNeeded(w.file.path)
 	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", now.Shown())
 	_, text, _ = bytes.Cut(text, []byte("\n")) // the line of a command that was not given
 	var b strings.Builder
@@ -116,24 +116,24 @@ func visible(line string) string {
 	return rest[:indent] + names.EscapeQuoted(rest[indent:]) + more
 }
 
-// sayWrapping shows the change and what it comes to.
-func (a *app) sayWrapping(w *wrapping) {
+// printWrapping shows the change and what it comes to.
+func (a *App) printWrapping(w *wrapping) {
 	if w.res.Diff != "" {
 		for line := range strings.Lines(w.res.Diff + "\n") {
-			a.foldAt("", strings.TrimSuffix(line, "\n"))
+			a.FoldAt("", strings.TrimSuffix(line, "\n"))
 		}
 	}
 	for i := range w.res.Servers {
-		a.sayServer(&w.res.Servers[i])
+		a.printServer(&w.res.Servers[i])
 	}
-	a.sayFetched(w)
+	a.printFetched(w)
 	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
-		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", names.ShellWord(w.file.path))
+		a.Say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", names.ShellWord(w.file.path))
 	}
 }
 
-// sayFetched says what servers need that are fetched when they start.
-func (a *app) sayFetched(w *wrapping) {
+// printFetched says what servers need that are fetched when they start.
+func (a *App) printFetched(w *wrapping) {
 	var list []string
 	for _, s := range w.res.Servers {
 		if s.Fetcher != "" {
@@ -144,13 +144,13 @@ func (a *app) sayFetched(w *wrapping) {
 	switch {
 	case len(list) == 0:
 	case !w.net:
-		a.say("fetched at each start, which fails without the network: %s; --server NAME --net gives it to one, --home DIRECTORY keeps what was fetched", all)
+		a.Say("fetched at each start, which fails without the network: %s; --server NAME --net gives it to one, --home DIRECTORY keeps what was fetched", all)
 	case w.home == "":
-		a.say("fetched at each start: %s; --home DIRECTORY keeps what was fetched for the next start", all)
+		a.Say("fetched at each start: %s; --home DIRECTORY keeps what was fetched for the next start", all)
 	}
 }
 
-func (a *app) sayServer(s *wrapServer) {
+func (a *App) printServer(s *wrapServer) {
 	name := names.Quote(s.Name)
 	if s.Project != "" {
 		name += " of " + names.Quote(s.Project)
@@ -159,11 +159,11 @@ func (a *app) sayServer(s *wrapServer) {
 	case "not named":
 		return
 	case "wrap":
-		a.say("%s: confined, %s", name, confinement(s))
+		a.Say("%s: confined, %s", name, confinement(s))
 	case "unwrap":
-		a.say("%s: started by its own command again, NOT confined", name)
+		a.Say("%s: started by its own command again, NOT confined", name)
 	default:
-		a.say("%s (line %d): %s", name, s.Line, states[s.State])
+		a.Say("%s (line %d): %s", name, s.Line, states[s.State])
 	}
 	for _, r := range s.Roots {
 		leads := ""
@@ -173,13 +173,13 @@ func (a *app) sayServer(s *wrapServer) {
 		if r.Outside {
 			leads += ", OUTSIDE of its project"
 		}
-		a.say("  root %s, from %s%s", shown(r.Spec), r.From, leads)
+		a.Say("  root %s, from %s%s", QuoteIfNeeded(r.Spec), r.From, leads)
 	}
 	for _, b := range s.Broad {
-		a.say("  look at: %s", shown(b))
+		a.Say("  look at: %s", QuoteIfNeeded(b))
 	}
 	for _, n := range s.Notes {
-		a.say("  note: %s", n)
+		a.Say("  note: %s", n)
 	}
 }
 
@@ -193,29 +193,29 @@ func confinement(s *wrapServer) string {
 	case 0:
 		return text + ", and no roots: it reaches no files of yours; --root gives it some"
 	default:
-		return text + ", " + plural(len(s.Roots), "root")
+		return text + ", " + Plural(len(s.Roots), "root")
 	}
 }
 
-// sayWritten says what was done.
-func (a *app) sayWritten(w *wrapping) {
+// printWritten says what was done.
+func (a *App) printWritten(w *wrapping) {
 	path := names.ShellWord(w.file.path)
 	switch {
 	case !w.res.Changed && w.undo:
-		a.say("nothing to undo in %s", shown(w.file.path))
+		a.Say("nothing to undo in %s", QuoteIfNeeded(w.file.path))
 	case !w.res.Changed:
-		a.say("nothing to wrap in %s", shown(w.file.path))
+		a.Say("nothing to wrap in %s", QuoteIfNeeded(w.file.path))
 	case w.dryRun:
-		a.say("nothing was written: --dry-run")
+		a.Say("nothing was written: --dry-run")
 	case w.res.Exact:
-		a.say("written: %s is what it was before, byte for byte (%s)", shown(w.file.path), shown(w.res.Backup))
+		a.Say("written: %s is what it was before, byte for byte (%s)", QuoteIfNeeded(w.file.path), QuoteIfNeeded(w.res.Backup))
 	case w.undo:
-		a.say("written: %s; other changes made since it was wrapped stay; what it was just now: %s", shown(w.file.path), shown(w.res.Backup))
+		a.Say("written: %s; other changes made since it was wrapped stay; what it was just now: %s", QuoteIfNeeded(w.file.path), QuoteIfNeeded(w.res.Backup))
 	default:
-		a.say("written: %s; what it was: %s", shown(w.file.path), shown(w.res.Backup))
-		a.say("start the host again; to undo: rootsfs wrap --undo %s", path)
+		a.Say("written: %s; what it was: %s", QuoteIfNeeded(w.file.path), QuoteIfNeeded(w.res.Backup))
+		a.Say("start the host again; to undo: rootsfs wrap --undo %s", path)
 	}
 	if w.res.Written && w.res.Links > 0 {
-		a.say("NOTE: the file has %s (hard links), where it is as it was: if the host reads it there, change that, too", plural(w.res.Links, "other name"))
+		a.Say("NOTE: the file has %s (hard links), where it is as it was: if the host reads it there, change that, too", Plural(w.res.Links, "other name"))
 	}
 }

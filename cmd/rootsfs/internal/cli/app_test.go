@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -23,32 +21,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A command line that begins with a command's name has that command, and every
-// other one has all of them.
-func TestCommands(t *testing.T) {
-	for _, c := range commands {
-		root := newRootCmd(newApp([]string{c.name, "--help"}, Stdio{}))
-		if got, _, err := root.Find([]string{c.name}); err != nil || got.Name() != c.name || got == root {
-			t.Errorf("%s: found %v, %v", c.name, got.Name(), err)
-		}
-	}
-	for _, args := range [][]string{nil, {"help", "run"}, {"--help"}, {"nosuch"}, {cobra.ShellCompRequestCmd, "r"}} {
-		root := newRootCmd(newApp(args, Stdio{}))
-		for _, c := range commands {
-			if got, _, err := root.Find([]string{c.name}); err != nil || got.Name() != c.name {
-				t.Errorf("%q: no %s", args, c.name)
-			}
-		}
-	}
-}
-
 // A command's own failure keeps its exit code when its results could not be written, too.
 func TestFailureKeepsItsCode(t *testing.T) {
 	full, w := io.Pipe()
-	a := newApp(nil, Stdio{Out: w})
+	a := New(nil, Stdio{Out: w})
 	_ = full.CloseWithError(io.ErrShortWrite)
-	a.say("x")
-	if got := exitCode(a.told(usage(errors.New("y")))); got != ExitUsage {
+	a.Say("x")
+	if got := ExitCode(a.withOutputError(Usage(errors.New("y")))); got != ExitUsage {
 		t.Errorf("exit %d", got)
 	}
 }

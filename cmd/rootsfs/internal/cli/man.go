@@ -13,13 +13,13 @@ import (
 )
 
 // newManCmd makes the command that packages are built with: it writes the manual.
-func newManCmd(*app) *cobra.Command {
+func newManCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write the manual's pages",
 		Long:   "Write the manual's pages, one for each command and topic, into DIR/man1 and DIR/man7.",
 		Hidden: true,
-		Args:   nargs(1, 1, "the directory"),
+		Args:   ArgCount(1, 1, "the directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for name, page := range ManPages(cmd.Root()) {
 				file := filepath.Join(args[0], "man"+name[len(name)-1:], name)

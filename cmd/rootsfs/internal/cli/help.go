@@ -20,7 +20,7 @@ import (
 
 // newHelpCmd replaces cobra's own, which succeeds for a command there is not, and
 // knows no topics.
-func newHelpCmd(a *app) *cobra.Command {
+func newHelpCmd(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [TOPIC | COMMAND...]",
 		Short: "Show a topic of the manual, or what a command does",
@@ -37,7 +37,7 @@ command.`,
 }
 
 // help shows what args name: a topic, a command, or nothing, which is the list of both.
-func (a *app) help(cmd *cobra.Command, args []string) error {
+func (a *App) help(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		if page, ok := help.Page(args[0]); ok {
 			return a.page(markdown.Text(page, a.width()))
@@ -46,7 +46,7 @@ func (a *app) help(cmd *cobra.Command, args []string) error {
 	c, rest, err := cmd.Root().Find(args)
 	switch {
 	case err != nil || c == nil:
-		return usage(errors.New("no such command; see: rootsfs help"))
+		return Usage(errors.New("no such command; see: rootsfs help"))
 	case len(rest) > 0 && !c.HasParent():
 		return unknownTopic(c, rest[0])
 	case len(rest) > 0:
@@ -69,16 +69,16 @@ func unknownTopic(root *cobra.Command, typed string) error {
 	}
 	meant := help.Near(typed)
 	if len(meant) == 0 {
-		meant = near(typed, all)
+		meant = similarWords(typed, all)
 	}
 	if len(meant) == 0 {
-		return usage(fmt.Errorf("%q is not a topic or command; see: rootsfs help", typed))
+		return Usage(fmt.Errorf("%q is not a topic or command; see: rootsfs help", typed))
 	}
 	ways := fmt.Sprintf("rootsfs help %s", names.ShellWord(meant[0]))
 	for _, word := range meant[1:] {
 		ways += fmt.Sprintf(", or rootsfs help %s", names.ShellWord(word))
 	}
-	return usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
+	return Usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
 }
 
 // completeHelp offers topics and commands, or the commands below those that are named.
@@ -104,9 +104,9 @@ func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 
 // width is how many columns help may take: those of the terminal, if standard output
 // is one, but no more than are read easily.
-func (a *app) width() int {
+func (a *App) width() int {
 	const usual, most = 80, 100
-	f, ok := a.stdout.(*os.File)
+	f, ok := a.Stdout.(*os.File)
 	if !ok {
 		return usual
 	}
@@ -118,15 +118,15 @@ func (a *app) width() int {
 }
 
 // page prints text: through $PAGER, or less, if standard output is a terminal.
-func (a *app) page(text string) error {
-	out, ok := a.stdout.(*os.File)
+func (a *App) page(text string) error {
+	out, ok := a.Stdout.(*os.File)
 	pager := cmp.Or(os.Getenv("PAGER"), "less")
-	if !ok || !isTerminal(out) || pager == "cat" {
+	if !ok || !IsTerminal(out) || pager == "cat" {
 		_, err := io.WriteString(a, text)
 		return err
 	}
 	cmd := exec.Command("sh", "-c", pager)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), out, a.stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), out, a.Stderr
 	cmd.Env = append(cmd.Environ(), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
 	err := cmd.Run()
 	var ended *exec.ExitError

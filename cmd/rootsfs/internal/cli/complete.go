@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -46,7 +48,7 @@ func fishCompletion(c *cobra.Command, w io.Writer) error {
 // line at the next Tab, and a server or a repository can have chosen the word. A word is
 // offered once: of two that are the same, bash puts the description on the line, too.
 type offered struct {
-	*app
+	*App
 	words map[string]bool
 }
 
@@ -63,14 +65,14 @@ func (o offered) Write(p []byte) (int, error) {
 		if described {
 			word += "\t" + names.EscapeQuoted(what)
 		}
-		o.say("%s", word)
+		o.Say("%s", word)
 	}
 	return len(p), nil
 }
 
 // newCompletionCmd replaces cobra's own, which shows its help for a shell it does
 // not know, and succeeds.
-func newCompletionCmd(*app) *cobra.Command {
+func newCompletionCmd() *cobra.Command {
 	list := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
 		Use:   "completion SHELL",
@@ -86,9 +88,9 @@ not offered.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return usage(fmt.Errorf("name one shell: %s", strings.Join(list, ", ")))
+				return Usage(fmt.Errorf("name one shell: %s", strings.Join(list, ", ")))
 			case !slices.Contains(list, args[0]):
-				return usage(fmt.Errorf("there is no completion for %s; there is for %s", names.Quote(args[0]), strings.Join(list, ", ")))
+				return Usage(fmt.Errorf("there is no completion for %s; there is for %s", names.Quote(args[0]), strings.Join(list, ", ")))
 			}
 			return nil
 		},
@@ -102,7 +104,7 @@ not offered.`,
 // names, or of the default one.
 func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
+		return Completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
 	}
 }
 
@@ -156,5 +158,65 @@ func completeNoFiles(c *cobra.Command) {
 	})
 	for _, sub := range c.Commands() {
 		completeNoFiles(sub)
+	}
+}
+
+// completeTimeout bounds what the shell waits for when the user presses tab.
+const completeTimeout = time.Second
+
+func completeSessions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	all, err := control.List()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var out []string
+	for _, in := range all {
+		out = append(out, cobra.CompletionWithDesc(in.Name, names.Escape(in.Point)))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRoots offers the session's roots; at most limit arguments are roots
+// (no limit if it is negative), after which the words of then follow.
+func (a *App) completeRoots(limit int, then ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if limit >= 0 && len(args) >= limit {
+			return then, cobra.ShellCompDirectiveNoFileComp
+		}
+		return Completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := control.GetStatus.Call(ctx, c, control.None{})
+			if err != nil {
+				return nil, err
+			}
+			var out []string
+			for _, r := range st.Roots {
+				out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
+			}
+			return out, nil
+		}))
+	}
+}
+
+// Completing offers the words that f finds in a moment, and nothing, rather than
+// an error in the middle of somebody's typing, when it fails. File names are never
+// what is meant.
+func Completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
+	defer cancel()
+	out, err := f(ctx)
+	if err != nil {
+		out = nil
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// withClient gives f a client of the session.
+func (a *App) withClient(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		c, err := a.Client()
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, c)
 	}
 }

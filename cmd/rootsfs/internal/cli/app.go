@@ -1,0 +1,110 @@
+// Package cli is the command line of rootsfs: its commands, flags, help and output.
+//
+// # Promises
+//
+// Commands print what they did or found to standard output, and at most one
+// line to standard error when they fail, with what to do next. Exit codes are
+// those of exit.go. Every command that reports takes --json, whose field names
+// do not change.
+//
+// # Not promised
+//
+// The text of human output may change.
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Command is a command of rootsfs.
+type Command struct {
+	Name string
+	New  func() *cobra.Command
+}
+
+// Package returns the commands that a package has.
+type Package func(*App) []Command
+
+// Main executes one command line and returns its exit code.
+func Main(args []string, io Stdio, packages ...Package) int {
+	a := New(args, io)
+	a.packages = packages
+	cmd := newRootCmd(a)
+	cmd.SetArgs(args)
+	cmd.SetIn(io.In)
+	cmd.SetErr(io.Err)
+	err := a.withOutputError(cmd.ExecuteContext(context.Background()))
+	if err != nil {
+		a.Fail(err)
+	}
+	return ExitCode(err)
+}
+
+// Tree returns the commands of packages that a command line which begins with args can mean.
+func Tree(args []string, packages ...Package) *cobra.Command {
+	a := New(args, Stdio{})
+	a.packages = packages
+	return newRootCmd(a)
+}
+
+func newRootCmd(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rootsfs",
+		Short: "Approved directories as a file system that can be revoked",
+		Long: `rootsfs shows programs the directories that you approve (roots), and nothing else.
+A root is read-only unless you say otherwise, and can be revoked at any moment:
+whatever a program holds of it is dead when revoke returns.`,
+		Example: `  rootsfs setup                   # wrap the MCP hosts on this machine
+  rootsfs run --for codex         # run an agent in this project
+  rootsfs run --root .:rw -- bash
+  mkdir -p ~/agent && rootsfs mount --root code=.:ro --daemon ~/agent
+  rootsfs why                     # what was refused last, and what would allow it
+  rootsfs revoke code
+  rootsfs unmount ~/agent`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SetFlagErrorFunc(a.flagError)
+	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
+	v := readVersion()
+	cmd.Version = v.Version
+	cmd.SetVersionTemplate(v.line() + "\n")
+	cmd.SetHelpCommand(newHelpCmd(a))
+	cmd.SetHelpFunc(a.showHelp)
+	cmd.SetOut(a)
+	a.addCommands(cmd)
+	return cmd
+}
+
+// commands returns all there are.
+func (a *App) commands() []Command {
+	all := []Command{{"version", a.newVersionCmd}, {"completion", newCompletionCmd}, {"man", newManCmd}}
+	for _, p := range a.packages {
+		all = append(all, p(a)...)
+	}
+	return all
+}
+
+// addCommands adds the command that the command line begins with. It adds all commands if
+// the command line begins with none of them, or with man, which describes all: making all of
+// them takes half a millisecond, which would delay the start of every command.
+func (a *App) addCommands(root *cobra.Command) {
+	all := a.commands()
+	for _, c := range all {
+		if len(a.args) > 0 && a.args[0] == c.Name && c.Name != "man" {
+			root.AddCommand(c.New())
+			return
+		}
+	}
+	for _, c := range all {
+		root.AddCommand(c.New())
+	}
+	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
+		completeNoFiles(root)
+		root.SetOut(offered{a, map[string]bool{}})
+	}
+}

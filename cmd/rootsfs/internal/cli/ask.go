@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// Client finds the session that the command line names.
+func (a *App) Client() (*control.Client, error) {
+	in, err := control.Find(a.Session)
+	if err != nil {
+		return nil, err
+	}
+	return control.Dial(in), nil
+}
+
+// Ask sends one request to the session that the command line names.
+func Ask[In, Out any](ctx context.Context, a *App, v control.Verb[In, Out], in In) (out Out, err error) {
+	c, err := a.Client()
+	if err != nil {
+		return out, err
+	}
+	ctx, cancel := Interruptible(ctx)
+	defer cancel()
+	return AskOf(ctx, a, c, v, in)
+}
+
+// AskOf sends one request to a session, and says what it waits for, if that takes long.
+func AskOf[In, Out any](ctx context.Context, a *App, c *control.Client, v control.Verb[In, Out], in In) (Out, error) {
+	done := a.Waiting("waiting for session " + QuoteIfNeeded(c.Info().Name))
+	out, err := v.Call(ctx, c, in)
+	done()
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted; the session goes on with what it was asked: see rootsfs status")
+	}
+	return out, err
+}
+
+// Do completes a command that sends one request to a session and reports the answer:
+// request makes the request of the arguments, say prints the answer for people.
+func Do[In, Out any](a *App, cmd *cobra.Command, v control.Verb[In, Out], request func(args []string) (In, error), say func(Out)) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in, err := request(args)
+		if err != nil {
+			return err
+		}
+		out, err := Ask(cmd.Context(), a, v, in)
+		if err != nil {
+			return err
+		}
+		return a.Report(out, func() { say(out) })
+	}
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// Interruptible ends with SIGINT and SIGTERM: leaving a command that waits for a
+// session does not stop what the session does.
+func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM)
+}

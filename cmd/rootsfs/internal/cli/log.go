@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// StderrLog returns a log on standard error, for what runs before a command.
+func StderrLog() *slog.Logger { return NewLog(os.Stderr, slog.LevelInfo, LogAttr) }
+
+// NewLog makes every log of the commands.
+func NewLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.Attr) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
+}
+
+// LogAttr escapes what a terminal would obey or not show: the handler quotes, and takes
+// for seen what is blank or changes the character before it.
+func LogAttr(_ []string, at slog.Attr) slog.Attr {
+	if text := at.Value.String(); !names.Shows(text) {
+		at.Value = slog.StringValue(names.EscapeQuoted(text))
+	}
+	return at
+}
+
+// dropTime: whoever reads standard error knows the time, or records it.
+func DropTime(groups []string, at slog.Attr) slog.Attr {
+	if len(groups) == 0 && at.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return LogAttr(groups, at)
+}
