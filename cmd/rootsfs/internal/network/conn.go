@@ -26,15 +26,17 @@ type conn struct {
 	began   time.Time
 
 	sent, received atomic.Int64
-	ended          atomic.Bool // by the gate
+
+	// From register on.
+	meters []*meter
+	ctx    context.Context //nolint:containedctx // until the connection ends
+	cancel context.CancelFunc
 
 	// Behind the gate's mutex.
 	outside   *net.TCPConn
-	addr      netip.AddrPort  // of outside
-	needsAddr bool            // addr is closed by default: a rule of its own permits it
-	reason    error           // why the gate ended it
-	ctx       context.Context //nolint:containedctx // of the dialling
-	cancel    context.CancelFunc
+	addr      netip.AddrPort // of outside
+	needsAddr bool           // addr is closed by default: a rule of its own permits it
+	reason    error          // why the gate ended it
 }
 
 // accept takes the program's connections until l is closed.
@@ -129,7 +131,10 @@ func (g *Gate) register(c *conn) error {
 	case len(g.conns)+g.asking.waiting >= g.maxConns:
 		return ErrTooMany
 	}
-	c.ctx, c.cancel = context.WithTimeout(g.ctx, dialTimeout)
+	if err := g.openLocked(c); err != nil {
+		return err
+	}
+	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	g.conns[c] = struct{}{}
 	return nil
 }
@@ -154,8 +159,10 @@ func (g *Gate) carry(c *conn) {
 		}
 		reset(c.inside)
 		state := Failed
-		if errors.Is(err, ErrClosed) || errors.Is(err, ErrRevoked) || errors.Is(err, ErrEnded) || errors.Is(err, errNoRecord) {
-			state = Refused
+		for _, refusal := range []error{ErrClosed, ErrRevoked, ErrEnded, ErrLimit, errNoRecord} {
+			if errors.Is(err, refusal) {
+				state = Refused
+			}
 		}
 		g.note(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
 		return
@@ -172,6 +179,8 @@ func (g *Gate) carry(c *conn) {
 // dial connects to the host. The address is checked after the name was resolved, for each
 // attempt, by the dialer itself: there is no second look-up that could answer another one.
 func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
 	var mu sync.Mutex // attempts run side by side
 	closed := map[netip.Addr]bool{}
 	d := net.Dialer{Resolver: g.opt.Resolver, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
@@ -226,11 +235,22 @@ func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 func (g *Gate) unregister(c *conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.conns, c)
+	g.dropLocked(c)
 	if c.outside != nil {
 		g.countLocked(c)
 	}
 	return c.reason
+}
+
+// dropLocked takes a connection out of the table, if it is there.
+func (g *Gate) dropLocked(c *conn) {
+	if _, ok := g.conns[c]; !ok {
+		return
+	}
+	delete(g.conns, c)
+	for _, m := range c.meters {
+		m.open--
+	}
 }
 
 // relay copies both ways until both sides have ended, and resets both if one breaks off. It
@@ -238,6 +258,9 @@ func (g *Gate) unregister(c *conn) error {
 func (g *Gate) relay(c *conn) (server string, err error) {
 	down := make(chan error, 1)
 	fail := func(err error) error {
+		if errors.Is(err, ErrLimit) {
+			g.endSpent(c)
+		}
 		if err != nil {
 			g.flush(c) // one side has broken off: what it sent before still arrives
 			reset(c.inside)
@@ -245,7 +268,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 		}
 		return err
 	}
-	go func() { down <- fail(copyConn(c.inside, c.outside, &c.received, &c.ended)) }()
+	go func() { down <- fail(c.copy(c.inside, c.outside, &c.received)) }()
 	server, err = g.relayUp(c)
 	_ = fail(err)
 	// The first error is the reason; the other direction then fails, too.
@@ -312,7 +335,7 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 			}
 		}
 	}
-	return server, copyConn(c.outside, c.inside, &c.sent, &c.ended)
+	return server, c.copy(c.outside, c.inside, &c.sent)
 }
 
 // reset closes a connection and drops what it still holds; the other end is told at once. No
@@ -328,7 +351,6 @@ func resetAll(list []*conn) {
 	var wg sync.WaitGroup
 	for _, c := range list {
 		wg.Go(func() {
-			c.cancel()
 			reset(c.inside)
 			if c.outside != nil {
 				reset(c.outside)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,11 +18,11 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); ret
 
 const copyBuffer = 128 << 10
 
-// copyConn copies until src ends, then ends dst's direction. It takes from src what dst has
+// copy copies until src ends, then ends dst's direction. It takes from src what dst has
 // taken: where one of them waits for the other, the bytes stay in the kernel, which bounds
-// them. io.Copy would hold two pipes for each connection that waits. Once ended is set, it
-// moves nothing more.
-func copyConn(dst, src *net.TCPConn, count *atomic.Int64, ended *atomic.Bool) error {
+// them. io.Copy would hold two pipes for each connection that waits. Once the connection has
+// ended, it moves nothing more.
+func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
 	to, err := dst.SyscallConn()
 	if err != nil {
 		return err
@@ -30,8 +31,9 @@ func copyConn(dst, src *net.TCPConn, count *atomic.Int64, ended *atomic.Bool) er
 	if err != nil {
 		return err
 	}
+	may := c.credit()
 	for {
-		n, err := copyOnce(to, from, ended)
+		there, n, err := may.copyOnce(to, from)
 		count.Add(int64(n))
 		switch {
 		case errors.Is(err, io.EOF):
@@ -39,6 +41,12 @@ func copyConn(dst, src *net.TCPConn, count *atomic.Int64, ended *atomic.Bool) er
 			return nil
 		case errors.Is(err, unix.EAGAIN):
 			err = waitWritable(to)
+		case errors.Is(err, errPace):
+			may.wait(there)
+			err = nil
+		case errors.Is(err, errClaimed):
+			runtime.Gosched()
+			err = nil
 		}
 		if err != nil {
 			return err
@@ -47,38 +55,44 @@ func copyConn(dst, src *net.TCPConn, count *atomic.Int64, ended *atomic.Bool) er
 }
 
 // copyOnce waits for bytes and copies those that the other side takes at once. If that is
-// none, it returns EAGAIN.
-func copyOnce(to, from syscall.RawConn, ended *atomic.Bool) (n int, err error) {
+// none, it returns EAGAIN. It returns how many bytes were there, too.
+func (k *credit) copyOnce(to, from syscall.RawConn) (there, n int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
+		there = len(data)
+		var granted int
 		switch {
-		case ended.Load():
+		case k.c.ctx.Err() != nil:
 			err = net.ErrClosed
-			return true
-		case len(data) == 0:
+		case there == 0:
 			err = io.EOF
+		default:
+			granted, err = k.grant(there)
+		}
+		if err != nil {
 			return true
 		}
 		werr := to.Write(func(fd uintptr) bool {
-			n, err = retryInterrupted(func() (int, error) { return unix.Write(int(fd), data) })
+			n, err = retryInterrupted(func() (int, error) { return unix.Write(int(fd), data[:granted]) })
 			return true
 		})
 		if n = max(n, 0); werr != nil {
 			err = werr
 		}
+		k.settle(granted, n)
 		for rest := n; rest > 0; {
-			k, derr := retryInterrupted(func() (int, error) { return discard(fd, data[:rest]) })
-			if derr != nil || k <= 0 { // cannot be: the bytes are there
+			taken, derr := retryInterrupted(func() (int, error) { return discard(fd, data[:rest]) })
+			if derr != nil || taken <= 0 { // cannot be: the bytes are there
 				err = errors.Join(io.ErrUnexpectedEOF, derr)
 				break
 			}
-			rest -= k
+			rest -= taken
 		}
 		return true
 	})
 	if perr != nil {
 		err = perr
 	}
-	return n, err
+	return there, n, err
 }
 
 // peek waits until look reports that there is enough to see. look gets what the connection

@@ -44,6 +44,8 @@ type Options struct {
 	// ResolveAll has names without a rule resolve inside, so that the port that the program
 	// wants is known when the connection is refused. Nothing about them leaves the machine.
 	ResolveAll bool
+	// Limits bound what the program moves and opens. All that concern a connection hold.
+	Limits []Limited
 	// Ask has hosts that no rule permits asked about while the connection waits, instead of
 	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
 	Ask *Ask
@@ -66,6 +68,7 @@ type Gate struct {
 
 	dnsConns chan struct{} // holds one for each DNS connection
 	maxConns int           // see connLimit
+	meters   []*meter
 
 	mu      sync.Mutex
 	rules   rules
@@ -115,7 +118,7 @@ type Conn struct {
 func New(o Options) *Gate {
 	g := &Gate{
 		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns),
-		asking: newAsking(), reached: map[target]*Reached{},
+		meters: newMeters(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
 	}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
@@ -283,17 +286,14 @@ func (g *Gate) Close() {
 func (g *Gate) endLocked(list []*conn, reason error) {
 	for _, c := range list {
 		c.reason = reason
-		c.ended.Store(true)
-		delete(g.conns, c)
+		c.cancel()
+		g.dropLocked(c)
 	}
 }
 
 // permitsLocked reports whether a connection is permitted by the rules.
 func (g *Gate) permitsLocked(c *conn) bool {
-	if c.literal.IsValid() {
-		return g.rules.permitsAddr(c.literal, c.port)
-	}
-	return g.rules.permitsName(c.host, c.port) &&
+	return g.rules.permits(c) &&
 		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port))
 }
 

@@ -204,3 +204,11 @@ func (rs rules) permitsName(name string, port uint16) bool {
 func (rs rules) permitsAddr(addr netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(rs, func(r Rule) bool { return r.hasAddr(addr) && r.hasPort(port) })
 }
+
+// permits reports whether a rule names the host or address that the program connects to.
+func (rs rules) permits(c *conn) bool {
+	if c.literal.IsValid() {
+		return rs.permitsAddr(c.literal, c.port)
+	}
+	return rs.permitsName(c.host, c.port)
+}

@@ -1,0 +1,159 @@
+package network
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// pouring serves bytes without end.
+func pouring(t *testing.T) (port string) {
+	return serve(t, func(c net.Conn) {
+		for b := make([]byte, 1<<16); ; {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+}
+
+func limited(t *testing.T, hosts string, list ...Limited) *namespace {
+	return newNamespace(t, Options{
+		Rules: append(mustRules(t, hosts), mustRules(t, "127.0.0.1")...), Resolver: resolver(new(atomic.Int64), local), Limits: list,
+	})
+}
+
+// moved returns how many bytes of connections that have ended are on record.
+func (n *namespace) moved() (total int64) {
+	n.g.Close() // waits for what is still recorded
+	for _, e := range n.events {
+		if e.State == Ended {
+			total += e.Sent + e.Received
+		}
+	}
+	return total
+}
+
+// Connections together move as many bytes as are permitted, and are then reset. Further ones
+// are refused.
+func TestBytesInAllAreLimited(t *testing.T) {
+	const most = 3<<20 + 7
+	port := pouring(t)
+	n := limited(t, "api.test", Limited{Limits: Limits{Bytes: most}})
+	got := n.run("pour", "4", "api.test:"+port)
+	if got != "4 were reset\nerror: refused" {
+		t.Errorf("got %q", got)
+	}
+	if total := n.moved(); total != most {
+		t.Errorf("%d bytes were moved, want %d", total, most)
+	}
+	limits := 0
+	for _, e := range n.events {
+		if errors.Is(e.Reason, ErrLimit) {
+			limits++
+		}
+	}
+	if limits != 5 {
+		t.Errorf("%d events tell of the limit, want 5: %+v", limits, n.events)
+	}
+}
+
+func init() {
+	// pour reads from args[0] connections to args[1] until they are reset, then from one more.
+	programs["pour"] = func(args []string) error {
+		var conns []net.Conn
+		for range int(args[0][0] - '0') {
+			c, err := net.Dial("tcp", args[1])
+			if err != nil {
+				return err
+			}
+			conns = append(conns, c)
+		}
+		for _, c := range conns {
+			for b := make([]byte, 1<<16); ; {
+				if _, err := c.Read(b); err != nil {
+					break
+				}
+			}
+		}
+		fmt.Println(len(conns), "were reset")
+		c, err := net.Dial("tcp", args[1])
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		if err != nil {
+			return errors.New("refused")
+		}
+		return nil
+	}
+}
+
+// Each limit is for the connections that its rules permit.
+func TestLimitsOfSomeRules(t *testing.T) {
+	port := echo(t)
+	n := limited(t, "api.test,other.test", Limited{Rules: mustRules(t, "other.test"), Limits: Limits{Bytes: 3}})
+	if got := n.run("get", "api.test:"+port, "hello"); got != "you said hello" {
+		t.Errorf("a host without a limit: got %q", got)
+	}
+	n = limited(t, "api.test,other.test", Limited{Rules: mustRules(t, "other.test"), Limits: Limits{Bytes: 3}})
+	if got := n.run("get", "other.test:"+port, "hello"); !strings.Contains(got, "error:") {
+		t.Errorf("a host with a limit: got %q", got)
+	}
+	if e := n.find(Ended, "other.test"); !errors.Is(e.Reason, ErrLimit) || !strings.Contains(e.Reason.Error(), "3 bytes to other.test were moved") || e.Sent != 3 {
+		t.Errorf("event is %+v", e)
+	}
+}
+
+func TestConnectionsAreLimited(t *testing.T) {
+	port := serve(t, func(c net.Conn) { c.Read(make([]byte, 1)) })
+	n := limited(t, "api.test", Limited{Limits: Limits{Connections: 5}})
+	cmd, out := n.start("hold", "api.test:"+port)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "refused\n" {
+		t.Errorf("got %q, %v", line, err)
+	}
+	if held := len(n.g.Conns()); held != 5 {
+		t.Errorf("%d connections are held, want 5", held)
+	}
+	if e := n.find(Refused, "api.test"); !errors.Is(e.Reason, ErrLimit) {
+		t.Errorf("reason is %v", e.Reason)
+	}
+	_ = cmd.Process.Kill()
+}
+
+// A pace is kept to by all connections together: the time that passes at least is known.
+func TestBytesPerSecondAreLimited(t *testing.T) {
+	const speed, each = 10 << 20, 1 << 20
+	port := serve(t, func(c net.Conn) { c.Write(make([]byte, each)) })
+	n := limited(t, "api.test", Limited{Limits: Limits{BytesPerSecond: speed}})
+	began := time.Now()
+	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // they ended
+		t.Errorf("got %q", got)
+	}
+	took := time.Since(began)
+	total := n.moved()
+	if least := time.Duration(float64(total-speed/10) / speed * float64(time.Second)); total < 4*each || took < least {
+		t.Errorf("%d bytes took %v, want at least %v", total, took, least)
+	}
+}
+
+// A connection that waits for its pace ends like any other.
+func TestRemoveEndsWaitingConnections(t *testing.T) {
+	port := pouring(t)
+	n := limited(t, "api.test", Limited{Limits: Limits{BytesPerSecond: 1}})
+	cmd, out := n.start("flood", "api.test:"+port)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
+		t.Fatal(line, err)
+	}
+	if ended := n.g.Remove(mustRules(t, "api.test")...); ended != 1 {
+		t.Errorf("%d connections were ended", ended)
+	}
+	if e := n.find(Ended, "api.test"); !errors.Is(e.Reason, ErrRevoked) || e.Received == 0 {
+		t.Errorf("event is %+v", e)
+	}
+	_ = cmd.Wait()
+}
