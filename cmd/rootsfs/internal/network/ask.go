@@ -109,7 +109,7 @@ func (g *Gate) isAsking() bool {
 // mayAsk reports whether a connection that no rule permits is worth a question. An address
 // that is closed needs a rule of its own, which a person writes down.
 func (g *Gate) mayAsk(c *conn) bool {
-	return g.isAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
+	return c.service == nil && g.isAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
 }
 
 // ask holds a connection until the question about its host is answered.

@@ -17,13 +17,15 @@ import (
 // dialTimeout bounds the wait for a host. Programs have shorter ones of their own.
 const dialTimeout = 30 * time.Second
 
-// conn is one connection of the program, from when it was accepted.
+// conn is one connection of the program, from when it was accepted, or one that a service has
+// dialled.
 type conn struct {
-	inside  *net.TCPConn
-	host    string     // as Event.Host
-	literal netip.Addr // the address that the program gave, if it gave no name
+	inside  *net.TCPConn // nil: a service has dialled
+	host    string       // as Event.Host
+	literal netip.Addr   // the address that the program gave, if it gave no name
 	port    uint16
 	began   time.Time
+	service *Service // whose name is host, or that has dialled; nil: none
 
 	sent, received atomic.Int64
 
@@ -37,6 +39,8 @@ type conn struct {
 	addr      netip.AddrPort // of outside
 	needsAddr bool           // addr is closed by default: a rule of its own permits it
 	reason    error          // why the gate ended it
+
+	recorded sync.Once // the end of one that a service has dialled
 }
 
 // accept takes the program's connections until l is closed.
@@ -76,18 +80,44 @@ func (g *Gate) take(in *net.TCPConn) {
 		}
 		return
 	}
+	switch act, err := g.decide(c, addr); act {
+	case actionRefuse:
+		g.refuse(c, err)
+	case actionAsk:
+		g.ask(c)
+	case actionSplice:
+		g.served.Go(func() { g.carry(c) })
+	case actionServe:
+		g.handOver(c)
+	}
+}
+
+// action is what the gate does with a connection of the program.
+type action int
+
+const (
+	actionRefuse action = iota // reset it
+	actionAsk                  // hold it until a person has answered
+	actionSplice               // dial the host, and copy both ways
+	actionServe                // hand it to the service of its name
+)
+
+// decide returns what to do with a connection to an address, and why it is refused. What is
+// spliced or served is in the table.
+func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	err := g.target(c, addr)
 	if err == nil {
 		err = g.register(c)
 	}
 	switch {
+	case err == nil && c.service != nil:
+		return actionServe, nil
 	case err == nil:
-		g.served.Go(func() { g.carry(c) })
+		return actionSplice, nil
 	case errors.Is(err, ErrNoRule) && g.mayAsk(c):
-		g.ask(c)
-	default:
-		g.refuse(c, err)
+		return actionAsk, nil
 	}
+	return actionRefuse, err
 }
 
 // refuse resets a connection that was not carried.
@@ -108,7 +138,7 @@ func (g *Gate) target(c *conn, addr netip.Addr) error {
 		c.host = addr.String()
 		return errNoAddress
 	}
-	c.host = name
+	c.host, c.service = name, g.service(name)
 	return nil
 }
 
@@ -136,44 +166,58 @@ func (g *Gate) register(c *conn) error {
 	}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	g.conns[c] = struct{}{}
+	if c.service != nil {
+		g.served.Add(1) // until it is closed
+	}
 	return nil
 }
 
 // carry dials the host and copies until both sides are done.
 func (g *Gate) carry(c *conn) {
 	defer c.cancel()
-	e := Event{State: Opened, Host: c.host, Port: c.port, Began: c.began}
+	if err := g.connect(c); err != nil {
+		reset(c.inside)
+		return
+	}
+	server, err := g.relay(c)
+	g.noteEnd(c, server, err)
+}
+
+// connect dials the host of a connection and puts on record what became of that. After an
+// error the connection is not in the table.
+func (g *Gate) connect(c *conn) error {
 	out, needsAddr, err := g.dial(c.ctx, c)
 	if err == nil {
 		if err = g.establish(c, out, needsAddr); err == nil {
-			e.Addr = c.addr
-			if err = g.opt.Record(e); err != nil {
-				reset(out)
-				err = fmt.Errorf("%w: %w", errNoRecord, err)
+			if err = g.opt.Record(Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Began: c.began}); err == nil {
+				return nil
 			}
+			reset(out)
+			err = fmt.Errorf("%w: %w", errNoRecord, err)
 		}
 	}
-	if err != nil {
-		if reason := g.unregister(c); reason != nil {
-			err = reason
-		}
-		reset(c.inside)
-		state := Failed
-		for _, refusal := range []error{ErrClosed, ErrRevoked, ErrEnded, ErrLimit, errNoRecord} {
-			if errors.Is(err, refusal) {
-				state = Refused
-			}
-		}
-		g.note(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
-		return
-	}
-	e.ServerName, err = g.relay(c)
 	if reason := g.unregister(c); reason != nil {
 		err = reason
 	}
-	e.State, e.Reason, e.Duration = Ended, err, time.Since(c.began)
-	e.Sent, e.Received = c.sent.Load(), c.received.Load()
-	g.note(e)
+	state := Failed
+	for _, refusal := range []error{ErrClosed, ErrRevoked, ErrEnded, ErrLimit, errNoRecord} {
+		if errors.Is(err, refusal) {
+			state = Refused
+		}
+	}
+	g.note(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
+	return err
+}
+
+// noteEnd takes a connection that was dialled out of the table and puts its end on record.
+func (g *Gate) noteEnd(c *conn, server string, err error) {
+	if reason := g.unregister(c); reason != nil {
+		err = reason
+	}
+	g.note(Event{
+		State: Ended, Host: c.host, Port: c.port, Addr: c.addr, ServerName: server,
+		Sent: c.sent.Load(), Received: c.received.Load(), Began: c.began, Duration: time.Since(c.began), Reason: err,
+	})
 }
 
 // dial connects to the host. The address is checked after the name was resolved, for each
@@ -291,7 +335,10 @@ const flushTimeout = time.Minute
 func (g *Gate) flush(c *conn) {
 	last, since := 0, time.Now()
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		n := queued(c.inside) + queued(c.outside)
+		n := queued(c.inside)
+		if c.outside != nil {
+			n += queued(c.outside)
+		}
 		if n != last {
 			last, since = n, time.Now()
 		}
@@ -351,7 +398,9 @@ func resetAll(list []*conn) {
 	var wg sync.WaitGroup
 	for _, c := range list {
 		wg.Go(func() {
-			reset(c.inside)
+			if c.inside != nil {
+				reset(c.inside)
+			}
 			if c.outside != nil {
 				reset(c.outside)
 			}

@@ -7,7 +7,8 @@
 // connection to one listener (nf_tables, TPROXY), and answers DNS. A name that a rule
 // permits gets an address of its own from 198.18.0.0/15, so a connection's name is known
 // and not guessed. The gate resolves the name itself, checks the very address that it dials,
-// and copies bytes both ways.
+// and copies bytes both ways. A Service is a name inside whose connections are answered outside
+// instead.
 //
 // With Options.Ask a connection to a host without a rule waits while a person is asked.
 //

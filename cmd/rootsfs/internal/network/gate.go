@@ -49,6 +49,8 @@ type Options struct {
 	// Ask has hosts that no rule permits asked about while the connection waits, instead of
 	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
 	Ask *Ask
+	// Services are names inside that are answered outside. No two have one name.
+	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
 	// Record takes what happens to connections. It is called concurrently. A connection
@@ -66,6 +68,7 @@ type Gate struct {
 	cancel context.CancelFunc
 	served sync.WaitGroup // every goroutine
 
+	accepted map[*Service]*serviceListener
 	dnsConns chan struct{} // holds one for each DNS connection
 	maxConns int           // see connLimit
 	meters   []*meter
@@ -77,6 +80,7 @@ type Gate struct {
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
 	inside  *inside // nil before Serve
+	live    map[*Service]bool
 }
 
 // State says what an Event tells.
@@ -119,6 +123,7 @@ func New(o Options) *Gate {
 	g := &Gate{
 		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns),
 		meters: newMeters(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
+		live: map[*Service]bool{}, accepted: map[*Service]*serviceListener{},
 	}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
@@ -129,6 +134,9 @@ func New(o Options) *Gate {
 	}
 	g.maxConns = connLimit(files.Cur)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
+	for _, s := range o.Services {
+		g.live[s], g.accepted[s] = true, &serviceListener{ctx: g.ctx, conns: make(chan net.Conn)}
+	}
 	return g
 }
 
@@ -154,9 +162,9 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	for _, l := range in.listeners {
 		g.served.Go(func() { g.accept(l) })
 	}
-	first := g.rules
+	first := append(g.startServices(), g.rules...)
 	if g.isAsking() {
-		first = append(slices.Clone(first), Rule{}) // the ports of a rule without one
+		first = append(first, Rule{}) // the ports of a rule without one
 	}
 	return g.listenLocked(first)
 }
@@ -252,7 +260,12 @@ func (g *Gate) Expire(gone ...Rule) int {
 // table.
 func (g *Gate) removeLocked(gone []Rule) []*conn {
 	g.rules = slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool { return slices.Contains(gone, r) })
-	var ended []*conn
+	return g.endUnpermittedLocked()
+}
+
+// endUnpermittedLocked takes connections out of the table that are not permitted any more.
+// The caller resets them.
+func (g *Gate) endUnpermittedLocked() (ended []*conn) {
 	for c := range g.conns {
 		if !g.permitsLocked(c) {
 			ended = append(ended, c)
@@ -293,7 +306,11 @@ func (g *Gate) endLocked(list []*conn, reason error) {
 
 // permitsLocked reports whether a connection is permitted by the rules.
 func (g *Gate) permitsLocked(c *conn) bool {
-	return g.rules.permits(c) &&
+	permitted := g.rules.permits(c)
+	if c.service != nil {
+		permitted = g.live[c.service] && c.service.permits(c)
+	}
+	return permitted &&
 		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port))
 }
 
@@ -303,7 +320,7 @@ func (g *Gate) mayResolve(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.rules.permitsName(name, 0)
+	return g.live[g.service(name)] || g.rules.permitsName(name, 0)
 }
 
 func (g *Gate) refuseName(name string, reason error) {

@@ -63,8 +63,12 @@ func newMeters(list []Limited) (meters []*meter) {
 	return meters
 }
 
-// metersOf returns the meters of a connection.
+// metersOf returns the meters of a connection. One that a service answers has none: what the
+// service dials for it has.
 func (g *Gate) metersOf(c *conn) (list []*meter) {
+	if c.service != nil && c.inside != nil {
+		return nil
+	}
 	for _, m := range g.meters {
 		if len(m.rules) == 0 || m.rules.permits(c) {
 			list = append(list, m)

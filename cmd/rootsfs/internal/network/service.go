@@ -1,0 +1,240 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Service is a name inside whose connections are answered outside, by Serve, and not copied
+// to a host. Serve may connect to one host, by Gate.Dial; the program itself needs a rule for
+// that host as ever.
+type Service struct {
+	Name string // inside, at ServicePort: lower case, without a final dot
+	Host string // that Dial connects to: as Name, or an address
+	Port uint16
+	// Serve answers connections until Accept fails. It closes each of them, when nothing more
+	// is done for it. Gate.Close waits for that.
+	Serve func(net.Listener)
+}
+
+// ServicePort is where services are reached inside.
+const ServicePort = 80
+
+// permits reports whether a connection of the service is its own: to its port inside, or one
+// that Dial has made.
+func (s *Service) permits(c *conn) bool { return c.inside == nil || c.port == ServicePort }
+
+// service returns the service of a name, also if it was removed; nil if there is none.
+func (g *Gate) service(name string) *Service {
+	for _, s := range g.opt.Services {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Services returns the services that were not removed, by their names.
+func (g *Gate) Services() []*Service {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(g.live), func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// RemoveService ends services for good, with every connection to them and of theirs. When it
+// returns, none of them carries a byte. It returns how many it ended.
+func (g *Gate) RemoveService(gone ...*Service) int {
+	g.mu.Lock()
+	for _, s := range gone {
+		delete(g.live, s)
+	}
+	ended := g.endUnpermittedLocked()
+	g.mu.Unlock()
+	resetAll(ended)
+	return len(ended)
+}
+
+// startServices has every service answer, and returns rules for the connections to them.
+func (g *Gate) startServices() (list []Rule) {
+	for s, l := range g.accepted {
+		g.served.Go(func() { s.Serve(l) })
+		list = append(list, Rule{Name: s.Name, Port: ServicePort})
+	}
+	return list
+}
+
+// handOver has a service accept a connection.
+func (g *Gate) handOver(c *conn) {
+	l := g.accepted[c.service]
+	select {
+	case l.conns <- &servedConn{TCPConn: c.inside, g: g, c: c}:
+	case <-g.ctx.Done():
+		reset(c.inside)
+		g.unserve(c)
+	}
+}
+
+// unserve takes a connection that its service has closed out of the table.
+func (g *Gate) unserve(c *conn) {
+	c.cancel()
+	_ = g.unregister(c)
+	g.served.Done()
+}
+
+// serviceListener has the connections of one service accepted.
+type serviceListener struct {
+	ctx   context.Context // of the gate
+	conns chan net.Conn   // without a buffer: what is sent has been accepted
+}
+
+// Accept implements net.Listener.
+func (l *serviceListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. The gate ends a service, not the service itself.
+func (l *serviceListener) Close() error { return nil }
+
+// Addr implements net.Listener.
+func (l *serviceListener) Addr() net.Addr { return &net.TCPAddr{Port: ServicePort} }
+
+// servedConn is a connection of the program that a service answers.
+type servedConn struct {
+	*net.TCPConn
+	g    *Gate
+	c    *conn
+	once sync.Once
+}
+
+// CloseWrite ends what is sent to the program. It resets a connection that the gate has ended:
+// the program could take for whole what it has got.
+func (s *servedConn) CloseWrite() error {
+	if s.c.ctx.Err() != nil {
+		reset(s.TCPConn)
+		return net.ErrClosed
+	}
+	return s.TCPConn.CloseWrite()
+}
+
+// Close closes the connection when the program's side has taken what was sent. The connection
+// stays in the table meanwhile, so RemoveService drops these bytes, too.
+func (s *servedConn) Close() error {
+	err := net.ErrClosed
+	s.once.Do(func() {
+		s.g.flush(s.c)
+		if s.c.ctx.Err() != nil {
+			reset(s.TCPConn)
+		}
+		err = s.TCPConn.Close()
+		s.g.unserve(s.c)
+	})
+	return err
+}
+
+// Dial connects to the host of a service. The connection is checked, recorded and ended
+// like those of the program.
+func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
+	c := &conn{host: s.Host, port: s.Port, began: time.Now(), service: s}
+	if addr, err := netip.ParseAddr(s.Host); err == nil {
+		c.literal = addr.Unmap()
+	}
+	if err := g.register(c); err != nil {
+		g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, c.cancel)()
+	if err := g.connect(c); err != nil {
+		c.cancel()
+		g.served.Done()
+		return nil, err
+	}
+	return &dialledConn{Conn: c.outside, g: g, c: c, up: c.credit(), down: c.credit()}, nil
+}
+
+// dialledConn is a connection to the host of a service.
+type dialledConn struct {
+	net.Conn
+	g        *Gate
+	c        *conn
+	up, down credit // of Write and Read
+}
+
+// Read implements net.Conn. Beyond a limit it drops what it has read.
+func (d *dialledConn) Read(p []byte) (int, error) {
+	n, rerr := d.Conn.Read(p)
+	moved, err := d.move(&d.down, n, func(granted, _ int) (int, error) { return granted, nil })
+	d.c.received.Add(int64(moved))
+	return moved, d.check(cmp.Or(err, rerr))
+}
+
+// Write implements net.Conn.
+func (d *dialledConn) Write(p []byte) (int, error) {
+	moved, err := d.move(&d.up, len(p), func(granted, from int) (int, error) { return d.Conn.Write(p[from : from+granted]) })
+	d.c.sent.Add(int64(moved))
+	return moved, d.check(err)
+}
+
+// move moves n bytes as the limits permit, and returns how many.
+func (d *dialledConn) move(k *credit, n int, move func(granted, from int) (int, error)) (moved int, err error) {
+	for moved < n {
+		if d.c.ctx.Err() != nil {
+			return moved, net.ErrClosed
+		}
+		granted, err := k.grant(n - moved)
+		switch {
+		case errors.Is(err, errPace):
+			k.wait(n - moved)
+			continue
+		case errors.Is(err, errClaimed):
+			runtime.Gosched()
+			continue
+		case err != nil:
+			d.g.endSpent(d.c)
+			return moved, err
+		}
+		m, err := move(granted, moved)
+		k.settle(granted, m)
+		if moved += m; err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
+}
+
+// Close implements net.Conn.
+func (d *dialledConn) Close() error {
+	err := d.Conn.Close()
+	d.g.endDialled(d.c)
+	return err
+}
+
+// check notices that the gate has closed the connection. Whoever dialled it may close it
+// later or never.
+func (d *dialledConn) check(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		d.g.endDialled(d.c)
+	}
+	return err
+}
+
+// endDialled puts the end of a connection that a service has dialled on record, once.
+func (g *Gate) endDialled(c *conn) {
+	c.recorded.Do(func() {
+		c.cancel()
+		g.noteEnd(c, "", nil)
+		g.served.Done()
+	})
+}

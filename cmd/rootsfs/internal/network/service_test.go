@@ -1,0 +1,190 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// relayService answers each connection with what the service's host answers.
+func relayService(t *testing.T, n **namespace, host, port string) *Service {
+	p, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Service{Name: "one.service.test", Host: host, Port: uint16(p)}
+	s.Serve = func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				out, err := (*n).g.Dial(context.Background(), s)
+				if err != nil {
+					_, _ = io.Copy(io.Discard, c)
+					fmt.Fprintf(c, "no: %v", err)
+					return
+				}
+				defer out.Close()
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					_, _ = io.Copy(out, struct{ io.Reader }{c})
+					_ = out.(*dialledConn).Conn.(*net.TCPConn).CloseWrite()
+				})
+				_, _ = io.Copy(struct{ io.Writer }{c}, out)
+				_ = c.(*servedConn).CloseWrite()
+				wg.Wait()
+			}()
+		}
+	}
+	return s
+}
+
+func newServed(t *testing.T, host, port string, o Options) (*namespace, *Service) {
+	var n *namespace
+	s := relayService(t, &n, host, port)
+	o.Services = []*Service{s}
+	if o.Resolver == nil {
+		o.Resolver = resolver(new(atomic.Int64), local)
+	}
+	n = newNamespace(t, o)
+	return n, s
+}
+
+// A program reaches a service by its name and port, and so the one host that the service
+// dials; it does not reach that host itself. That holds with less reach, too.
+func TestService(t *testing.T) {
+	port := echo(t)
+	for name, lacks := range map[string]func(*Sockets){
+		"every port": nil,
+		"some ports": func(s *Sockets) { s.Netfilter.Close(); s.Netfilter = nil },
+		"no routes":  func(s *Sockets) { s.Route.Close(); s.Route = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range []struct{ address, want string }{
+				{"one.service.test:80", "you said hello"},
+				{"one.service.test:81", "error"},
+				{"two.service.test:80", "error"},
+				{"127.0.0.1:" + port, "error"},
+			} {
+				n, _ := newServed(t, "127.0.0.1", port, Options{})
+				if n.lacks = lacks; name == "no routes" {
+					n.dns = "127.0.0.1:53"
+				}
+				if got := n.run("get", c.address, "hello"); !strings.HasPrefix(got, c.want) {
+					t.Errorf("%s: got %q", c.address, got)
+				}
+				if c.want == "error" {
+					continue
+				}
+				n.g.Close()
+				e := n.find(Ended, "127.0.0.1")
+				if e.Sent != 5 || e.Received != 14 || e.Addr.String() != "127.0.0.1:"+port {
+					t.Errorf("the end of the service's connection is %+v", e)
+				}
+			}
+		})
+	}
+}
+
+// A service's host is checked as any: a name may not lead to this machine, unless its address
+// has a rule; the program then reaches that address as well.
+func TestServiceHostIsChecked(t *testing.T) {
+	port := echo(t)
+	n, _ := newServed(t, "api.test", port, Options{})
+	if got := n.run("get", "one.service.test:80", "hello"); !strings.Contains(got, ErrClosed.Error()) {
+		t.Errorf("got %q", got)
+	}
+	if e := n.find(Refused, "api.test"); !errors.Is(e.Reason, ErrClosed) {
+		t.Errorf("event is %+v", e)
+	}
+	for address, want := range map[string]string{"one.service.test:80": "you said hello", "api.test:" + port: "error"} {
+		n, _ = newServed(t, "api.test", port, Options{Rules: mustRules(t, "127.0.0.1:"+port)})
+		if got := n.run("get", address, "hello"); !strings.HasPrefix(got, want) {
+			t.Errorf("with a rule for the address, %s: got %q", address, got)
+		}
+	}
+}
+
+// RemoveService ends connections that move bytes, and those that are made later. Removing the
+// rule of an address ends those that need it.
+func TestRemoveService(t *testing.T) {
+	for _, what := range []string{"service", "rule", "close"} {
+		t.Run(what, func(t *testing.T) {
+			port := serve(t, func(c net.Conn) {
+				b := make([]byte, 4096)
+				for {
+					if _, err := c.Write(b); err != nil {
+						return
+					}
+				}
+			})
+			rules := mustRules(t, "127.0.0.1")
+			n, s := newServed(t, "api.test", port, Options{Rules: rules})
+			cmd, out := n.start("flood", "one.service.test:80")
+			r := bufio.NewReader(out)
+			if line, err := r.ReadString('\n'); line != "begun\n" {
+				t.Fatal(line, err)
+			}
+			conns := n.openConns()
+			switch what {
+			case "service":
+				if ended := n.g.RemoveService(s); ended != 2 || len(n.g.Services()) != 0 {
+					t.Errorf("%d connections were ended", ended)
+				}
+				if _, err := n.g.Dial(context.Background(), s); !errors.Is(err, ErrNoRule) {
+					t.Errorf("a service that was removed dials: %v", err)
+				}
+			case "rule":
+				n.g.Remove(rules...)
+			case "close":
+				n.g.Close()
+				if _, err := n.g.Dial(context.Background(), s); !errors.Is(err, ErrEnded) {
+					t.Errorf("a service dials after the end: %v", err)
+				}
+			}
+			for _, c := range conns {
+				if c.outside == nil {
+					continue
+				}
+				if _, err := c.outside.Write(nil); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("a connection is not closed: %v", err)
+				}
+			}
+			rest, _ := io.ReadAll(r)
+			_ = cmd.Wait()
+			if what != "rule" && !strings.Contains(string(rest), "reset") {
+				t.Errorf("the program said %q", rest)
+			}
+			n.g.Close()
+			if e := n.find(Ended, "api.test"); e.Reason == nil || e.Received == 0 {
+				t.Errorf("event is %+v", e)
+			}
+		})
+	}
+}
+
+// What a service moves counts for the limits, to the last byte.
+func TestServiceKeepsToLimits(t *testing.T) {
+	port := echo(t)
+	n, s := newServed(t, "127.0.0.1", port, Options{Limits: []Limited{{Limits: Limits{Bytes: 7, BytesPerSecond: 50}}}})
+	if got := n.run("get", "one.service.test:80", "hello"); got != "yo" && !strings.HasPrefix(got, "yo\nerror") && !strings.HasPrefix(got, "error") {
+		t.Errorf("got %q", got)
+	}
+	if _, err := n.g.Dial(context.Background(), s); !errors.Is(err, ErrLimit) {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	if e := n.find(Ended, "127.0.0.1"); e.Sent != 5 || e.Received != 2 || !errors.Is(e.Reason, ErrLimit) {
+		t.Errorf("event is %+v", e)
+	}
+}
