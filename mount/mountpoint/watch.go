@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,18 +24,41 @@ import (
 // goroutine, one thread and two descriptors; it sleeps in poll(2) and touches no mounted
 // file system.
 func WatchGone(ctx context.Context, id int) (<-chan struct{}, error) {
-	w, err := openWatch(id)
+	table, err := openTable()
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
-		_ = w.table.Close()
-		return nil, os.NewSyscallError("eventfd", err)
+	w := &goneWatch{table: table, id: id}
+	all, err := w.read()
+	if i := slices.IndexFunc(all, func(in Info) bool { return in.ID == id }); i >= 0 {
+		w.dev = all[i].Dev
+	} else {
+		_ = table.Close()
+		return nil, cmp.Or(err, errorf(ErrNotMounted, "there is no mount with the ID %d", id))
 	}
 	gone := make(chan struct{})
-	go w.run(ctx, os.NewFile(uintptr(fd), "eventfd"), gone)
-	return gone, nil
+	err = pollTable(ctx, table, func() (known, more bool) {
+		present, err := w.present()
+		if err == nil && !present && ctx.Err() == nil {
+			close(gone)
+			return true, false
+		}
+		return err == nil, true
+	})
+	return gone, err
+}
+
+// WatchTable calls changed after each change of this process's table of mounts, until ctx
+// ends. It costs what WatchGone does.
+func WatchTable(ctx context.Context, changed func()) error {
+	table, err := openTable()
+	if err != nil {
+		return err
+	}
+	return pollTable(ctx, table, func() (known, more bool) {
+		changed()
+		return true, true
+	})
 }
 
 // goneWatch watches one mount. It belongs to its goroutine once that runs.
@@ -53,53 +77,51 @@ type goneWatch struct {
 	dev string
 }
 
-// openWatch opens the table before it looks for the mount: poll reports the changes since
-// the open, so none falls between the look and the first poll.
-func openWatch(id int) (*goneWatch, error) {
+// openTable opens the table. poll reports the changes since then, so none falls between
+// a look at the table and the first poll.
+func openTable() (*os.File, error) {
 	fd, err := unix.Open(mountinfoFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: mountinfoFile, Err: err}
 	}
-	w := &goneWatch{table: os.NewFile(uintptr(fd), mountinfoFile), id: id}
-	all, err := w.read()
-	for _, in := range all {
-		if in.ID == id {
-			w.dev = in.Dev
-			return w, nil
-		}
-	}
-	_ = w.table.Close()
-	return nil, cmp.Or(err, errorf(ErrNotMounted, "there is no mount with the ID %d", id))
+	return os.NewFile(uintptr(fd), mountinfoFile), nil
 }
 
-// run closes gone when the mount has gone. wake is an eventfd that ends poll when the
-// context ends.
-func (w *goneWatch) run(ctx context.Context, wake *os.File, gone chan<- struct{}) {
-	defer w.table.Close()
-	defer wake.Close()
-	defer context.AfterFunc(ctx, func() { _, _ = wake.Write(binary.NativeEndian.AppendUint64(nil, 1)) })()
-	fds := []unix.PollFd{
-		{Fd: int32(w.table.Fd()), Events: unix.POLLPRI | unix.POLLERR},
-		{Fd: int32(wake.Fd()), Events: unix.POLLIN},
+// pollTable calls look after each change of the table, until ctx ends or look reports no
+// more. If look could not find out what it wanted to know, it is called again soon. The
+// table is closed then.
+func pollTable(ctx context.Context, table *os.File, look func() (known, more bool)) error {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		_ = table.Close()
+		return os.NewSyscallError("eventfd", err)
 	}
-	timeout := -1
-	for ctx.Err() == nil {
-		if _, err := unix.Poll(fds, timeout); errors.Is(err, unix.EINTR) {
-			continue
-		} else if err != nil {
-			time.Sleep(retryAfter) // only ENOMEM is left
+	go func() {
+		wake := os.NewFile(uintptr(fd), "eventfd") // ends poll when the context ends
+		defer table.Close()
+		defer wake.Close()
+		defer context.AfterFunc(ctx, func() { _, _ = wake.Write(binary.NativeEndian.AppendUint64(nil, 1)) })()
+		fds := []unix.PollFd{
+			{Fd: int32(table.Fd()), Events: unix.POLLPRI | unix.POLLERR},
+			{Fd: int32(fd), Events: unix.POLLIN},
 		}
-		present, err := w.present()
-		switch {
-		case err != nil:
-			timeout = int(retryAfter.Milliseconds()) // unknown is not gone: look again soon
-		case present:
-			timeout = -1
-		case ctx.Err() == nil:
-			close(gone)
-			return
+		timeout := -1
+		for ctx.Err() == nil {
+			if _, err := unix.Poll(fds, timeout); errors.Is(err, unix.EINTR) {
+				continue
+			} else if err != nil {
+				time.Sleep(retryAfter) // only ENOMEM is left
+			}
+			known, more := look()
+			if !more {
+				return
+			}
+			if timeout = -1; !known {
+				timeout = int(retryAfter.Milliseconds())
+			}
 		}
-	}
+	}()
+	return nil
 }
 
 // retryAfter spaces the attempts while the kernel is out of memory. A watch that gave up

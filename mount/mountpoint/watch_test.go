@@ -134,12 +134,12 @@ func TestWatchGonePresentComparesDevice(t *testing.T) {
 		dev  string
 		want bool
 	}{{all[0].Dev, true}, {"4095:1048575", false}} {
-		w, err := openWatch(all[0].ID)
+		table, err := openTable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer w.table.Close()
-		w.dev = tt.dev
+		defer table.Close()
+		w := &goneWatch{table: table, id: all[0].ID, dev: tt.dev}
 		if got, err := w.present(); err != nil || got != tt.want {
 			t.Errorf("device %s: present %v, %v, want %v", tt.dev, got, err, tt.want)
 		}

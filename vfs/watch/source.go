@@ -91,7 +91,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 		if err != nil {
 			return 0, 0, err
 		}
-		wd, err := w.add(d, dir)
+		wd, err := w.add(d.FD, beneath.NotifyMask, dir)
 		return wd, 0, err
 	})
 	switch {
@@ -104,15 +104,15 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	return wd, err
 }
 
-// add watches a directory that an operation has resolved.
-func (w *SourceWatcher) add(d beneath.Dir, dir any) (int32, error) {
+// add watches a directory, or a file, that is open.
+func (w *SourceWatcher) add(fd int, mask uint32, dir any) (int32, error) {
 	w.in.mu.Lock() // until dirs has the watch: its first event may come before Add returns
 	defer w.in.mu.Unlock()
 	kernel, err := w.in.openLocked(w)
 	if err != nil {
 		return 0, err
 	}
-	wd, err := kernel.Add(d)
+	wd, err := kernel.Add(fd, mask)
 	if errors.Is(err, unix.ENOSPC) {
 		err = ErrNoWatches
 	}

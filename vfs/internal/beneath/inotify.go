@@ -25,9 +25,9 @@ type NotifyEvent struct {
 	Name   string
 }
 
-// notifyMask: contents, attributes and names. Links are not followed and a file
+// NotifyMask: contents, attributes and names. Links are not followed and a file
 // that was unlinked is of no interest any more.
-const notifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
+const NotifyMask = unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE |
 	unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF |
 	unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
 
@@ -40,13 +40,13 @@ func NewInotify() (*Inotify, error) {
 	return &Inotify{f: os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
-// Add watches the directory and returns the watch's number, which is the same
-// for every watch of one inode.
-func (n *Inotify) Add(d Dir) (int32, error) {
+// Add watches what fd refers to and returns the watch's number, which is the same for
+// every watch of one inode. The mask is added to that of the inode's other watches.
+func (n *Inotify) Add(fd int, mask uint32) (int32, error) {
 	wd := 0
-	err := n.control(func(fd int) error {
+	err := n.control(func(inotify int) error {
 		return retry(func() (err error) {
-			wd, err = unix.InotifyAddWatch(fd, procPath(d.FD), notifyMask)
+			wd, err = unix.InotifyAddWatch(inotify, procPath(fd), mask|unix.IN_MASK_ADD)
 			return err
 		})
 	})

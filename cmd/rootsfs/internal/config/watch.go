@@ -3,59 +3,44 @@ package config
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 )
 
-const (
-	// lookEvery is how often Watch looks at the file. Looking costs a microsecond or
-	// two; being told costs one of the user's few inotify instances, in each session.
-	lookEvery = time.Second
-	// maxWait is how many times the debounce a reload is put off at most while
-	// changes keep coming.
-	maxWait = 4
-)
+// maxWait is how many times the debounce a reload is put off at most while changes keep
+// coming.
+const maxWait = 4
 
-// Watch calls fn with each new state of the file: within a second of a change, as
-// soon as nothing has changed for the debounce (0: DefaultDebounce), at the latest
-// after four times that. It is called with what Load returns, by one goroutine,
+// Watch calls fn with each new state of the file: as soon as nothing has changed for the
+// debounce (0: DefaultDebounce), at the latest after four times that. changes tells when
+// to look; see watch.Paths. fn is called with what Load returns, by one goroutine,
 // so a slow fn delays the next call and nothing is lost meanwhile: the last
 // state is always reported. A file that was touched, or written with the same
 // contents, is reported too; Diff then finds nothing.
 //
-// The file need not exist, nor its directory. Replacement by rename is seen,
-// of the file, of any directory on the way to it, and of links. What changed
-// before Watch returned is not, so call Watch first and Load then.
+// The file need not exist, nor its directory. What changed before Watch was called is not
+// reported, so call Watch first and Load then.
 //
 // The watch ends with ctx; done is closed when fn will not be called again.
-func Watch(ctx context.Context, path string, debounce time.Duration, fn func(*Config, error)) (done <-chan struct{}, err error) {
-	return watch(ctx, path, lookEvery, debounce, fn)
-}
-
-func watch(ctx context.Context, path string, every, debounce time.Duration, fn func(*Config, error)) (<-chan struct{}, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, &Error{File: path, Err: err}
-	}
+func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce time.Duration, fn func(*Config, error)) (done <-chan struct{}) {
 	if debounce <= 0 {
 		debounce = DefaultDebounce
 	}
-	done := make(chan struct{})
+	ended := make(chan struct{})
 	reported := stampOf(path)
 	go func() {
-		defer close(done)
+		defer close(ended)
 		for {
-			if !pause(ctx, every) {
+			select {
+			case <-ctx.Done():
 				return
+			case <-changes:
 			}
 			now := stampOf(path)
 			if now == reported {
 				continue
 			}
-			// What has not come to rest is reported again: a change in the same tick
-			// of the clock as the one before may have the same stamp (kernel < 6.13).
-			reported = stamp{}
+			reported = stamp{} // what has not come to rest is reported again
 			for range maxWait {
 				if !pause(ctx, debounce) {
 					return
@@ -69,7 +54,7 @@ func watch(ctx context.Context, path string, every, debounce time.Duration, fn f
 			fn(Load(path))
 		}
 	}()
-	return done, nil
+	return ended
 }
 
 // pause waits, and reports whether ctx goes on.

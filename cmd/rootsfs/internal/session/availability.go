@@ -13,18 +13,13 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// RecheckEvery is how often the roots' directories are looked at (of more than
-// recheckMost roots, that many in turn). inotify would tell of some changes sooner,
-// not of a parent further up that is moved, nor of what is mounted over a root, and a
-// user has 128 instances of it, which are for sessions' sources.
-const RecheckEvery = time.Second
-
-// availability looks now and then whether roots are still where they were approved.
+// availability looks whether roots are still where they were approved, when their paths
+// may have changed.
 type availability struct {
 	s       *Session
 	done    chan struct{}
 	changed chan struct{}
-	seen    uint64 // highest epoch that sync has met; of the one goroutine that calls it
+	stop    map[uint64]func() // by epoch: ends the watching of the path; of run's goroutine
 
 	mu   sync.Mutex              // guards the field below
 	busy map[guard.RootName]bool // being looked at
@@ -49,7 +44,7 @@ func outlasts(ctx context.Context, d time.Duration) bool {
 func watchRoots(ctx context.Context, s *Session) *availability {
 	a := &availability{
 		s: s, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		busy: map[guard.RootName]bool{},
+		busy: map[guard.RootName]bool{}, stop: map[uint64]func(){},
 	}
 	for _, st := range s.reg.Roots() {
 		a.notePermissions(st)
@@ -58,20 +53,16 @@ func watchRoots(ctx context.Context, s *Session) *availability {
 	return a
 }
 
-// resync looks at the roots that are new.
-func (a *availability) resync(ctx context.Context) {
-	for _, name := range a.sync() {
-		a.recheck(ctx, name)
-	}
-}
-
 // close waits until nothing of it runs any more. The context must have ended.
 func (a *availability) close() { <-a.done }
 
 // update tells that the set of roots has changed.
-func (a *availability) update() {
+func (a *availability) update() { signal(a.changed) }
+
+// signal leaves a token in a channel that holds one.
+func signal(c chan<- struct{}) {
 	select {
-	case a.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -81,61 +72,38 @@ func (a *availability) run(ctx context.Context) {
 	if !outlasts(ctx, lasting) {
 		return
 	}
-	a.resync(ctx)
-	tick := time.NewTicker(RecheckEvery)
-	defer tick.Stop()
-	next := 0
 	for {
+		a.sync(ctx)
 		select {
 		case <-ctx.Done():
+			<-a.s.paths.Done()
 			return
 		case <-a.changed:
-			a.resync(ctx)
-		case <-tick.C:
-			next = a.recheckSome(ctx, next)
 		}
 	}
 }
 
-// sync forgets what was known of roots that have ended, and returns those that are
-// new.
-func (a *availability) sync() (fresh []guard.RootName) {
+// sync forgets what was known of roots that have ended, and watches the paths of those
+// that are new.
+func (a *availability) sync(ctx context.Context) {
 	live := map[uint64]bool{}
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
-		if st.Epoch > a.seen {
-			fresh = append(fresh, st.Grant.Root)
+		if a.stop[st.Epoch] == nil {
+			a.stop[st.Epoch] = a.s.paths.Watch(st.Grant.Resolved, func() bool { return a.recheck(ctx, st.Grant.Root) })
 		}
 	}
-	for epoch := range live {
-		a.seen = max(a.seen, epoch)
+	for epoch, stop := range a.stop {
+		if !live[epoch] {
+			stop()
+			delete(a.stop, epoch)
+		}
 	}
 	a.s.mu.Lock()
 	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
 	maps.DeleteFunc(a.s.reappeared, func(epoch uint64, _ bool) bool { return !live[epoch] })
 	a.s.mu.Unlock()
 	a.s.spaces.forget(live)
-	return fresh
-}
-
-// recheckMost bounds the looks of one tick: each costs some ten system calls,
-// and of thousands of roots nobody wants to pay for all every second.
-const recheckMost = 100
-
-// recheckSome looks at up to recheckMost roots from the one with the number
-// from on, and returns where to go on.
-func (a *availability) recheckSome(ctx context.Context, from int) int {
-	roots := a.s.reg.Roots()
-	if len(roots) <= recheckMost || from >= len(roots) {
-		from = 0
-	}
-	to := min(from+recheckMost, len(roots))
-	for _, st := range roots[from:to] {
-		if ctx.Err() == nil {
-			a.recheck(ctx, st.Grant.Root)
-		}
-	}
-	return to
 }
 
 // lookPatience is how long a look is waited for before the next begins: looks come
@@ -147,11 +115,11 @@ const mostHung = 256
 
 // recheck looks at one root. The look may hang, on a remote file system or where
 // one is mounted over the root's path, so it runs by itself, one at a time for each
-// root, and nothing that ends waits for it.
-func (a *availability) recheck(ctx context.Context, name guard.RootName) {
+// root, and nothing that ends waits for it. If another look hangs, it reports false.
+func (a *availability) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := a.s.reg.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
-		return
+		return true
 	}
 	a.mu.Lock()
 	begin := !a.busy[name] && len(a.busy) < mostHung
@@ -160,7 +128,7 @@ func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 	}
 	a.mu.Unlock()
 	if !begin {
-		return
+		return false
 	}
 	aside(ctx, lookPatience, func() {
 		a.look(ctx, st)
@@ -168,6 +136,7 @@ func (a *availability) recheck(ctx context.Context, name guard.RootName) {
 		defer a.mu.Unlock()
 		delete(a.busy, name)
 	})
+	return true
 }
 
 // look is recheck, wherever that hangs.

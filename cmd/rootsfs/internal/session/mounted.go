@@ -75,6 +75,9 @@ func (s *Session) watchMount(ctx context.Context) error {
 		}
 		s.gone.Store(&gone)
 	}
+	if err := mountpoint.WatchTable(ctx, s.paths.CheckAll); err != nil {
+		return err
+	}
 	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.Point()}, s.opt.Flags...), " "))); err != nil {
 		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}

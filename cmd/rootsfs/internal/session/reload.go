@@ -47,16 +47,11 @@ func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
 
 // followConfig applies the configuration's changes until the context ends.
 func (s *Session) followConfig(ctx context.Context) {
-	done, err := config.Watch(ctx, s.opt.Config.Path, s.opt.Config.Debounce, func(c *config.Config, err error) {
+	changes := make(chan struct{}, 1)
+	defer s.paths.Watch(s.opt.Config.Path, func() bool { signal(changes); return true })()
+	done := config.Watch(ctx, s.opt.Config.Path, changes, s.opt.Config.Debounce, func(c *config.Config, err error) {
 		s.reloaded(ctx, c, err)
 	})
-	if err != nil {
-		// Going on with the configuration as it was is not unsafe, only
-		// inconvenient.
-		s.log.Warn("changes of the configuration are not noticed", "error", err)
-		s.setProblem(err.Error())
-		return
-	}
 	// What was written between the first reading and the watch.
 	now, err := config.LoadIfPresent(s.opt.Config.Path)
 	s.reloaded(ctx, now, err)

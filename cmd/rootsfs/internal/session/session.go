@@ -14,8 +14,7 @@
 //
 // # Not promised
 //
-// A replaced directory is noticed when it is looked at again, every RecheckEvery;
-// until then operations go to the directory that was approved, never to the new one.
+// A replaced directory is noticed within a second or so, see watch.Paths; until then operations go to the directory that was approved, never to the new one.
 // kill -9 of the process revokes nothing by itself: the kernel then fails every
 // request, but answers from its caches until the mount is detached. The command's
 // supervisor detaches the mount of a session that it watches (mount --daemon), at once;
@@ -133,6 +132,7 @@ type Session struct {
 	sharings  atomic.Uint64                    // all there ever were
 	watching  *watch.Hub                       // of all servers and MCP clients
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
+	paths     *watch.Paths                     // of the roots and the configuration
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
@@ -280,6 +280,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 
 // open makes a session known and lets it be commanded.
 func (s *Session) open(ctx context.Context) (err error) {
+	s.paths = s.tree.NewPaths(ctx)
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
