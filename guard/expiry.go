@@ -35,6 +35,23 @@ func (g *Registry) startTimer(r *root) {
 	})
 }
 
+// NextUse returns a channel that is closed when the next operation comes to the gate. One
+// caller may wait at a time.
+func (g *Registry) NextUse() <-chan struct{} {
+	used := make(chan struct{})
+	g.nextUse.Store(&used)
+	return used
+}
+
+func (g *Registry) noteUse() {
+	if g.nextUse.Load() == nil {
+		return // as a rule; this is cheaper than Swap
+	}
+	if used := g.nextUse.Swap(nil); used != nil {
+		close(*used)
+	}
+}
+
 // overdueAfter is how long the timer of a root's end may take to fire, before operations
 // notice by themselves that the root should have ended.
 const overdueAfter = time.Second

@@ -119,6 +119,7 @@ type crossing struct {
 // once, audits and releases. A refusal is audited here.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
+	g.noteUse()
 	decided := false
 	defer func() {
 		if !decided {

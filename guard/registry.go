@@ -115,6 +115,8 @@ type Registry struct {
 	abuse     abuse
 	suspended atomic.Bool // some subject is
 
+	nextUse atomic.Pointer[chan struct{}] // see NextUse; nil: nobody waits
+
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
 	past  map[RootName]Subject // names that were ended in this session

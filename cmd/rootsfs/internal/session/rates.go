@@ -17,6 +17,7 @@ type figures struct {
 	at   time.Time  // of the counters
 	last map[uint64]counters
 	kept control.Figures
+	idle bool // run adds no points: there are no operations
 }
 
 // counters are a root's, by epoch: one that is granted anew begins anew.
@@ -71,17 +72,57 @@ func (f *figures) add(now time.Time, roots []guard.Status) {
 	f.kept.Add(point)
 }
 
-// run takes the counters until ctx ends.
+// run takes the counters until ctx ends. It does not run while there are no operations.
 func (f *figures) run(ctx context.Context, reg *guard.Registry) {
-	tick := time.NewTicker(control.FiguresEvery)
-	defer tick.Stop()
 	for {
 		f.add(time.Now(), reg.Roots())
+		used := reg.NextUse()
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(control.FiguresEvery):
 		}
+		select {
+		case <-used:
+			continue
+		default:
+		}
+		f.add(time.Now(), reg.Roots())
+		f.setIdle(true)
+		select {
+		case <-ctx.Done():
+			return
+		case <-used:
+		}
+		f.setIdle(false)
+	}
+}
+
+// setIdle begins or ends a time without operations, in which run adds no points.
+func (f *figures) setIdle(idle bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.catchUpLocked(time.Now())
+	f.idle = idle
+}
+
+// catchUpLocked adds the points of an idle time: nothing happened.
+func (f *figures) catchUpLocked(now time.Time) {
+	if !f.idle {
+		return
+	}
+	if first := now.Add(-control.FiguresKept * control.FiguresEvery); f.at.Before(first) {
+		f.at = first
+	}
+	for now.Sub(f.at) >= control.FiguresEvery {
+		f.at = f.at.Add(control.FiguresEvery)
+		point := control.Figures{
+			Last: f.kept.Last + 1, Times: []int64{f.at.UnixMilli()}, Total: []control.Rate{{}}, Rates: map[string][]control.Rate{},
+		}
+		for name := range f.kept.Rates {
+			point.Rates[name] = []control.Rate{{}}
+		}
+		f.kept.Add(point)
 	}
 }
 
@@ -89,5 +130,6 @@ func (f *figures) run(ctx context.Context, reg *guard.Registry) {
 func (f *figures) after(number uint64) control.Figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.catchUpLocked(time.Now())
 	return f.kept.After(number)
 }

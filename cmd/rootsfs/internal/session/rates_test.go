@@ -1,8 +1,10 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
@@ -71,4 +73,35 @@ func TestRootsSaySharing(t *testing.T) {
 	if st.Roots[0].SharedBy != "all" || st.Roots[1].SharedBy != "" || st.Roots[2].SharedBy != "" {
 		t.Errorf("%+v", st.Roots)
 	}
+}
+
+// Nothing is counted while there are no operations; whoever looks sees that time all the
+// same, as one of no speed.
+func TestFiguresOfAnIdleTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := guard.NewRegistry(guard.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var f figures
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.run(ctx, reg)
+		}()
+		for range 3 {
+			time.Sleep(100*time.Second + control.FiguresEvery/2)
+			_, _ = reg.Admit(ctx, guard.Request{}) // refused, which is an operation all the same
+		}
+		time.Sleep(100 * time.Second)
+		first, all := f.after(1), f.after(0)
+		if len(first.Times) != control.FiguresKept || all.Last < control.FiguresKept || all.Total[0] != (control.Rate{}) {
+			t.Errorf("%d points, the last is the %dth: %+v", len(first.Times), all.Last, all.Total[0])
+		}
+		for i, at := range all.Times[1:] {
+			if d := at - all.Times[i]; d < 500 || d > 1500 {
+				t.Errorf("point %d lies %d ms after the one before", i+1, d)
+			}
+		}
+		cancel()
+		<-ended
+	})
 }

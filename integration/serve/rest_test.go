@@ -1,0 +1,71 @@
+package serve
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+// A session that nobody uses does not wake up: its threads give up a processor at most 20
+// times in ten seconds. A timer of once a second alone would take more.
+func TestSessionAtRest(t *testing.T) {
+	lab.NeedFUSE(t)
+	h := newHome(t)
+	dir := h.dir
+	if err := lab.OwnMounts(); err == nil { // what others mount, and make in /tmp, wakes it up
+		dir = "/mnt"
+		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	} else if !errors.Is(err, unix.EPERM) {
+		t.Fatal(err)
+	}
+	conf, src, point := filepath.Join(dir, "conf.toml"), filepath.Join(dir, "src"), filepath.Join(dir, "point")
+	must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
+	must(t, os.Mkdir(src, 0o755))
+	must(t, os.Mkdir(point, 0o755))
+	h.tell("mount", "--daemon", "--name", "rest", "--config", conf, point)
+	defer h.tell("unmount", "rest")
+	must(t, os.WriteFile(filepath.Join(point, "src", "f"), nil, 0o600))
+	text, err := os.ReadFile(filepath.Join(h.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
+	must(t, err)
+	pid, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+
+	const looks, most = 5, 20
+	for range looks {
+		before := switches(t, pid)
+		time.Sleep(10 * time.Second)
+		n := switches(t, pid) - before
+		if n <= most {
+			return
+		}
+		t.Logf("%d times in ten seconds", n)
+	}
+	t.Errorf("more than %d times in each of %d looks", most, looks)
+}
+
+// switches returns how often the threads of a process have given up their processors.
+func switches(t *testing.T, pid string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/" + pid + "/task/*/status")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		must(t, err)
+		_, after, _ := strings.Cut(string(text), "\nvoluntary_ctxt_switches:")
+		count, _, _ := strings.Cut(after, "\n")
+		one, err := strconv.Atoi(strings.TrimSpace(count))
+		must(t, err)
+		n += one
+	}
+	return n
+}
