@@ -34,7 +34,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
-		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable,
+		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "limits": limitTable,
 	}
 	files, err := filepath.Glob("help/*.md")
 	if err != nil {
@@ -95,6 +95,15 @@ func agentTable(*testing.T) string {
 	return out
 }
 
+// limitTable is made of the limits that --limit takes.
+func limitTable(*testing.T) string {
+	out := "| limit | meaning |\n|---|---|\n"
+	for _, l := range config.Limits() {
+		out += row("`"+l.Name()+"`", l.Meaning())
+	}
+	return out
+}
+
 func exitTable(*testing.T) string {
 	out := "| code | meaning |\n|---|---|\n"
 	for code, meaning := range cli.ExitTexts {
@@ -103,7 +112,7 @@ func exitTable(*testing.T) string {
 	return out
 }
 
-// keyTable is made of the JSON Schema, which is made by reading.
+// keyTable is made of the JSON Schema, which is made of its types.
 func keyTable(t *testing.T) string {
 	data, err := config.SchemaJSON()
 	if err != nil {

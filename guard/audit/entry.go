@@ -27,7 +27,7 @@ type Entry struct {
 	Root        string `json:"root,omitempty"`         // name of the root
 	Path        string `json:"path,omitempty"`         // path in the root; empty: the root itself
 	RawPath     []byte `json:"raw_path,omitempty"`     // the path in base64, if it is not UTF-8
-	PathHash    string `json:"path_hash,omitempty"`    // hash of the path, with `--audit-paths hash`
+	PathHash    string `json:"path_hash,omitempty"`    // hash of the path, with `audit_paths = "hash"`
 	PathSHA256  string `json:"path_sha256,omitempty"`  // SHA-256 of the whole path, where `path` was cut
 	Root2       string `json:"root2,omitempty"`        // root of the second path; left out: the same
 	Path2       string `json:"path2,omitempty"`        // second path, of renames and links

@@ -20,7 +20,7 @@ func valueError(err error) error {
 		return err
 	}
 	want := map[string]string{
-		"duration": "a duration, such as 30m or 8h", "int": "a whole number", "int64": "a whole number",
+		"duration": "a duration, such as 30m or 8h", "int": "a whole number", "int64": "a whole number", "count": "a whole number",
 		"intSlice": "whole numbers, as in 1,3", "float64": "a number", "bool": "true or false",
 	}[bad.GetFlag().Value.Type()]
 	if bad.GetFlag().Value.Type() == (pathValue{}).Type() {
@@ -95,6 +95,13 @@ func (v pathValue) String() string {
 }
 
 func (v pathValue) Type() string { return "string" }
+
+// HideFlags leaves flags out of help: older names, what the configuration says, defaults.
+func HideFlags(fs *pflag.FlagSet, flags ...string) {
+	for _, name := range flags {
+		_ = fs.MarkHidden(name) // fails only for an unknown flag
+	}
+}
 
 // FixedWords completes a flag with fixed words.
 func FixedWords(cmd *cobra.Command, flag string, list ...string) {

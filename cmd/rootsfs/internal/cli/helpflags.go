@@ -24,24 +24,27 @@ var commandGroups = []struct{ title, names string }{
 // flagGroups are the flags of all commands that have many, by subject. Those of more
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
-	{"Roots", "root once for profile subject session", "config cross-file-systems one-file-system allow-system allow-root-dir"},
-	{"Confinement", "for-agent net listen env home dir socket level memory-max unconfined learn", "home-max pids-max links map mcp on-revoke"},
-	{"MCP", "ask client-roots", ""},
+	{"Roots", "root once for subject session", "profile config cross-file-systems allow-system allow-root-dir"},
+	{"Confinement", "for-agent net env home dir socket level memory-max unconfined learn", "net-any-sni listen home-max pids-max links map mcp on-revoke"},
+	{"MCP", "ask", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
-	{"End of a grant", "for until idle", ""},
-	{"Names that are hidden or protected", "hide deny protect allow", "no-default-policy respect-gitignore"},
-	{"Limits", "", "ops-per-second burst bytes-in-flight max-file max-written max-created timeout"},
-	{"Abuse", "", "abuse-escapes abuse-refusals abuse-suspend"},
-	{"Trash", "trash", "trash-size trash-age"},
-	{"Mount", "read-only allow-other cache", "locks posix transport"},
-	{"Session", "daemon name", "audit-paths debug verbose"},
+	{"End of a grant", "for until", ""},
+	{"Names that are hidden or protected", "hide protect", "deny allow no-default-policy respect-gitignore"},
+	{"Limits", "limit", ""},
+	{"Trash", "trash", ""},
+	{"Mount", "read-only allow-other", "cache locks posix transport"},
+	{"Session", "daemon name verbose", ""},
 }
 
 // wordColumn is where the meaning of a command or topic begins.
 const wordColumn = 19
 
-// manyFlags is how many flags a command's help shows in one list.
-const manyFlags = 25
+// A command's help shows up to listedFlags in one list, more of them in groups, and of
+// more than manyFlags those of the first screen.
+const (
+	listedFlags = 12
+	manyFlags   = 20
+)
 
 // AllFlag adds --all, which goes with --help, to a command with many flags.
 func AllFlag(cmd *cobra.Command) {
@@ -136,9 +139,10 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 			flags = append(flags, f)
 		}
 	})
-	if len(flags) <= manyFlags {
+	if len(flags) <= listedFlags {
 		return []flagGroup{{"Flags", flags}}, 0
 	}
+	all = all || len(flags) <= manyFlags
 	shown, placed := 0, map[string]bool{}
 	for _, g := range flagGroups {
 		group := flagGroup{title: g.title}

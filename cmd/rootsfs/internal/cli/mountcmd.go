@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -38,7 +39,7 @@ type mountFlags struct {
 	allowSystem bool
 	allowTop    bool
 	daemon      bool
-	verbose     bool
+	verbose     int // how many -v
 	debug       bool
 }
 
@@ -61,7 +62,7 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
   rootsfs mount --subject reviewer --root theirs=.:ro ~/review
   rootsfs mount --root auto --for 8h --daemon ~/agent
   rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
-  rootsfs mount --root logs=/var/log/app --max-file 10M --ops-per-second 200 /mnt/logs`,
+  rootsfs mount --root logs=/var/log/app --limit max_file=10M --limit ops_per_second=200 /mnt/logs`,
 		Args: ArgCount(1, 1, "the mountpoint"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -77,23 +78,21 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	fs.StringVar(&f.locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
 	fs.StringVar(&f.posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
 	transportFlag(cmd, &f.transport)
-	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	f.auditFlag(cmd)
 	fs.BoolVar(&f.readOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.allowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	fs.BoolVar(&f.daemon, "daemon", false, "return when the mount answers, and go on in the background")
-	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
-	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
+	f.verbosity(fs, "every request of the kernel")
 	fs.StringVar(&f.subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
-	f.add(fs)
+	f.add(cmd)
 	f.abuse.add(fs)
 	a.JSONFlag(cmd)
 	profileCompletion(cmd, &f.config)
 	FixedWords(cmd, "cache", "strict", "audit", "max")
 	FixedWords(cmd, "locks", "local", "host")
 	FixedWords(cmd, "posix", "safe", "full")
-	FixedWords(cmd, "audit-paths", "full", "hash", "none")
 	AllFlag(cmd)
 	return cmd
 }
@@ -107,6 +106,21 @@ func profileCompletion(cmd *cobra.Command, file *string) {
 func transportFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
 	FixedWords(cmd, "transport", "auto", "io_uring", "plain")
+}
+
+// auditFlag adds --audit-paths, which help does not show: the configuration has the key
+// audit_paths.
+func (f *mountFlags) auditFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	FixedWords(cmd, "audit-paths", "full", "hash", "none")
+	HideFlags(cmd.Flags(), "audit-paths")
+}
+
+// verbosity adds -v, and --debug for -vv; more is what the second v logs.
+func (f *mountFlags) verbosity(fs *pflag.FlagSet, more string) {
+	fs.CountVarP(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more)
+	fs.BoolVar(&f.debug, "debug", false, "-vv")
+	HideFlags(fs, "debug")
 }
 
 // mount is the command.
@@ -150,7 +164,7 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 	if err != nil {
 		return o, err
 	}
-	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.debug, Outside: true}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.readOnly, AllowOther: f.allowOther, Debug: f.level(slog.LevelWarn) == slog.LevelDebug, Outside: true}
 	if o.Mount.Level, err = mount.ParseLevel(f.cache); err != nil {
 		return o, Usage(fmt.Errorf("--cache: %w", err))
 	}

@@ -17,8 +17,8 @@ func (a *App) newResumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "Resume suspended servers",
-		Long: `Resume the servers that were suspended because they were refused too often
-(--abuse-suspend), or the one that --subject names. Their count of refusals begins
+		Long: `Resume the servers that were suspended because they were refused too often ([abuse]
+in the configuration), or the one that --subject names. Their count of refusals begins
 anew. "rootsfs status" shows who is suspended and why.`,
 		Example: `  rootsfs resume
   rootsfs resume --subject editor --json`,
@@ -54,6 +54,7 @@ func (f *abuseFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.escapes, "abuse-escapes", 0, "report a server that tries to leave a root more than `N` times a minute (0: never)")
 	fs.IntVar(&f.refusals, "abuse-refusals", 0, "report a server that is refused more than `N` times a minute (0: never)")
 	fs.BoolVar(&f.suspend, "abuse-suspend", false, "suspend such a server as well, until rootsfs resume")
+	HideFlags(fs, "abuse-escapes", "abuse-refusals", "abuse-suspend") // keys of [abuse]
 }
 
 // given reports whether a flag was written; a command without these flags has none.

@@ -113,7 +113,7 @@ limits that were given as flags.`,
 			return a.rootsAdd(cmd.Context(), f, args)
 		},
 	}
-	f.add(cmd.Flags())
+	f.add(cmd)
 	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration as well")
 	PathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
@@ -247,7 +247,7 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 		if f.forTime == 0 {
 			r.Expires = g.Expires
 		}
-		if err := config.Save(file, r, func(l *guard.Limits) { f.override(l, g.Policy.Limits) }); err != nil {
+		if err := config.Save(file, r, f.limits.override); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.StringVar(&f.name, "name", "", "`name` of the session (default: of the command)")
 	fs.StringVar(&f.cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	transportFlag(cmd, &f.transport)
-	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	f.auditFlag(cmd)
 	fs.BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
@@ -110,9 +110,8 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
 	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
 	PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
-	fs.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens to the roots")
-	fs.BoolVar(&f.debug, "debug", false, "log every request of the kernel")
-	f.add(fs)
+	f.verbosity(fs, "every request of the kernel")
+	f.add(cmd)
 	f.abuse.add(fs)
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = forValue{f}, ""
@@ -121,7 +120,6 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	profileCompletion(cmd, &f.config)
 	_ = cmd.RegisterFlagCompletionFunc("env", completeEnv) // as for words
 	FixedWords(cmd, "cache", "strict", "audit", "max")
-	FixedWords(cmd, "audit-paths", "full", "hash", "none")
 	FixedWords(cmd, "mcp", "auto", "on", "off")
 	FixedWords(cmd, "map", "same", "flat")
 	FixedWords(cmd, "links", "visible", "strict")

@@ -83,9 +83,9 @@ func (f *mountFlags) logger(string) (*slog.Logger, error) {
 
 func (f *mountFlags) level(least slog.Level) slog.Level {
 	switch {
-	case f.debug:
+	case f.debug || f.verbose > 1:
 		return slog.LevelDebug
-	case f.verbose:
+	case f.verbose == 1:
 		return min(least, slog.LevelInfo)
 	}
 	return least

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -24,14 +24,7 @@ type grantFlags struct {
 	forTime  time.Duration
 	forGiven bool // with `run`, whose --for takes more than a duration
 	until    string
-	ops      float64
-	burst    int
-	inFlight string
-	maxFile  string
-	written  string
-	created  int64
-	timeout  time.Duration
-	idle     time.Duration
+	limits   limitFlags
 	oneFS    bool
 	crossFS  bool
 	once     []string
@@ -40,19 +33,14 @@ type grantFlags struct {
 	fs       *pflag.FlagSet // that they were added to
 }
 
-func (g *grantFlags) add(fs *pflag.FlagSet) {
+func (g *grantFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	g.fs = fs
 	fs.DurationVar(&g.forTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
 	fs.StringVar(&g.until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
-	fs.DurationVar(&g.idle, "idle", 0, "revoke a root that nothing has used for this `duration`, such as 10m; a file that is merely open is no use")
-	fs.Float64Var(&g.ops, "ops-per-second", 0, "operations a second of each root; more wait")
-	fs.IntVar(&g.burst, "burst", 0, "operations that need not wait (default: those of one second)")
-	fs.StringVar(&g.inFlight, "bytes-in-flight", "", "bytes that are read and written at one time, such as 64M")
-	fs.StringVar(&g.maxFile, "max-file", "", "largest `size` of a file that may be made, such as 10M")
-	fs.StringVar(&g.written, "max-written", "", "how many bytes may be written while the grant lives, such as 1G")
-	fs.Int64Var(&g.created, "max-created", 0, "how many names may be created while the grant lives")
-	fs.DurationVar(&g.timeout, "timeout", guard.DefaultTimeout, "how long one operation may take")
+	g.limits.add(cmd)
 	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
+	HideFlags(fs, "one-file-system") // the default
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 	fs.StringArrayVar(&g.once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
 	g.patterns.add(fs)
@@ -75,8 +63,8 @@ func (g *grantFlags) contradiction() error {
 	switch {
 	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
 		return Usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
-	case g.burst > 0 && g.ops == 0:
-		return Usage(errors.New("--burst needs --ops-per-second: write both"))
+	case g.limits.Burst > 0 && g.limits.OpsPerSecond == 0:
+		return Usage(errors.New("--limit burst needs --limit ops_per_second: write both"))
 	}
 	return nil
 }
@@ -89,31 +77,9 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 	if err != nil {
 		return p, err
 	}
-	l := guard.Limits{OpsPerSecond: g.ops, Burst: g.burst, MaxCreated: g.created, Timeout: g.timeout, Idle: g.idle}
-	for _, s := range []struct {
-		flag, text string
-		to         *int64
-	}{
-		{"bytes-in-flight", g.inFlight, &l.BytesInFlight}, {"max-file", g.maxFile, &l.MaxFile}, {"max-written", g.written, &l.MaxWritten},
-	} {
-		if *s.to, err = parseSize(s.text); err != nil {
-			return p, Usage(fmt.Errorf("--%s: %w", s.flag, err))
-		}
+	if p.Limits = g.limits.Limits; p.Limits.Timeout == 0 {
+		p.Limits.Timeout = guard.DefaultTimeout
 	}
-	const sane = 1e9
-	switch {
-	case g.ops < 0 || g.ops > sane || math.IsNaN(g.ops):
-		return p, Usage(fmt.Errorf("--ops-per-second %v: write a number from 0 (no limit) to %.0f", g.ops, sane))
-	case g.burst < 0 || g.burst > sane:
-		return p, Usage(fmt.Errorf("--burst %d: write a number from 0 (the default) to %.0f", g.burst, sane))
-	case g.created < 0:
-		return p, Usage(fmt.Errorf("--max-created %d: write 0 (no limit) or more", g.created))
-	case g.idle < 0 || g.given("idle") && g.idle < time.Second || g.idle > config.MaxIdle:
-		return p, Usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", g.idle, config.MaxIdle))
-	case g.timeout <= 0 || g.timeout > 24*time.Hour:
-		return p, Usage(fmt.Errorf("--timeout %v: write a duration of up to 24h, such as 60s", g.timeout))
-	}
-	p.Limits = l
 	if p.Trash, err = g.trash.trash(); err != nil {
 		return p, err
 	}
@@ -178,31 +144,9 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	if err != nil {
 		return session.Bound{}, err
 	}
-	b := session.Bound{Limits: p.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS}
-	if !g.given("timeout") {
-		b.Limits.Timeout = 0
-	}
-	b.Patterns, b.Trash = p.Patterns, p.Trash
+	b := session.Bound{Limits: g.limits.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
 	b.Expires, err = g.expires(now)
 	return b, err
-}
-
-// override puts the limits that were given in the place of others.
-func (g *grantFlags) override(l *guard.Limits, mine guard.Limits) {
-	for flag, set := range map[string]func(){
-		"ops-per-second":  func() { l.OpsPerSecond = mine.OpsPerSecond },
-		"burst":           func() { l.Burst = mine.Burst },
-		"bytes-in-flight": func() { l.BytesInFlight = mine.BytesInFlight },
-		"max-file":        func() { l.MaxFile = mine.MaxFile },
-		"max-written":     func() { l.MaxWritten = mine.MaxWritten },
-		"max-created":     func() { l.MaxCreated = mine.MaxCreated },
-		"timeout":         func() { l.Timeout = mine.Timeout },
-		"idle":            func() { l.Idle = mine.Idle },
-	} {
-		if g.given(flag) {
-			set()
-		}
-	}
 }
 
 // grants turns SPECs into grants with the policy and expiry the flags ask for.

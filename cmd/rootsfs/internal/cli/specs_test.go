@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -35,7 +37,12 @@ func TestUntil(t *testing.T) {
 
 // R077, R078, R079, R193: limits of the command line reach the grant.
 func TestGrantFlags_R077_R078_R079(t *testing.T) {
-	f := grantFlags{ops: 5, burst: 9, inFlight: "64M", maxFile: "10M", written: "1G", created: 3, timeout: time.Second, oneFS: true, forTime: time.Hour}
+	var f grantFlags
+	cmd := &cobra.Command{}
+	f.add(cmd)
+	if err := cmd.ParseFlags(strings.Fields("--limit ops_per_second=5 --burst 9 --limit bytes_in_flight=64M --max-file 10M --limit max_written=1G --max-created 3 --timeout 1s --for 1h")); err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	got, err := f.grants([]string{"a=" + dir + ":rw", dir + "/b"}, "test")
 	if err != nil {
@@ -51,7 +58,7 @@ func TestGrantFlags_R077_R078_R079(t *testing.T) {
 	if got[0].Root != "a" || got[1].Root != "b" || got[1].Dir != dir+"/b" {
 		t.Errorf("%+v", got)
 	}
-	for _, cross := range []grantFlags{{timeout: 1, crossFS: true, oneFS: true}, {timeout: 1, oneFS: false}} {
+	for _, cross := range []grantFlags{{crossFS: true, oneFS: true}, {oneFS: false}} {
 		if p, err := cross.policy(); err != nil || !p.OtherFileSystems {
 			t.Errorf("%+v: %+v, %v", cross, p, err)
 		}

@@ -32,6 +32,7 @@ func (f *trashFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.on, "trash", false, "keep what is removed, replaced or truncated in "+guard.TrashName+" of the root")
 	fs.StringVar(&f.size, "trash-size", "", "how much is kept in each root: a `size`; the oldest goes first (default 1G)")
 	fs.DurationVar(&f.age, "trash-age", 0, "how long it is kept: a `duration` (default 720h)")
+	HideFlags(fs, "trash-size", "trash-age") // keys of [trash]
 }
 
 func (f *trashFlags) trash() (guard.Trash, error) {

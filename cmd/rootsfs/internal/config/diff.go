@@ -150,7 +150,7 @@ func raised[T any](old, new T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
 		was, is := reflect.ValueOf(old).FieldByIndex(k.field), reflect.ValueOf(new).FieldByIndex(k.field)
-		if was.IsZero() || !is.IsZero() && amount(is) <= amount(was) {
+		if was.IsZero() || !is.IsZero() && !above(is, was) {
 			continue
 		}
 		to := plain(is)
@@ -170,15 +170,15 @@ func plain(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// amount is a bound as a number.
-func amount(v reflect.Value) float64 {
+// above compares two bounds, or two switches.
+func above(a, b reflect.Value) bool {
 	switch {
-	case v.CanFloat():
-		return v.Float()
-	case v.CanInt():
-		return float64(v.Int())
+	case a.CanFloat():
+		return a.Float() > b.Float()
+	case a.CanInt():
+		return a.Int() > b.Int()
 	}
-	return 1 // a switch that is on
+	return a.Bool() && !b.Bool()
 }
 
 // WidenedFile lists what of the file as a whole, apart from its roots, gives more than

@@ -140,12 +140,12 @@ type abuse struct {
 
 type limits struct {
 	OpsPerSecond  float64       `toml:"ops_per_second" jsonschema:"operations a second; more wait"`
-	Burst         int           `toml:"burst" max:"2147483647" jsonschema:"operations that need not wait"`
-	BytesInFlight int64         `toml:"bytes_in_flight" kind:"size" jsonschema:"bytes that are read and written at one time"`
-	MaxFile       int64         `toml:"max_file" kind:"size" jsonschema:"largest file that may be made"`
+	Burst         int           `toml:"burst" max:"2147483647" jsonschema:"operations that need not wait (default: those of one second)"`
+	BytesInFlight int64         `toml:"bytes_in_flight" kind:"size" jsonschema:"bytes that are read and written at one time, such as 64M"`
+	MaxFile       int64         `toml:"max_file" kind:"size" jsonschema:"largest file that may be made, such as 10M"`
 	MaxWritten    int64         `toml:"max_written" kind:"size" jsonschema:"bytes that may be written while the grant lives"`
 	MaxCreated    int64         `toml:"max_created" jsonschema:"names that may be created while the grant lives"`
-	Timeout       time.Duration `toml:"timeout" min:"1ms" max:"24h" jsonschema:"how long one operation may take"`
+	Timeout       time.Duration `toml:"timeout" min:"1ms" max:"24h" jsonschema:"how long one operation may take (default \"1m\")"`
 	Idle          time.Duration `toml:"idle" min:"1s" max:"8760h" jsonschema:"revoke a root that nothing has used for this time; the kernel's caches, and files that are merely open, are no use"`
 }
 

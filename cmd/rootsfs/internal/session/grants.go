@@ -72,9 +72,10 @@ func checkAsked(g *guard.Grant) error {
 	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
 		return invalid("the path of root %s is not absolute", name)
 	}
-	if l := g.Policy.Limits; l.OpsPerSecond < 0 || l.Burst < 0 || l.BytesInFlight < 0 || l.MaxFile < 0 ||
-		l.MaxWritten < 0 || l.MaxCreated < 0 || l.Timeout < 0 || l.Idle < 0 {
-		return invalid("a limit of root %s is negative", name)
+	for _, l := range config.Limits() {
+		if l.Negative(&g.Policy.Limits) {
+			return invalid("the limit %s of root %s is negative", l.Name(), name)
+		}
 	}
 	if g.Policy.Trash.Size < 0 || g.Policy.Trash.Age < 0 {
 		return invalid("a bound of the trash of root %s is negative", name)
@@ -336,23 +337,16 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if t := &g.Policy.Trash; b.Trash.On {
 		t.On, t.Size, t.Age = true, cmp.Or(b.Trash.Size, t.Size), cmp.Or(b.Trash.Age, t.Age)
 	}
-	l, m := &g.Policy.Limits, b.Limits
+	l, m := g.Policy.Limits, b.Limits
 	if m.OpsPerSecond > 0 {
 		// A burst that is not given is one second's operations, so the
 		// stricter one is known only together with the speed.
-		own := burst(*l)
-		l.OpsPerSecond = stricter(l.OpsPerSecond, m.OpsPerSecond)
-		l.Burst = stricter(own, burst(m))
+		l.Burst, m.Burst = burst(l), burst(m)
 	}
-	l.BytesInFlight = stricter(l.BytesInFlight, m.BytesInFlight)
-	l.MaxFile = stricter(l.MaxFile, m.MaxFile)
-	l.MaxWritten = stricter(l.MaxWritten, m.MaxWritten)
-	l.MaxCreated = stricter(l.MaxCreated, m.MaxCreated)
 	if m.Timeout > 0 && l.Timeout == 0 {
 		l.Timeout = guard.DefaultTimeout // what 0 means
 	}
-	l.Timeout = stricter(l.Timeout, m.Timeout)
-	l.Idle = stricter(l.Idle, m.Idle)
+	g.Policy.Limits = config.Stricter(l, m)
 	return g
 }
 
@@ -365,12 +359,4 @@ func burst(l guard.Limits) int {
 		return l.Burst
 	}
 	return max(1, int(l.OpsPerSecond))
-}
-
-// stricter is the smaller of two limits, of which 0 is none.
-func stricter[T int | int64 | float64 | time.Duration](a, b T) T {
-	if a <= 0 || b > 0 && b < a {
-		return b
-	}
-	return a
 }

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// limitFlags are --limit NAME=VALUE, and a hidden flag for each limit, such as
+// --max-file, by which the limits were given before there was --limit.
+type limitFlags struct {
+	guard.Limits
+	given []config.Limit
+}
+
+func (f *limitFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.Var(&limitValue{all: f}, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("limit", completeLimit) // as for words
+	for _, l := range config.Limits() {
+		name := strings.ReplaceAll(l.Name(), "_", "-")
+		fs.Var(&limitValue{all: f, one: &l}, name, l.Meaning())
+		HideFlags(fs, name)
+	}
+}
+
+// override puts the limits that were given in the place of others.
+func (f *limitFlags) override(to *guard.Limits) {
+	for _, l := range f.given {
+		l.Copy(to, &f.Limits)
+	}
+}
+
+// limitValue implements pflag.Value for --limit, or for the flag of one limit.
+type limitValue struct {
+	all  *limitFlags
+	one  *config.Limit // nil: the text names it
+	text string
+}
+
+func (v *limitValue) Set(text string) error {
+	if v.text = text; text == "" {
+		return nil // emptyFlags tells
+	}
+	if v.one != nil {
+		v.all.given = append(v.all.given, *v.one)
+		return v.one.Set(&v.all.Limits, text)
+	}
+	name, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return errors.New("needs NAME=VALUE, such as max_file=10M")
+	}
+	l, err := config.LimitNamed(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	v.all.given = append(v.all.given, l)
+	if err := l.Set(&v.all.Limits, value); err != nil {
+		return fmt.Errorf("%s=%w", l.Name(), err)
+	}
+	return nil
+}
+
+func (v *limitValue) String() string { return v.text }
+
+func (v *limitValue) Type() string { return "string" }
+
+// completeLimit completes the names of limits.
+func completeLimit(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, l := range config.Limits() {
+		names = append(names, cobra.CompletionWithDesc(l.Name()+"=", l.Meaning()))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
