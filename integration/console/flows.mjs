@@ -142,6 +142,8 @@ const flows = {
   async "sessions, roots and refusals show as they happen"() {
     const page = await open("now");
     await page.getByText("confined: namespaces").first().waitFor();
+    await page.getByText("network of approved hosts").first().waitFor();
+    await page.getByText("0 connections open, of 0; 0 B sent").first().waitFor();
     await root(page, "code").getByText("live").waitFor();
     await root(page, "out").getByText("written 0 B of 20.0 MB").waitFor();
     fs.writeFileSync(work + "/mnt/out/data", Buffer.alloc(3 << 20));

@@ -135,7 +135,7 @@ func (l *lab) brief() {
 // root.
 func (l *lab) server(name, dir string) {
 	l.t.Helper()
-	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", name, "--root", dir+"="+l.work+"/"+dir+":rw", "--", "python3", l.work+"/"+dir+"/server.py")
+	cmd := exec.Command(binary, "run", "--mcp", "on", "--name", name, "--net=api.example.org:443", "--root", dir+"="+l.work+"/"+dir+":rw", "--", "python3", l.work+"/"+dir+"/server.py")
 	cmd.Env = l.env
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -37,7 +37,7 @@ var printed = map[string]string{
 	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
 	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Hosts": owners, "control.Confined.Map": ours, "control.Confined.Notes": said,
 	"control.Confined.Follows": shown, "control.Confined.Closed": shown, "control.Confined.Fixed": shown, "control.Confined.Interpreters": shown,
-	"control.NetRequest.Hosts": owners, "control.NetAdded.Added": owners, "control.NetRemoved.Removed": owners, "control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetConnection.Host": escaped, "control.NetConnection.Address": ours,
+	"control.NetRequest.Hosts": owners, "control.NetAdded.Added": owners, "control.NetRemoved.Removed": owners, "control.NetState.Hosts": owners, "control.NetState.Reach": ours, "control.NetConnection.Host": escaped, "control.NetConnection.Address": ours, "control.NetUnapproved.Host": escaped,
 	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
 	"control.Socket.Inside": owners, "control.Operation.Op": ours, "control.Operation.Path": escaped, "control.Operation.Via": ours, "control.Operation.Verdict": ours,
 	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,

@@ -101,9 +101,12 @@ func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		st.Connections = append(st.Connections, control.NetConnection{
-			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Began: c.Began,
+			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
 		})
 	}
+	t := n.gate.Totals()
+	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
+	st.Unapproved = n.refused.list()
 	return st
 }
 
@@ -167,7 +170,10 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 	if n == nil {
 		return nil, 0
 	}
-	return n.refused.list()
+	for _, r := range n.refused.list() {
+		hosts, times = append(hosts, r.Host), times+r.Times
+	}
+	return hosts, times
 }
 
 // record puts on record what became of a connection. Its error refuses it.
@@ -236,14 +242,15 @@ func (h *refusedHosts) add(e network.Event) {
 	h.times[name]++
 }
 
-// list returns the hosts, the first one first, and how often all together were refused.
-func (h *refusedHosts) list() (hosts []string, times int) {
+// list returns the hosts, the first one first.
+func (h *refusedHosts) list() []control.NetUnapproved {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, n := range h.times {
-		times += n
+	list := make([]control.NetUnapproved, len(h.order))
+	for i, host := range h.order {
+		list[i] = control.NetUnapproved{Host: host, Times: h.times[host]}
 	}
-	return slices.Clone(h.order), times
+	return list
 }
 
 // printRefused names, at the end, what the rules of --net did not permit.

@@ -142,6 +142,7 @@ func (a *App) printSession(st control.Status) {
 	}
 	a.printLate(st)
 	a.printConfined(st.Server)
+	a.printNetwork(st.Network)
 	for _, s := range st.Sockets {
 		a.Say("  socket %s: %s, inside %s", QuoteIfNeeded(s.Name), QuoteIfNeeded(s.Path), s.Inside)
 	}
@@ -229,6 +230,29 @@ func (a *App) printConfined(c *control.Confined) {
 	for _, n := range c.Notes {
 		a.Say("  note: %s", n)
 	}
+}
+
+// maxShownHosts is how many refused hosts the status names.
+const maxShownHosts = 5
+
+// printNetwork tells what goes over a network of approved hosts.
+func (a *App) printNetwork(n *control.NetState) {
+	if n == nil {
+		return
+	}
+	a.Say("  network: %s open, of %d so far; %s sent, %s received; %d refused, %d failed; see: rootsfs net list",
+		Plural(n.Open, "connection"), n.Opened, SizeText(n.Sent), SizeText(n.Received), n.Refused, n.Failed)
+	if len(n.Unapproved) == 0 {
+		return
+	}
+	hosts := make([]string, 0, maxShownHosts)
+	for _, u := range n.Unapproved[:min(len(n.Unapproved), maxShownHosts)] {
+		hosts = append(hosts, fmt.Sprintf("%s (%d)", QuoteEscaped(u.Host), u.Times))
+	}
+	if more := len(n.Unapproved) - len(hosts); more > 0 {
+		hosts = append(hosts, fmt.Sprintf("and %d more", more))
+	}
+	a.Fold("refused, for want of a rule: " + strings.Join(hosts, ", "))
 }
 
 // printRecent tells of the last operations, the newest first.

@@ -77,6 +77,7 @@ type Status struct {
 	Suspended      []Suspended    `json:"suspended,omitempty"`         // servers that are suspended, since when and why
 	Process        Process        `json:"process"`                     // the daemon's own figures
 	Server         *Confined      `json:"server,omitempty"`            // the program that `rootsfs run` started
+	Network        *NetState      `json:"network,omitempty"`           // network of approved hosts that the program has
 	Sockets        []Socket       `json:"sockets,omitempty"`           // sockets of the host that the program may connect to
 	Recent         []Operation    `json:"recent"`                      // the last operations, the newest first
 }
@@ -222,7 +223,20 @@ type NetRemoved struct {
 type NetState struct {
 	Hosts       []string        `json:"hosts"`       // as `run --net` takes them
 	Reach       string          `json:"reach"`       // which connections reach the rules; the kernel refuses others unseen
-	Connections []NetConnection `json:"connections"` // those that are open, the oldest first
+	Connections []NetConnection `json:"connections"` // those that are open, the oldest first; in a session's status the busiest, at most 32
+	Open        int             `json:"open"`        // how many connections are open
+	Opened      int64           `json:"opened"`      // connections that were made so far
+	Refused     int64           `json:"refused"`     // connections and look-ups of names that were refused
+	Failed      int64           `json:"failed"`      // connections that their host did not take
+	Sent        int64           `json:"sent"`        // bytes from the command
+	Received    int64           `json:"received"`    // bytes to the command
+	Unapproved  []NetUnapproved `json:"unapproved"`  // hosts without a rule that the command tried to reach, at most 64, the first one first
+}
+
+// NetUnapproved is a host without a rule.
+type NetUnapproved struct {
+	Host  string `json:"host"`  // HOST:PORT; HOST alone if only its name was looked up
+	Times int    `json:"times"` // how often it was refused
 }
 
 // NetConnection is an open connection.
@@ -232,6 +246,7 @@ type NetConnection struct {
 	Address  string    `json:"address"`  // that it leads to
 	Sent     int64     `json:"sent"`     // bytes from the command
 	Received int64     `json:"received"` // bytes to the command
+	Rate     int64     `json:"rate"`     // bytes a second, both ways, since it was last looked at
 	Began    time.Time `json:"began"`
 }
 

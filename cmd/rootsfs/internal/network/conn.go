@@ -39,6 +39,8 @@ type conn struct {
 	addr      netip.AddrPort // of outside
 	needsAddr bool           // addr is closed by default: a rule of its own permits it
 	reason    error          // why the gate ended it
+	look      look
+	added     struct{ sent, received int64 } // to the gate's totals
 
 	recorded sync.Once // the end of one that a service has dialled
 }
@@ -280,6 +282,7 @@ func (g *Gate) unregister(c *conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.dropLocked(c)
+	g.addUpLocked(c)
 	if c.outside != nil {
 		g.countLocked(c)
 	}
@@ -292,6 +295,7 @@ func (g *Gate) dropLocked(c *conn) {
 		return
 	}
 	delete(g.conns, c)
+	g.addUpLocked(c)
 	for _, m := range c.meters {
 		m.open--
 	}

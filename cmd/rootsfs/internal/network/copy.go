@@ -4,10 +4,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,10 +31,9 @@ func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
 	if err != nil {
 		return err
 	}
-	may := c.credit()
+	may := c.credit(count)
 	for {
-		there, n, err := may.copyOnce(to, from)
-		count.Add(int64(n))
+		there, err := may.copyOnce(to, from)
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = dst.CloseWrite() // it fails if dst has gone, which its own direction tells
@@ -45,7 +44,7 @@ func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
 			may.wait(there)
 			err = nil
 		case errors.Is(err, errClaimed):
-			runtime.Gosched()
+			time.Sleep(time.Millisecond)
 			err = nil
 		}
 		if err != nil {
@@ -55,11 +54,11 @@ func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
 }
 
 // copyOnce waits for bytes and copies those that the other side takes at once. If that is
-// none, it returns EAGAIN. It returns how many bytes were there, too.
-func (k *credit) copyOnce(to, from syscall.RawConn) (there, n int, err error) {
+// none, it returns EAGAIN. It returns how many bytes were there.
+func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
 		there = len(data)
-		var granted int
+		var granted, n int
 		switch {
 		case k.c.ctx.Err() != nil:
 			err = net.ErrClosed
@@ -92,7 +91,7 @@ func (k *credit) copyOnce(to, from syscall.RawConn) (there, n int, err error) {
 	if perr != nil {
 		err = perr
 	}
-	return there, n, err
+	return there, err
 }
 
 // peek waits until look reports that there is enough to see. look gets what the connection

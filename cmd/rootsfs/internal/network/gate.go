@@ -72,6 +72,7 @@ type Gate struct {
 	dnsConns chan struct{} // holds one for each DNS connection
 	maxConns int           // see connLimit
 	meters   []*meter
+	totals   totals
 
 	mu      sync.Mutex
 	rules   rules
@@ -79,8 +80,10 @@ type Gate struct {
 	asking  asking
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
-	inside  *inside // nil before Serve
 	live    map[*Service]bool
+	// sent and received are of connections that are not in the table any more.
+	sent, received int64
+	inside         *inside // nil before Serve
 }
 
 // State says what an Event tells.
@@ -109,15 +112,6 @@ type Event struct {
 	Reason     error // of Refused and Failed, and of Ended if the gate ended it
 }
 
-// Conn is an open connection.
-type Conn struct {
-	Host           string
-	Port           uint16
-	Addr           netip.AddrPort
-	Sent, Received int64
-	Began          time.Time
-}
-
 // New returns a gate that carries nothing yet.
 func New(o Options) *Gate {
 	g := &Gate{
@@ -128,6 +122,8 @@ func New(o Options) *Gate {
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
 	}
+	record := g.opt.Record
+	g.opt.Record = func(e Event) error { g.totals.count(e); return record(e) }
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		files.Cur = 1024 // the least that systems give
@@ -196,20 +192,6 @@ func (g *Gate) Rules() []Rule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.rules)
-}
-
-// Conns returns the open connections, the oldest first.
-func (g *Gate) Conns() []Conn {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	list := make([]Conn, 0, len(g.conns))
-	for c := range g.conns {
-		if c.outside != nil {
-			list = append(list, Conn{Host: c.host, Port: c.port, Addr: c.addr, Sent: c.sent.Load(), Received: c.received.Load(), Began: c.began})
-		}
-	}
-	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })
-	return list
 }
 
 // Add permits more. After an error it has permitted nothing more.

@@ -128,13 +128,14 @@ func (m *meter) claim(n int) int {
 // credit is what one direction of a connection may move.
 type credit struct {
 	c       *conn
+	count   *atomic.Int64 // of what it has moved
 	isPaced bool
 	chunk   int // bytes at a time, if it is paced
 	left    int // bytes that the pace permits now
 }
 
-func (c *conn) credit() credit {
-	k := credit{c: c, chunk: copyBuffer}
+func (c *conn) credit(count *atomic.Int64) credit {
+	k := credit{c: c, count: count, chunk: copyBuffer}
 	for _, m := range c.meters {
 		if m.pace != nil {
 			k.isPaced, k.chunk = true, min(k.chunk, m.chunk)
@@ -169,6 +170,7 @@ func (k *credit) settle(granted, moved int) {
 		m.claimed.Add(int64(moved - granted))
 	}
 	k.left -= moved
+	k.count.Add(int64(moved))
 }
 
 // wait waits until a chunk of n bytes may be moved. It returns early if the connection ends.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -161,7 +160,7 @@ func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
 		g.served.Done()
 		return nil, err
 	}
-	return &dialledConn{Conn: c.outside, g: g, c: c, up: c.credit(), down: c.credit()}, nil
+	return &dialledConn{Conn: c.outside, g: g, c: c, up: c.credit(&c.sent), down: c.credit(&c.received)}, nil
 }
 
 // dialledConn is a connection to the host of a service.
@@ -176,14 +175,12 @@ type dialledConn struct {
 func (d *dialledConn) Read(p []byte) (int, error) {
 	n, rerr := d.Conn.Read(p)
 	moved, err := d.move(&d.down, n, func(granted, _ int) (int, error) { return granted, nil })
-	d.c.received.Add(int64(moved))
 	return moved, d.check(cmp.Or(err, rerr))
 }
 
 // Write implements net.Conn.
 func (d *dialledConn) Write(p []byte) (int, error) {
 	moved, err := d.move(&d.up, len(p), func(granted, from int) (int, error) { return d.Conn.Write(p[from : from+granted]) })
-	d.c.sent.Add(int64(moved))
 	return moved, d.check(err)
 }
 
@@ -199,7 +196,7 @@ func (d *dialledConn) move(k *credit, n int, move func(granted, from int) (int, 
 			k.wait(n - moved)
 			continue
 		case errors.Is(err, errClaimed):
-			runtime.Gosched()
+			time.Sleep(time.Millisecond)
 			continue
 		case err != nil:
 			d.g.endSpent(d.c)

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -29,8 +30,13 @@ type figure[S any] struct {
 	of   func(*S) float64
 }
 
+// counter returns a metric with one label, or with none for "".
 func counter[S any](name, help, label string, of func(*S) int64) figure[S] {
-	return figure[S]{prometheus.NewDesc(name, help, []string{label}, nil), prometheus.CounterValue, func(s *S) float64 { return float64(of(s)) }}
+	var labels []string
+	if label != "" {
+		labels = []string{label}
+	}
+	return figure[S]{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue, func(s *S) float64 { return float64(of(s)) }}
 }
 
 func gauge[S any](name, help, label string, of func(*S) int64) figure[S] {
@@ -52,6 +58,14 @@ var (
 		counter("rootsfs_root_read_bytes_total", "Bytes read.", "root", func(r *guard.Status) int64 { return r.BytesRead }),
 		counter("rootsfs_root_written_bytes_total", "Bytes written.", "root", func(r *guard.Status) int64 { return r.Written }),
 		gauge("rootsfs_root_in_flight", "Operations in progress.", "root", func(r *guard.Status) int64 { return r.InFlight }),
+	}
+	netFigures = []figure[control.NetState]{
+		gauge("rootsfs_network_connections", "Open connections of the command to approved hosts.", "", func(n *control.NetState) int64 { return int64(n.Open) }),
+		counter("rootsfs_network_opened_total", "Connections that were made.", "", func(n *control.NetState) int64 { return n.Opened }),
+		counter("rootsfs_network_refused_total", "Connections and look-ups of names that were refused.", "", func(n *control.NetState) int64 { return n.Refused }),
+		counter("rootsfs_network_failed_total", "Connections that their host did not take.", "", func(n *control.NetState) int64 { return n.Failed }),
+		counter("rootsfs_network_sent_bytes_total", "Bytes from the command.", "", func(n *control.NetState) int64 { return n.Sent }),
+		counter("rootsfs_network_received_bytes_total", "Bytes to the command.", "", func(n *control.NetState) int64 { return n.Received }),
 	}
 	filesFigures = []figure[server]{
 		gauge("rootsfs_files_sessions", "Connected servers.", "subject", func(v *server) int64 { return v.sessions }),
@@ -100,6 +114,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range filesFigures {
 		ch <- f.desc
 	}
+	for _, f := range netFigures {
+		ch <- f.desc
+	}
 }
 
 // Collect implements prometheus.Collector.
@@ -121,6 +138,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		for _, f := range rootFigures {
 			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&r), name)
+		}
+	}
+	if s.opt.Network != nil {
+		net := s.opt.Network.State()
+		for _, f := range netFigures {
+			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&net))
 		}
 	}
 	bySubject := map[string]*server{}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -75,15 +76,25 @@ func (s *Session) state() control.Status {
 	st.Denials = len(denied)
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if st.Server != nil && s.opt.Network != nil {
-		now := *st.Server
-		now.Hosts = s.opt.Network.State().Hosts
-		st.Server = &now
+		now, net := *st.Server, s.opt.Network.State()
+		now.Hosts = net.Hosts
+		net.Connections = busiest(net.Connections)
+		st.Server, st.Network = &now, &net
 	}
 	st.Sockets = s.liveSockets()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
 	}
 	return st
+}
+
+// maxShownConnections is how many connections of a network a status has.
+const maxShownConnections = 32
+
+// busiest returns the fastest connections, the fastest first.
+func busiest(list []control.NetConnection) []control.NetConnection {
+	slices.SortStableFunc(list, func(a, b control.NetConnection) int { return cmp.Compare(b.Rate, a.Rate) })
+	return list[:min(len(list), maxShownConnections)]
 }
 
 // addSharing says of each root that was allowed to requests without a session who else

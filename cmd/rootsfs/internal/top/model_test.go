@@ -28,7 +28,8 @@ func full(width, height int) *model {
 	end := m.now.Add(time.Hour)
 	st := control.Status{
 		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
-		Files: []broker.Stats{{Subject: hostile, Server: hostile}},
+		Files:   []broker.Stats{{Subject: hostile, Server: hostile}},
+		Network: &control.NetState{Connections: []control.NetConnection{{Host: hostile, Rate: 1 << 40}}, Unapproved: []control.NetUnapproved{{Host: hostile, Times: 1}}},
 	}
 	for i := range 30 {
 		st.Roots = append(st.Roots, control.Root{Name: fmt.Sprint("root", i, hostile), Resolved: "/" + strings.Repeat(hostile, 20), Mode: "ro", State: "live", Expires: &end,

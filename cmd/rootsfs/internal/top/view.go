@@ -209,12 +209,36 @@ func (m *model) session(p *page, s *live.Session) {
 	}
 	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), config.FormatSize(int64(s.Rate.Read)), config.FormatSize(int64(s.Rate.Written)), s.Process.InFlight)
 	m.charts(p, s.Session)
+	m.network(p, s.Network)
 	for _, f := range s.Files {
 		itself := ""
 		if f.Server != "" {
 			itself = " calls itself \"" + middle(names.EscapeQuoted(f.Server), 30) + "\""
 		}
 		p.add(faint, "  server %s%s: %d requests, %d refused", brief(f.Subject, 30), itself, f.Requests, f.Refused)
+	}
+}
+
+// Bounds of what is shown of a network.
+const (
+	shownConnections = 5
+	shownHosts       = 3
+)
+
+// network shows what goes over a network of approved hosts, the busiest connections first.
+func (m *model) network(p *page, n *control.NetState) {
+	if n == nil {
+		return
+	}
+	p.add(faint, "  network: %d connections open, of %d; %s sent, %s received, %d refused, %d failed", n.Open, n.Opened,
+		config.FormatSize(n.Sent), config.FormatSize(n.Received), n.Refused, n.Failed)
+	for i := range n.Connections[:min(len(n.Connections), shownConnections)] {
+		c := &n.Connections[i]
+		p.add(none, "    %9s/s  %s port %d  %s sent, %s received, for %s", config.FormatSize(c.Rate), brief(c.Host, max(p.width/3, 12)), c.Port,
+			config.FormatSize(c.Sent), config.FormatSize(c.Received), until(m.now.Sub(c.Began)))
+	}
+	for _, u := range n.Unapproved[max(0, len(n.Unapproved)-shownHosts):] {
+		p.add(warn, "    refused: %s, %d times: no rule permits it", brief(u.Host, max(p.width/3, 12)), u.Times)
 	}
 }
 

@@ -9,6 +9,7 @@ import { post } from "/api.js";
 import { sayEnded, sayError } from "/said.js";
 
 const mostRefusals = 8;
+const mostConnections = 8;
 const perSecond = (v) => (v >= 10 ? Math.round(v) : Number(v.toFixed(1))) + "/s";
 
 export class SessionCard extends HTMLElement {
@@ -31,6 +32,10 @@ export class SessionCard extends HTMLElement {
     this.noRefusals = h("p", { class: "soft small" }, "Nothing was refused.");
     this.ops = h("div", { class: "chart" });
     this.bytes = h("div", { class: "chart" });
+    this.network = h("p", { class: "small" });
+    this.connections = h("ul", { class: "plain connections" });
+    this.unapproved = h("ul", { class: "plain unapproved" });
+    this.networked = h("div", { class: "network" }, h("h4", {}, "Network"), this.network, this.connections, this.unapproved);
     this.policy = h("div", {});
     this.revokeAll = h("button", { type: "button", class: "danger", onclick: () => this.revoke() }, "Revoke all");
     this.body = h("section", { class: "card", "aria-labelledby": id },
@@ -47,6 +52,7 @@ export class SessionCard extends HTMLElement {
       h("div", { class: "columns" },
         h("div", {}, h("h4", {}, "Last refusals"), this.noRefusals, this.refusals),
         h("div", {}, h("h4", {}, "Connected servers"), this.servers, this.quotas)),
+      this.networked,
       h("details", { ontoggle: (e) => e.target.open && showPolicy(this.name, this.policy) },
         h("summary", {}, "Policy in force"), this.policy),
     );
@@ -88,6 +94,7 @@ export class SessionCard extends HTMLElement {
     this.more.hidden = !this.more.dataset.text;
     this.revokeAll.disabled = roots.length === 0;
     this.drawServers(s);
+    this.drawNetwork(s.network);
     this.drawRefusals();
     const line = store.series.get(this.name);
     if (line && line.times.at(-1) !== this.drawnAt) {
@@ -100,7 +107,7 @@ export class SessionCard extends HTMLElement {
   drawFacts(s) {
     const c = s.server;
     const badges = [];
-    if (c) badges.push([c.confinement === "none" ? "bad" : "good", "confined: " + c.confinement], [c.net ? "warn" : "good", c.net ? "network" : "no network"]);
+    if (c) badges.push([c.confinement === "none" ? "bad" : "good", "confined: " + c.confinement], [c.net ? "warn" : "good", c.net ? "network" : s.network ? "network of approved hosts" : "no network"]);
     if (s.read_only) badges.push(["good", "read-only"]);
     if (s.profile) badges.push(["", "profile " + s.profile]);
     if (s.mountpoint && !s.mounted) badges.push(["warn", "unmounted, still held"]);
@@ -125,6 +132,17 @@ export class SessionCard extends HTMLElement {
       (e, f) => f.i < 0 ? put(e, "None uses files/* now.") : e.replaceChildren(...text(f)));
     keyed(this.quotas, s.subjects ?? [], (q) => q.subject, () => h("li", {}),
       (e, q) => e.replaceChildren(h("b", {}, name(q.subject)), ` of its quota: ${size(q.bytes_written)}${q.max_written ? " of " + size(q.max_written) : ""} written, ${count(q.names_created)}${q.max_created ? " of " + count(q.max_created) : ""} names`));
+  }
+
+  // drawNetwork shows a network of approved hosts: the busiest connections, and hosts without a rule.
+  drawNetwork(n) {
+    this.networked.hidden = !n;
+    if (!n) return;
+    put(this.network, `${many(n.open, "connection")} open, of ${count(n.opened)}; ${size(n.sent)} sent, ${size(n.received)} received; ${count(n.refused)} refused, ${count(n.failed)} failed`);
+    keyed(this.connections, (n.connections ?? []).slice(0, mostConnections), (c) => c.began + c.host + c.port + c.address, (c) => h("li", {}, name(c.host), ` port ${c.port}: `, h("span", {})),
+      (e, c) => put(e.lastElementChild, `${size(c.rate)}/s, ${size(c.sent)} sent, ${size(c.received)} received`));
+    keyed(this.unapproved, (n.unapproved ?? []).slice(-mostConnections), (u) => u.host, (u) => h("li", {}, h("span", { class: "bad" }, "refused"), " ", name(u.host), " ", h("span", { class: "soft" })),
+      (e, u) => put(e.lastElementChild, `${many(u.times, "time")}: no rule permits it`));
   }
 
   drawRefusals() {

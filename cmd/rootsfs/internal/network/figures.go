@@ -1,0 +1,106 @@
+package network
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Conn is an open connection.
+type Conn struct {
+	Host           string
+	Port           uint16
+	Addr           netip.AddrPort
+	Sent, Received int64
+	Rate           int64 // bytes a second both ways, since it was looked at a second ago or more
+	Began          time.Time
+}
+
+// Totals are what a gate has done so far.
+type Totals struct {
+	Opened         int64 // connections
+	Refused        int64 // connections and look-ups of names
+	Failed         int64 // connections that their host did not take
+	Sent, Received int64 // bytes from and to the program
+}
+
+// totals count what events tell.
+type totals struct{ opened, refused, failed atomic.Int64 }
+
+func (t *totals) count(e Event) {
+	switch e.State {
+	case Opened:
+		t.opened.Add(1)
+	case Refused:
+		t.refused.Add(1)
+	case Failed:
+		t.failed.Add(1)
+	}
+}
+
+// Totals returns what the gate has done so far. No figure ever falls.
+func (g *Gate) Totals() Totals {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	t := Totals{
+		Opened: g.totals.opened.Load(), Refused: g.totals.refused.Load(), Failed: g.totals.failed.Load(),
+		Sent: g.sent, Received: g.received,
+	}
+	for c := range g.conns {
+		t.Sent += c.sent.Load()
+		t.Received += c.received.Load()
+	}
+	return t
+}
+
+// addUpLocked adds what a connection has moved to the totals, once it has left the table and
+// again when it is over.
+func (g *Gate) addUpLocked(c *conn) {
+	sent, received := c.sent.Load(), c.received.Load()
+	g.sent += sent - c.added.sent
+	g.received += received - c.added.received
+	c.added.sent, c.added.received = sent, received
+}
+
+// Conns returns the open connections, the oldest first.
+func (g *Gate) Conns() []Conn {
+	list := g.openConns(time.Now())
+	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })
+	return list
+}
+
+func (g *Gate) openConns(now time.Time) []Conn {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := make([]Conn, 0, len(g.conns))
+	for c := range g.conns {
+		if c.outside == nil {
+			continue
+		}
+		sent, received := c.sent.Load(), c.received.Load()
+		list = append(list, Conn{
+			Host: c.host, Port: c.port, Addr: c.addr, Sent: sent, Received: received,
+			Rate: c.rateLocked(now, sent+received), Began: c.began,
+		})
+	}
+	return list
+}
+
+// look is when a connection was looked at, and what it had moved.
+type look struct {
+	at    time.Time
+	moved int64
+	rate  int64
+}
+
+// rateLocked returns the bytes a second since the last look that is a second ago or more.
+func (c *conn) rateLocked(now time.Time, moved int64) int64 {
+	if c.look.at.IsZero() {
+		c.look.at = c.began
+	}
+	if spent := now.Sub(c.look.at); spent >= time.Second {
+		c.look = look{now, moved, int64(float64(moved-c.look.moved) / spent.Seconds())}
+	}
+	return c.look.rate
+}
