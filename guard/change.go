@@ -24,28 +24,38 @@ type policyChange struct {
 
 // change makes one change of a root, while it is in use: prepare says which, when no
 // other change of the root is under way. What a narrower policy forbids is dead when
-// change returns, as after a revocation.
+// change returns, as after a revocation, through the live roots around the root, too.
 func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
+	outers, err := g.changeLocked(ctx, r, prepare)
+	// Without the lock: of roots that lie in each other each may be changed just now.
+	errs := make([]error, len(outers))
+	sideBySide(outers, func(i int, o *root) { errs[i] = g.narrowViews(ctx, o) })
+	return errors.Join(append(errs, err)...)
+}
+
+// changeLocked is the part of change that locks the root's changes. It returns the roots
+// around that have to be narrowed, too.
+func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) (narrowed []*root, err error) {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unlock()
 	old := r.policy.Load()
 	c, err := prepare(*old)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := g.objection(old, *c.policy); err != nil {
-		return err
+		return nil, err
 	}
 	record := func() error { return g.recordOwner(r, names.OpSet, c.policy.Rights, c.detail) }
 	if c.widens {
 		if err := record(); err != nil {
-			return errors.Join(errors.New("the change cannot be recorded, so it is not made"), err)
+			return nil, errors.Join(errors.New("the change cannot be recorded, so it is not made"), err)
 		}
 	}
-	outers := g.outerRoots([]*root{r})
+	outers := g.outerRoots(r)
 	put := func() {
 		r.policy.Store(c.policy)
 		if c.also != nil {
@@ -53,6 +63,7 @@ func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy)
 		}
 	}
 	if c.narrows {
+		narrowed = outers
 		err = g.narrow(ctx, r, outers, put)
 	} else {
 		put()
@@ -64,22 +75,16 @@ func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy)
 	if !c.narrows && c.policy.Rights != old.Rights {
 		err = errors.Join(err, g.invalidateViews(ctx, r.asChange(ChangeWidened)))
 	}
-	return err
+	return narrowed, err
 }
 
 // narrow puts in force, by put, what may forbid more than before. What it forbids is
-// dead then, through the live roots around r, too. The caller has locked r's changes.
+// dead then, but for what was handed out through outers, the live roots around r. The
+// caller has locked r's changes.
 func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, put func()) error {
-	g.flush(ctx, r.asChange(ChangeNarrowed), r)
-	for _, o := range outers {
-		g.flush(ctx, o.asChange(ChangeNarrowed), o)
-	}
+	sideBySide(append(slices.Clone(outers), r), func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
 	put()
-	errs := []error{r.drainOrCut(ctx), g.invalidateViews(ctx, r.asChange(ChangeNarrowed))}
-	for _, o := range outers {
-		errs = append(errs, g.narrowViews(ctx, o))
-	}
-	return errors.Join(append(errs, r.settle(ctx))...)
+	return errors.Join(r.drainOrCut(ctx), g.invalidateViews(ctx, r.asChange(ChangeNarrowed)), r.settle(ctx))
 }
 
 // asChange is what views are told of a change of the root.

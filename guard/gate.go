@@ -6,8 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -354,6 +352,9 @@ func (l *Lease) release() {
 	for _, c := range l.crossed {
 		c.gen.release()
 	}
+	if l.detached != nil {
+		l.detached.uncross()
+	}
 	if l.bytes > 0 {
 		l.root.bytes.release(l.bytes)
 	}
@@ -388,113 +389,4 @@ func (l *Lease) wrap(err error) *Error {
 		w.Kind = names.IO
 	}
 	return w
-}
-
-// MaxRunning is how many operations on one root are in system calls at a time;
-// more wait. Each holds a thread of the process while its source hangs, also when
-// its caller has been answered and has asked again, and Go ends a process that
-// has 10,000 of them (runtime/debug.SetMaxThreads). It is far above what disks and
-// network file systems work on at once.
-const MaxRunning = 256
-
-type insideKey struct{}
-
-// InsideOperation returns a context for operations that are part of another, which runs
-// already: they take no place of their own, so that many such pairs cannot wait
-// for each other.
-func InsideOperation(ctx context.Context) context.Context {
-	return context.WithValue(ctx, insideKey{}, true)
-}
-
-// Run takes one of the root's MaxRunning places, waiting for one no longer than an
-// operation may take. stop, which is never nil, gives it back: when the system
-// calls have ended, not when the operation is answered. It may be called from
-// another goroutine.
-func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
-	select {
-	case <-l.root.places:
-		return l.root.leavePlace, nil
-	default:
-	}
-	if ctx.Value(insideKey{}) != nil {
-		return func() {}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.Timeout())
-	defer cancel()
-	if err := l.Wait(ctx, l.root.places); err != nil {
-		return func() {}, err
-	}
-	return l.root.leavePlace, nil
-}
-
-// Wait waits until something can be received from ready, and receives it. It returns
-// an error as soon as the root ends, or ctx.
-func (l *Lease) Wait(ctx context.Context, ready <-chan struct{}) error {
-	return waitFor(ctx, l.root, ready)
-}
-
-// Ended returns the error of an operation that should stop, because its root or ctx has
-// ended; else nil.
-func (l *Lease) Ended(ctx context.Context) error {
-	select {
-	case <-l.root.dead:
-		return l.root.endedError()
-	default:
-		return ctx.Err()
-	}
-}
-
-func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
-	select {
-	case <-ready:
-		return nil
-	case <-r.dead:
-		return r.endedError()
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return &Error{Kind: names.Timeout}
-		}
-		return ctx.Err()
-	}
-}
-
-// waitForSpeed waits for the root's speed limit and for that of the audit log. While it
-// waits it holds no reference, so that a change of the root need not wait for it;
-// waited says that the root has to be entered again.
-func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
-	r := l.root
-	if r.flushing.Load() != 0 {
-		return false, nil
-	}
-	limit, wait := l.policy.timeout(), time.Duration(0)
-	var res *rate.Reservation
-	if r.limiter != nil {
-		res = r.limiter.Reserve()
-		wait = res.Delay()
-	}
-	if wait <= limit {
-		wait = max(wait, l.pace(limit))
-	}
-	if wait == 0 {
-		return false, nil
-	}
-	cancel := func() {
-		if res != nil {
-			res.Cancel()
-		}
-	}
-	if wait > limit {
-		cancel()
-		return false, &Error{Kind: names.Rate, RetryAfter: wait}
-	}
-	l.release()
-	r.waiting.Add(1)
-	defer r.waiting.Add(-1)
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	if err := waitFor(ctx, r, t.C); err != nil {
-		cancel()
-		return true, err
-	}
-	return true, nil
 }

@@ -200,7 +200,6 @@ func (l *Lease) Detach() (*Lease, func()) {
 		d.crossed = append(d.crossed, c)
 	}
 	return d, func() {
-		d.detached.uncross()
 		for _, c := range d.crossed {
 			c.root.pins.Add(-1)
 		}

@@ -331,3 +331,24 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 		})
 	}
 }
+
+// An operation on a root and one in it, which has made its system calls and is not answered,
+// is reported by the ending of each, in whatever order they end.
+func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
+	for _, order := range [][]guard.RootName{{"r", "in"}, {"in", "r"}} {
+		s := newShort(t)
+		s.grant(t, "in", "/a/in", guard.Policy{})
+		l := s.admit(t, req(t, names.OpRead))
+		d, done := l.Detach()
+		if _, err := d.EnterNested((&fakeSource{path: "/a/in"}).ID()); err != nil {
+			t.Fatal(err)
+		}
+		done()
+		for _, n := range order {
+			if _, err := s.Revoke(bg, n); err == nil {
+				t.Errorf("%q: the ending of %s does not report it", order, n)
+			}
+		}
+		_ = l.Done(0, nil)
+	}
+}

@@ -25,8 +25,9 @@ type fakeOpener struct {
 	opened []string
 	closed int
 	absent map[string]bool
-	gone   map[string]bool // Check fails
-	cannot error           // Check cannot look
+	at     map[string]string // locations, by path
+	gone   map[string]bool   // Check fails
+	cannot error             // Check cannot look
 }
 
 func (o *fakeOpener) OpenRoot(path string) (guard.Source, error) {
@@ -51,7 +52,7 @@ var errCannotLook = errors.New("the source cannot be asked")
 
 func (s *fakeSource) Free() (int64, error)       { return 0, errCannotLook }
 func (s *fakeSource) CheckTrash() error          { return nil }
-func (s *fakeSource) Location() string           { return "" }
+func (s *fakeSource) Location() string           { return s.o.at[s.path] }
 func (s *fakeSource) Links() []guard.Link        { return nil }
 func (s *fakeSource) LiesIn(guard.Identity) bool { return false }
 func (s *fakeSource) Naming() guard.Naming       { return guard.ExactNames }

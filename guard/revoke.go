@@ -49,9 +49,9 @@ func (g *Registry) RevokeAll(ctx context.Context) ([]Ended, error) {
 	return g.endAll(ctx, roots, RevokedState)
 }
 
-// endAll ends roots side by side. Those that nobody is changing just now are shut in one
-// snapshot: a snapshot each would cost, for thousands of roots, thousands of copies of
-// all. A second asker waits for the first one's ending.
+// endAll ends roots side by side. Those that nobody is changing just now end together, which
+// makes few snapshots: one for each root would copy the whole index thousands of times for
+// thousands of roots. A second asker waits for the first one's ending.
 func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended, error) {
 	out := make([]Ended, len(roots))
 	errs := make([]error, len(roots))
@@ -154,18 +154,8 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 		return nil
 	}
 	start := time.Now()
-	outers := g.outerRoots(roots)
-	sideBySide(roots, func(_ int, r *root) { g.flush(ctx, r.asChange(ChangeEnded), r) })
-	sideBySide(outers, func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
-
-	for _, o := range g.shut(roots, to) {
-		if !slices.Contains(outers, o) {
-			outers = append(outers, o)
-		}
-	}
 	errs := make([]error, len(roots))
-	sideBySide(roots, func(i int, r *root) {
-		close(r.dead)
+	outers := g.flushAndShut(ctx, roots, to, func(i int, r *root) {
 		errs[i] = errors.Join(r.drainForEnd(ctx), g.invalidateViews(ctx, r.asChange(ChangeEnded)))
 		close(r.takenBack)
 	})
@@ -184,6 +174,71 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 		g.notify(Event{Kind: endEvent(to), Root: r.name, Detail: out[i].detail()})
 	})
 	return out
+}
+
+// flushAndShut makes views flush, and shuts each root when what is dirty in it is flushed:
+// a flush that hangs delays no other root. Roots that are ready at the same time are shut
+// in one snapshot. For each root that is shut it calls takeBack, and returns when all these
+// calls have; outers are the live roots around.
+func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, takeBack func(i int, r *root)) (outers []*root) {
+	ready, outers := g.flushEach(ctx, roots)
+	var takingBack sync.WaitGroup
+	for left := len(roots); left > 0; {
+		batch := []int{<-ready}
+		for range len(ready) {
+			batch = append(batch, <-ready)
+		}
+		left -= len(batch)
+		shut := make([]*root, len(batch))
+		for k, i := range batch {
+			shut[k] = roots[i]
+		}
+		for _, o := range g.shut(shut, to) {
+			if !slices.Contains(roots, o) && !slices.Contains(outers, o) { // granted just now
+				outers = append(outers, o)
+			}
+		}
+		for _, i := range batch {
+			takingBack.Go(func() { takeBack(i, roots[i]) })
+		}
+	}
+	takingBack.Wait()
+	return outers
+}
+
+// flushEach makes views flush roots and the live roots around them, outers, side by side.
+// It sends the index of a root when that root is flushed, and the roots around it, through
+// which its files are written, too.
+func (g *Registry) flushEach(ctx context.Context, roots []*root) (ready <-chan int, outers []*root) {
+	flushed := make(map[*root]chan struct{}, len(roots))
+	for _, r := range roots {
+		flushed[r] = make(chan struct{})
+	}
+	around := make([][]*root, len(roots))
+	for i, r := range roots {
+		around[i] = g.outerRoots(r)
+		for _, o := range around[i] {
+			if flushed[o] == nil {
+				flushed[o] = make(chan struct{})
+				outers = append(outers, o)
+			}
+		}
+	}
+	flush := func(r *root, kind ChangeKind) { g.flush(ctx, r.asChange(kind), r); close(flushed[r]) }
+	for _, o := range outers {
+		go flush(o, ChangeNarrowed)
+	}
+	indices := make(chan int, len(roots))
+	for i, r := range roots {
+		go func() {
+			flush(r, ChangeEnded)
+			for _, o := range around[i] {
+				<-flushed[o]
+			}
+			indices <- i
+		}()
+	}
+	return indices, outers
 }
 
 // sideBySide calls f for every root at the same time, and returns when all calls have.
@@ -208,22 +263,16 @@ func (g *Registry) endAgain(ctx context.Context, r *root, to State) (Ended, erro
 	return r.report, r.report.Err
 }
 
-// outerRoots are the live roots, others than roots, that reach the files of one of roots
-// by names of their own.
-func (g *Registry) outerRoots(roots []*root) []*root {
-	var out []*root
-	snap := g.snap.Load()
-	for _, r := range roots {
-		is := func(f nestedRoot) bool { return f.root == r }
-		add := func(o *root) {
-			n := o.nesting.Load()
-			if !slices.Contains(out, o) && !slices.Contains(roots, o) && (slices.ContainsFunc(n.nested, is) || slices.ContainsFunc(n.sameDirectory, is)) {
-				out = append(out, o)
-			}
+// outerRoots are the live roots that reach the files of r by names of their own.
+func (g *Registry) outerRoots(r *root) (outers []*root) {
+	is := func(f nestedRoot) bool { return f.root == r }
+	g.snap.Load().eachAround(r.grant.Resolved, r.location, func(o *root) {
+		n := o.nesting.Load()
+		if o != r && !slices.Contains(outers, o) && (slices.ContainsFunc(n.nested, is) || slices.ContainsFunc(n.sameDirectory, is)) {
+			outers = append(outers, o)
 		}
-		snap.eachAround(r.grant.Resolved, r.location, add)
-	}
-	return out
+	})
+	return outers
 }
 
 // drainForEnd waits for operations in flight. It leaves half of the time to the views.
@@ -251,15 +300,17 @@ func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	})
 }
 
-// shut closes the gate of roots: their states change and they leave the snapshot
-// (unless they are merely unavailable). It returns the live roots around them, which
-// now have a tombstone inside.
+// shut closes the gate of roots: their states change, their operations are cancelled, and
+// they leave the snapshot (unless they are merely unavailable). It returns the live roots
+// around them, which now have a tombstone inside.
 func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	next := g.snap.Load().next()
 	for _, r := range roots {
-		r.state.Store(uint32(to))
+		if State(r.state.Swap(uint32(to))) == Live {
+			close(r.dead)
+		}
 		if r.timer != nil {
 			r.timer.Stop()
 		}

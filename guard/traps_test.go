@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,4 +103,78 @@ func TestMoveOutlivesItsRoot(t *testing.T) {
 	_, err = s.Grant(bg, ask)
 	wantKind(t, err, 0)
 	_ = mover.Done(0, nil)
+}
+
+// A flush that hangs delays the shutting of its own root, and of those in it, only.
+func TestHungFlushDelaysItsOwnRoot(t *testing.T) {
+	v := &view{}
+	s := newSetup(t, nil)
+	s.AddView(v)
+	for name, dir := range map[string]string{"hung": "/hung", "inside": "/hung/in", "other": "/other"} {
+		s.grant(t, name, dir, guard.Policy{})
+	}
+	on := func(root string) error {
+		return s.once(guard.Request{Caller: who, Op: names.OpWrite, Path: path(t, root, "a")}, 1)
+	}
+	v.onFlush = func(c guard.Change) {
+		if c.Root != "hung" {
+			return
+		}
+		until := time.Now().Add(guard.EndDeadline) // so that a failure ends
+		for names.Reason(on("other")) != names.Revoked {
+			if time.Now().After(until) {
+				t.Error("the other root is live")
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		// What is dirty there is written through the root around it, too.
+		wantKind(t, on("inside"), 0)
+	}
+	if _, err := s.Revoke(bg, "hung", "inside", "other"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two changes at a time of roots that lie in each other, through a bind mount, do not
+// wait for each other.
+func TestNarrowingsDoNotWaitForEachOther(t *testing.T) {
+	v := &view{}
+	s := newSetup(t, nil)
+	s.open.at = map[string]string{"/a": "/disk/b/a", "/a/b": "/disk/b"}
+	s.AddView(v)
+	s.grant(t, "a", "/a", guard.Policy{})
+	s.grant(t, "b", "/a/b", guard.Policy{})
+	for _, n := range []guard.RootName{"a", "b"} {
+		if st, _ := s.Lookup(n); len(st.Nested) != 1 {
+			t.Fatalf("%s has %q in it", n, st.Nested)
+		}
+	}
+	var mu sync.Mutex
+	arrived := map[guard.RootName]bool{}
+	both := make(chan struct{})
+	v.onInvalidate = func(c guard.Change) {
+		if c.Kind != guard.ChangeNarrowed {
+			return
+		}
+		mu.Lock()
+		if arrived[c.Root] = true; len(arrived) == 2 && both != nil {
+			close(both)
+			both = nil
+		}
+		wait := both
+		mu.Unlock()
+		if wait != nil {
+			<-wait
+		}
+	}
+	var wg sync.WaitGroup
+	for _, n := range []guard.RootName{"a", "b"} {
+		wg.Go(func() {
+			if err := s.Set(bg, n, guard.ReadOnly); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -57,9 +57,6 @@
 //
 //   - A page that is stuck, for which the mount aborts its connection.
 //   - Names that a program keeps the kernel from dropping, but for NESTED.
-//   - The answer of an operation through a root and the root around, which end at the same
-//     time by two calls, when the ending of the root around gives up waiting for it: that
-//     ending reports it, the other one does not.
 //   - The removal of what an upload has staged, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
@@ -69,7 +66,7 @@
 // # When the code changes
 //
 // Change the model first, or say why it stays the same. guard's generation.go is
-// gate.pml; its gate.go and vfs/internal/gate are Op and Part of tree.pml, its revoke.go
+// gate.pml; its gate.go, wait.go and vfs/internal/gate are Op and Part of tree.pml, its revoke.go
 // and change.go are Owner of both, and vfs/watch is Watch. mount's revoke.go is invalidate
 // and content, request.go is ENTER, land and drainFlights, mount.go's view is view, node.go
 // is node and Forget. A new way to publish, to wait or to take back is a step in a model,

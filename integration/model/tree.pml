@@ -105,7 +105,6 @@ end_p: do
 over:
 #ifdef REMOTE
      if :: atomic { st[w]==under_way -> st[w] = finished; may = 1 } :: atomic { st[w]==abandoned -> skip } fi;
-     uncross(w);                                                  /* code: guard.(*Lease).Detach */
      atomic { if :: may -> may = 0 :: else -> st[w] = idle; pr[w] = 0; pg[w] = 0; crossed[w] = 0; answered[w] = 0 fi }
 #else
      st[w] = finished
@@ -118,7 +117,7 @@ proctype Op(byte w) {
   byte r, g; bit ok, wr, held;
 end_o: do
   :: atomic { st[w]==idle -> break }                              /* or P3 would not find an ending that is stuck */
-  :: atomic { st[w]==idle && !counted[w] -> if :: wr = 0 :: wr = 1 fi; if :: held = 0 :: held = 1 fi; ok = 1; left[w] = 0 };
+  :: atomic { st[w]==idle && !counted[w] -> if :: wr = 0 :: wr = 1 fi; if :: held = 0 :: held = 1 fi; ok = 1; left[w] = 0; answered[w] = 0 };
      /* code: guard.(*Lease).checkRequest, guard.(*Lease).findRoot */
 #ifdef NESTED
      r = 1;                                                       /* through the root around it */
@@ -145,12 +144,11 @@ end_o: do
      if :: ok -> atomic { assert(!held || r==0 || fence);         /* P4 */
                           pr[w] = r; pg[w] = g; pwrite[w] = wr; st[w] = under_way };
            if :: st[w]==finished ->
-                 assert(!(clean[0] && TOUCHES(w,0)) && !(clean[1] && TOUCHES(w,1)));  /* P1: its answer */
-#ifdef REMOTE
-                 atomic { st[w] = idle; pr[w] = 0; pg[w] = 0; crossed[w] = 0 }
-#else
-                 atomic { st[w] = idle; uncross(w); pr[w] = 0; pg[w] = 0; crossed[w] = 0 }
+#ifdef M_UNCROSSEARLY
+                 uncross(w);
 #endif
+                 assert(!(clean[0] && TOUCHES(w,0)) && !(clean[1] && TOUCHES(w,1)));  /* P1: its answer */
+                 atomic { st[w] = idle; uncross(w); pr[w] = 0; pg[w] = 0; crossed[w] = 0 }  /* code: guard.(*Lease).release */
 #ifdef REMOTE
               :: atomic { st[w]==under_way -> st[w] = abandoned };  /* the root ends, or its time is up */
                  answered[w] = 1;                                 /* code: guard.(*Lease).Abandon */
@@ -253,10 +251,13 @@ inline revoke(e) {
 byte drained, settled;       /* so many of the roots that end in one call */
 bit failed;                  /* the call returns an error */
 
-/* What endLocked does for one of the roots, side by side, when all are shut. The root
- * around ends, so that views do not judge it anew. code: guard.(*Registry).endLocked, guard.sideBySide */
+/* What endLocked does for one of the roots, side by side. The root around ends, so that
+ * views do not judge it anew; if it is shut later, it has a tombstone until then.
+ * code: guard.(*Registry).endLocked, guard.(*Registry).flushAndShut, guard.sideBySide */
 proctype Ending(byte e) {
   byte w; bit err, some;
+  live[e] = 0;
+  atomic { cur = 0; if :: e==0 && live[1] -> fence = 2 :: else fi };
   dead[e] = 1;
   drain(e, 1);
   drained++;
@@ -266,8 +267,6 @@ proctype Ending(byte e) {
 
 /* code: guard.(*Registry).RevokeAll, guard.(*root).tryLockLive */
 inline revokeBoth() {
-  if :: live[0] = 0; live[1] = 0 :: live[1] = 0; live[0] = 0 fi;
-  cur = 0;                                      /* no tombstone: the snapshot has no root around */
   atomic { run Ending(0); run Ending(1) };
   atomic { settled==2 -> clean[0] = !failed; clean[1] = !failed } }
 #endif
@@ -295,14 +294,11 @@ proctype Ending(byte e) {
 #endif
   fi;
   settle(e);
-  atomic { STILL(e); ret[e] = 1; changing[e] = 0
-#ifndef DEADLINE
-           ; clean[e] = !err                    /* else the other ending may have given up an operation on both */
-#endif
-  } }
+  atomic { STILL(e); ret[e] = 1; changing[e] = 0; clean[e] = !err } }
 #endif
 
-/* code: guard.(*Registry).change, guard.(*Registry).narrow, guard.(*Registry).Set */
+/* code: guard.(*Registry).change, guard.(*Registry).changeLocked, guard.(*Registry).narrow,
+   guard.(*Registry).Set */
 inline narrow() {
   rw[0] = 0;
   drain(0, 1);
