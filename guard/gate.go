@@ -143,7 +143,8 @@ func (l *Lease) admit(ctx context.Context) error {
 	if err := l.checkRequest(); err != nil {
 		return err
 	}
-	if waited, err := l.waitForSpeed(ctx); err != nil {
+	auditor, rec := l.expectedRecord()
+	if waited, err := l.waitForSpeed(ctx, auditor, rec); err != nil {
 		return err
 	} else if waited {
 		// The policy may have changed meanwhile.
@@ -151,7 +152,7 @@ func (l *Lease) admit(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := l.reserveRecord(ctx); err != nil {
+	if err := l.reserveRecord(ctx, auditor, rec); err != nil {
 		return err
 	}
 	// Allocating moves no data.

@@ -180,14 +180,13 @@ func (l *Lease) addResolved(rec *Record) {
 	rec.Target = names.Brief(l.notes.target)
 	l.notes.mu.Unlock()
 	var said []string
-	for _, at := range []struct {
-		rec *Path
-		q   Path
-	}{{&rec.Path, q}, {&rec.Path2, q2}} {
-		if at.q.Root != "" && at.q != *at.rec {
-			said = append(said, RequestedPath(*at.rec, at.q))
-			*at.rec = at.q
-		}
+	if q.Root != "" && q != rec.Path {
+		said = append(said, RequestedPath(rec.Path, q))
+		rec.Path = q
+	}
+	if q2.Root != "" && q2 != rec.Path2 {
+		said = append(said, RequestedPath(rec.Path2, q2))
+		rec.Path2 = q2
 	}
 	for _, text := range []string{rec.Detail, remark} {
 		if text != "" {
@@ -221,47 +220,39 @@ func (l *Lease) record() Record {
 	}
 }
 
-// reserver is the auditor, if the operation is one that leaves a record when it
-// succeeds and the auditor can promise room for it.
-func (l *Lease) reserver() Reserver {
+// expectedRecord returns the auditor and the operation's record as far as it is known, if
+// the operation leaves a record when it succeeds and the auditor can promise room for it;
+// else nil.
+func (l *Lease) expectedRecord() (Reserver, *Record) {
 	// A write to no open file leaves a record of its own (see Closed).
 	whole := l.req.Op == names.OpWrite && l.req.Held == nil
 	if l.req.Quiet || !isRecorded[l.req.Op] && !whole {
-		return nil
+		return nil, nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)
-	return r
-}
-
-// pace is how long the audit log makes the operation wait. More than limit means
-// that it is not to begin.
-func (l *Lease) pace(limit time.Duration) time.Duration {
-	r := l.reserver()
 	if r == nil {
-		return 0
+		return nil, nil
 	}
 	rec := l.record()
-	return r.Pace(&rec, limit)
+	return r, &rec
 }
 
 var errNoRoom = errors.New("the audit log cannot take the record, so the operation was not begun; make room on the disk of the audit files")
 
-// reserveRecord has room promised for the record of the operation: one that cannot be
-// recorded does not begin.
-func (l *Lease) reserveRecord(ctx context.Context) error {
-	r := l.reserver()
+// reserveRecord has r promise room for the record of the operation: one that cannot be
+// recorded does not begin. r is nil if it needs no promise.
+func (l *Lease) reserveRecord(ctx context.Context, r Reserver, rec *Record) error {
 	if r == nil {
 		return nil
 	}
-	rec := l.record()
-	room, err := r.Reserve(ctx, l.root.dead, &rec)
+	room, err := r.Reserve(ctx, l.root.dead, rec)
 	if err == nil {
 		l.req.room = uint32(room)
 		if !l.req.OpensForWriting {
 			return nil
 		}
 		rec.Op = names.OpClose
-		room, err = r.Reserve(ctx, l.root.dead, &rec)
+		room, err = r.Reserve(ctx, l.root.dead, rec)
 	}
 	switch {
 	case err == nil:
@@ -352,8 +343,10 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail
 func (g *Registry) record(rec Record) error {
 	rec.Detail = names.Brief(rec.Detail)
 	if rec.Verdict != Allowed {
-		// The owner hears of it whether or not the log can take it.
-		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &rec})
+		// The owner hears of it whether or not the log can take it. A copy, so that the
+		// records of what is allowed stay out of the heap.
+		refused := rec
+		g.notify(Event{Kind: EventRefusal, Root: rec.Path.Root, Record: &refused})
 	}
 	if rec.Verdict == Refused {
 		g.countRefusal(&rec)

@@ -83,7 +83,7 @@ func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 // waitForSpeed waits for the root's speed limit and for that of the audit log. While it
 // waits it holds no reference, so that a change of the root need not wait for it;
 // waited says that the root has to be entered again.
-func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
+func (l *Lease) waitForSpeed(ctx context.Context, auditor Reserver, rec *Record) (waited bool, err error) {
 	r := l.root
 	if r.flushing.Load() != 0 {
 		return false, nil
@@ -94,8 +94,8 @@ func (l *Lease) waitForSpeed(ctx context.Context) (waited bool, err error) {
 		res = r.limiter.Reserve()
 		wait = res.Delay()
 	}
-	if wait <= limit {
-		wait = max(wait, l.pace(limit))
+	if wait <= limit && auditor != nil {
+		wait = max(wait, auditor.Pace(rec, limit))
 	}
 	if wait == 0 {
 		return false, nil

@@ -28,9 +28,7 @@ func (fs *fileSystem) newHandle(n *node, f *vfs.File) uint64 {
 }
 
 // Release closes a handle: the last descriptor and mapping are gone.
-func (fs *fileSystem) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
-	r := fs.begin(cancel, &in.InHeader)
-	defer r.end()
+func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	h := fs.files.remove(in.Fh)
 	if h == nil {
 		return

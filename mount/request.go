@@ -15,7 +15,7 @@ import (
 
 // fileSystem answers the kernel's requests. It embeds nothing, so that a method that is
 // missing does not compile: each method begins a request, for which a revocation waits, but
-// for those that give something back (Forget, ReleaseDir).
+// for those that give something back (Forget, Release, ReleaseDir).
 type fileSystem struct {
 	m     *Mount
 	files handles[handle]

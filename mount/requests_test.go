@@ -13,7 +13,7 @@ import (
 
 // uncounted are the methods that are no request of a caller, or give something back, or
 // touch no file. A revocation does not wait for them.
-var uncounted = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "ReleaseDir", "Ioctl"}
+var uncounted = []string{"String", "SetDebug", "Init", "OnUnmount", "Forget", "Release", "ReleaseDir", "Ioctl"}
 
 // R070: a revocation waits for each request of the kernel: no method answers without
 // being counted.
