@@ -109,15 +109,7 @@ func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
 }
 
 func profilesOf(file string) ([]string, error) {
-	load := config.Load
-	if file == "" {
-		var err error
-		if file, err = config.DefaultPath(); err != nil {
-			return nil, err
-		}
-		load = config.LoadIfPresent
-	}
-	conf, err := load(file)
+	conf, _, err := config.LoadFlag(file)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -173,18 +172,11 @@ func (a *App) configCheck(ctx context.Context, file string, one bool, profile st
 
 // readConfig reads the file as a session would.
 func readConfig(file string, rep *configReport) (*config.Config, error) {
-	load, err := config.Load, error(nil)
-	if file == "" {
-		if file, err = config.DefaultPath(); err != nil {
-			return nil, err
-		}
-		load = config.LoadIfPresent
-	}
-	if rep.File, err = filepath.Abs(file); err != nil {
+	conf, path, err := config.LoadFlag(file)
+	if path == "" {
 		return nil, err
 	}
-	conf, err := load(file)
-	if err == nil {
+	if rep.File = path; err == nil {
 		rep.Resolved = conf.Resolved
 	}
 	return conf, err

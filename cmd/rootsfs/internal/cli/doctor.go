@@ -304,17 +304,12 @@ func checkOpenFiles() check {
 // checkConfig looks at the configuration file and where state is kept.
 func checkConfig(file string) (*config.Config, []check) {
 	c := check{Name: "configuration"}
-	load := config.Load
-	if file == "" {
-		var err error
-		if file, err = config.DefaultPath(); err != nil {
-			return nil, []check{c.fail("set HOME", "%s", oneLine(err))}
-		}
-		load = config.LoadIfPresent
+	conf, path, err := config.LoadFlag(file)
+	if path == "" {
+		return nil, []check{c.fail("set HOME", "%s", oneLine(err))}
 	}
-	c.Path = file
+	c.Path = path
 	state := checkState()
-	conf, err := load(file)
 	switch {
 	case err != nil:
 		return nil, []check{c.fail("correct the file, or use another one with --config", "%s", oneLine(err)), state}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -212,43 +213,21 @@ func (f *mountFlags) options(cmd *cobra.Command, point string) (session.Options,
 // load reads the configuration and lets it stand in for flags that were not
 // given.
 func (f *mountFlags) load(cmd *cobra.Command) (*config.Config, error) {
-	var conf *config.Config
-	var err error
-	path := f.config
-	if path != "" {
-		if conf, err = config.Load(path); err != nil {
-			return nil, badConfig(path, err)
-		}
-	} else {
-		if path, err = config.DefaultPath(); err != nil {
-			return nil, err
-		}
-		if conf, err = config.LoadIfPresent(path); err != nil {
-			return nil, badConfig(path, err)
-		}
+	conf, path, err := config.LoadFlag(f.config)
+	switch {
+	case err != nil && path == "":
+		return nil, err
+	case err != nil:
+		return nil, badConfig(cmp.Or(f.config, path), err)
 	}
-	// What a command has no flag for is not for it: a confined command is never
-	// given posix full.
-	given := func(flag string) bool {
-		f := cmd.Flags().Lookup(flag)
-		return f == nil || f.Changed
-	}
-	for _, w := range []struct {
-		flag, word string
-		to         *string
-	}{
-		{"cache", conf.Mount.Cache, &f.cache}, {"locks", conf.Mount.Locks, &f.locks},
-		{"posix", conf.Mount.Posix, &f.posix}, {"audit-paths", conf.Mount.AuditPaths, &f.auditPaths},
-	} {
-		if w.word != "" && !given(w.flag) {
-			*w.to = w.word
+	for flag, text := range conf.Mount.Flags() {
+		// A key for which a command has no flag is not for it: a confined command is never
+		// given posix full.
+		if f := cmd.Flags().Lookup(flag); f != nil && !f.Changed {
+			if err := f.Value.Set(text); err != nil {
+				return nil, err
+			}
 		}
-	}
-	if !given("read-only") {
-		f.readOnly = conf.Mount.ReadOnly
-	}
-	if !given("allow-other") {
-		f.allowOther = conf.Mount.AllowOther
 	}
 	return conf, nil
 }

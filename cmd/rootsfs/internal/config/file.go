@@ -2,6 +2,8 @@ package config
 
 import (
 	"cmp"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
@@ -17,7 +19,7 @@ import (
 //	kind        what its value is, where the type of the field does not tell (see kinds)
 //	words       the words that it takes
 //	min, max    its bounds
-//	zero        why 0 is refused
+//	zero        why 0, or an empty list, is refused
 //	need        what to write if the key is missing
 //	each        what an entry means, in a table whose names the owner chooses
 //
@@ -52,6 +54,18 @@ type Mount struct {
 	// default, 0 is no bound.
 	AuditMaxSize *int64 `toml:"audit_max_size" kind:"size" jsonschema:"most that the audit files of all sessions take together (default \"2G\"); 0: no bound"`
 	AuditMaxDays *int64 `toml:"audit_max_days" max:"36500" jsonschema:"age in days at which audit files are deleted (default 90); 0: never"`
+}
+
+// Flags are the texts that the flags of `rootsfs mount` would have, by their names, for what
+// the file says.
+func (m Mount) Flags() map[string]string {
+	out := map[string]string{}
+	for _, k := range tableKeys(reflect.TypeFor[Mount]()) {
+		if v := reflect.ValueOf(m).FieldByIndex(k.field); !v.IsZero() && v.Kind() != reflect.Pointer {
+			out[strings.ReplaceAll(k.name, "_", "-")] = plain(v)
+		}
+	}
+	return out
 }
 
 // Run holds what `rootsfs run` must keep to.

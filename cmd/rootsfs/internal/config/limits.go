@@ -63,7 +63,7 @@ func (l Limit) Set(to *guard.Limits, text string) error {
 	} else if f, err := strconv.ParseFloat(text, 64); err == nil {
 		v = f
 	}
-	got, err := kindOf(field.Type(), &l.key).read(nil, nil, &l.key, v)
+	got, err := kindOf(field.Type(), &l.key).read(&cell{key: &l.key, v: v})
 	if err != nil || got == int64(0) && l.key.kind == "size" {
 		return fmt.Errorf("%s: write %s", names.ShellWord(text), l.takes())
 	}

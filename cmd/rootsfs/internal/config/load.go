@@ -53,6 +53,21 @@ func LoadIfPresent(path string) (*Config, error) {
 	return &Config{Path: path, Debounce: DefaultDebounce, Profiles: map[string][]Root{}}, nil
 }
 
+// LoadFlag is Load for the file that --config names, and LoadIfPresent for the default file
+// if it names none. path is the file's, absolute; "": there is none, as err says.
+func LoadFlag(file string) (c *Config, path string, err error) {
+	if file != "" {
+		if path, err = filepath.Abs(file); err == nil {
+			c, err = Load(path)
+		}
+		return c, path, err
+	}
+	if path, err = DefaultPath(); err == nil {
+		c, err = LoadIfPresent(path)
+	}
+	return c, path, err
+}
+
 // read returns the contents of a file that nobody else could have written.
 func read(path string) (doc []byte, resolved string, err error) {
 	resolved, err = trusted(path, os.Geteuid())

@@ -180,6 +180,8 @@ func (r *reader) list(path []string, v any, to reflect.Value, k *key) {
 		r.fail(path, "must be written as [[%s]] blocks", show(path))
 	case !ok:
 		r.fail(path, "must be %s", kind.list)
+	case len(items) == 0 && k.zero != "":
+		r.fail(path, "%s", k.zero)
 	case kind != nil && kind.most > 0 && len(items) > kind.most:
 		r.fail(path, "has %d patterns, more than the limit of %d", len(items), kind.most)
 		return
@@ -201,7 +203,7 @@ func (r *reader) list(path []string, v any, to reflect.Value, k *key) {
 
 // leaf fills what is no table, or notes why it cannot.
 func (r *reader) leaf(path []string, v any, to reflect.Value, k *key, kind *kind) {
-	got, err := kind.read(r, path, k, v)
+	got, err := kind.read(&cell{r, path, k, v})
 	switch {
 	case err == errType:
 		r.fail(path, "must be %s", kind.want)

@@ -32,7 +32,7 @@ func SchemaJSON() ([]byte, error) { return json.MarshalIndent(schema(), "", "  "
 // schemaOf describes what a field of the type takes.
 func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	if kind := kindOf(t, k); kind != nil {
-		return described(kind.schema(k), k.meaning)
+		return leafSchema(kind, k)
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -40,18 +40,18 @@ func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	case reflect.Slice:
 		one := *k
 		one.meaning = ""
-		list := &jsonschema.Schema{Type: "array", Items: schemaOf(t.Elem(), &one)}
+		list := &jsonschema.Schema{Type: "array", Items: schemaOf(t.Elem(), &one), Description: k.meaning}
 		if kind := kindOf(t.Elem(), k); kind != nil && kind.most > 0 {
 			list.MaxItems = &kind.most
 		}
-		return described(list, k.meaning)
+		return list
 	case reflect.Map:
-		return described(&jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(t.Elem(), &key{meaning: k.each})}, k.meaning)
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: schemaOf(t.Elem(), &key{meaning: k.each}), Description: k.meaning}
 	}
 	if o, ok := reflect.Zero(t).Interface().(interface{ of() reflect.Type }); ok {
 		t = o.of()
 	}
-	table := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{},
+	table := &jsonschema.Schema{Type: "object", Description: k.meaning, Properties: map[string]*jsonschema.Schema{},
 		AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}} // no other key
 	for _, k := range tableKeys(t) {
 		table.Properties[k.name] = schemaOf(t.FieldByIndex(k.field).Type, &k)
@@ -60,64 +60,22 @@ func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 			table.Required = append(table.Required, k.name)
 		}
 	}
-	return described(table, k.meaning)
+	return table
 }
 
-// described puts what a key means before what its schema says already.
-func described(s *jsonschema.Schema, meaning string) *jsonschema.Schema {
-	if s.Description != "" && meaning != "" {
-		meaning += "; "
-	}
-	s.Description = meaning + s.Description
-	return s
-}
-
-func number(v float64) *float64 { return &v }
-
-func textSchema(*key) *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
-
-func flagSchema(*key) *jsonschema.Schema { return &jsonschema.Schema{Type: "boolean"} }
-
-func wordSchema(k *key) *jsonschema.Schema {
-	s := &jsonschema.Schema{Type: "string"}
+// leafSchema is the schema of a kind, with what the key says.
+func leafSchema(kind *kind, k *key) *jsonschema.Schema {
+	s := *kind.schema
+	s.Description = k.meaning
 	for _, w := range k.words {
 		s.Enum = append(s.Enum, w)
 	}
-	return s
-}
-
-func countSchema(k *key) *jsonschema.Schema {
-	s := &jsonschema.Schema{Type: "integer", Minimum: number(0)}
 	if most := mostOf(k); most < math.MaxInt64 {
-		s.Maximum = number(float64(most))
+		s.Maximum = jsonschema.Ptr(float64(most))
 	}
-	return s
-}
-
-func portSchema(*key) *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "integer", Minimum: number(1), Maximum: number(math.MaxUint16)}
-}
-
-func speedSchema(*key) *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "number", Minimum: number(0), Maximum: number(maxSpeed)}
-}
-
-// sizePattern is what ParseSize reads.
-const sizePattern = `^[0-9]+[ \t]*([bB]|[kKmMgGtT]([iI]?[bB])?)?$`
-
-func sizeSchema(*key) *jsonschema.Schema {
-	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
-		{Type: "integer", Minimum: number(0)}, {Type: "string", Pattern: sizePattern},
-	}}
-}
-
-// durationSchema says the range in words: a pattern cannot.
-func durationSchema(k *key) *jsonschema.Schema {
-	least, most := rangeOf(k)
-	return &jsonschema.Schema{Type: "string", Pattern: `^[+]?([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h)(([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h))*$`,
-		Description: fmt.Sprintf("from %v to %v", least, most)}
-}
-
-func momentSchema(*key) *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "string", Format: "date-time"}
+	if kind == kinds["duration"] { // a pattern cannot say a range
+		least, most := rangeOf(k)
+		s.Description += fmt.Sprintf("; from %v to %v", least, most)
+	}
+	return &s
 }

@@ -33,40 +33,60 @@ type kind struct {
 	want string // what such a value must be
 	list string // what a list of them must be
 	most int    // how many a list may hold; 0: any number
-	// read turns a value of the document into one of Go; errType: it is of another type.
-	read   func(r *reader, path []string, k *key, v any) (any, error)
-	schema func(k *key) *jsonschema.Schema
+	// read turns the value of a cell into one of Go; errType: it is of another type.
+	read   func(c *cell) (any, error)
+	schema *jsonschema.Schema // without the words and bounds of the key
+}
+
+// cell is a value of the document that is no table, where it stands.
+type cell struct {
+	r    *reader
+	path []string
+	key  *key
+	v    any
 }
 
 var errType = errors.New("a value of another type")
 
 const aText = "text in quotes"
 
+var (
+	textSchema   = jsonschema.Schema{Type: "string"}
+	flagSchema   = jsonschema.Schema{Type: "boolean"}
+	countSchema  = jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(0.0)}
+	speedSchema  = jsonschema.Schema{Type: "number", Minimum: jsonschema.Ptr(0.0), Maximum: jsonschema.Ptr(maxSpeed)}
+	portSchema   = jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(math.MaxUint16))}
+	momentSchema = jsonschema.Schema{Type: "string", Format: "date-time"}
+	// As ParseSize and time.ParseDuration read.
+	sizeSchema     = jsonschema.Schema{AnyOf: []*jsonschema.Schema{&countSchema, {Type: "string", Pattern: `^[0-9]+[ \t]*([bB]|[kKmMgGtT]([iI]?[bB])?)?$`}}}
+	durationSchema = jsonschema.Schema{Type: "string", Pattern: `^[+]?([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h)(([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h))*$`}
+)
+
 // kinds by the names that the tag kind gives them.
 var kinds = map[string]*kind{
-	"text":         {want: aText, read: ofText(func(s string) (string, error) { return s, nil }), schema: textSchema},
-	"item":         {want: aText, list: "a list of texts", read: ofText(notEmpty), schema: textSchema},
-	"word":         {want: aText, read: readWord, schema: wordSchema},
-	"second word":  {want: aText, read: readSecondWord, schema: wordSchema},
-	"flag":         {want: "true or false", read: of(func(on bool) (bool, error) { return on, nil }), schema: flagSchema},
-	"opposite":     {want: "true or false", read: of(func(on bool) (bool, error) { return !on, nil }), schema: flagSchema},
-	"count":        {want: "a whole number", read: readCount, schema: countSchema},
-	"size":         {want: `a size: a number of bytes, or text as in "10M"`, read: readSize, schema: sizeSchema},
-	"speed":        {want: "a number", read: readSpeed, schema: speedSchema},
-	"duration":     {want: `a duration in quotes, as in "60s" or "8h"`, read: readDuration, schema: durationSchema},
-	"moment":       {want: "a time with its zone, as in 2027-01-31T18:00:00+01:00", read: readMoment, schema: momentSchema},
-	"port":         {list: "a list of ports", read: readPort, schema: portSchema},
-	"path":         {want: aText, list: "a list of paths", read: readPath, schema: textSchema},
-	"below home":   {want: aText, list: "a list of texts", read: ofText(belowHome), schema: textSchema},
-	"mode":         {want: aText, read: ofText(guard.ParseMode), schema: textSchema},
-	"mode or \"\"": {want: aText, read: ofText(modeOrDefault), schema: textSchema},
-	"server":       {want: aText, read: ofText(checkedBy(CheckSubject)), schema: textSchema},
-	"server or *":  {want: aText, read: ofText(checkedBy(checkSubjects)), schema: textSchema},
-	"name":         {want: aText, read: ofText(names.ParseRootName), schema: textSchema},
-	"host":         {want: aText, list: "a list of texts", read: ofText(network.ParseRule), schema: textSchema},
+	"text":         {want: aText, read: as(func(s string) (string, error) { return s, nil }), schema: &textSchema},
+	"item":         {want: aText, list: "a list of texts", read: as(notEmpty), schema: &textSchema},
+	"word":         {want: aText, read: readWord, schema: &textSchema},
+	"second word":  {want: aText, read: readSecondWord, schema: &textSchema},
+	"flag":         {want: "true or false", read: as(func(on bool) (bool, error) { return on, nil }), schema: &flagSchema},
+	"opposite":     {want: "true or false", read: as(func(on bool) (bool, error) { return !on, nil }), schema: &flagSchema},
+	"count":        {want: "a whole number", read: readCount, schema: &countSchema},
+	"size":         {want: `a size: a number of bytes, or text as in "10M"`, read: readSize, schema: &sizeSchema},
+	"speed":        {want: "a number", read: readSpeed, schema: &speedSchema},
+	"duration":     {want: `a duration in quotes, as in "60s" or "8h"`, read: readDuration, schema: &durationSchema},
+	"moment":       {want: "a time with its zone, as in 2027-01-31T18:00:00+01:00", read: readMoment, schema: &momentSchema},
+	"port":         {list: "a list of ports", read: readPort, schema: &portSchema},
+	"path":         {want: aText, list: "a list of paths", read: readPath, schema: &textSchema},
+	"below home":   {want: aText, list: "a list of texts", read: as(belowHome), schema: &textSchema},
+	"mode":         {want: aText, read: as(guard.ParseMode), schema: &textSchema},
+	"mode or none": {want: aText, read: as(modeOrDefault), schema: &textSchema},
+	"server":       {want: aText, read: as(checkedBy(CheckSubject)), schema: &textSchema},
+	"server or *":  {want: aText, read: as(checkedBy(checkSubjects)), schema: &textSchema},
+	"name":         {want: aText, read: as(names.ParseRootName), schema: &textSchema},
+	"host":         {want: aText, list: "a list of texts", read: as(network.ParseRule), schema: &textSchema},
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,
-		read: readPattern, schema: textSchema},
-	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: ofText(checkedBy(checkSpec)), schema: textSchema},
+		read: readPattern, schema: &textSchema},
+	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: as(checkedBy(checkSpec)), schema: &textSchema},
 }
 
 // kindNames are the kinds of values that types of Go tell.
@@ -78,7 +98,7 @@ var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[float64]():        "speed",
 	reflect.TypeFor[time.Duration]():  "duration",
 	reflect.TypeFor[time.Time]():      "moment",
-	reflect.TypeFor[guard.Rights]():   "mode or \"\"",
+	reflect.TypeFor[guard.Rights]():   "mode or none",
 	reflect.TypeFor[guard.Subject]():  "server",
 	reflect.TypeFor[guard.RootName](): "name",
 	reflect.TypeFor[guard.Pattern]():  "pattern",
@@ -96,19 +116,15 @@ func kindOf(t reflect.Type, k *key) *kind {
 	return kinds[cmp.Or(k.kind, kindNames[t])]
 }
 
-// of makes the read of a kind whose values are of one type in TOML.
-func of[T, U any](f func(T) (U, error)) func(*reader, []string, *key, any) (any, error) {
-	return func(_ *reader, _ []string, _ *key, v any) (any, error) {
-		t, ok := v.(T)
+// as makes the read of a kind whose values are of one type in TOML.
+func as[T, U any](f func(T) (U, error)) func(*cell) (any, error) {
+	return func(c *cell) (any, error) {
+		t, ok := c.v.(T)
 		if !ok {
 			return nil, errType
 		}
 		return f(t)
 	}
-}
-
-func ofText[U any](f func(string) (U, error)) func(*reader, []string, *key, any) (any, error) {
-	return of(f)
 }
 
 // checkedBy returns a text that check accepts.
@@ -123,21 +139,21 @@ func notEmpty(s string) (string, error) {
 	return s, nil
 }
 
-func readWord(_ *reader, _ []string, k *key, v any) (any, error) {
-	s, ok := v.(string)
+func readWord(c *cell) (any, error) {
+	s, ok := c.v.(string)
 	switch {
 	case !ok:
 		return nil, errType
-	case !slices.Contains(k.words, s):
-		return nil, fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(k.words, ", "))
+	case !slices.Contains(c.key.words, s):
+		return nil, fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(c.key.words, ", "))
 	}
 	return s, nil
 }
 
 // readSecondWord is true for the second of two words.
-func readSecondWord(r *reader, path []string, k *key, v any) (any, error) {
-	s, err := readWord(r, path, k, v)
-	return s == k.words[1], err
+func readSecondWord(c *cell) (any, error) {
+	s, err := readWord(c)
+	return s == c.key.words[1], err
 }
 
 // mostOf is the largest number that a key takes.
@@ -148,9 +164,9 @@ func mostOf(k *key) int64 {
 	return math.MaxInt64
 }
 
-func readCount(_ *reader, _ []string, k *key, v any) (any, error) {
-	n, ok := v.(int64)
-	switch most := mostOf(k); {
+func readCount(c *cell) (any, error) {
+	n, ok := c.v.(int64)
+	switch most := mostOf(c.key); {
 	case !ok:
 		return nil, errType
 	case n < 0 || n > most:
@@ -160,35 +176,31 @@ func readCount(_ *reader, _ []string, k *key, v any) (any, error) {
 }
 
 // readSize takes a number of bytes, as a number or as a text with a unit.
-func readSize(r *reader, path []string, k *key, v any) (any, error) {
-	var n int64
+func readSize(c *cell) (any, error) {
+	n, isNumber := c.v.(int64)
+	text, isText := c.v.(string)
 	var err error
-	if text, ok := v.(string); ok {
+	if isText {
 		n, err = ParseSize(text)
-	} else {
-		var got any
-		if got, err = readCount(r, path, &key{}, v); err == nil {
-			n = got.(int64)
-		}
 	}
-	if err == nil && k.max != "" && (n < size(k.min) || n > size(k.max)) {
-		err = fmt.Errorf("%d bytes is not between %s and the limit of %s", n, k.min, k.max)
+	least, _ := ParseSize(c.key.min) // 0 without a bound
+	most, none := ParseSize(c.key.max)
+	switch {
+	case !isNumber && !isText:
+		return nil, errType
+	case err != nil:
+		return nil, err
+	case n < 0:
+		return nil, fmt.Errorf("%d is not between 0 and the limit of %d", n, int64(math.MaxInt64))
+	case none == nil && (n < least || n > most):
+		return nil, fmt.Errorf("%d bytes is not between %s and the limit of %s", n, c.key.min, c.key.max)
 	}
-	return n, err
+	return n, nil
 }
 
-// size is the size of a tag.
-func size(text string) int64 {
-	n, err := ParseSize(text)
-	if err != nil {
-		panic(err) // a tag of File
-	}
-	return n
-}
-
-func readSpeed(_ *reader, _ []string, _ *key, v any) (any, error) {
-	f, ok := v.(float64)
-	if n, isInt := v.(int64); isInt {
+func readSpeed(c *cell) (any, error) {
+	f, ok := c.v.(float64)
+	if n, isInt := c.v.(int64); isInt {
 		f, ok = float64(n), true
 	}
 	switch {
@@ -210,13 +222,13 @@ func rangeOf(k *key) (least, most time.Duration) {
 	return least, most
 }
 
-func readDuration(_ *reader, _ []string, k *key, v any) (any, error) {
-	s, ok := v.(string)
+func readDuration(c *cell) (any, error) {
+	s, ok := c.v.(string)
 	if !ok {
 		return nil, errType
 	}
 	d, err := time.ParseDuration(s)
-	switch least, most := rangeOf(k); {
+	switch least, most := rangeOf(c.key); {
 	case err != nil:
 		return nil, fmt.Errorf("%s is no duration; write one as in \"60s\" or \"1h30m\"", names.Quote(s))
 	case d < least || d > most:
@@ -226,9 +238,9 @@ func readDuration(_ *reader, _ []string, k *key, v any) (any, error) {
 }
 
 // readMoment takes a TOML date-time with a zone, or the same as text.
-func readMoment(_ *reader, _ []string, _ *key, v any) (any, error) {
-	when, ok := v.(time.Time)
-	if s, isText := v.(string); isText {
+func readMoment(c *cell) (any, error) {
+	when, ok := c.v.(time.Time)
+	if s, isText := c.v.(string); isText {
 		var err error
 		when, err = time.Parse(time.RFC3339, s)
 		ok = err == nil
@@ -239,22 +251,22 @@ func readMoment(_ *reader, _ []string, _ *key, v any) (any, error) {
 	return when, nil
 }
 
-func readPort(_ *reader, _ []string, _ *key, v any) (any, error) {
-	if port, ok := v.(int64); ok && port >= 1 && port <= math.MaxUint16 {
+func readPort(c *cell) (any, error) {
+	if port, ok := c.v.(int64); ok && port >= 1 && port <= math.MaxUint16 {
 		return port, nil
 	}
-	return nil, fmt.Errorf("%v is not a port from 1 to %d", v, math.MaxUint16)
+	return nil, fmt.Errorf("%v is not a port from 1 to %d", c.v, math.MaxUint16)
 }
 
-func readPath(r *reader, _ []string, _ *key, v any) (any, error) {
-	s, ok := v.(string)
+func readPath(c *cell) (any, error) {
+	s, ok := c.v.(string)
 	switch {
 	case !ok:
 		return nil, errType
 	case s == "":
 		return nil, errors.New("is empty")
 	}
-	return absolute(s, r.home)
+	return absolute(s, c.r.home)
 }
 
 // absolute undoes ~. A relative path means nothing here: the file is read by
@@ -314,23 +326,13 @@ func checkSpec(s string) error {
 	return nil
 }
 
-// readPattern reads a pattern of the list that the key before its number names.
-func readPattern(r *reader, path []string, _ *key, v any) (any, error) {
-	text, ok := v.(string)
+// readPattern reads a pattern of the list that the key names.
+func readPattern(c *cell) (any, error) {
+	text, ok := c.v.(string)
 	if !ok {
 		return nil, errType
 	}
 	list := []guard.Pattern{{Text: text}} // without its place, which the error says already
-	var p guard.Patterns
-	switch path[len(path)-2] {
-	case "deny":
-		p.Deny = list
-	case "protect":
-		p.Protect = list
-	case "allow":
-		p.Allow = list
-	default:
-		p.Hide = list
-	}
-	return guard.Pattern{Text: text, File: r.file, Line: r.lines.line(path)}, p.Check()
+	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
+	return guard.Pattern{Text: text, File: c.r.file, Line: c.r.lines.line(c.path)}, p.Check()
 }
