@@ -85,6 +85,8 @@ var layers = []layer{
 	{"vfs", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},
 	{"mount/sandbox/internal/landlock", []string{"guard/names"}, []string{"github.com/landlock-lsm/", "golang.org/x/sys/unix"}, "rules for one thread know nothing of what starts there"},
 	{"mount/sandbox/internal/seccomp", []string{}, []string{"golang.org/x/net/bpf", "golang.org/x/sys/unix"}, "a filter knows nothing of what it is for"},
+	{"mount/sandbox/internal/layout", []string{"guard/names", "mount/sandbox/internal/landlock"}, []string{}, "it says what appears where, and changes nothing"},
+	{"mount/sandbox/internal/initproc", []string{"mount/sandbox/internal/"}, []string{"golang.org/x/sys/unix", "github.com/creack/pty"}, "the init does what it is told, by a caller whose package it does not know"},
 	{"mount/sandbox", []string{"guard", "guard/names", "mount/sandbox/internal/"}, nil, "confining a child is apart from serving the tree"},
 	{"mount/internal/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
 	{"mount/childfs", []string{"guard/guardtest", "mount/internal/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},

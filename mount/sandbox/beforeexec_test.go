@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // The command is started when BeforeExec has returned, not before, at every level, and all
@@ -97,9 +99,9 @@ func TestInitOutlivesSignals(t *testing.T) {
 	}
 }
 
-// living are our children that have not ended.
+// living are our children, and theirs, that have not ended.
 func living() []int {
-	return slices.DeleteFunc(byParent()[os.Getpid()], func(pid int) bool {
+	return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 		return err != nil || strings.HasPrefix(field(string(b), "State:"), "Z")
 	})

@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // initAt is where the init's program is inside at level Bubblewrap, which
 // cannot start what is outside.
-const initAt = scratch + "-init"
+const initAt = "/.rootsfs-init"
 
 // findBwrap finds the program, and refuses one that is not the system's: PATH may name
 // directories of a project, as npx and virtual environments have it, and what confines is
@@ -45,7 +46,7 @@ func (l *launch) bubblewrap(where Places) error {
 	if err != nil {
 		return cannot("this program's own file is gone: start it again (%v)", err)
 	}
-	lay, err := newLayout(l.o, where)
+	lay, err := layout.New(l.o.layoutSpec(where))
 	if err != nil {
 		return err
 	}
@@ -75,14 +76,14 @@ func (l *launch) bubblewrap(where Places) error {
 		return err
 	}
 	l.cmd.Path, l.cmd.Args = bwrap, []string{"bwrap", "--args", strconv.Itoa(fd), "--", initAt}
-	l.layout, l.conf.Rules = lay, lay.rules()
+	l.layout, l.conf.Rules = lay, lay.Rules()
 	return nil
 }
 
 // bwrapNamespaces are the arguments that make namespaces.
 func (l *launch) bwrapNamespaces() []string {
 	args := []string{
-		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", hostName,
+		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", layout.HostName,
 		"--die-with-parent", "--as-pid-1", "--chdir", "/",
 	}
 	if !l.o.Net {
@@ -100,7 +101,7 @@ func (l *launch) bwrapNamespaces() []string {
 }
 
 // bwrapRoot are the arguments that make the minimal root.
-func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
+func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	for _, dir := range lay.Dirs {
 		if !names.Under(dir, "/dev") {
@@ -123,8 +124,8 @@ func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
 		args = append(args, "--ro-bind-try", c.From, c.To)
 	}
 	size := strconv.FormatInt(lay.TmpSize, 10)
-	args = append(args, "--size", size, "--tmpfs", privateDir, "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm")
-	for dir, mode := range placeModes {
+	args = append(args, "--size", size, "--tmpfs", layout.PrivateDir, "--perms", "1777", "--size", size, "--tmpfs", "/dev/shm")
+	for dir, mode := range layout.PrivateModes {
 		args = append(args, "--perms", fmt.Sprintf("%04o", mode), "--dir", dir)
 	}
 	args = append(args, l.bwrapBinds(lay, size)...)
@@ -133,7 +134,7 @@ func (l *launch) bwrapRoot(lay *layout) ([]string, error) {
 }
 
 // bwrapBinds are the arguments for what is mounted on directories.
-func (l *launch) bwrapBinds(lay *layout, size string) []string {
+func (l *launch) bwrapBinds(lay *layout.Layout, size string) []string {
 	var args []string
 	for _, b := range lay.Binds {
 		switch {
@@ -150,7 +151,7 @@ func (l *launch) bwrapBinds(lay *layout, size string) []string {
 	for _, p := range lay.Places {
 		// bwrap cannot bind one of its own directories at a second place.
 		if p.To != "/dev/shm" {
-			args = append(args, "--perms", fmt.Sprintf("%04o", placeModes[p.From]), "--size", size, "--tmpfs", p.To)
+			args = append(args, "--perms", fmt.Sprintf("%04o", layout.PrivateModes[p.From]), "--size", size, "--tmpfs", p.To)
 		}
 	}
 	if lay.FlatAt != "" {
@@ -165,7 +166,7 @@ func (l *launch) bwrapBinds(lay *layout, size string) []string {
 	return args
 }
 
-// bwrapProc hides what maskProc would.
+// bwrapProc hides what the init would hide.
 func bwrapProc() []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -173,7 +174,7 @@ func bwrapProc() []string {
 	}
 	var args []string
 	for _, e := range entries {
-		if !hiddenProc(e) {
+		if !layout.HidesProc(e) {
 			continue
 		}
 		at := "/proc/" + e.Name()

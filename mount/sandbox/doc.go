@@ -25,12 +25,11 @@
 //
 // # Model
 //
-// Start runs this very program again as the init, whose main hands over to Main: so does
-// every program that calls Start, before anything else. The init
-// makes itself a root directory with mount calls on detached trees (build.go), drops
-// everything it could use to get out (caps.go, landlock.go, filter.go), starts the
-// command, and waits: as pid 1 it takes everything with it. Between it and the caller
-// there is one socket; when that ends, so does the init.
+// Start runs this very program again as the init (package initproc), whose main hands over
+// to Main: so does every program that calls Start, before anything else. The init makes
+// itself a root directory with mount calls on detached trees, drops everything it could use
+// to get out, starts the command, and waits: as pid 1 it takes everything with it. Between
+// it and the caller there is one socket; when that ends, so does the init.
 //
 // Works on Linux 5.13 and newer, on amd64 and arm64.
 package sandbox

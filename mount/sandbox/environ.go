@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // passedOn are the variables that a command gets without being asked for: how
@@ -56,7 +58,7 @@ func Environ(allow []string, inside Places) ([]string, error) {
 			}
 		}
 	}
-	delete(vars, initVar)
+	delete(vars, initproc.Variable)
 	env := make([]string, 0, len(vars))
 	for n, v := range vars {
 		env = append(env, n+"="+v)
@@ -88,12 +90,12 @@ func without(env, more []string) []string {
 // the private places and the user's name, and a PATH without directories that do
 // not exist inside: their names are the host's business.
 func complete(o *Options, level Level, where Places) []string {
-	name := userName(o.UID)
+	name := layout.UserName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
 	if !o.Net && o.Network == nil && level != None {
 		env = without(env, offline)
 	}
-	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + shell(), "PATH=" + systemPath})
+	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + layout.Shell(), "PATH=" + systemPath})
 	for i, e := range env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
 			env[i] = "PATH=" + insidePath(o, path)
@@ -106,8 +108,8 @@ func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
 		below := func(top string) bool { return names.Under(dir, top) }
-		if slices.ContainsFunc(systemDirs, below) || slices.ContainsFunc(o.Interpreters, below) ||
-			slices.ContainsFunc(o.Roots, below) || o.Map == Flat && below(o.FlatAt) || below(privateDir) {
+		if slices.ContainsFunc(layout.SystemDirs, below) || slices.ContainsFunc(o.Interpreters, below) ||
+			slices.ContainsFunc(o.Roots, below) || o.Map == Flat && below(o.FlatAt) || below(layout.PrivateDir) {
 			kept = append(kept, dir)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // setEnv gives the test exactly these variables.
@@ -30,7 +31,7 @@ func TestEnviron(t *testing.T) {
 	outside := []string{
 		"PATH=/usr/bin", "LANG=C", "LC_ALL=C", "LC_TIME=de", "TERM=xterm", "TZ=UTC", "NO_COLOR=1", "HOME=/home/u", "AWS_SECRET_ACCESS_KEY=s3cret",
 		"SSH_AUTH_SOCK=/tmp/agent", "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/bus", "NODE_OPTIONS=--require /x", "LD_PRELOAD=/x.so", "API_A=1", "API_B=2", "EMPTY=",
-		initVar + "=1",
+		initproc.Variable + "=1",
 	}
 	harmless := []string{"LANG=C", "LC_ALL=C", "LC_TIME=de", "NO_COLOR=1", "PATH=/usr/bin", "TERM=xterm", "TZ=UTC"}
 	for _, c := range []struct {
@@ -47,7 +48,7 @@ func TestEnviron(t *testing.T) {
 		{"the later counts", []string{"API_A=9", "API_A"}, []string{"API_A=1"}},
 		{"all that begin so", []string{"API_*"}, []string{"API_A=1", "API_B=2"}},
 		{"a secret, by name", []string{"SSH_AUTH_SOCK"}, []string{"SSH_AUTH_SOCK=/tmp/agent"}},
-		{"our own", []string{initVar, "ROOTSFS_*"}, nil},
+		{"our own", []string{initproc.Variable, "ROOTSFS_*"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			setEnv(t, outside...)

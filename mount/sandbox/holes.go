@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // holes are what stays possible at a level, each a sentence that a person can
@@ -32,7 +34,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 			out = append(out, "It can connect to whatever listens on a socket of the host's in the directory that is its HOME.")
 		}
 	}
-	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == coreName && l.State == NotAvailable }) {
+	if slices.ContainsFunc(layers, func(l Layer) bool { return l.Name == initproc.CoreLayer && l.State == NotAvailable }) {
 		out = append(out, coreHole())
 	}
 	if !on(MemoryLimit) {
@@ -72,7 +74,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 }
 
 // notes are limits of what the command sees that its owner might run into.
-func notes(o *Options, level Level, lay *layout) []string {
+func notes(o *Options, level Level, lay *layout.Layout) []string {
 	var out []string
 	if lay == nil {
 		if level == Landlock || level == None {

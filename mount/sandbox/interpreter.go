@@ -18,14 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // Needed is a file or directory that a command needs.
 type Needed struct {
 	Path string
-	// Through is the first place on the way to Path that was in doubt (see
+	// FoundVia is the first place on the way to Path that was in doubt (see
 	// Interpreter): a link, a script, or a file beside them. "": none was.
-	Through string
+	FoundVia string
 }
 
 // Interpreter returns what a command needs that the minimal root lacks: the
@@ -37,9 +38,9 @@ type Needed struct {
 // within another, sorted. A command without a slash is looked for on PATH; one
 // with a slash must be absolute.
 //
-// doubt says of a place, an absolute path whose directories are no links, whether
+// isUntrusted says of a place, an absolute path whose directories are no links, whether
 // somebody else decides what is there; it is asked about every place that has a
-// part in finding something, and Needed.Through tells what it said. nil: nothing
+// part in finding something, and Needed.FoundVia tells what it said. nil: nothing
 // is in doubt.
 //
 // It never returns a home directory or anything above one, nor a directory
@@ -49,7 +50,7 @@ type Needed struct {
 //
 // The error is of kind NotExist if there is no such command, and has
 // ErrNotExecutable in its chain if it is not to be executed.
-func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
+func Interpreter(path string, isUntrusted func(place string) bool) ([]Needed, error) {
 	found, err := exec.LookPath(path)
 	switch {
 	case err != nil && errors.Is(err, fs.ErrPermission):
@@ -57,23 +58,16 @@ func Interpreter(path string, doubt func(place string) bool) ([]Needed, error) {
 	case errors.Is(err, unix.EISDIR):
 		return nil, notExecutable(path, "it is a directory: write the path of a program")
 	case err != nil && !errors.Is(err, exec.ErrDot) && !strings.Contains(path, "/"):
-		return nil, &names.Error{Kind: names.NotExist, Err: &notInstalled{path}}
+		return nil, &names.Error{Kind: names.NotExist, Err: fmt.Errorf("the command %s is in no directory of PATH: install it, or write its full path", names.Quote(path))}
 	case err != nil && !errors.Is(err, exec.ErrDot):
-		return nil, &names.Error{Kind: names.NotExist, Err: &cannotFind{path}}
+		return nil, notFound(path)
 	}
 	if found, err = filepath.Abs(found); err != nil {
 		return nil, failed("find the working directory: %v", err)
 	}
-	s := &search{doubt: doubt, seen: map[string]string{}, found: map[string]string{}}
+	s := &search{isUntrusted: isUntrusted, seen: map[string]string{}, found: map[string]string{}}
 	s.file(found, "")
 	return s.result(), nil
-}
-
-// notInstalled is a command that is not found here, outside.
-type notInstalled struct{ name string }
-
-func (e *notInstalled) Error() string {
-	return "the command " + names.Quote(e.name) + " is in no directory of PATH: install it, or write its full path"
 }
 
 // openRegular opens a file to look into. What a command may write can be anything by
@@ -94,29 +88,29 @@ func openRegular(path string) (*os.File, error) {
 // the place in doubt through which it was found, "" for none; what leads on to
 // others hands that on.
 type search struct {
-	doubt func(place string) bool
-	seen  map[string]string // what a path was found through; without doubt counts more
-	found map[string]string // likewise, of what is needed
+	isUntrusted func(place string) bool
+	seen        map[string]string // what a path was found through; without doubt counts more
+	found       map[string]string // likewise, of what is needed
 }
 
 // through returns what a path is found through, if what led to it was found
 // through via.
 func (s *search) through(path, via string) string {
-	if via != "" || s.doubt == nil {
+	if via != "" || s.isUntrusted == nil {
 		return via
 	}
-	for _, place := range way(path) {
-		if s.doubt(place) {
+	for _, place := range linksOn(path) {
+		if s.isUntrusted(place) {
 			return place
 		}
 	}
 	return ""
 }
 
-// way returns where the links on a path lie, those they lead to included, and
+// linksOn returns where the links on a path lie, those they lead to included, and
 // last where the path ends: whoever may change one of these places decides what
 // the path means.
-func way(path string) []string {
+func linksOn(path string) []string {
 	var places []string
 	at, rest := "/", strings.Split(path, "/")
 	for len(rest) > 0 {
@@ -301,7 +295,7 @@ func (s *search) venv(dir, via string) {
 
 // add adds the installation that a file belongs to, or else the file alone.
 func (s *search) add(path, via string) {
-	if slices.ContainsFunc(systemDirs, func(d string) bool { return names.Under(path, d) }) {
+	if slices.ContainsFunc(layout.SystemDirs, func(d string) bool { return names.Under(path, d) }) {
 		return
 	}
 	dir, because := installation(path)

@@ -248,8 +248,8 @@ func TestInterpreterDoubt(t *testing.T) {
 			var got []string
 			for _, n := range needs {
 				text := strings.TrimPrefix(n.Path, dir+"/")
-				if n.Through != "" {
-					text += "(" + strings.TrimPrefix(n.Through, dir+"/") + ")"
+				if n.FoundVia != "" {
+					text += "(" + strings.TrimPrefix(n.FoundVia, dir+"/") + ")"
 				}
 				got = append(got, text)
 			}

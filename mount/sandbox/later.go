@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // Roots that are granted while the command runs, the caller's side: most appear by
 // themselves, because the directory they lie in was bound at the start. For the
-// others the init binds a part of the tree when it is told to (laterinit.go).
+// others the init binds a part of the tree when it is told to.
 
 // answerLimit is how long the init has to do what it is told: it needs a few
 // system calls, on a machine that may be busy.
@@ -24,9 +25,9 @@ type later struct {
 	single []string // roots bound one by one at the start
 	writes []string // where Landlock lets the command write
 
-	mu      sync.Mutex   // one question at a time; guards the field below
-	asked   int          // questions so far
-	answers chan message // from supervise
+	mu      sync.Mutex            // one question at a time; guards the field below
+	asked   int                   // questions so far
+	answers chan initproc.Message // from supervise
 }
 
 // Follows reports whether what the tree shows at a path is at that path inside by
@@ -58,14 +59,16 @@ func (p *Process) CanBind() bool { return p.later.can }
 // one of Options.Spare, or lies in a place where it may write anyway (Landlock's
 // rules are the ones it was started with). It returns when that is so.
 func (p *Process) Bind(from, at string) error {
-	return p.ask(message{Kind: kindBind, From: from, At: at})
+	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }
 
 // Unbind takes away what Bind, or Start (see Single), has shown at a path.
-func (p *Process) Unbind(at string) error { return p.ask(message{Kind: kindBind, At: at}) }
+func (p *Process) Unbind(at string) error {
+	return p.ask(initproc.Message{Kind: initproc.KindBind, At: at})
+}
 
 // ask has the init do something, and waits until it has.
-func (p *Process) ask(m message) error {
+func (p *Process) ask(m initproc.Message) error {
 	l := &p.later
 	if !l.can {
 		return cannot("nothing can be shown at %s while the command runs: its confinement was not made for it", m.At)
@@ -101,7 +104,7 @@ func (p *Process) ask(m message) error {
 }
 
 // answered passes the init's answer on; it never waits.
-func (l *later) answered(m message) {
+func (l *later) answered(m initproc.Message) {
 	select {
 	case l.answers <- m:
 	default: // nobody asks any more

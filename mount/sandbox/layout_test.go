@@ -113,10 +113,10 @@ func TestHomeHasNoSetID(t *testing.T) {
 
 // The private file system ends where it should, in bytes and in files.
 func TestTmpSize(t *testing.T) {
-	o := Options{Level: Namespaces, TmpSize: minTmpSize}
+	o := Options{Level: Namespaces, TmpSize: MinTmpSize}
 	out, _ := output(t, o, `dd if=/dev/zero of=/tmp/big bs=1M count=64 2>/dev/null; stat -c %s /tmp/big`)
 	if out != "16777216" && out != "16773120" {
-		t.Errorf("%s bytes could be written, the limit is %d", out, minTmpSize)
+		t.Errorf("%s bytes could be written, the limit is %d", out, MinTmpSize)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // The memory of a command and of everything it starts is bounded together by a
@@ -136,7 +138,7 @@ func (g *memGroup) limit(two bool, limit int64) error {
 			value = strconv.FormatInt(limit, 10)
 		}
 		// Not made if it is not there: that would be a plain directory's file.
-		err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, f.name), value)
+		err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(g.dir, f.name), value)
 		if err != nil && (i == 0 || !errors.Is(err, unix.ENOENT)) {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
@@ -168,7 +170,7 @@ func (g *memGroup) add(pid int) error {
 	if g == nil || g.fd != nil {
 		return nil
 	}
-	err := putFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+	err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return unable(err, "enter the control group: %v", err)
 	}
@@ -176,7 +178,7 @@ func (g *memGroup) add(pid int) error {
 }
 
 func moveThread(tasks string) error {
-	return putFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
+	return initproc.PutFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }
 
 // kills is how many processes the kernel has ended because of the limit. (Before
@@ -216,7 +218,7 @@ func (g *memGroup) remove() {
 const goneAfter = 5 * time.Second
 
 func removeGroup(dir string) {
-	for end := time.Now().Add(goneAfter); ; time.Sleep(nap) {
+	for end := time.Now().Add(goneAfter); ; time.Sleep(initproc.Nap) {
 		err := os.Remove(dir)
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return // one that is left is empty, and seen
@@ -256,14 +258,14 @@ func (l *launch) limitMemory() error {
 		return nil
 	}
 	g, err := newMemGroup(l.o.Group, l.o.MemoryMax)
-	if exhausted(err) != "" {
+	if initproc.Exhausted(err) != "" {
 		return unable(err, "make a control group: %v", err)
 	}
 	if err != nil {
-		l.memory = Layer{MemoryLimit, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err)}
+		l.memory = layer(MemoryLimit, NotAvailable, fmt.Sprintf("no control group can be made here (%v); for an ordinary user, systemd-run --user --scope gives one", err))
 		return nil
 	}
-	l.group, l.memory = g, Layer{MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax)}
+	l.group, l.memory = g, layer(MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax))
 	if g.fd != nil {
 		l.cmd.SysProcAttr.UseCgroupFD, l.cmd.SysProcAttr.CgroupFD = true, int(g.fd.Fd())
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // hungry takes some 300 MB in one process: tail keeps a line that does not end.
@@ -96,7 +98,7 @@ func TestForgetOldMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
-	if err := putFile(unix.AT_FDCWD, filepath.Join(groups[0].dir, "cgroup.procs"), strconv.Itoa(sleep.Process.Pid)); err != nil {
+	if err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(groups[0].dir, "cgroup.procs"), strconv.Itoa(sleep.Process.Pid)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {

@@ -1,12 +1,12 @@
 package sandbox
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // Level is how a command is confined.
@@ -47,6 +47,20 @@ func ParseLevel(s string) (Level, error) {
 	}
 	return 0, invalid("unknown level %s: write namespaces, bubblewrap, landlock or none", names.Quote(s))
 }
+
+// Shows reports whether a command at the level sees a path, absolute and clean, by
+// itself: one in a system directory, for instance. Roots, interpreters and private
+// directories are not among them.
+func (l Level) Shows(path string) bool {
+	return l != 0 && l < None && strings.HasPrefix(path, "/") && layout.Shows(path)
+}
+
+// TopDirs returns the names of the host's top-level directories that the minimal
+// root does not use, sorted. Start binds the tree's directory of each name over
+// the place of that name, so the layout of a Same mount shows all of them,
+// always: a root that is granted later below one of them appears at once.
+// Directories that are made in / after the start are not among them.
+func TopDirs() []string { return layout.TopDirs() }
 
 // Map is where the roots appear inside.
 type Map uint8
@@ -172,11 +186,6 @@ const idBase = 65600
 // of no file.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
-// invalid is the error for options that cannot be meant.
-func invalid(format string, args ...any) error {
-	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
-}
-
 // check fills the defaults in and refuses what cannot work, naming the field.
 func (o *Options) check() error {
 	if len(o.Args) == 0 || o.Args[0] == "" {
@@ -199,11 +208,11 @@ func (o *Options) check() error {
 		if o.MemoryMax != 0 {
 			// Full directories are an error of whoever fills them; full memory
 			// ends the init, if the directories are all that there is.
-			o.TmpSize = min(o.TmpSize, max(o.MemoryMax/2, minTmpSize))
+			o.TmpSize = min(o.TmpSize, max(o.MemoryMax/2, MinTmpSize))
 		}
 	}
-	if o.TmpSize < minTmpSize {
-		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, minTmpSize)
+	if o.TmpSize < MinTmpSize {
+		return invalid("TmpSize is %d bytes: choose at least %d", o.TmpSize, MinTmpSize)
 	}
 	if o.MemoryMax != 0 && (o.MemoryMax < MinMemory || o.Group == "" || strings.Contains(o.Group, "/")) {
 		return invalid("MemoryMax is %d bytes, for Group %s: choose at least %d, and a name without a slash", o.MemoryMax, names.Quote(o.Group), int64(MinMemory))

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // Places are the directories that belong to one command alone, as paths inside.
@@ -14,30 +16,16 @@ type Places struct {
 	Runtime string // XDG_RUNTIME_DIR
 }
 
-// The directories in the private file system.
 const (
-	placeHome    = privateDir + "/home"
-	placeTmp     = privateDir + "/tmp"
-	placeRun     = privateDir + "/run"
-	placeRuntime = privateDir + "/runtime"
-	placeVarTmp  = privateDir + "/var-tmp"
-	placeShm     = privateDir + "/shm"
-)
-
-var placeModes = map[string]uint32{
-	placeHome: 0o700, placeRuntime: 0o700, placeRun: 0o755, placeTmp: 0o1777, placeVarTmp: 0o1777, placeShm: 0o1777,
-}
-
-const (
-	// minTmpSize holds npm's cache of a small server.
-	minTmpSize = 16 << 20
+	// MinTmpSize is the least Options.TmpSize: it holds npm's cache of a small server.
+	MinTmpSize = 16 << 20
 	maxTmpSize = 2 << 30
 )
 
 // defaultTmpSize is a quarter of the memory, at most maxTmpSize: two commands
 // that fill theirs leave the machine alive.
 func defaultTmpSize() int64 {
-	return max(minTmpSize, min(maxTmpSize, memory()/4))
+	return max(MinTmpSize, min(maxTmpSize, memory()/4))
 }
 
 // DefaultMemory is a limit for Options.MemoryMax that leaves room for others: three
@@ -64,9 +52,9 @@ func places(o *Options, level Level) Places {
 		}
 		return p
 	}
-	p := Places{Home: placeHome, Tmp: "/tmp", Runtime: placeRuntime}
+	p := Places{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
 	if o.Map == Same && slices.Contains(o.Roots, "/tmp") {
-		p.Tmp = placeTmp
+		p.Tmp = layout.Tmp
 	}
 	return p
 }
@@ -91,22 +79,3 @@ func (p Places) environ() []string {
 		"GOCACHE=" + home(".cache", "go-build"),
 	}
 }
-
-// smallestRoom is how much room a file system has that is not full, in parts of its
-// size: a program that found none for a block of data leaves less than that.
-const smallestRoom = 100
-
-// privateFull reports, inside, whether a private file system is full. What is not
-// mounted there, or cannot be asked, is not.
-func privateFull() bool {
-	return slices.ContainsFunc([]string{privateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
-		var st unix.Statfs_t
-		if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
-			return false
-		}
-		return st.Bavail < st.Blocks/smallestRoom || st.Files > 0 && st.Ffree < st.Files/smallestRoom
-	})
-}
-
-// MinTmpSize is the least Options.TmpSize.
-const MinTmpSize = minTmpSize

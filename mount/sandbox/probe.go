@@ -55,7 +55,7 @@ func try(ctx context.Context, level Level) (Report, error) {
 
 // reason is an error's own sentence, without what Start says around it.
 func reason(err error) string {
-	var e *cannotError
+	var e *sentence
 	if errors.As(err, &e) {
 		return e.text
 	}

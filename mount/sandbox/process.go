@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // Process is a confined command that was started. Its methods may be called
@@ -78,18 +82,18 @@ func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see 
 // SIGQUIT, SIGHUP) go to its process group, as they would from there.
 func (p *Process) Signal(sig unix.Signal) error {
 	group := sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGHUP
-	return p.tell(message{Kind: kindSignal, Signal: int(sig), Group: group})
+	return p.tell(initproc.Message{Kind: initproc.KindSignal, Signal: int(sig), Group: group})
 }
 
 // tell sends the init a message, while the command may be running: later the
 // descriptor's number may be somebody else's.
-func (p *Process) tell(m message) error {
+func (p *Process) tell(m initproc.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return os.ErrProcessDone
 	}
-	err := send(p.sock, m)
+	err := initproc.Send(p.sock, m)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return os.ErrProcessDone
 	}
@@ -148,17 +152,17 @@ func (p *Process) supervise(stop func() bool) {
 	}()
 	ended := false
 	for {
-		m, _, err := receive(p.sock)
+		m, _, err := initproc.Receive(p.sock)
 		if err != nil {
 			break
 		}
 		switch m.Kind {
-		case kindExited:
+		case initproc.KindExited:
 			if !ended {
 				p.exit, ended, p.full = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full
 				close(p.ended)
 			}
-		case kindDone:
+		case initproc.KindDone:
 			p.later.answered(m)
 		}
 	}
@@ -232,18 +236,63 @@ func (p *Process) findPID() int {
 	return pid
 }
 
-func notFound(name string) error {
-	return &names.Error{Kind: names.NotExist, Err: &cannotFind{name}}
-}
-
-// cannotFind is a command that does not exist inside.
-type cannotFind struct{ name string }
-
-func (e *cannotFind) Error() string {
-	return "the command " + names.Quote(e.name) + " is not there inside: make the directory it is installed in a root"
-}
-
 // PrivateFull reports, after Wait, whether the command left a private directory in
 // memory (HOME, /tmp and the like) with no room for anything more: see
 // Options.TmpSize.
 func (p *Process) PrivateFull() bool { <-p.done; return p.full }
+
+// sweep ends what a killed init at level Landlock has left: its orphans are our
+// children now, and known by a filter more than we have ourselves.
+func sweep() {
+	own := filters(os.Getpid())
+	orphans := func() []int {
+		return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool { return filters(pid) <= own })
+	}
+	for {
+		initproc.KillAll(orphans)
+		left := orphans()
+		if len(left) == 0 {
+			return
+		}
+		for _, pid := range left {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // what it leaves is found in the next round
+		}
+		time.Sleep(initproc.Nap)
+	}
+}
+
+// onlyChild is the one child of a process, 0 if it has none. It looks only where
+// the kernel keeps it, which is enough for a process that has one child.
+func onlyChild(parent int) int {
+	dir := "/proc/" + strconv.Itoa(parent) + "/task"
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(dir + "/" + e.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		if f := strings.Fields(string(b)); len(f) > 0 {
+			pid, err := strconv.Atoi(f[0])
+			if err == nil {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// filters is how many seccomp filters a process has; 0 if it has ended.
+func filters(pid int) int {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(field(string(b), "Seccomp_filters:"))
+	if err != nil {
+		return 0
+	}
+	return n
+}

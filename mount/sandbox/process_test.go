@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // When all is over the number of the control socket may be that of another command's:
@@ -28,14 +30,14 @@ func TestNothingIsToldToAnotherSocket(t *testing.T) {
 		t.Errorf("a bind: %v", err)
 	}
 	p.closed = false
-	if err := p.tell(message{Kind: kindRelease}); err != nil {
+	if err := p.tell(initproc.Message{Kind: initproc.KindRelease}); err != nil {
 		t.Error(err)
 	}
-	if m, _, err := receive(pair[1]); err != nil || m.Kind != kindRelease {
+	if m, _, err := initproc.Receive(pair[1]); err != nil || m.Kind != initproc.KindRelease {
 		t.Errorf("the first that is heard is %q, %v", m.Kind, err)
 	}
 	p.hangUp()
-	if _, _, err := receive(pair[1]); !errors.Is(err, io.EOF) {
+	if _, _, err := initproc.Receive(pair[1]); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v", err)
 	}
 }

@@ -1,35 +1,23 @@
 package sandbox
 
-import (
-	"errors"
-	"fmt"
+import "github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 
-	"github.com/rootsfs/rootsfs/guard/names"
+// Layer is one thing that confines, and State what became of it. The texts of the states are
+// part of `status --json`.
+type (
+	Layer = initproc.Layer
+	State = initproc.State
 )
 
-// ErrCannot is in the chain of every error that says that this machine, or this
-// user on it, cannot be given the level that was asked for.
-var ErrCannot = errors.New("this machine cannot confine a command so")
-
-// ErrNotExecutable is in the chain of every error that says that a command is
-// there and cannot be executed.
-var ErrNotExecutable = errors.New("the command cannot be executed")
-
-// State is what became of a layer.
-type State string
-
-// The states. Their texts are part of `status --json`.
+// The states.
 const (
-	On           State = "on"
-	Off          State = "off"           // not wanted at this level or with these options
-	NotAvailable State = "not available" // wanted, and this machine does not have it
+	On           = initproc.On
+	Off          = initproc.Off          // not wanted at this level or with these options
+	NotAvailable = initproc.NotAvailable // wanted, and this machine does not have it
 )
 
-// Layer is one thing that confines.
-type Layer struct {
-	Name   string `json:"name"`
-	State  State  `json:"state"`
-	Detail string `json:"detail,omitempty"`
+func layer(name string, state State, detail string) Layer {
+	return Layer{Name: name, State: state, Detail: detail}
 }
 
 // Reach says whether a level can be reached, and if not, why not.
@@ -62,44 +50,4 @@ type Report struct {
 	TmpSize int64 `json:"tmp_size,omitempty"`
 	// Levels is what Probe found, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
-}
-
-// cannotError carries ErrCannot without showing it: its text is a sentence.
-type cannotError struct{ text string }
-
-func (e *cannotError) Error() string { return e.text }
-func (e *cannotError) Unwrap() error { return ErrCannot }
-
-// cannot is the error of a machine that does not have what is needed.
-func cannot(format string, args ...any) error {
-	return &names.Error{Kind: names.Permission, Err: &cannotError{fmt.Sprintf(format, args...)}}
-}
-
-// notConfinedError carries ErrNotConfined without showing it.
-type notConfinedError struct{ text string }
-
-func (e *notConfinedError) Error() string { return e.text }
-func (e *notConfinedError) Unwrap() error { return ErrNotConfined }
-
-// notConfined is the error of a start that failed at a level that the machine has.
-func notConfined(level Level, text string) error {
-	return &names.Error{Kind: names.IO, Err: &notConfinedError{fmt.Sprintf("%s: %s", level, text)}}
-}
-
-// notExecutable is the error for a command that is there and does not run.
-func notExecutable(name, why string) error {
-	return &names.Error{Kind: names.Permission, Err: &cannotRun{"the command " + names.Quote(name) + " cannot be executed: " + why}}
-}
-
-// cannotRun carries ErrNotExecutable without showing it.
-type cannotRun struct{ text string }
-
-func (e *cannotRun) Error() string { return e.text }
-func (e *cannotRun) Unwrap() error { return ErrNotExecutable }
-
-// failed is the error of a step that should have worked. The cause is printed,
-// not wrapped: names.Error would show an errno's words only, and here the step
-// is what helps.
-func failed(format string, args ...any) error {
-	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
 }

@@ -5,17 +5,16 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // The limits that rootsfs was started with (ulimit -H, limits.conf, LimitNPROC= and
 // LimitCORE= of systemd) are the init's as well. A namespace's root cannot raise them.
 
-// coreName is the layer that is told of where core dumps are not forbidden.
-const coreName = "core dumps"
-
 // checkProcesses refuses a limit of processes that leaves nothing for a command.
 func checkProcesses() error {
-	const least = MinPids + sparePids
+	const least = MinPids + initproc.SparePids
 	var have unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &have) == nil && have.Max < least {
 		return cannot("the limit of processes of this user is %d (ulimit -Hu), and confining takes %d: have it raised", have.Max, least)
@@ -35,8 +34,8 @@ func allowCore(pid int) {
 // settleCore says where core dumps are not forbidden and come to nothing all the same.
 func settleCore(layers []Layer) {
 	for i, l := range layers {
-		if l.Name == coreName && coreHole() == "" {
-			layers[i] = Layer{coreName, Off, "the hard limit of core files is 0, and no program is run on them"}
+		if l.Name == initproc.CoreLayer && coreHole() == "" {
+			layers[i] = layer(initproc.CoreLayer, Off, "the hard limit of core files is 0, and no program is run on them")
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // A socket of the host's is granted to the command by a socket of its own: the init makes
@@ -23,10 +25,9 @@ import (
 // descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
 
 const (
-	// socketDir is where granted sockets are inside.
-	socketDir = placeRuntime + "/sockets"
-	// maxSocketConns bounds the connections of one granted socket at a time.
-	maxSocketConns = 64
+	// maxSocketConns bounds the connections of one granted socket at a time, each of which
+	// counts on both sides.
+	maxSocketConns = 2 * initproc.SocketBacklog
 	// maxSocketName keeps the path inside below the length of sun_path.
 	maxSocketName = 64
 	// acceptPause is how long the caller waits when it cannot accept a connection.
@@ -34,7 +35,7 @@ const (
 )
 
 // SocketPath is where a granted socket is inside.
-func SocketPath(name string) string { return filepath.Join(socketDir, name) }
+func SocketPath(name string) string { return filepath.Join(layout.SocketDir, name) }
 
 // Sockets are the sockets of the host's that a command may connect to. Its methods may be
 // called concurrently.
@@ -175,7 +176,7 @@ func (s *Sockets) serve(one *grant, l net.Listener) {
 			continue
 		}
 		s.mu.Lock()
-		if one.pin == nil || len(one.conns) >= 2*maxSocketConns {
+		if one.pin == nil || len(one.conns) >= maxSocketConns {
 			s.mu.Unlock()
 			c.Close()
 			continue
@@ -261,35 +262,4 @@ func (s *Sockets) hole() string {
 	}
 	slices.Sort(paths)
 	return "It can have whatever listens on " + strings.Join(paths, ", ") + " do what that does for you: these sockets of the host's were granted to it."
-}
-
-// sockets makes the granted sockets inside and hands them out.
-func (p *initProc) sockets() error {
-	if len(p.conf.Sockets) == 0 {
-		return nil
-	}
-	if !p.conf.Filter.Unix {
-		return step(unix.EOPNOTSUPP, "grant a socket: sockets of the unix family are refused here, rootsfs status --json says why (layers, unix sockets) of a run without --socket")
-	}
-	if err := unix.Mkdir(socketDir, 0o700); err != nil {
-		return step(err, "make %s", socketDir)
-	}
-	for _, name := range p.conf.Sockets {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return step(err, "make the socket %s", name)
-		}
-		err = unix.Bind(fd, &unix.SockaddrUnix{Name: SocketPath(name)})
-		if err == nil {
-			err = unix.Listen(fd, maxSocketConns)
-		}
-		if err == nil {
-			err = send(controlFD, message{Kind: kindFile, Name: socketFile + name}, fd)
-		}
-		unix.Close(fd)
-		if err != nil {
-			return step(err, "make the socket %s", name)
-		}
-	}
-	return nil
 }

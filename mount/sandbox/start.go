@@ -9,15 +9,25 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
+
+// Main serves as the init of a confined command and does not return, if this process was
+// started as one; otherwise it does nothing. The program's main calls it first, and so
+// does the TestMain of tests that call Start.
+func Main() { initproc.Main() }
+
+// Refuse ends this process, if it was started as the init of a confined command, and has
+// Start return an error that says why. Otherwise it does nothing.
+func Refuse(why error) { initproc.Refuse(why) }
 
 // Start starts a command, confined. It returns when the command's program is
 // running (its execve has succeeded), so an error means that nothing runs.
@@ -63,9 +73,9 @@ func Start(ctx context.Context, o Options) (_ *Process, err error) {
 type launch struct {
 	o     *Options
 	level Level
-	conf  config
+	conf  initproc.Config
 	// layout is what the command sees; nil: the host's own directories.
-	layout *layout
+	layout *layout.Layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from firstFD on
 	// joined tells that the init is in the group, which takes the kernel 10 ms (see
@@ -96,19 +106,18 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	if o.Network != nil && !o.Network.Optional && level != Namespaces && level != Bubblewrap {
 		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: write --net for the whole network, or leave --net out")
 	}
-	wanted := o.Network.wanted()
-	if level != Namespaces && level != Bubblewrap {
-		wanted = nil
-	}
 	where := places(o, level)
 	l := &launch{o: o, level: level, network: map[string][]*os.File{}}
-	l.conf = config{
-		Level: level, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home), Net: o.Net, Pids: o.PidsMax,
-		Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
-		Listen: o.Listen, Sockets: o.Sockets.names(), Network: wanted, Files: map[string]int{},
+	l.conf = initproc.Config{
+		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
+		Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
+		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{},
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
+	}
+	if o.Network != nil && (level == Namespaces || level == Bubblewrap) {
+		l.conf.OpenNetwork, l.conf.Listeners = true, o.Network.Listeners
 	}
 	if o.Umask != nil {
 		l.conf.Umask = *o.Umask
@@ -116,7 +125,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		l.conf.Umask = Umask()
 	}
 	l.cmd = &exec.Cmd{
-		Path: self, Args: []string{"rootsfs: init"}, Env: initEnv(),
+		Path: initproc.Self, Args: []string{"rootsfs: init"}, Env: initproc.Env(),
 		// A session of its own: the command has no terminal but ours.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -164,74 +173,7 @@ func (l *launch) closeFiles() {
 // there.
 func (l *launch) passFile(f *os.File) int {
 	l.files = append(l.files, f)
-	return firstFD + len(l.files) - 1
-}
-
-// buildCaps are what building the root takes, all of them over the init's own
-// namespaces only: mounts and the host name, the loopback interface, the
-// limits of nested namespaces, the dropping of capabilities, and the sockets of processes
-// that are not dumpable (listen.go).
-var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
-
-// initAttr returns how an init of level Namespaces is started: in new namespaces, with the
-// capabilities over them that it needs to build the root, and in a session of its
-// own, so that the command has no terminal but ours.
-func (o *Options) initAttr() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{
-		Setsid:     true,
-		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		// The command's own uid, and nobody else's: not even a uid 0 that owns the
-		// namespace.
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}},
-		AmbientCaps: buildCaps,
-	}
-	if !o.Net {
-		attr.Cloneflags |= unix.CLONE_NEWNET
-	}
-	if os.Geteuid() == 0 {
-		attr.GidMappingsEnableSetgroups = true
-		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
-	}
-	return attr
-}
-
-// namespaces prepares level Namespaces: the init is started in new namespaces
-// with the capabilities over them that it needs to build the root.
-func (l *launch) namespaces(where Places) error {
-	o := l.o
-	l.cmd.SysProcAttr = o.initAttr()
-	lay, err := newLayout(o, where)
-	if err != nil {
-		return err
-	}
-	l.layout, l.conf.Layout, l.conf.Rules = lay, lay, lay.rules()
-	if os.Geteuid() != 0 {
-		return nil // the init finds all in its own mount namespace
-	}
-	// What only root may enter is opened by root.
-	if err := l.openMounts(treeFile, o.Tree); err != nil {
-		return unable(err, "bind the tree of roots: %v", err)
-	}
-	for _, b := range lay.Binds {
-		if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
-			continue
-		}
-		if err := l.openMounts(b.file(), b.From); err != nil {
-			return failed("bind %s: %v", b.From, err)
-		}
-	}
-	return nil
-}
-
-// openMounts makes a detached copy of a directory's mounts for the init to attach.
-func (l *launch) openMounts(name, path string) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
-	if err != nil {
-		return err
-	}
-	l.conf.Files[name] = l.passFile(os.NewFile(uintptr(fd), path))
-	return nil
+	return initproc.FirstFD + len(l.files) - 1
 }
 
 // Umask reads the process's own; there is no system call that reads it without
@@ -283,7 +225,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 func (p *Process) startInit(l *launch) error {
 	if l.bwrapStderr != nil {
 		if p.theirs[2] != nil {
-			l.conf.Files[stderrFile], p.theirs[2] = l.passFile(p.theirs[2]), nil
+			l.conf.Files[initproc.StderrFile], p.theirs[2] = l.passFile(p.theirs[2]), nil
 		}
 		l.cmd.Stderr = l.bwrapStderr
 	}
@@ -373,7 +315,7 @@ func spawnError(err error) error {
 // await waits for the init's word that the command runs.
 func (p *Process) await(l *launch) error {
 	for {
-		m, fds, err := receive(p.sock)
+		m, fds, err := initproc.Receive(p.sock)
 		if err != nil && l.bwrapStderr != nil {
 			said := l.bwrapError()
 			return &unableError{text: "bwrap: " + said, said: said}
@@ -382,16 +324,16 @@ func (p *Process) await(l *launch) error {
 			return failed("the confined init ended before it had started the command: %v", err)
 		}
 		switch m.Kind {
-		case kindFile:
+		case initproc.KindFile:
 			if err := p.takeFile(l, m.Name, fds); err != nil {
 				return err
 			}
-		case kindReady:
+		case initproc.KindReady:
 			if err := l.beforeExec(); err != nil {
 				return err
 			}
-			_ = send(p.sock, message{Kind: kindRelease}) // an init that has ended is noticed above
-		case kindStarted:
+			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
+		case initproc.KindStarted:
 			layers := append(firstLayers(), m.Layers...)
 			settleCore(layers)
 			if l.memory.Name != "" {
@@ -406,12 +348,12 @@ func (p *Process) await(l *launch) error {
 				p.report.TmpSize = l.layout.TmpSize
 			}
 			if p.later.can = l.layout != nil && len(l.layout.Spare) > 0; p.later.can {
-				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan message, 1)
+				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan initproc.Message, 1)
 			}
 			p.left = m.Notes
 			return nil
-		case kindFailed:
-			if m.Step == stepConfine {
+		case initproc.KindFailed:
+			if m.Step == initproc.StepConfine {
 				return unable(unix.Errno(m.Errno), "%s", m.Error)
 			}
 			return commandError(l.o, m)
@@ -424,11 +366,11 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 	if len(fds) != 1 {
 		return failed("the confined init has sent %d descriptors for %s", len(fds), names.Quote(name))
 	}
-	if socket, ok := strings.CutPrefix(name, socketFile); ok {
+	if socket, ok := strings.CutPrefix(name, initproc.SocketFile); ok {
 		return l.o.Sockets.listen(socket, fds[0])
 	}
 	f := os.NewFile(uintptr(fds[0]), name)
-	if socket, ok := strings.CutPrefix(name, networkFile); ok {
+	if socket, ok := strings.CutPrefix(name, initproc.NetworkFile); ok {
 		l.network[socket] = append(l.network[socket], f)
 	} else {
 		p.relay.master = f
@@ -443,7 +385,7 @@ func (l *launch) beforeExec() error {
 			return err
 		}
 	}
-	if n := l.o.Network; l.conf.Network != nil {
+	if n := l.o.Network; l.conf.OpenNetwork {
 		sockets := l.network
 		l.network = nil // they are the caller's
 		if err := n.Serve(sockets); err != nil {
@@ -459,18 +401,18 @@ func (l *launch) beforeExec() error {
 // firstLayers are those that every level has.
 func firstLayers() []Layer {
 	return []Layer{
-		{"descriptors", On, "none but the three standard streams, relayed"},
-		{"environment", On, "what was asked for, and private places for HOME, TMPDIR and caches"},
+		layer("descriptors", On, "none but the three standard streams, relayed"),
+		layer("environment", On, "what was asked for, and private places for HOME, TMPDIR and caches"),
 	}
 }
 
 // commandError is why the command was not started.
-func commandError(o *Options, m message) error {
+func commandError(o *Options, m initproc.Message) error {
 	name, errno := o.Args[0], unix.Errno(m.Errno)
 	switch {
-	case m.Step == stepDir:
+	case m.Step == initproc.StepDir:
 		return invalid("the working directory %s cannot be entered inside (%v): choose a directory of a root", names.Quote(o.Dir), errno)
-	case m.Step == stepInterpreter:
+	case m.Step == initproc.StepInterpreter:
 		return notExecutable(name, "the interpreter that its first line names, or its loader, is not there inside: make the directory that is installed in a root")
 	case errno == unix.ENOENT:
 		return notFound(name)

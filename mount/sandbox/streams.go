@@ -9,6 +9,8 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // relay copies between the caller's streams and the command's. The command holds
@@ -37,9 +39,9 @@ func (p *Process) streams(l *launch) error {
 	for i, f := range [3]*os.File{l.o.Stdin, l.o.Stdout, l.o.Stderr} {
 		switch {
 		case f != nil && IsNull(f):
-			l.conf.Streams[i] = null
+			l.conf.Streams[i] = initproc.Null
 		case f != nil && l.o.TTY && term.IsTerminal(int(f.Fd())):
-			l.conf.Streams[i] = terminal
+			l.conf.Streams[i] = initproc.Terminal
 			if p.relay.screen == nil || i == 1 {
 				p.relay.screen = f
 			}
@@ -222,52 +224,4 @@ func (r *relay) abandon() {
 func IsNull(f *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
-}
-
-// streams opens the command's standard streams, as far as they are no pipes, inside: its
-// terminal has the right name there, and the host's terminals and /dev/null have none. The
-// master side of the terminal goes out.
-func (p *initProc) streams() error {
-	var slave *os.File
-	for i, kind := range p.conf.Streams {
-		if kind == passed {
-			p.files[i] = os.NewFile(uintptr(i), "stream")
-			continue
-		}
-		f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-		if err != nil {
-			return step(err, "open %s", os.DevNull)
-		}
-		// In the place of the host's, of whose mounts nothing may be held.
-		err = unix.Dup3(int(f.Fd()), i, unix.O_CLOEXEC)
-		f.Close()
-		if err != nil {
-			return step(err, "take over stream %d", i)
-		}
-		if kind == null {
-			p.files[i] = os.NewFile(uintptr(i), os.DevNull)
-			continue
-		}
-		if slave == nil {
-			if slave, err = p.openTerminal(); err != nil {
-				return err
-			}
-		}
-		p.files[i] = slave
-	}
-	return nil
-}
-
-// openTerminal makes a pty, sends its master side out, and returns the command's side.
-func (p *initProc) openTerminal() (*os.File, error) {
-	master, slave, err := pty.Open()
-	if err != nil {
-		return nil, step(err, "open a terminal")
-	}
-	defer master.Close()
-	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
-		return nil, step(err, "set the size of the terminal")
-	}
-	err = send(controlFD, message{Kind: kindFile, Name: terminalFile}, int(master.Fd()))
-	return slave, step(err, "hand the terminal out")
 }

@@ -55,12 +55,12 @@ func (p *plan) places() error {
 		if p.covered(n.Path) || isLink(n.Path) {
 			continue // of a link, what it leads to is needed as well
 		}
-		if n.Through != "" {
+		if n.FoundVia != "" {
 			// What a command may write must not decide what it is shown: a link
 			// or a first line that an earlier run left there would show it any
 			// file.
 			return Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
-				names.Quote(n.Through), names.Quote(writable(n.Through)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
+				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
 		p.need(n.Path)
 	}

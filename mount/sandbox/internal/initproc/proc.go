@@ -1,26 +1,16 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
-
-// procShown are the entries of /proc, besides those of processes, that programs
-// read to learn about the machine. Everything else there is hidden: it is the
-// host's (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and what drivers
-// add), and some of it can be written to by a root of the host.
-var procShown = []string{
-	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
-}
-
-// procWorst are entries that act on the machine, or show its memory.
-var procWorst = []string{"sysrq-trigger", "kcore", "kmsg", "kmem"}
 
 // sysctls are copied into the /proc/sys that the command sees, as they are now:
 // libraries read them to size buffers and pools. The rest of /proc/sys is not
@@ -86,8 +76,8 @@ func (b *builder) nested() error {
 	defer unix.Close(b.limits)
 	for _, kind := range nestedLimits {
 		// A kernel without that kind of namespace has no limit for it.
-		err := putFile(b.limits, "max_"+kind+"_namespaces", "0")
-		if exhausted(err) != "" {
+		err := PutFile(b.limits, "max_"+kind+"_namespaces", "0")
+		if Exhausted(err) != "" {
 			return step(err, "forbid nested %s namespaces", kind)
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -97,7 +87,8 @@ func (b *builder) nested() error {
 	return nil
 }
 
-func putFile(dirfd int, path, value string) error {
+// PutFile writes to a file that is there.
+func PutFile(dirfd int, path, value string) error {
 	fd, err := unix.Openat(dirfd, path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -111,7 +102,7 @@ func (b *builder) sysctls(sys int) error {
 	made := map[string]bool{}
 	for _, name := range sysctls {
 		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if exhausted(err) != "" {
+		if Exhausted(err) != "" {
 			return step(err, "read %s", name)
 		}
 		if err != nil {
@@ -147,7 +138,7 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 		return all, nil // it has no bound
 	}
 	part := strconv.Itoa(max(n/sharePart, 1))
-	if err := putFile(b.limits, limit, part); exhausted(err) != "" {
+	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
 		b.notes = append(b.notes, limit+" cannot be set: "+err.Error())
@@ -172,18 +163,6 @@ func (b *builder) mkdirs(made map[string]bool, rel string) error {
 	return step(err, "make %s/%s", sysDir, rel)
 }
 
-// hiddenProc says whether an entry of /proc is hidden.
-func hiddenProc(e os.DirEntry) bool {
-	name := e.Name()
-	if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
-		return false
-	}
-	// What others have no rights to is closed to any uid inside; what can do
-	// the most harm is hidden all the same.
-	info, err := e.Info()
-	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(procWorst, name)
-}
-
 // maskProc hides what is not in procShown.
 func (b *builder) maskProc(proc int) error {
 	dir, err := unix.Openat(proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -204,7 +183,7 @@ func (b *builder) maskProc(proc int) error {
 		return err
 	}
 	for _, e := range entries {
-		if !hiddenProc(e) {
+		if !layout.HidesProc(e) {
 			continue
 		}
 		if err := b.mask(proc, e); err != nil {

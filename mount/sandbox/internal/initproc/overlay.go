@@ -1,4 +1,4 @@
-package sandbox
+package initproc
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // The command can connect to a socket in any directory that it sees: to the kernel that
@@ -23,24 +25,24 @@ func (b *builder) overlay(dir string) (int, error) {
 	return newFS("overlay", closed, "lowerdir", lower, "xino", "auto")
 }
 
-// show shows a directory or file of the host's: by an overlay, if it is the system's and
+// mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
 // that can be, otherwise by a bind.
-func (b *builder) show(m bind) error {
+func (b *builder) mountHost(m layout.Bind) error {
 	why := fmt.Errorf("%s is shown as it is", m.To)
 	if m.System {
-		if why = b.screen(m); why == nil {
+		if why = b.mountOverlay(m); why == nil {
 			return nil
 		}
 	}
 	err := b.bind(m)
-	if err == nil && !m.Device && !m.Write && b.unscreened == nil {
-		b.unscreened = why
+	if err == nil && !m.Device && !m.Write && b.socketsReachable == nil {
+		b.socketsReachable = why
 	}
 	return err
 }
 
-// screen shows a directory by an overlay.
-func (b *builder) screen(m bind) error {
+// mountOverlay shows a directory by an overlay.
+func (b *builder) mountOverlay(m layout.Bind) error {
 	fd, err := b.overlay(m.From)
 	if err != nil {
 		return step(err, "show %s", m.From)
@@ -60,7 +62,7 @@ const refreshEvery = 2 * time.Second
 
 // refreshSystem has the overlays forget, again and again. It returns at once if there are
 // none.
-func refreshSystem(l *layout) {
+func refreshSystem(l *layout.Layout) {
 	var dirs []int
 	for _, m := range l.Binds {
 		if !m.System {

@@ -1,4 +1,4 @@
-package sandbox
+package initproc
 
 import (
 	"bytes"
@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nap is between two looks at what is still dying.
-const nap = time.Millisecond
+// Nap is between two looks at what is still dying.
+const Nap = time.Millisecond
 
-// rounds bounds how often killAll looks for what it has not stopped yet.
+// rounds bounds how often KillAll looks for what it has not stopped yet.
 const rounds = 20
 
-// killAll kills what find finds, which must not be able to go on making more: all
+// KillAll kills what find finds, which must not be able to go on making more: all
 // are stopped before the first is killed. While they can, they are found, and those
 // that are stopped keep what they count for their limit. Otherwise processes that
 // fork as fast as they can outrun whoever kills them one by one (measured: a
 // minute).
-func killAll(find func() []int) {
+func KillAll(find func() []int) {
 	stopped := map[int]bool{}
 	for range rounds {
 		before := len(stopped)
@@ -44,7 +44,7 @@ func killAll(find func() []int) {
 // none: those of a killed one become ours, because we are their subreaper.
 func killChildren() {
 	for {
-		killAll(func() []int { return descendants(os.Getpid()) })
+		KillAll(func() []int { return Descendants(os.Getpid()) })
 		for {
 			pid, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil)
 			if errors.Is(err, unix.ECHILD) {
@@ -54,32 +54,12 @@ func killChildren() {
 				break
 			}
 		}
-		time.Sleep(nap)
+		time.Sleep(Nap)
 	}
 }
 
-// sweep ends what a killed init at level Landlock has left: its orphans are our
-// children now, and known by a filter more than we have ourselves.
-func sweep() {
-	own := filters(os.Getpid())
-	orphans := func() []int {
-		return slices.DeleteFunc(descendants(os.Getpid()), func(pid int) bool { return filters(pid) <= own })
-	}
-	for {
-		killAll(orphans)
-		left := orphans()
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // what it leaves is found in the next round
-		}
-		time.Sleep(nap)
-	}
-}
-
-// descendants are the pids of a process's children, and of theirs.
-func descendants(of int) []int {
+// Descendants returns the pids of a process's children, and of theirs.
+func Descendants(of int) []int {
 	by := byParent()
 	all := slices.Clone(by[of])
 	for i := 0; i < len(all); i++ {
@@ -116,40 +96,4 @@ func byParent() map[int][]int {
 		}
 	}
 	return all
-}
-
-// onlyChild is the one child of a process, 0 if it has none. It looks only where
-// the kernel keeps it, which is enough for a process that has one child.
-func onlyChild(parent int) int {
-	dir := "/proc/" + strconv.Itoa(parent) + "/task"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		b, err := os.ReadFile(dir + "/" + e.Name() + "/children")
-		if err != nil {
-			continue
-		}
-		if f := strings.Fields(string(b)); len(f) > 0 {
-			pid, err := strconv.Atoi(f[0])
-			if err == nil {
-				return pid
-			}
-		}
-	}
-	return 0
-}
-
-// filters is how many seccomp filters a process has; 0 if it has ended.
-func filters(pid int) int {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.Atoi(field(string(b), "Seccomp_filters:"))
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -1,14 +1,65 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
+
+// streams opens the command's standard streams, as far as they are no pipes, inside: its
+// terminal has the right name there, and the host's terminals and /dev/null have none. The
+// master side of the terminal goes out.
+func (p *initProc) streams() error {
+	var slave *os.File
+	for i, kind := range p.conf.Streams {
+		if kind == Passed {
+			p.files[i] = os.NewFile(uintptr(i), "stream")
+			continue
+		}
+		f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return step(err, "open %s", os.DevNull)
+		}
+		// In the place of the host's, of whose mounts nothing may be held.
+		err = unix.Dup3(int(f.Fd()), i, unix.O_CLOEXEC)
+		f.Close()
+		if err != nil {
+			return step(err, "take over stream %d", i)
+		}
+		if kind == Null {
+			p.files[i] = os.NewFile(uintptr(i), os.DevNull)
+			continue
+		}
+		if slave == nil {
+			if slave, err = p.openTerminal(); err != nil {
+				return err
+			}
+		}
+		p.files[i] = slave
+	}
+	return nil
+}
+
+// openTerminal makes a pty, sends its master side out, and returns the command's side.
+func (p *initProc) openTerminal() (*os.File, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return nil, step(err, "open a terminal")
+	}
+	defer master.Close()
+	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
+		return nil, step(err, "set the size of the terminal")
+	}
+	return slave, step(passOut(TerminalFile, int(master.Fd())), "hand the terminal out")
+}
 
 // command starts the command from this very thread. step is where it failed.
 func (p *initProc) command() (pid int, step string, err error) {
@@ -21,20 +72,20 @@ func (p *initProc) command() (pid int, step string, err error) {
 	}
 	for i, f := range p.files {
 		attr.Files = append(attr.Files, f.Fd())
-		if p.conf.Streams[i] == terminal && !attr.Sys.Setctty {
+		if p.conf.Streams[i] == Terminal && !attr.Sys.Setctty {
 			attr.Sys.Setctty, attr.Sys.Ctty = true, i
 		}
 	}
 	path, err := look(p.conf.Args[0], p.conf.Env)
 	if err != nil {
-		return 0, stepCommand, err
+		return 0, StepCommand, err
 	}
 	if pid, err = syscall.ForkExec(path, p.conf.Args, attr); err != nil {
 		return 0, p.blame(path, err), err
 	}
 	for i, f := range p.files {
 		f.Close()
-		if p.conf.Streams[i] == terminal {
+		if p.conf.Streams[i] == Terminal {
 			unix.Close(i) // what is in its place
 		}
 	}
@@ -51,17 +102,17 @@ func (p *initProc) command() (pid int, step string, err error) {
 func (p *initProc) blame(path string, err error) (step string) {
 	fd, derr := unix.Open(p.conf.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if derr != nil {
-		return stepDir
+		return StepDir
 	}
 	defer unix.Close(fd)
 	if unix.Faccessat(fd, ".", unix.X_OK, 0) != nil {
-		return stepDir
+		return StepDir
 	}
 	// A relative path is one from there.
 	if errors.Is(err, unix.ENOENT) && unix.Faccessat(fd, path, unix.F_OK, 0) == nil {
-		return stepInterpreter
+		return StepInterpreter
 	}
-	return stepCommand
+	return StepCommand
 }
 
 // look finds a command as the command itself would: inside, on its own PATH.
@@ -86,14 +137,14 @@ func look(name string, env []string) (string, error) {
 // listen does what the caller says, and ends everything when the caller is gone.
 func (p *initProc) listen(pid int) {
 	for {
-		m, _, err := receive(controlFD)
+		m, _, err := Receive(controlFD)
 		if err != nil {
-			p.end(exitStage)
+			p.end(exitFailed)
 		}
 		switch m.Kind {
-		case kindBind:
-			p.later(m)
-		case kindSignal:
+		case KindBind:
+			p.bindLate(m)
+		case KindSignal:
 			to := pid
 			if m.Group {
 				to = -pid
@@ -112,15 +163,15 @@ func (p *initProc) reap(pid int) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			p.end(exitStage) // no child is left, and the command was not seen to end: it cannot be
+			p.end(exitFailed) // no child is left, and the command was not seen to end: it cannot be
 		case got != pid:
 			continue
 		}
-		m := message{Kind: kindExited, Code: st.ExitStatus(), Full: p.conf.Level < Landlock && privateFull()}
+		m := Message{Kind: KindExited, Code: st.ExitStatus(), Full: (p.conf.Layout != nil || p.conf.Bwrap) && isPrivateFull()}
 		if st.Signaled() {
 			m.Code, m.Signal = 0, int(st.Signal())
 		}
-		_ = send(controlFD, m)
+		_ = Send(controlFD, m)
 		p.end(0)
 	}
 }
@@ -131,4 +182,20 @@ func (p *initProc) end(code int) {
 		killChildren()
 	}
 	os.Exit(code)
+}
+
+// smallestRoom is how much room a file system has that is not full, in parts of its
+// size: a program that found none for a block of data leaves less than that.
+const smallestRoom = 100
+
+// isPrivateFull reports whether a private file system is full. What is not mounted, or
+// cannot be asked, is not.
+func isPrivateFull() bool {
+	return slices.ContainsFunc([]string{layout.PrivateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) != nil || st.Type != unix.TMPFS_MAGIC {
+			return false
+		}
+		return st.Bavail < st.Blocks/smallestRoom || st.Files > 0 && st.Ffree < st.Files/smallestRoom
+	})
 }

@@ -1,4 +1,4 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
@@ -8,29 +8,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
-
-// A stepError says which step of building failed, and with what.
-type stepError struct {
-	step string
-	err  error
-}
-
-func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
-func (e *stepError) Unwrap() error { return e.err }
-
-func step(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return &stepError{fmt.Sprintf(format, args...), err}
-}
 
 const (
 	// rootSize bounds the minimal root's own files: copies of /etc, which are
-	// at most copyMax each.
+	// at most layout.CopyMax each.
 	rootSize = "64m"
-	copyMax  = 1 << 20
 
 	// shown is what every bind gets on top of its own flags; closed is for
 	// what the command may not even write to where modes would let it.
@@ -56,17 +41,18 @@ const (
 type builder struct {
 	root   int // the new root's descriptor
 	limits int // /proc/sys/user, which is hidden by the time it is needed
-	layout *layout
+	layout *layout.Layout
 	files  map[string]int // what the caller has opened, by name
 	notes  []string       // what was left out, and why
-	kept   *kept          // nil: nothing is shown later
-	// unscreened is why the host's sockets could be reached; see screen.go.
-	unscreened error
+	late   *lateMounts    // nil: nothing is shown later
+	// socketsReachable is why the host's sockets could be reached; see overlay.go. nil: they
+	// cannot be.
+	socketsReachable error
 }
 
 // buildRoot makes the root described by a layout and moves this process into it. The mount
 // namespace must be this process's own.
-func buildRoot(l *layout, files map[string]int) (*builder, error) {
+func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	// Nothing of ours may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
@@ -85,15 +71,6 @@ func buildRoot(l *layout, files map[string]int) (*builder, error) {
 	return b, steps(b.own, b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
-func steps(all ...func() error) error {
-	for _, f := range all {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // privateFS mounts the file system that the command can fill.
 func (b *builder) privateFS() error {
 	// One inode for every 4 KiB: a limit in bytes alone leaves empty files free.
@@ -103,8 +80,8 @@ func (b *builder) privateFS() error {
 		return err
 	}
 	defer unix.Close(fd)
-	for dir, mode := range placeModes {
-		name := strings.TrimPrefix(dir, privateDir+"/")
+	for dir, mode := range layout.PrivateModes {
+		name := strings.TrimPrefix(dir, layout.PrivateDir+"/")
 		if err := unix.Mkdirat(fd, name, 0o755); err != nil {
 			return step(err, "make %s", dir)
 		}
@@ -116,23 +93,23 @@ func (b *builder) privateFS() error {
 	if err := runtimeLink(fd); err != nil {
 		return err
 	}
-	return b.attach(fd, privateDir)
+	return b.attach(fd, layout.PrivateDir)
 }
 
 // runtimeLink makes /run/user/UID a link to XDG_RUNTIME_DIR: GnuPG looks for a directory
 // for its sockets there and nowhere else, and in a HOME that is kept it can make none.
 func runtimeLink(fd int) error {
-	user := strings.TrimPrefix(placeRun, privateDir+"/") + "/user"
+	user := strings.TrimPrefix(layout.Run, layout.PrivateDir+"/") + "/user"
 	if err := unix.Mkdirat(fd, user, 0o755); err != nil {
 		return step(err, "make /run/user")
 	}
-	return step(unix.Symlinkat(placeRuntime, fd, user+"/"+strconv.Itoa(os.Getuid())), "make a link to %s", placeRuntime)
+	return step(unix.Symlinkat(layout.Runtime, fd, user+"/"+strconv.Itoa(os.Getuid())), "make a link to %s", layout.Runtime)
 }
 
 // binds shows the host's directories and files.
 func (b *builder) binds() error {
 	for _, m := range b.layout.Binds {
-		err := b.show(m)
+		err := b.mountHost(m)
 		if err != nil {
 			if m.Optional {
 				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", m.To, err))
@@ -149,7 +126,7 @@ func (b *builder) binds() error {
 	return nil
 }
 
-func (b *builder) bind(m bind) error {
+func (b *builder) bind(m layout.Bind) error {
 	attrs := uint64(closed)
 	switch {
 	case m.Device:
@@ -157,7 +134,7 @@ func (b *builder) bind(m bind) error {
 	case m.Write:
 		attrs = shown
 	}
-	fd, opened := b.files[m.file()]
+	fd, opened := b.files[m.File()]
 	if !opened {
 		var err error
 		if fd, err = clone(unix.AT_FDCWD, m.From, attrs); err != nil {
@@ -223,7 +200,7 @@ func (b *builder) devpts() error {
 func (b *builder) tree() error {
 	l := b.layout
 	from := l.TreeFrom
-	if fd, opened := b.files[treeFile]; opened {
+	if fd, opened := b.files[layout.TreeFile]; opened {
 		defer unix.Close(fd)
 		from = treeAt
 		// Only what is mounted in our namespace can be bound in parts.
@@ -297,19 +274,4 @@ func (b *builder) seal() error {
 	}
 	err := unix.MountSetattr(b.root, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	return step(err, "make the new root read-only")
-}
-
-// loopback brings the interface up that a new network namespace has.
-func loopback() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return step(err, "open a socket")
-	}
-	defer unix.Close(s)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return step(err, "name the loopback interface")
-	}
-	req.SetUint16(unix.IFF_UP)
-	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
 }

@@ -1,4 +1,4 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // own makes what hides and holds other things, and where those are mounted that are
@@ -91,11 +93,11 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return nil, errors.New("it is not a regular file")
-	case st.Size > copyMax:
-		return nil, fmt.Errorf("it has more than %d bytes", copyMax)
+	case st.Size > layout.CopyMax:
+		return nil, fmt.Errorf("it has more than %d bytes", layout.CopyMax)
 	}
 	data := make([]byte, 0, st.Size+1) // and one, to see its end
-	for len(data) <= copyMax {
+	for len(data) <= layout.CopyMax {
 		data = slices.Grow(data, 1)
 		n, err := unix.Read(fd, data[len(data):cap(data)])
 		switch {
@@ -108,5 +110,5 @@ func readSmall(path string) ([]byte, error) {
 			data = data[:len(data)+n]
 		}
 	}
-	return data[:copyMax], nil // it has grown meanwhile
+	return data[:layout.CopyMax], nil // it has grown meanwhile
 }

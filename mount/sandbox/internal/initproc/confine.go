@@ -1,32 +1,37 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
-// landlockName is the name of Landlock's layer.
-const landlockName = "landlock"
+// The names of layers that the caller looks for.
+const (
+	LandlockLayer = "landlock"
+	CoreLayer     = "core dumps" // said only where core dumps are not forbidden
+)
 
-// sparePids is what the init may use beyond the command's limit: the runtime
+// SparePids is what the init may use beyond the command's limit: the runtime
 // aborts when it cannot have a thread.
-const sparePids = 64
+const SparePids = 64
 
 // confine drops what this thread, from which the command is started, has and
 // could get. The order matters: what a later step needs must not be taken by an
 // earlier one.
 //
 // The init's other threads keep capabilities over the namespaces: confining them
-// would take longer than all the rest (see landlock.go). The command cannot
+// would take longer than all the rest (see package landlock). The command cannot
 // reach them: it may not trace this process, which is not dumpable and has no
 // directory in its /proc, nor stop it by a signal (as pid 1 it hears none that it
-// has not asked for; elsewhere see filter_signals.go), and it holds no descriptor of it.
+// has not asked for; elsewhere package seccomp refuses it), and it holds no descriptor of it.
 func (p *initProc) confine() error {
 	if err := p.limits(); err != nil {
 		return err
@@ -55,20 +60,20 @@ func (p *initProc) confine() error {
 		return step(err, "close /proc/1")
 	}
 	if len(p.conf.Sockets) > 0 {
-		p.conf.Rules.Reach = socketDir
+		p.conf.Rules.Reach = layout.SocketDir
 	}
 	treeFD := -1
-	if p.kept != nil {
-		treeFD = p.kept.tree
+	if p.late != nil {
+		treeFD = p.late.tree
 	}
 	what, err := landlock.Restrict(p.conf.Rules, treeFD)
 	switch {
 	case err != nil:
 		return err
 	case what == "":
-		p.layers = append(p.layers, Layer{landlockName, NotAvailable, "the kernel has no Landlock, or it is not enabled"})
+		p.layers = append(p.layers, Layer{LandlockLayer, NotAvailable, "the kernel has no Landlock, or it is not enabled"})
 	default:
-		p.on(landlockName, what)
+		p.on(LandlockLayer, what)
 	}
 	if err := p.filter(); err != nil {
 		return err
@@ -89,7 +94,7 @@ var userLimits = []struct {
 	most     uint64
 }{
 	{unix.RLIMIT_SIGPENDING, "queued signals", 4096},
-	{unix.RLIMIT_MSGQUEUE, "bytes of message queues", 200 << 10},
+	{unix.RLIMIT_MSGQUEUE, "bytes of Message queues", 200 << 10},
 	{unix.RLIMIT_MEMLOCK, "locked memory", 8 << 20},
 	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
@@ -139,9 +144,8 @@ func (p *initProc) limits() error {
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
 		return step(err, "ask for the limit of processes")
 	}
-	spare := uint64(p.spare)
-	most := min(uint64(p.conf.Pids)+spare, had.Max)
-	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most - min(spare, most), Max: most}); err != nil {
+	most := min(uint64(p.conf.Pids)+SparePids, had.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: most - min(SparePids, most), Max: most}); err != nil {
 		return step(err, "limit the number of processes")
 	}
 	for _, l := range userLimits {
@@ -153,12 +157,68 @@ func (p *initProc) limits() error {
 	// program of the host's as root on what crashed here; 1 does (core(5)).
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
-		p.on("limits", "processes and threads, open files, queued signals, message queues, locked memory")
-		p.layers = append(p.layers, Layer{coreName, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
+		p.on("limits", "processes and threads, open files, queued signals, Message queues, locked memory")
+		p.layers = append(p.layers, Layer{CoreLayer, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
 	case err != nil:
 		return step(err, "forbid core dumps")
 	default:
-		p.on("limits", "processes and threads, open files, queued signals, message queues, locked memory, core dumps")
+		p.on("limits", "processes and threads, open files, queued signals, Message queues, locked memory, core dumps")
 	}
 	return nil
+}
+
+// secureBits: uid 0 means nothing, and nobody can change that again. (There is
+// no uid 0 inside; this is for the day when there is.)
+const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
+	1<<2 | 1<<3 | // SECBIT_NO_SETUID_FIXUP, _LOCKED
+	1<<5 | // SECBIT_KEEP_CAPS_LOCKED
+	1<<6 | 1<<7 // SECBIT_NO_CAP_AMBIENT_RAISE, _LOCKED
+
+// dropCaps leaves the calling thread, and what is started from it, no capability
+// in any set. On the way, while it may still do so, it changes to another uid if
+// there is one. It returns what it could not do.
+func dropCaps(c *Config) (note string, err error) {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return "", step(err, "read the capabilities")
+	}
+	if data[0].Effective&(1<<unix.CAP_SETPCAP) != 0 {
+		if err := dropBounding(); err != nil {
+			return "", err
+		}
+	} else {
+		note = "; the bounding set could not be emptied, and gives nobody anything under no_new_privs"
+	}
+	if c.SetID {
+		// All threads: the others have no business as root either.
+		if err := syscall.Setgroups(nil); err != nil {
+			return "", step(err, "drop the supplementary groups")
+		}
+		if err := syscall.Setresgid(int(c.GID), int(c.GID), int(c.GID)); err != nil {
+			return "", step(err, "change to gid %d", c.GID)
+		}
+		if err := syscall.Setresuid(int(c.UID), int(c.UID), int(c.UID)); err != nil {
+			return "", step(err, "change to uid %d", c.UID)
+		}
+	}
+	// The ambient set goes with the permitted one.
+	data = [2]unix.CapUserData{}
+	return note, step(unix.Capset(&hdr, &data[0]), "drop all capabilities")
+}
+
+// dropBounding empties the bounding set and locks the secure bits.
+func dropBounding() error {
+	for c := uintptr(0); ; c++ {
+		// EINVAL: one more than the kernel knows, which may be more than
+		// unix.CAP_LAST_CAP.
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break
+		}
+		if err != nil {
+			return step(err, "drop capability %d from the bounding set", c)
+		}
+	}
+	return step(unix.Prctl(unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0), "lock the secure bits")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
@@ -119,19 +120,11 @@ func (l *launch) openParent() error {
 // hostRules are what a command may open on the host: the same system files that
 // the minimal root would show.
 func (o *Options) hostRules(where Places) landlock.Rules {
-	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(systemDirs, o.Interpreters)}
-	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
-		r.Read = append(r.Read, "/etc/"+n)
-	}
-	r.Read = append(r.Read, etcDirsHere()...)
 	// All of /proc: a rule for /proc/self would be for the init's directory.
-	r.Read = append(r.Read, "/proc")
-	for _, name := range devices {
-		r.Write = append(r.Write, "/dev/"+name)
-	}
+	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
 	// The rule is for the directory around the tree, because one for the
 	// mount itself ends when the mount is made anew (measured).
-	r.Write = append(r.Write, filepath.Dir(o.Tree), where.Home, where.Tmp, where.Runtime)
+	r.Write = append([]string{filepath.Dir(o.Tree), where.Home, where.Tmp, where.Runtime}, layout.Devices...)
 	return r
 }
 

@@ -1,4 +1,4 @@
-package sandbox
+package initproc
 
 import (
 	"errors"
@@ -16,28 +16,24 @@ import (
 // lateAt is where the init keeps the whole tree.
 const lateAt = scratch + "/tree"
 
-// kept is what the init needs to show more of the tree later.
-type kept struct {
+// lateMounts is what the init needs to show more of the tree later.
+type lateMounts struct {
 	tree int // the tree
 	root int // the minimal root, where it can be written to
 	// bound are the things shown later.
-	bound map[string]*shownLater
+	bound map[string]*lateMount
 }
 
-type shownLater struct {
-	under int     // what it is mounted on
-	made  []place // what was made for that, the outermost first
+type lateMount struct {
+	under int           // what it is mounted on
+	made  []createdName // what was made for that, the outermost first
 }
 
-// place is a name in a directory.
-type place struct {
+// createdName is a name in a directory.
+type createdName struct {
 	dir  int
 	name string
 	file bool
-}
-
-func newKept(tree, root int) *kept {
-	return &kept{tree: tree, root: root, bound: map[string]*shownLater{}}
 }
 
 // keep binds the tree where nobody gets to it, and keeps it.
@@ -52,35 +48,35 @@ func (b *builder) keep(from string) error {
 	if err != nil {
 		return step(err, "find the tree of roots")
 	}
-	b.kept = newKept(fd, -1)
+	b.late = &lateMounts{tree: fd, root: -1, bound: map[string]*lateMount{}}
 	return nil
 }
 
 // keepRoot keeps a way to write to the minimal root, before that is closed.
 func (b *builder) keepRoot() (err error) {
-	if b.kept == nil {
+	if b.late == nil {
 		return nil
 	}
-	b.kept.root, err = unix.OpenTree(b.root, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	b.late.root, err = unix.OpenTree(b.root, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	return step(err, "copy the mount of the new root")
 }
 
-// later does what the caller asks for, and answers. The thread it runs on is not
+// bindLate does what the caller asks for, and answers. The thread it runs on is not
 // the one that was confined, so it may mount: see confine.
-func (p *initProc) later(m message) {
+func (p *initProc) bindLate(m Message) {
 	err := errors.New("this confinement was not made for it")
-	if p.kept != nil {
+	if p.late != nil {
 		if m.From != "" {
-			err = p.kept.bind(m.From, m.At)
+			err = p.late.bind(m.From, m.At)
 		} else {
-			err = p.kept.unbind(m.At)
+			err = p.late.unbind(m.At)
 		}
 	}
-	a := message{Kind: kindDone, Code: m.Code}
+	a := Message{Kind: KindDone, Code: m.Code}
 	if err != nil {
 		a.Error = err.Error()
 	}
-	_ = send(controlFD, a) // a caller that is gone needs no answer
+	_ = Send(controlFD, a) // a caller that is gone needs no answer
 }
 
 // bindTries is how often a mount is tried whose ends have gone between being found
@@ -90,7 +86,7 @@ const bindTries = 128
 
 // bind shows a part of the tree. Everything is named by descriptors, since what
 // lies on the way may be the command's.
-func (k *kept) bind(from, at string) error {
+func (k *lateMounts) bind(from, at string) error {
 	if k.bound[at] != nil {
 		if err := k.unbind(at); err != nil {
 			return err
@@ -105,7 +101,7 @@ func (k *kept) bind(from, at string) error {
 }
 
 // bindOnce is bind; again tells that it may well work the next time.
-func (k *kept) bindOnce(from, at string) (again bool, err error) {
+func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	src, err := unix.Openat2(k.tree, from, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
 		return false, step(err, "find %s in the tree", from)
@@ -115,7 +111,7 @@ func (k *kept) bindOnce(from, at string) (again bool, err error) {
 	if err := unix.Fstat(src, &st); err != nil {
 		return vanished(err), step(err, "look at %s in the tree", from)
 	}
-	s := &shownLater{}
+	s := &lateMount{}
 	if s.under, err = k.point(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
 		// Not by open_tree: nested has forbidden what it would take.
 		err = step(unix.Mount(ownFD(src), ownFD(s.under), "", unix.MS_BIND, ""), "mount %s", at)
@@ -141,7 +137,7 @@ func inside(path string) (int, error) {
 }
 
 // point finds what a mount at a path goes on, and makes it if it is not there.
-func (k *kept) point(at string, file bool, s *shownLater) (int, error) {
+func (k *lateMounts) point(at string, file bool, s *lateMount) (int, error) {
 	fd, err := inside(at)
 	dir := "/"
 	for rest := at[1:]; errors.Is(err, unix.ENOENT); {
@@ -180,7 +176,7 @@ func (k *kept) point(at string, file bool, s *shownLater) (int, error) {
 
 // make makes a name in a directory: of the minimal root's, which is read-only for
 // everybody else, or of the command's own.
-func (k *kept) make(dir, name string, file bool, s *shownLater) (int, error) {
+func (k *lateMounts) make(dir, name string, file bool, s *lateMount) (int, error) {
 	parent, err := inside(dir)
 	if err != nil {
 		return -1, err
@@ -207,13 +203,13 @@ func (k *kept) make(dir, name string, file bool, s *shownLater) (int, error) {
 		unix.Close(parent)
 		return -1, err
 	}
-	s.made = append(s.made, place{parent, name, file})
+	s.made = append(s.made, createdName{parent, name, file})
 	return inside(filepath.Join(dir, name))
 }
 
 // remove lets go of what something is mounted on, and removes what was made for it
 // as far as nobody has put anything there.
-func (s *shownLater) remove() {
+func (s *lateMount) remove() {
 	if s.under > 0 {
 		unix.Close(s.under)
 	}
@@ -228,14 +224,14 @@ func (s *shownLater) remove() {
 }
 
 // unbind takes away what is shown at a path.
-func (k *kept) unbind(at string) error {
+func (k *lateMounts) unbind(at string) error {
 	s := k.bound[at]
 	if s == nil { // since the start
 		fd, err := inside(at)
 		if err != nil {
 			return step(err, "find %s", at)
 		}
-		s = &shownLater{under: fd}
+		s = &lateMount{under: fd}
 	}
 	// Whoever is in it keeps it, with what the tree says to that.
 	err := unix.Unmount(ownFD(s.under), unix.MNT_DETACH)

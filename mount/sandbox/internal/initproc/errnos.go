@@ -1,0 +1,43 @@
+package initproc
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// unsupported are the errors by which a kernel refuses what it does not have, or does not
+// let this user have. Every other error is about this one start.
+var unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
+
+// Unsupported returns the errors of IsUnsupported.
+func Unsupported() []unix.Errno { return slices.Clone(unsupported) }
+
+// IsUnsupported reports whether an error says that a thing does not exist here.
+func IsUnsupported(err error) bool {
+	return slices.ContainsFunc(unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
+}
+
+// resources are the errors of resources that are used up, with what to look at.
+var resources = map[unix.Errno]string{
+	unix.ENOSPC:       "namespaces, mounts or terminals (user.max_*_namespaces, fs.mount-max, kernel.pty.max)",
+	unix.EUSERS:       "namespaces of this user (user.max_user_namespaces)",
+	unix.EMFILE:       "descriptors of this process (ulimit -n)",
+	unix.ENFILE:       "open files of the machine (fs.file-max)",
+	unix.ETOOMANYREFS: "descriptors in flight of this user (ulimit -n)",
+	unix.EAGAIN:       "processes of this user (ulimit -u)",
+	unix.ENOMEM:       "memory",
+	unix.EDQUOT:       "the quota of this user",
+	unix.ENOBUFS:      "memory for sockets",
+}
+
+// Exhausted returns the resource that an error says is used up; "" if it says none.
+func Exhausted(err error) string {
+	for errno, what := range resources {
+		if errors.Is(err, errno) {
+			return what
+		}
+	}
+	return ""
+}

@@ -1,0 +1,291 @@
+// Package initproc is the init of a confined command: this very program, started again. It
+// makes the command's root directory, drops all that it could use to get out of it, starts
+// the command, and waits.
+//
+// # Promises
+//
+// The command is started only when everything that was asked for confines it, and when the
+// caller has said so. When the command ends, or the caller, the init ends all that was
+// started from it.
+//
+// # Not promised
+//
+// The init's own threads but the first are not confined: see confine.
+package initproc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
+)
+
+// A Go process cannot fork, because only one of its threads would be in the child: so the
+// init is this program started again, with Variable in its environment. It gets its end of a
+// socket on controlFD and its configuration in a memory file on configFD, and from FirstFD
+// on what the caller had to open for it.
+
+// Variable marks the init. It never reaches a command.
+const Variable = "ROOTSFS_SANDBOX_INIT"
+
+const (
+	controlFD = 3
+	configFD  = 4
+	// FirstFD is the first of the descriptors that Config.Files names.
+	FirstFD = 5
+
+	// Self is this program, not by its name, which may by now be another's.
+	Self = "/proc/self/exe"
+)
+
+// exitFailed is the exit code of an init that failed; nobody but us sees it.
+const exitFailed = 125
+
+// Env returns the environment of an init. It lives for long and makes little: no
+// garbage to collect at its start, and two threads' work at most. With containermaxprocs
+// the runtime would keep files of its control group open, which are of the host's mounts.
+func Env() []string {
+	env := []string{Variable + "=1", "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
+	if race, ok := os.LookupEnv("GORACE"); ok {
+		env = append(env, "GORACE="+race) // or a binary of the race detector waits a second at its end
+	}
+	return env
+}
+
+func isInit() bool {
+	_, ok := os.LookupEnv(Variable)
+	return ok
+}
+
+// An init's main stays on the main thread: the one that carries the root of the mount
+// namespace and the bounding set, and that is the parent of the command.
+func init() {
+	if isInit() {
+		runtime.LockOSThread()
+	}
+}
+
+// Main serves as the init and does not return, if this process was started as one;
+// otherwise it does nothing.
+func Main() {
+	if !isInit() {
+		return
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(controlFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		fmt.Fprintf(os.Stderr, "%s is set, but not by rootsfs: unset it\n", Variable)
+		os.Exit(exitFailed)
+	}
+	(&initProc{}).run()
+}
+
+// Refuse ends this process, if it was started as an init, and has the caller be told why.
+func Refuse(why error) {
+	if isInit() {
+		(&initProc{}).fail(StepConfine, why)
+	}
+}
+
+// initProc is the init's state. As pid 1 of a pid namespace it reaps whatever the command
+// leaves behind, and takes everything with it when it ends; without a pid namespace it does
+// the same as a subreaper.
+type initProc struct {
+	conf   Config
+	layers []Layer
+	notes  []string
+	files  [3]*os.File // the command's standard streams
+	late   *lateMounts // to show more of the tree later; nil: nothing is
+}
+
+func (p *initProc) run() {
+	if err := p.setUp(); err != nil {
+		p.fail(StepConfine, err)
+	}
+	if p.conf.Probe {
+		_ = Send(controlFD, Message{Kind: KindStarted, Layers: p.layers, Notes: p.notes})
+		_ = Send(controlFD, Message{Kind: KindExited}) // or this would be an init that failed
+		os.Exit(0)
+	}
+	p.hold()
+	pid, step, err := p.command()
+	if err != nil {
+		p.fail(step, err)
+	}
+	if err := Send(controlFD, Message{Kind: KindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
+		os.Exit(exitFailed) // the caller is gone
+	}
+	if p.conf.Layout != nil {
+		go refreshSystem(p.conf.Layout)
+	}
+	go p.listen(pid)
+	p.reap(pid)
+}
+
+// fail tells the caller and ends.
+func (p *initProc) fail(step string, err error) {
+	m := Message{Kind: KindFailed, Step: step, Error: err.Error()}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		m.Errno = int(errno)
+	}
+	_ = Send(controlFD, m) // a caller that is gone has nobody to tell
+	os.Exit(exitFailed)
+}
+
+// step says which step failed.
+func step(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// steps runs functions until one fails.
+func steps(all ...func() error) error {
+	for _, f := range all {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUp does everything before the command.
+func (p *initProc) setUp() error {
+	if err := steps(p.configure, p.prepareProcess, p.enterLevel, p.streams, p.sockets, p.network); err != nil {
+		return err
+	}
+	if !p.conf.Unconfined {
+		if err := p.confine(); err != nil {
+			return err
+		}
+	}
+	unix.Umask(p.conf.Umask)
+	return nil
+}
+
+// configure reads what the caller wants, and keeps what was inherited from the command.
+func (p *initProc) configure() error {
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return step(err, "mark inherited descriptors")
+	}
+	f := os.NewFile(configFD, "configuration")
+	defer f.Close()
+	if err := json.NewDecoder(f).Decode(&p.conf); err != nil {
+		return step(err, "read the configuration")
+	}
+	if fd, ok := p.conf.Files[StderrFile]; ok {
+		return step(unix.Dup3(fd, 2, 0), "take over standard error")
+	}
+	return nil
+}
+
+// deadly are the signals that would end or stop a Go program that has not asked
+// for them; the others do nothing to it.
+var deadly = []os.Signal{
+	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU,
+	unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
+}
+
+// oomScoreAdj makes a process with little memory as likely to be ended for want of
+// memory as one that has half of the machine's (proc_pid_oom_score_adj(5)).
+const oomScoreAdj = 500
+
+// prepareProcess makes this process what it is while it builds and waits.
+func (p *initProc) prepareProcess() error {
+	// Signals from inside must not end this process, and those it is sent
+	// from outside come over the control socket.
+	signal.Notify(make(chan os.Signal, 1), deadly...)
+	unix.Umask(0o022)
+	// If the machine runs out of memory, the kernel should kill the confined command
+	// before rootsfs, which can revoke. The write fails if the value is higher already.
+	_ = PutFile(unix.AT_FDCWD, "/proc/self/oom_score_adj", strconv.Itoa(oomScoreAdj))
+	return nil
+}
+
+// enterLevel makes the command's surroundings.
+func (p *initProc) enterLevel() error {
+	switch {
+	case p.conf.Layout != nil:
+		return p.namespaces()
+	case p.conf.Bwrap:
+		return p.bubblewrap()
+	}
+	return step(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become a subreaper")
+}
+
+// namespaces finishes the namespaces this process is in, and builds the root.
+func (p *initProc) namespaces() error {
+	p.on("namespaces", "user, mount, pid, ipc, uts")
+	switch err := unix.Unshare(unix.CLONE_NEWCGROUP); {
+	case err == nil:
+		p.on("cgroup namespace", "")
+	case IsUnsupported(err), errors.Is(err, unix.ENOSPC) && p.conf.NoCgroups:
+		p.layers = append(p.layers, Layer{"cgroup namespace", NotAvailable, err.Error()})
+	default:
+		return step(err, "make a cgroup namespace")
+	}
+	if err := unix.Sethostname([]byte(layout.HostName)); err != nil {
+		return step(err, "set the host name")
+	}
+	if !p.conf.Net {
+		if err := loopback(); err != nil {
+			return err
+		}
+	}
+	p.networkNamespace()
+	b, err := buildRoot(p.conf.Layout, p.conf.Files)
+	if err != nil {
+		return err
+	}
+	p.notes, p.late = b.notes, b.late
+	p.on("minimal root", "read-only; /proc of its own, six devices")
+	p.unixSockets(b.socketsReachable)
+	return nil
+}
+
+// bubblewrap says what bwrap has made, and gives the private directories, which
+// a bwrap of root's has made for root, to the command's uid.
+func (p *initProc) bubblewrap() error {
+	if p.conf.SetID {
+		p.on("namespaces", "mount, pid, ipc, uts")
+		for _, dir := range []string{layout.PrivateDir, layout.Home, layout.Runtime, "/run"} {
+			if dir == layout.Home && p.conf.KeptHome {
+				continue
+			}
+			if err := os.Lchown(dir, int(p.conf.UID), int(p.conf.GID)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EROFS) {
+				return step(err, "give %s to the command's uid", dir)
+			}
+		}
+	} else {
+		p.on("namespaces", "user, mount, pid, ipc, uts")
+	}
+	p.networkNamespace()
+	p.on("minimal root", "read-only, by bwrap")
+	return nil
+}
+
+func (p *initProc) on(name, detail string) {
+	p.layers = append(p.layers, Layer{name, On, detail})
+}
+
+// hold waits for the word that the command may be started.
+func (p *initProc) hold() {
+	if Send(controlFD, Message{Kind: KindReady}) != nil {
+		os.Exit(exitFailed) // the caller is gone
+	}
+	// Meanwhile the kernel may ask the tree's server for the way to where the
+	// command works. What is wrong with it shows when the command goes there.
+	var st unix.Stat_t
+	_ = unix.Stat(p.conf.Dir, &st)
+	if m, _, err := Receive(controlFD); err != nil || m.Kind != KindRelease {
+		os.Exit(exitFailed)
+	}
+}

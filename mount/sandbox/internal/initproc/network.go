@@ -1,0 +1,149 @@
+package initproc
+
+import (
+	"errors"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
+)
+
+// loopback brings the interface up that a new network namespace has.
+func loopback() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return step(err, "open a socket")
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return step(err, "name the loopback interface")
+	}
+	req.SetUint16(unix.IFF_UP)
+	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
+}
+
+// networkNamespace notes what network the command has.
+func (p *initProc) networkNamespace() {
+	if p.conf.Net {
+		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
+	} else {
+		p.on("network namespace", "a loopback interface only")
+	}
+}
+
+// networkSockets are the sockets that the init opens for the caller, who serves the command's
+// network: a socket stays in the namespace that it was opened in. Of all but "listener" there
+// is one, and none of a family that the kernel lacks.
+var networkSockets = []struct {
+	name                   string
+	family, kind, protocol int
+}{
+	{"route", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
+	{"netfilter", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
+	{"datagram", unix.AF_INET, unix.SOCK_DGRAM, 0},
+	{"stream4", unix.AF_INET, unix.SOCK_STREAM, 0},
+	{"stream6", unix.AF_INET6, unix.SOCK_STREAM, 0},
+	{"diag", unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG},
+	{listenerSocket, unix.AF_INET, unix.SOCK_STREAM, 0},
+}
+
+const listenerSocket = "listener"
+
+// network passes the sockets of this namespace out. The caller serves them before it has the
+// command started.
+func (p *initProc) network() error {
+	if !p.conf.OpenNetwork {
+		return nil
+	}
+	for _, s := range networkSockets {
+		count := 1
+		if s.name == listenerSocket {
+			count = p.conf.Listeners
+		}
+		for range count {
+			fd, err := unix.Socket(s.family, s.kind|unix.SOCK_CLOEXEC, s.protocol)
+			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) {
+				break
+			} else if err != nil {
+				return step(err, "open a socket for the network")
+			}
+			err = passOut(NetworkFile+s.name, fd)
+			unix.Close(fd)
+			if err != nil {
+				return step(err, "hand a socket of the network out")
+			}
+		}
+	}
+	p.on("network", "approved hosts only")
+	return nil
+}
+
+// passOut passes a descriptor to the caller, by name.
+func passOut(name string, fd int) error {
+	return Send(controlFD, Message{Kind: KindFile, Name: name}, fd)
+}
+
+// unixSockets permits sockets of the unix family where the files and the names that they
+// can be bound to are the command's own; reachable is why files are not.
+func (p *initProc) unixSockets(reachable error) {
+	const name = "unix sockets"
+	why := ""
+	switch {
+	case reachable != nil:
+		why = "the host's could be reached: " + reachable.Error()
+	case p.conf.KeptHome && len(p.conf.Sockets) == 0:
+		// Neither seccomp nor Landlock can refuse connect(2) by the socket's path.
+		why = "HOME is a directory of the host's, which may hold sockets; they are allowed with a private HOME"
+	case p.conf.Net && !landlock.Scoped():
+		why = "in the host's network they have names that others use, and this kernel's Landlock has no scopes (Linux 6.12 does)"
+	}
+	if why != "" {
+		p.layers = append(p.layers, Layer{name, Off, "refused: " + why})
+		return
+	}
+	p.conf.Filter.Unix = true
+	if p.conf.Net {
+		// The init, which makes the calls of bind, makes none for them: see package seccomp.
+		// Landlock refuses the abstract names of others.
+		p.on(name, "to granted sockets and in pairs; none can be bound, as they have names in the host's network")
+	} else {
+		p.on(name, "among its own processes; none of the host's can be reached")
+	}
+}
+
+// SocketBacklog is how many connections wait at a granted socket.
+const SocketBacklog = 64
+
+// sockets makes the granted sockets inside and hands them out.
+func (p *initProc) sockets() error {
+	if len(p.conf.Sockets) == 0 {
+		return nil
+	}
+	if !p.conf.Filter.Unix {
+		return step(unix.EOPNOTSUPP, "grant a socket: sockets of the unix family are refused here, rootsfs status --json says why (layers, unix sockets) of a run without --socket")
+	}
+	if err := unix.Mkdir(layout.SocketDir, 0o700); err != nil {
+		return step(err, "make %s", layout.SocketDir)
+	}
+	for _, name := range p.conf.Sockets {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return step(err, "make the socket %s", name)
+		}
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(layout.SocketDir, name)})
+		if err == nil {
+			err = unix.Listen(fd, SocketBacklog)
+		}
+		if err == nil {
+			err = passOut(SocketFile+name, fd)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return step(err, "make the socket %s", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package initproc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
+)
+
+// Config is what the init is told.
+type Config struct {
+	Args  []string
+	Env   []string
+	Dir   string
+	Umask int
+	// Layout is the root to build; nil: the init is in its root already.
+	Layout *layout.Layout
+	// Bwrap: bwrap has started the init, in the root that it has made.
+	Bwrap bool
+	// Unconfined: nothing is confined.
+	Unconfined bool
+	Net        bool     // the host's network
+	Listen     []uint16 // ports that the command may listen on, in the host's network
+	// OpenNetwork: pass the sockets of the command's network out, and so many to listen on
+	// single ports.
+	OpenNetwork bool
+	Listeners   int
+	Sockets     []string // names of the sockets of the host's that are granted
+	NoCgroups   bool     // the machine allows no cgroup namespaces
+	Pids        int
+	Streams     [3]Stream // what each standard stream is to be
+	Rows, Cols  uint16    // of the terminal
+	Rules       landlock.Rules
+	Filter      seccomp.Wants
+	Files       map[string]int // descriptors that the caller has opened, by name
+	// SetID: the init itself changes to these (bwrap as root).
+	SetID    bool
+	UID, GID uint32
+	KeptHome bool // HOME is a directory of the host's, whose owner stays
+	Probe    bool // end when all is confined
+}
+
+// StderrFile is the name of the command's standard error, where bwrap's own is another.
+const StderrFile = "stderr"
+
+// Stream is what a standard stream of the command is.
+type Stream string
+
+// The kinds of streams.
+const (
+	Passed   Stream = "" // what the init was given
+	Null     Stream = "null"
+	Terminal Stream = "terminal"
+)
+
+// State is what became of a layer.
+type State string
+
+// The states. Their texts are part of `status --json`.
+const (
+	On           State = "on"
+	Off          State = "off"           // not wanted at this level or with these options
+	NotAvailable State = "not available" // wanted, and this machine does not have it
+)
+
+// Layer is one thing that confines.
+type Layer struct {
+	Name   string `json:"name"`
+	State  State  `json:"state"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Message is what travels on the control socket, one per packet.
+type Message struct {
+	Kind   string
+	Name   string   `json:",omitempty"` // of file
+	Layers []Layer  `json:",omitempty"`
+	Notes  []string `json:",omitempty"`
+	Code   int      `json:",omitempty"`
+	Signal int      `json:",omitempty"` // to the init: what to send to the command
+	Group  bool     `json:",omitempty"` // to its process group
+	Full   bool     `json:",omitempty"` // of exited: a private file system has no room
+	Error  string   `json:",omitempty"`
+	Errno  int      `json:",omitempty"`
+	Step   string   `json:",omitempty"` // one of the steps below
+	// Of bind: what to show of the tree, "" for nothing any more, and where. The answer
+	// has the same Code.
+	From string `json:",omitempty"`
+	At   string `json:",omitempty"`
+}
+
+// The kinds of message. The last three are to the init, the others from it.
+const (
+	KindFile    = "file"    // carries a descriptor, which Name names
+	KindReady   = "ready"   // all but the command, which is held
+	KindStarted = "started" // the command, with what confines it
+	KindFailed  = "failed"  // nothing was started, and why
+	KindExited  = "exited"  // how the command ended
+	KindDone    = "done"    // the answer to bind, or Error
+	KindRelease = "release" // start the command
+	KindSignal  = "signal"
+	KindBind    = "bind"
+)
+
+// The names of what KindFile carries: the master side of the terminal, and, followed by
+// names of their own, granted sockets and sockets of the command's network.
+const (
+	TerminalFile = "terminal"
+	SocketFile   = "socket:"
+	NetworkFile  = "net:"
+)
+
+// The steps at which an init can fail: the caller falls back to another level
+// only when it was the confinement that could not be had.
+const (
+	StepConfine = "confine"
+	StepCommand = "command"
+	// Not the command itself is at fault, but the directory it is to work in,
+	// or the interpreter that its first line names, or its loader.
+	StepDir         = "directory"
+	StepInterpreter = "interpreter"
+)
+
+// maxMessage bounds a packet; layers and notes are far below it.
+const maxMessage = 64 << 10
+
+// maxPassed bounds the descriptors of a packet (SCM_MAX_FD of the kernel).
+const maxPassed = 253
+
+// Send writes one packet, with descriptors.
+func Send(sock int, m Message, fds ...int) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	for {
+		err := unix.Sendmsg(sock, b, rights, nil, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Receive waits for one packet and the descriptors that came with it; io.EOF
+// when the other side is gone.
+func Receive(sock int) (Message, []int, error) {
+	var m Message
+	buf, oob := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxPassed))
+	for {
+		n, oobn, flags, _, err := unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		// ECONNRESET comes before what the peer had sent, if it ended without reading all.
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNRESET):
+			continue
+		case err != nil:
+			return m, nil, err
+		case n == 0:
+			return m, nil, io.EOF
+		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+			return m, nil, fmt.Errorf("a message has more than %d bytes or %d descriptors", maxMessage, maxPassed)
+		}
+		var fds []int
+		if parts, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(parts) == 1 {
+			if fds, err = unix.ParseUnixRights(&parts[0]); err != nil {
+				fds = nil
+			}
+		}
+		return m, fds, json.Unmarshal(buf[:n], &m)
+	}
+}

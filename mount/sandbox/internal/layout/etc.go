@@ -1,0 +1,133 @@
+package layout
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// HostName is what the command's machine is called.
+const HostName = "rootsfs"
+
+// etcFiles are copied: what programs need to run, resolve names and look the
+// same as outside. What tells one machine from another (machine-id, hostname)
+// or holds secrets is not among them.
+var etcFiles = []string{
+	"nsswitch.conf", "host.conf", "gai.conf", "protocols", "services", "networks", "rpc", "ethertypes",
+	"ld.so.cache", "ld.so.conf", "localtime", "timezone", "locale.alias", "locale.conf", "locale.gen",
+	"mime.types", "mailcap", "magic", "magic.mime", "os-release", "debian_version", "lsb-release", "redhat-release", "alpine-release",
+	"inputrc", "profile", "bash.bashrc", "bashrc", "shells", "gitconfig", "npmrc", "pip.conf", "wgetrc", "DIR_COLORS", "manpath.config", "xattr.conf",
+	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
+}
+
+// etcNetFiles are copied when there is a network.
+var etcNetFiles = []string{"resolv.conf", "hosts"}
+
+// etcDirs are shown read-only; the last elements may be patterns.
+var etcDirs = []string{
+	"alternatives", "ssl/certs", "ca-certificates", "pki/ca-trust", "pki/tls/certs", "crypto-policies", "ld.so.conf.d", "fonts", "terminfo", "profile.d",
+	"perl", "python3*", "java-*", "maven", "skel",
+}
+
+// EtcFiles are the files of /etc that a command finds, copies and its own.
+var EtcFiles = sync.OnceValue(func() (files []string) {
+	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
+		files = append(files, "/etc/"+n)
+	}
+	return files
+})
+
+// EtcDirs returns the directories of /etc that a command sees, as far as this host has them.
+func EtcDirs() (dirs []string) {
+	for _, pattern := range etcDirs {
+		found, _ := filepath.Glob("/etc/" + pattern) // the patterns are well-formed
+		for _, dir := range found {
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs()) })
+
+// Shows reports whether every command sees an absolute path of the host, read-only and at
+// its own place, or finds one of its own there.
+func Shows(path string) bool {
+	below := func(dir string) bool { return names.Under(path, dir) }
+	return slices.Contains(EtcFiles(), path) || slices.Contains(Devices, path) ||
+		slices.ContainsFunc(shownDirs(), below)
+}
+
+// etc fills /etc.
+func (l *Layout) etc(o *Spec) {
+	name := UserName(o.UID)
+	l.Files = append(l.Files,
+		File{"/etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n%s:x:%d:%d::%s:%s\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+			name, o.UID, o.GID, o.HomeAt, Shell())},
+		File{"/etc/group", fmt.Appendf(nil, "root:x:0:\n%s:x:%d:\nnogroup:x:65534:\n", name, o.GID)},
+		File{"/etc/hostname", []byte(HostName + "\n")},
+	)
+	l.Links = append(l.Links, Link{"/etc/mtab", "/proc/self/mounts"})
+	for _, n := range etcFiles {
+		l.copy("/etc/" + n)
+	}
+	if o.Net {
+		for _, n := range etcNetFiles {
+			l.copy("/etc/" + n)
+		}
+	} else {
+		l.Files = append(l.Files, File{"/etc/hosts", []byte("127.0.0.1 localhost " + HostName + "\n::1 localhost ip6-localhost " + HostName + "\n")})
+	}
+	if o.ResolvConf != nil {
+		l.Files = append(l.Files, File{"/etc/resolv.conf", o.ResolvConf})
+	}
+	for _, dir := range EtcDirs() {
+		l.mkdir(dir)
+		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Optional: true, System: true})
+	}
+}
+
+// copy adds a copy of a file of the host's at the same path, if it is there.
+func (l *Layout) copy(path string) {
+	from, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	if info, err := os.Lstat(from); err == nil && info.Mode().IsRegular() {
+		l.mkdir(filepath.Dir(path))
+		l.Copies = append(l.Copies, Copy{from, path})
+	}
+}
+
+var plainName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+})
+
+// UserName is what the command's uid is called inside: the caller's own name if
+// it runs as the caller. The user database is not asked: it may be on a network.
+func UserName(uid uint32) string {
+	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName().MatchString(name) && name != "root" && name != "nobody" {
+		return name
+	}
+	return "server"
+}
+
+// Shell is the shell of passwd: the caller's, if it is a system's.
+func Shell() string {
+	s := os.Getenv("SHELL")
+	breaksLine := strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == ':' })
+	if (names.Under(s, "/bin") || names.Under(s, "/usr/bin")) && filepath.Clean(s) == s && !breaksLine {
+		if _, err := os.Stat(s); err == nil {
+			return s
+		}
+	}
+	return "/bin/sh"
+}

@@ -1,0 +1,326 @@
+// Package layout decides what a confined command sees where it has a root directory of its
+// own: which directories and files of the host and of the tree appear at which paths, and
+// what is the command's own. The init (package initproc) builds that root with system calls,
+// and bwrap from arguments.
+//
+// # Promises
+//
+// Nothing is changed. What a layout shows of the host is the system's, read-only, or was
+// asked for by name.
+//
+// # Not promised
+//
+// That what it names is still there when the root is built.
+package layout
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/landlock"
+)
+
+// SystemDirs are the host's directories that the minimal root shows, read-only,
+// where they exist. On most machines all but the first are links into /usr, and
+// then the minimal root has the same links. The stores of Nix and Guix are what
+// /usr is elsewhere: public by their design.
+var SystemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"}
+
+// PrivateDir holds the private places inside: HOME, TMPDIR and so on. It is a
+// name that no distribution uses, so that it hides nothing of the tree.
+const PrivateDir = "/private"
+
+// The directories in the private file system.
+const (
+	Home    = PrivateDir + "/home"
+	Tmp     = PrivateDir + "/tmp"
+	Run     = PrivateDir + "/run"
+	Runtime = PrivateDir + "/runtime"
+	VarTmp  = PrivateDir + "/var-tmp"
+	Shm     = PrivateDir + "/shm"
+)
+
+// PrivateModes are the modes of the directories in the private file system.
+var PrivateModes = map[string]uint32{
+	Home: 0o700, Runtime: 0o700, Run: 0o755, Tmp: 0o1777, VarTmp: 0o1777, Shm: 0o1777,
+}
+
+// SocketDir is where granted sockets are inside.
+const SocketDir = Runtime + "/sockets"
+
+// ownDirs are made by us inside, whatever the host has there.
+var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/var", "/run"}
+
+// treeDirs are those of ownDirs that become the tree's when a root lies in them. Of
+// /tmp only the directories in it do: the rest is the command's to write in.
+var treeDirs = []string{"/var", "/run"}
+
+// Devices are those that programs need and that reach nothing of the host.
+var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+
+// Spec is what a layout is made for.
+type Spec struct {
+	Tree   string   // where the tree is mounted
+	FlatAt string   // where all of the tree appears; "": each root at its own path
+	Roots  []string // as in the tree, for what appears at its own path
+	Spare  []string // directories of the tree where something can be shown later
+	// Interpreters are shown read-only at their own paths.
+	Interpreters []string
+	KeptHome     string // a directory of the host's that appears as HOME; "": none
+	HomeAt       string // HOME inside
+	UID, GID     uint32
+	Net          bool   // the host's network
+	ResolvConf   []byte // of a network of the command's own; nil: there is none
+	TmpSize      int64  // bytes of the private file system
+}
+
+// Bind is one directory or file of the host that appears inside.
+type Bind struct {
+	From, To string // From may have been opened by the caller: see File
+	Write    bool   // as far as its own file system lets it
+	Device   bool
+	Optional bool // left out if it cannot be reached
+	System   bool // a directory of the system's, shown by an overlay
+}
+
+// TreeFile, and File of a bind, name what only the caller may open, and has.
+const TreeFile = "tree"
+
+// File is the name of what the caller has opened for the bind.
+func (m Bind) File() string { return "bind:" + m.To }
+
+// Link is a symbolic link.
+type Link struct{ At, Target string }
+
+// File is one that is written into the minimal root.
+type File struct {
+	At   string
+	Data []byte
+}
+
+// Copy is a file of the host's that is copied to a path inside. From has no links: the
+// init resolves it below the new root, where a link with .. in it would lead there.
+type Copy struct{ From, To string }
+
+// CopyMax is the size of the largest file that is copied.
+const CopyMax = 1 << 20
+
+// Layout is the minimal root, before it is built.
+type Layout struct {
+	Dirs  []string // in an order in which they can be made
+	Links []Link
+	Files []File
+	// Copies are copied if they exist and can be read: small, and replaced by
+	// renaming on the host, so that a bind mount would not follow them anyway.
+	Copies []Copy
+	Binds  []Bind
+	Places []Bind // of directories in PrivateDir: /tmp and the like
+	// TreeFrom is the path of the tree, which the caller may have opened (TreeFile).
+	TreeFrom string
+	FlatAt   string // "": each root at its own path
+	// Tops are paths inside bound from the tree's directory of that path, if
+	// the tree has it; Nested likewise, over what a system directory shows.
+	Tops, Nested []string
+	Spare        []string // where something can be shown later
+	TmpSize      int64
+}
+
+// New decides what appears inside and where.
+func New(o *Spec) (*Layout, error) {
+	l := &Layout{TmpSize: o.TmpSize, TreeFrom: o.Tree, FlatAt: o.FlatAt}
+	for _, dir := range SystemDirs {
+		l.system(dir)
+	}
+	l.Dirs = append(l.Dirs, "/etc", "/proc", "/dev", "/dev/pts", "/dev/shm", PrivateDir, "/tmp", "/var", "/run")
+	for _, path := range Devices {
+		l.Binds = append(l.Binds, Bind{From: path, To: path, Device: true})
+	}
+	l.Links = append(l.Links,
+		Link{"/dev/ptmx", "pts/ptmx"}, Link{"/dev/fd", "/proc/self/fd"}, Link{"/dev/stdin", "/proc/self/fd/0"},
+		Link{"/dev/stdout", "/proc/self/fd/1"}, Link{"/dev/stderr", "/proc/self/fd/2"})
+	l.etc(o)
+	if o.FlatAt == "" {
+		l.Spare = o.Spare
+		l.roots(o.Roots)
+	} else if !l.inSystem(o.FlatAt) {
+		l.mkdir(o.FlatAt)
+	}
+	l.private(o)
+	for _, p := range o.Interpreters {
+		if err := l.interpreter(o, p); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// system shows one of the host's system directories, or the link that stands
+// for it.
+func (l *Layout) system(dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		l.link(dir)
+		return
+	}
+	l.mkdir(dir)
+	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
+}
+
+// link repeats a link of the host's.
+func (l *Layout) link(at string) {
+	if target, err := os.Readlink(at); err == nil {
+		l.Links = append(l.Links, Link{at, target})
+	}
+}
+
+// mkdir adds a directory and its parents.
+func (l *Layout) mkdir(dir string) {
+	if dir == "/" || slices.Contains(l.Dirs, dir) {
+		return
+	}
+	l.mkdir(filepath.Dir(dir))
+	l.Dirs = append(l.Dirs, dir)
+}
+
+// topEntries are what the host has in / that the minimal root does not use.
+func topEntries() []os.DirEntry {
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		p := "/" + e.Name()
+		return slices.Contains(SystemDirs, p) || slices.Contains(ownDirs, p)
+	})
+}
+
+// TopDirs returns the names of the host's top-level directories that the minimal
+// root does not use, sorted.
+func TopDirs() []string {
+	var tops []string
+	for _, e := range topEntries() {
+		if e.IsDir() {
+			tops = append(tops, e.Name())
+		}
+	}
+	return tops
+}
+
+// roots places the roots at their own paths.
+func (l *Layout) roots(roots []string) {
+	for _, e := range topEntries() {
+		p := "/" + e.Name()
+		if e.IsDir() {
+			l.Dirs = append(l.Dirs, p)
+			l.Tops = append(l.Tops, p)
+		} else if e.Type()&os.ModeSymlink != 0 {
+			l.link(p) // a path through it (/data, which leads to /mnt/data) means the same inside
+		}
+	}
+	for _, dir := range treeDirs {
+		if slices.ContainsFunc(roots, func(r string) bool { return names.Under(r, dir) }) {
+			l.Tops = append(l.Tops, dir)
+		}
+	}
+	l.Tops = append(l.Tops, tmpTops(roots)...)
+	for _, r := range roots {
+		if r != "/" && !l.inTops(r) {
+			l.Nested = append(l.Nested, r)
+		}
+	}
+	slices.Sort(l.Nested) // an outer one is bound before what lies in it
+	l.Nested = slices.Compact(l.Nested)
+}
+
+// inTops reports whether a path lies in a directory of the tree.
+func (l *Layout) inTops(p string) bool {
+	return slices.ContainsFunc(l.Tops, func(top string) bool { return names.Under(p, top) })
+}
+
+// tmpTops are the directories in /tmp that have roots below them. One that is a root
+// itself is none: it is bound as that root.
+func tmpTops(roots []string) []string {
+	var tops []string
+	for _, r := range roots {
+		rel, ok := strings.CutPrefix(r, "/tmp/")
+		if first, _, deeper := strings.Cut(rel, "/"); ok && deeper && !slices.Contains(roots, "/tmp/"+first) && !slices.Contains(roots, "/tmp") {
+			tops = append(tops, "/tmp/"+first)
+		}
+	}
+	slices.Sort(tops)
+	return slices.Compact(tops)
+}
+
+// private places what belongs to the command alone.
+func (l *Layout) private(o *Spec) {
+	l.Places = []Bind{{From: Shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
+	if !slices.Contains(l.Tops, "/run") {
+		l.Places = append(l.Places, Bind{From: Run, To: "/run", Write: true})
+	}
+	if !slices.Contains(l.Tops, "/var") {
+		l.mkdir("/var/tmp")
+		l.Links = append(l.Links, Link{"/var/run", "/run"})
+		l.Places = append(l.Places, Bind{From: VarTmp, To: "/var/tmp", Write: true})
+	}
+	if o.KeptHome != "" {
+		l.Binds = append(l.Binds, Bind{From: o.KeptHome, To: o.HomeAt, Write: true})
+	}
+}
+
+// interpreter shows one more installation at its own path.
+func (l *Layout) interpreter(o *Spec, p string) error {
+	below := func(dir string) bool { return names.Under(p, dir) }
+	switch {
+	case l.inSystem(p):
+		return nil
+	case l.inTops(p) && slices.ContainsFunc(o.Roots, below):
+		return nil
+	case l.inTops(p):
+		return invalid("Interpreters: %s would lie in a directory of the tree: make it a root instead", names.Quote(p))
+	case p == "/" || slices.ContainsFunc([]string{"/etc", "/proc", "/dev", "/sys"}, below):
+		return invalid("Interpreters: %s cannot be shown: it is a directory that every command gets one of its own of", names.Quote(p))
+	}
+	l.Binds = append(l.Binds, Bind{From: p, To: p})
+	return nil
+}
+
+func invalid(format string, args ...any) error {
+	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+}
+
+// inSystem reports whether a path lies in a directory of the host's that is
+// shown as it is.
+func (l *Layout) inSystem(p string) bool {
+	return slices.ContainsFunc(l.Binds, func(b Bind) bool {
+		return slices.Contains(SystemDirs, b.To) && names.Under(p, b.To)
+	})
+}
+
+// Rules are Landlock's for what this layout shows: a second line behind the
+// flags of the mounts.
+func (l *Layout) Rules() landlock.Rules {
+	r := landlock.Rules{Read: []string{"/"}, Write: append([]string{PrivateDir, "/dev/pts"}, Devices...), Spare: l.Spare}
+	for dir := range PrivateModes {
+		// A HOME that is kept is the host's: programs outside could connect there.
+		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && b.To == dir }) {
+			r.Sockets = append(r.Sockets, dir)
+		}
+	}
+	for _, b := range slices.Concat(l.Places, l.Binds) {
+		if b.Write {
+			r.Write = append(r.Write, b.To)
+		}
+	}
+	if l.FlatAt != "" {
+		r.Write = append(r.Write, l.FlatAt)
+	}
+	r.Write = append(append(r.Write, l.Tops...), l.Nested...)
+	return r
+}

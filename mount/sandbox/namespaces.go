@@ -1,0 +1,93 @@
+package sandbox
+
+import (
+	"os"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
+)
+
+// buildCaps are what building the root takes, all of them over the init's own
+// namespaces only: mounts and the host name, the loopback interface, the
+// limits of nested namespaces, the dropping of capabilities, and the sockets of processes
+// that are not dumpable (package seccomp).
+var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
+
+// initAttr returns how an init of level Namespaces is started: in new namespaces, with the
+// capabilities over them that it needs to build the root, and in a session of its
+// own, so that the command has no terminal but ours.
+func (o *Options) initAttr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Setsid:     true,
+		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		// The command's own uid, and nobody else's: not even a uid 0 that owns the
+		// namespace.
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}},
+		AmbientCaps: buildCaps,
+	}
+	if !o.Net {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	if os.Geteuid() == 0 {
+		attr.GidMappingsEnableSetgroups = true
+		attr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
+	}
+	return attr
+}
+
+// layoutSpec is what the layout of levels with a root directory of their own is made for.
+func (o *Options) layoutSpec(where Places) *layout.Spec {
+	s := &layout.Spec{
+		Tree: o.Tree, Roots: o.Roots, Spare: o.Spare, Interpreters: o.Interpreters,
+		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize,
+	}
+	if o.Map == Flat {
+		s.FlatAt = o.FlatAt
+	}
+	if o.Network != nil {
+		s.ResolvConf = append([]byte{}, o.Network.ResolvConf...) // not nil
+	}
+	return s
+}
+
+// namespaces prepares level Namespaces: the init is started in new namespaces
+// with the capabilities over them that it needs to build the root.
+func (l *launch) namespaces(where Places) error {
+	o := l.o
+	l.cmd.SysProcAttr = o.initAttr()
+	lay, err := layout.New(o.layoutSpec(where))
+	if err != nil {
+		return err
+	}
+	l.layout, l.conf.Layout, l.conf.Rules = lay, lay, lay.Rules()
+	if os.Geteuid() != 0 {
+		return nil // the init finds all in its own mount namespace
+	}
+	// What only root may enter is opened by root.
+	if err := l.openMounts(layout.TreeFile, o.Tree); err != nil {
+		return unable(err, "bind the tree of roots: %v", err)
+	}
+	for _, b := range lay.Binds {
+		if b.From != o.Home && !slices.Contains(o.Interpreters, b.From) {
+			continue
+		}
+		if err := l.openMounts(b.File(), b.From); err != nil {
+			return failed("bind %s: %v", b.From, err)
+		}
+	}
+	return nil
+}
+
+// openMounts makes a detached copy of a directory's mounts for the init to attach.
+func (l *launch) openMounts(name, path string) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	l.conf.Files[name] = l.passFile(os.NewFile(uintptr(fd), path))
+	return nil
+}
