@@ -34,7 +34,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
-		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "limits": limitTable,
+		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "limits": limitTable, "net limits": netLimitTable,
 	}
 	files, err := filepath.Glob("help/*.md")
 	if err != nil {
@@ -96,9 +96,14 @@ func agentTable(*testing.T) string {
 }
 
 // limitTable is made of the limits that --limit takes.
-func limitTable(*testing.T) string {
+func limitTable(*testing.T) string { return limitRows(config.Limits()) }
+
+// netLimitTable is made of the limits that --net-limit takes.
+func netLimitTable(*testing.T) string { return limitRows(config.NetLimits()) }
+
+func limitRows(limits []config.Limit) string {
 	out := "| limit | meaning |\n|---|---|\n"
-	for _, l := range config.Limits() {
+	for _, l := range limits {
 		out += row("`"+l.Name()+"`", l.Meaning())
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +110,39 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Limits of all connections and of some hosts hold: what exceeds them is reset, is on record,
+// and is told at the end.
+func TestNetworkLimits(t *testing.T) {
+	port := web(t)
+	o := newOutside(t, everybody[0])
+	script := strings.ReplaceAll(`
+		get() { curl -sS -m 10 "$@" 2>&1 | sed 's/ after .*//'; }
+		get http://api.test:PORT/small
+		head -c 20000 /dev/zero | get --data-binary @- http://api.test:PORT/large | tr -d '\000'
+		get http://api.test:PORT/after
+		get http://other.test:PORT/other
+	`, "PORT", port)
+	conf := filepath.Join(t.TempDir(), "limits.toml")
+	must(t, os.WriteFile(conf, []byte("[[net]]\nhosts = [\"api.test\"]\nlimits = { bytes = 5000 }\n[run.net_limits]\nbytes_per_second = \"100M\"\n"), 0o600))
+	ord := o.shell(sandbox.Namespaces, "--net=other.test,127.0.0.5", script)
+	at := slices.Index(ord.Args, "run") + 1
+	ord.Args = slices.Insert(ord.Args, at, "--config", conf, "--net-limit", "connections=100")
+	stdout, log, code := o.run(ord)
+	reset := "curl: (56) Recv failure: Connection reset by peer\n"
+	want := "GET api.test/small \n" + reset + reset + "GET other.test/other \n"
+	if stdout != want || code != 0 {
+		t.Errorf("exit code %d, the command said\n%s; rootsfs: %s", code, stdout, log)
+	}
+	said := "a limit of the network is reached: 5000 bytes to api.test were moved"
+	if !strings.Contains(log, said+"; 2 connections ended or refused") {
+		t.Errorf("not told at the end: %s", log)
+	}
+	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+	if strings.Count(audit, said) != 2 {
+		t.Errorf("not on record: %s", audit)
 	}
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -24,6 +25,7 @@ type commandNet struct {
 	gate    *network.Gate
 	learn   bool
 	refused refusedHosts
+	limited reachedLimits
 	session *session.Session // set before the gate serves
 	ends    map[network.Rule]time.Time
 	timers  []*time.Timer // of ends
@@ -36,7 +38,7 @@ func newCommandNet(p *plan) *commandNet {
 		return nil
 	}
 	n := &commandNet{learn: p.learn, ends: p.netEnds}
-	n.gate = network.New(network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Record: n.record})
+	n.gate = network.New(network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Record: n.record})
 	return n
 }
 
@@ -197,6 +199,9 @@ func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrNoRule) {
 		n.refused.add(e)
 	}
+	if errors.Is(e.Reason, network.ErrLimit) {
+		n.limited.add(e.Reason.Error())
+	}
 	if e.ServerName != "" {
 		detail += ", server name " + names.Quote(e.ServerName)
 	}
@@ -251,6 +256,33 @@ func (h *refusedHosts) list() []control.NetUnapproved {
 		list[i] = control.NetUnapproved{Host: host, Times: h.times[host]}
 	}
 	return list
+}
+
+// reachedLimits are the limits that connections have reached, and how many of them did.
+type reachedLimits struct {
+	mu    sync.Mutex
+	times map[string]int // by what is said of the limit; there are as many as limits
+}
+
+func (r *reachedLimits) add(limit string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.times == nil {
+		r.times = map[string]int{}
+	}
+	r.times[limit]++
+}
+
+// printLimits tells, at the end, which limits were reached.
+func (n *commandNet) printLimits(a *App) {
+	if n == nil {
+		return
+	}
+	n.limited.mu.Lock()
+	defer n.limited.mu.Unlock()
+	for _, limit := range slices.Sorted(maps.Keys(n.limited.times)) {
+		a.Warn("%s; %s ended or refused", limit, Plural(n.limited.times[limit], "connection"))
+	}
 }
 
 // printRefused names, at the end, what the rules of --net did not permit.

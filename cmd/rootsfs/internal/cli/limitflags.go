@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -21,7 +21,7 @@ type limitFlags struct {
 func (f *limitFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Var(&limitValue{all: f}, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable")
-	_ = cmd.RegisterFlagCompletionFunc("limit", completeLimit) // as for words
+	_ = cmd.RegisterFlagCompletionFunc("limit", completeLimit(config.Limits())) // as for words
 	for _, l := range config.Limits() {
 		name := strings.ReplaceAll(l.Name(), "_", "-")
 		fs.Var(&limitValue{all: f, one: &l}, name, l.Meaning())
@@ -51,30 +51,56 @@ func (v *limitValue) Set(text string) error {
 		v.all.given = append(v.all.given, *v.one)
 		return v.one.Set(&v.all.Limits, text)
 	}
+	l, err := setLimit(config.Limits(), &v.all.Limits, text, "max_file=10M")
+	v.all.given = append(v.all.given, l)
+	return err
+}
+
+// setLimit reads NAME=VALUE into a set of limits; see config.Limit.
+func setLimit(all []config.Limit, to any, text, example string) (config.Limit, error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return errors.New("needs NAME=VALUE, such as max_file=10M")
+		return config.Limit{}, fmt.Errorf("needs NAME=VALUE, such as %s", example)
 	}
-	l, err := config.LimitNamed(name)
+	l, err := config.LimitNamed(all, name)
 	if err != nil {
-		return fmt.Errorf("%s: %w", text, err)
+		return l, fmt.Errorf("%s: %w", text, err)
 	}
-	v.all.given = append(v.all.given, l)
-	if err := l.Set(&v.all.Limits, value); err != nil {
-		return fmt.Errorf("%s=%w", l.Name(), err)
+	if err := l.Set(to, value); err != nil {
+		return l, fmt.Errorf("%s=%w", l.Name(), err)
 	}
-	return nil
+	return l, nil
 }
 
 func (v *limitValue) String() string { return v.text }
 
 func (v *limitValue) Type() string { return "string" }
 
-// completeLimit completes the names of limits.
-func completeLimit(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	for _, l := range config.Limits() {
-		names = append(names, cobra.CompletionWithDesc(l.Name()+"=", l.Meaning()))
+// netLimitValue implements pflag.Value for --net-limit.
+type netLimitValue struct {
+	network.Limits
+	text string
+}
+
+func (v *netLimitValue) Set(text string) error {
+	if v.text = text; text == "" {
+		return nil // emptyFlags tells
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	_, err := setLimit(config.NetLimits(), &v.Limits, text, "bytes=1G")
+	return err
+}
+
+func (v *netLimitValue) String() string { return v.text }
+
+func (v *netLimitValue) Type() string { return "string" }
+
+// completeLimit completes the names of limits.
+func completeLimit(all []config.Limit) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		for _, l := range all {
+			names = append(names, cobra.CompletionWithDesc(l.Name()+"=", l.Meaning()))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }

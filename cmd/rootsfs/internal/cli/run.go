@@ -28,6 +28,7 @@ type runFlags struct {
 	home       string
 	net        netValue
 	netAnySNI  bool
+	netLimits  netLimitValue
 	listen     []int
 	sockets    []string
 	mcp        string
@@ -97,6 +98,8 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
 	netFlag(fs, &f.net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
+	fs.Var(&f.netLimits, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("net-limit", completeLimit(config.NetLimits())) // as for words
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -143,8 +146,9 @@ type plan struct {
 	strictLinks bool
 	memoryAsked bool // --memory-max was given
 	sockets     []grantedSocket
-	net         []network.Rule             // hosts that the command may connect to
-	netAnySNI   bool                       // TLS may ask them for any server name
+	net         []network.Rule // hosts that the command may connect to
+	netAnySNI   bool           // TLS may ask them for any server name
+	netLimits   []network.Limited
 	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
 	network     *commandNet
 	agent       string   // whose preset was taken, "" for none
@@ -253,6 +257,9 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
 		return Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
 	}
+	if err := f.limitNet(p); err != nil {
+		return err
+	}
 	switch f.paths {
 	case "same":
 	case "flat":
@@ -327,6 +334,9 @@ func (p *plan) configuredHosts(blocks []config.Net, name string) {
 		end := b.Ends(now)
 		if b.Subject != "" && b.Subject != name || !end.IsZero() && !now.Before(end) {
 			continue
+		}
+		if len(b.Hosts) > 0 {
+			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: b.Limits})
 		}
 		for _, rule := range b.Hosts {
 			if slices.Contains(p.net, rule) {

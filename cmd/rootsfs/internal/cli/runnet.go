@@ -65,3 +65,16 @@ func netText(all bool, hosts []string) string {
 	}
 	return "no network"
 }
+
+// limitNet adds the limits of all connections to approved hosts.
+func (f *runFlags) limitNet(p *plan) error {
+	limits := f.netLimits.Limits
+	if limits != (network.Limits{}) && (f.net.all || len(p.net) == 0 && !p.learn) {
+		return Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
+	}
+	p.netLimits = append(p.netLimits, network.Limited{Limits: limits})
+	if conf := p.session.Config; conf != nil {
+		p.netLimits = append(p.netLimits, network.Limited{Limits: network.Limits(conf.Run.NetLimits)})
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -71,7 +72,7 @@ func (b *netBlock) net() Net {
 	if b.For > 0 && !b.Expires.IsZero() {
 		b.fail("for", "hosts have an end (expires) or a life (for), not both")
 	}
-	return Net{Hosts: b.Hosts, Subject: b.Subject, For: b.For, Expires: b.Expires}
+	return Net{Hosts: b.Hosts, Subject: b.Subject, For: b.For, Expires: b.Expires, Limits: network.Limits(b.Limits)}
 }
 
 func (c *Config) roots(f *File) {

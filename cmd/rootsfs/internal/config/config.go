@@ -45,6 +45,7 @@ type Net struct {
 	Subject string        // the name of the run that it is for; "": every one
 	For     time.Duration // from the start of the run; 0: not limited
 	Expires time.Time     // zero: with the run
+	Limits  network.Limits
 }
 
 // Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.

@@ -17,10 +17,19 @@
 //	listen = [3000]              # ports that commands with --net may listen on
 //	socket = ["/run/agent.sock"] # sockets of the host's that commands may connect to
 //
+//	[run.net_limits]             # of one run's connections to approved hosts, all together
+//	bytes_per_second = "10M"     # more wait
+//	bytes = "1G"                 # then every connection is reset
+//	connections = 100            # one more is reset
+//
 //	[[net]]                      # hosts that commands of `rootsfs run` may connect to
 //	hosts = ["api.github.com:443", "*.npmjs.org"]
 //	subject = "my-agent"         # the run that it is for, by its name; default: every one
 //	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
+//	[net.limits]                 # of the connections to these hosts, all together
+//	bytes_per_second = "1M"
+//	bytes = "100M"
+//	connections = 10
 //
 //	[limits]                     # for every root that does not say otherwise
 //	ops_per_second = 2000        # operations; more wait

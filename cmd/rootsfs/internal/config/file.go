@@ -80,6 +80,8 @@ type Run struct {
 	// Sockets are sockets of the host's that runs may connect to, as --socket takes
 	// them: absolute paths.
 	Sockets []string `toml:"socket" kind:"path" jsonschema:"Unix sockets of the host that commands may connect to, by path"`
+	// NetLimits are those of all connections of one run to approved hosts.
+	NetLimits netLimits `toml:"net_limits" jsonschema:"what one run with approved hosts may move and open, together with run --net-limit"`
 }
 
 // Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
@@ -102,6 +104,14 @@ type netBlock struct {
 	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
+	Limits  netLimits      `toml:"limits" jsonschema:"as run.net_limits, for these hosts together"`
+}
+
+// netLimits has the fields of network.Limits.
+type netLimits struct {
+	BytesPerSecond int64 `toml:"bytes_per_second" kind:"size" jsonschema:"bytes a second, both ways together; more wait"`
+	Bytes          int64 `toml:"bytes" kind:"size" jsonschema:"bytes in all, both ways together; then every connection is reset"`
+	Connections    int   `toml:"connections" max:"4096" jsonschema:"connections that are open at a time; one more is reset"`
 }
 
 // Files is what [files] says about servers that are served over files/*. Zero

@@ -17,7 +17,7 @@ func TestLimitSet(t *testing.T) {
 		"max_file=4096": "0 big", "max_written=1G": "0", "max_created=0x10": "-1 some", "timeout=90s": "0s 25h soon 5", "idle=1h": "10ms 9000h",
 	} {
 		name, value, _ := strings.Cut(text, "=")
-		l, err := LimitNamed(name)
+		l, err := LimitNamed(Limits(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestLimitSet(t *testing.T) {
 	if got != want || len(Limits()) != 8 {
 		t.Errorf("%+v", got)
 	}
-	if _, err := LimitNamed("max_fil"); err == nil || !strings.Contains(err.Error(), "write one of ops_per_second, burst, ") {
+	if _, err := LimitNamed(Limits(), "max_fil"); err == nil || !strings.Contains(err.Error(), "write one of ops_per_second, burst, ") {
 		t.Error(err)
 	}
 }

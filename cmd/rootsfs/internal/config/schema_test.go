@@ -45,7 +45,7 @@ func TestSchemaIsExplained(t *testing.T) {
 	}
 	example, _, _ := strings.Cut(string(doc), "# Promises")
 	in, shown := "", map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^//\t(?:\[\[?([a-z_.]+)[^\n]*|([a-z_]+) = .*)$`).FindAllStringSubmatch(example, -1) {
 		if m[1] != "" {
 			in = m[1]
 			if table, _, named := strings.Cut(in, "."); named && (table == "profile" || table == "agent") {
