@@ -17,8 +17,8 @@ type policyChange struct {
 	// narrows says that the change may forbid more than before, widens that it may
 	// allow more: that is on record before it holds.
 	narrows, widens bool
-	// also, unless nil, is done when the policy is put in force. It is told the live
-	// roots around.
+	// also, unless nil, is called when the policy is put in force, with the live roots
+	// around.
 	also func(outers []*root)
 }
 

@@ -21,7 +21,7 @@ type createdFiles struct {
 	// The latest files are in young, those before them in old. When young is full it
 	// becomes old, and what was old is forgotten.
 	young, old map[Identity]struct{}
-	max        int // 0: maxMade
+	max        int // 0: maxCreated
 }
 
 func (m *createdFiles) add(id Identity) {
@@ -37,7 +37,7 @@ func (m *createdFiles) addLocked(id Identity) {
 	m.young[id] = struct{}{}
 }
 
-// has reports whether id was made, and counts as a use of it.
+// has reports whether id was made. Asking counts as a use, which keeps id remembered.
 func (m *createdFiles) has(id Identity) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

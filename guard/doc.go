@@ -19,13 +19,13 @@
 //
 // # Promises
 //
-// After Revoke has returned, Admit grants nothing for that root, no operation
-// admitted before is still running in the caller's sight, and every View has
-// been told. No call that changes the source (Lease.Change) begins any more under a
-// lease of the root, nor under one of a root around it that has crossed it; those
-// that have begun have returned, or Ended.Err says how many have not, which may still
-// take effect. The same holds for what Set and SetPatterns take, and however a root
-// ends. A grant ends when the wall's clock shows its end, or when as much time
+// After Revoke has returned, Admit grants nothing for that root, every operation
+// admitted before has been answered, and every View has taken back what it had handed
+// out. No call that changes the source (Lease.Change) begins any more under a lease of
+// the root, nor under a lease of a root around it that has entered it; calls that had
+// begun have returned. Where one of this could not be done within the deadline, Ended.Err
+// says so, and how many calls may still take effect. The same holds for rights that Set
+// and SetPatterns take away, and for roots that end in another way. A grant ends when the wall's clock shows its end, or when as much time
 // has passed as was left to it, whichever comes first. Granting the same directory
 // again makes a new epoch: handles of the old one stay dead. A root nested in
 // another is judged by both policies, and revoking the inner one leaves a
@@ -36,16 +36,15 @@
 //
 // # Not promised
 //
-// Within answers about names at the time of the question; what a path means
-// when it is opened a moment later only package vfs can promise. A source that
-// hangs keeps the calls that it was given; nothing here takes them back, and calls
-// that only read may begin after the end. When a root is granted inside another
-// one, or a server is suspended, operations that run longer than the deadline go
-// on, and the error says so. The package does not confine processes, and it trusts
+// Parse finds a root by names alone; package vfs promises what the path leads to when it
+// is opened. A source that hangs keeps the calls that it was given; nothing here takes
+// them back, and calls that only read may begin after the end. When a root is granted
+// inside another one, or a server is suspended, operations that run longer than the
+// deadline go on, and the error says so. The package does not confine processes, and it trusts
 // the operating system's user that runs it. It compiles on every platform; the
 // Opener that turns a path into a descriptor is Linux's (package vfs).
 //
-// All exported methods may be called concurrently. No lock is held across a
-// system call, an Auditor or a View, but for those of Lease.Making
-// and Lease.Moving, which are held across the operation.
+// All exported methods may be called concurrently. No lock is held across a system call,
+// an Auditor or a View, but for the locks of Lease.Making and Lease.Moving, which are held
+// across the operation, and the right to change one root, which a change of it holds.
 package guard

@@ -9,12 +9,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Where patterns are judged: on each name that a resolution passes, when it
-// passes it, never on the path that was asked for. Package vfs shows the lease
-// each directory (JudgeDir) and each last name (Judge, JudgeAs); both are no more
-// than a comparison for a root without patterns. Admit judges what needs no
-// resolution: an open file was judged when it was opened, its Hold carries what
-// was found, and when patterns change every hold is made anew.
+// Patterns are judged on each name that a resolution passes, when it passes it, never on
+// the path that was asked for. Package vfs shows the lease each directory (JudgeDir) and
+// each last name (Judge, JudgeAs); in a root without patterns that costs a comparison.
+// Admit judges open files: a file was judged when it was opened, its Hold has the
+// verdict, and when patterns change every Hold is made anew.
 
 // Access is what an operation does to a name.
 type Access uint8

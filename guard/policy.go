@@ -47,13 +47,13 @@ type Caller struct {
 	UID     uint32
 	GID     uint32
 	PID     int32
-	// Umask is that of the requesting process where the front end leaves it
-	// to us: a directory with a default ACL ignores it.
+	// Umask is that of the requesting process, if the front end leaves it to package vfs to
+	// apply: a directory with a default ACL ignores it.
 	Umask uint32
 	// Groups tells the caller's supplementary groups, which only some
 	// operations ask for; nil: it has none.
 	Groups func() []uint32
-	// Makes is whose the files are that it makes; nil: its own.
+	// Makes is the owner of the files that the caller makes; nil: the caller.
 	Makes *User
 }
 
@@ -102,10 +102,10 @@ type Policy struct {
 	// Trash keeps what is removed.
 	Trash Trash `json:"trash,omitzero"`
 
-	rules *ruleset // of Patterns; made by the registry, nil: every name is as good as another
+	rules *ruleset // compiled from Patterns by the registry; nil: no name is judged
 }
 
-// Timeout is the limit on one operation.
+// timeout is how long one operation may take.
 func (p *Policy) timeout() time.Duration {
 	if p.Limits.Timeout > 0 {
 		return p.Limits.Timeout
@@ -168,18 +168,17 @@ func isWider(ask, got *Grant) bool {
 		more(int64(x.Timeout), int64(y.Timeout)) || more(int64(x.Idle), int64(y.Idle))
 }
 
-// Subject is the server a grant is for; "" is every caller of the session. One
-// that is served several sessions at a time has a subject for each of them (see
-// InSession).
+// Subject is the server a grant is for; "" is every caller of the session. A server with
+// several sessions at a time has a subject for each of them (see InSession).
 type Subject string
 
 // MaxSubject bounds a subject's name (Named), in bytes, as that of a root is bounded.
 const MaxSubject = 255
 
-// Named reports whether this is a name that a person can know a subject by, and no
-// other subject's by the look of it: 1 to 255 bytes of UTF-8 of which every character
-// is seen (names.Shows), without a space at either end, and not "*", which stands for
-// all. A registry takes any text; those who let strangers choose one check it.
+// Named reports whether a person can recognise the subject by this name, and take it for no
+// other: it has 1 to 255 bytes of UTF-8, of which every character is visible (names.Shows),
+// has no space at either end, and is not "*", which stands for all. A registry takes any
+// text; a front end that lets strangers choose a name checks it.
 func (s Subject) Named() bool {
 	text := string(s)
 	return text != "" && len(text) <= MaxSubject && text != "*" && names.Shows(text) && text == strings.TrimSpace(text)
@@ -188,11 +187,10 @@ func (s Subject) Named() bool {
 // inSession stands between the name of a subject and the number of its session.
 const inSession = "#"
 
-// InSession is the subject's n-th session, a subject too. What is granted to the
-// subject is granted to all its sessions; what is granted to one of them is that
-// one's only. Quotas, the counting of refusals and suspension are the subject's,
-// so that a new session begins none of them anew. A subject that has no name has
-// no sessions.
+// InSession is the subject's n-th session, a subject too. A grant to the subject is a grant
+// to all its sessions; a grant to one session is for that session only. Quotas, the
+// counting of refusals and suspension are the subject's, so that a new session does not
+// reset them. A subject without a name has no sessions.
 func (s Subject) InSession(n uint64) Subject {
 	if s == "" {
 		return s

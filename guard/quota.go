@@ -12,12 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Quotas at the gate. An operation reserves at admission what it may use at most,
-// and settles at its end for what it did use, on every account it concerns: the
-// root's, those of the nested roots it passes, and its subject's, which is one
-// for all roots. What is reserved counts as used, so that operations at the same
-// moment cannot exceed an amount together; one that would is refused and changes
-// nothing.
+// Quotas at the gate. At admission an operation reserves what it may use at most, and at
+// its end it gives back what it did not use, on every account that it concerns: the
+// root's, those of the nested roots that it enters, and its subject's, which is one for
+// all roots. What is reserved counts as used, so that operations at the same moment cannot
+// exceed an amount together. An operation that would is refused and changes nothing.
 
 // Quota bounds amounts. Zero is no limit.
 type Quota struct {
@@ -118,11 +117,11 @@ func (l *Lease) reserveQuota() error {
 	return nil
 }
 
-// chargeNested takes what the lease has reserved from a nested root, too, that the
-// operation has come to.
+// chargeNested reserves for the lease, from a nested root that the operation has entered,
+// what it has reserved from the root.
 func (l *Lease) chargeNested(c *root) error {
 	if !l.reserved || l.notes == nil {
-		return nil // nothing that a quota bounds, or not yet: reserveQuota does it
+		return nil // no quota bounds the operation, or reserveQuota has yet to run
 	}
 	if err := c.charge(l.written, l.req.Size, l.reservedNames()); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (l *Lease) chargeNested(c *root) error {
 	return nil
 }
 
-// reservedNames is how many names the lease has reserved.
+// reservedNames is how many names the lease has reserved so far.
 func (l *Lease) reservedNames() int64 {
 	if l.notes == nil {
 		return l.created
@@ -162,7 +161,7 @@ func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
 
-// settle gives back what was reserved and not used: n bytes were.
+// settle gives back what was reserved and not used; n bytes were used.
 func (l *Lease) settle(n int64, err error) {
 	if err != nil && l.req.Op == names.OpAllocate {
 		n = 0 // it does all or nothing

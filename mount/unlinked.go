@@ -37,7 +37,7 @@ func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 		return nothing
 	}
 	l := &pendingRemoval{child: child}
-	at.Losing = &vfs.Losing{ID: child.identity(), Keep: l.keep}
+	at.Removed = &vfs.Removed{ID: child.identity(), Keep: l.keep}
 	return l.done
 }
 

@@ -81,7 +81,8 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guar
 	})
 }
 
-// makeIn resolves a directory and makes a name in it; nobody moves it meanwhile.
+// makeIn resolves a directory and makes a name in it. The caller has called Lease.Making,
+// so nobody moves the directory meanwhile.
 func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
 	d, err := parentAt(l, dir, name)
 	if err != nil {

@@ -30,13 +30,13 @@ type File struct {
 	quiet  bool // no record of the close
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
-	ahead  bool // what is there cannot be overwritten through it, see NoOverwriting
-	// looked is when the file's name was looked at last, see Tree.since;
-	// called the latest by which all may be done with it, nil for none.
-	looked atomic.Int64
-	called atomic.Pointer[string]
-	// isWriter: it is in Tree.claims until it is closed; lent: while an
-	// operation runs.
+	ahead  bool // nothing that is there can be overwritten through it, see NoOverwriting
+	// lastCheck is when the file's name was judged last, see Tree.since; lastPath is the
+	// latest path by which everything may be done with the file, nil for none.
+	lastCheck atomic.Int64
+	lastPath  atomic.Pointer[string]
+	// isWriter says that Tree.claims counts the file as open for writing until it is
+	// closed; lent, that it does only while an operation runs.
 	isWriter, lent bool
 	closing        int64 // room that is promised for the record of the close
 	room           *slot // what the file takes from its opener's share
@@ -49,7 +49,7 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, 
 	room.take()
 	f.room = room
 	f.hold.Store(l.HoldAt(at.Path))
-	f.looked.Store(t.since(l))
+	f.lastCheck.Store(t.since(l))
 	f.ahead = f.Writable() && l.Narrowest()&guard.Write == 0
 	return f
 }
@@ -74,10 +74,10 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	return f, err
 }
 
-// keepLosing does what At.Losing asks for, as far as it can be done: that nothing
-// can be kept is no reason to keep the name.
-func (t *Tree) keepLosing(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
-	if dir.Losing == nil {
+// keepBeforeRemoval does what At.Removed asks for. If the file cannot be kept, the name is
+// removed all the same.
+func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
+	if dir.Removed == nil {
 		return
 	}
 	p, err := dir.Path.Join(name)
@@ -93,21 +93,21 @@ func (t *Tree) keepLosing(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir,
 	if err != nil {
 		return
 	}
-	if info.ID() != dir.Losing.ID || walk.Visible(l, &info) != nil {
+	if info.ID() != dir.Removed.ID || walk.Visible(l, &info) != nil {
 		beneath.Close(fd)
 		return
 	}
 	f := newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
 	f.quiet, f.ref = true, true
-	dir.Losing.Keep(f)
+	dir.Removed.Keep(f)
 }
 
-// CountOnlyWhileUsed says that the file's holder keeps it for programs of which it hears
-// only when they read and write (mount level Max, which is not told who opens files):
-// between operations the file does not count as open for writing, and it takes no more
-// writes (ESTALE) when it has been replaced. What a program has stored through a mapping
-// there and the kernel has not yet written back is refused then, too: msync(2) and
-// fsync(2) tell of it. To be called before the file is used.
+// CountOnlyWhileUsed is for a front end that does not hear which programs open and close
+// the file, only when they read and write (mount level Max). Between operations the file
+// does not count as open for writing, and once it has been replaced it takes no more
+// writes (ESTALE). What a program has stored through a mapping of it, and the kernel has
+// not yet written back, is refused then, too: msync(2) and fsync(2) report that.
+// CountOnlyWhileUsed must be called before the file is used.
 func (f *File) CountOnlyWhileUsed() {
 	f.lent = f.Writable()
 	if f.isWriter {
@@ -138,10 +138,10 @@ func (f *File) Readable() bool  { return f.flags&unix.O_ACCMODE != unix.O_WRONLY
 func (f *File) Writable() bool  { return f.flags&unix.O_ACCMODE != unix.O_RDONLY }
 func (f *File) Appending() bool { return f.flags&unix.O_APPEND != 0 }
 
-// NoOverwriting tells that the file was opened for writing without the right to
-// write anywhere in it: for appending, or because it was made just then. A front
-// end must not keep pages of such a file: a store to one would be refused only
-// when it is written back, and readers would see it meanwhile.
+// NoOverwriting reports whether the file was opened for writing without the right to
+// overwrite: for appending, or because it was made just then. A front end must not keep
+// pages of such a file: a store to a page would be refused only when the page is written
+// back, and readers would see it meanwhile.
 func (f *File) NoOverwriting() bool { return f.ahead }
 
 // epoch is the lifetime of the root it was opened under.
@@ -150,8 +150,8 @@ func (f *File) epoch() uint64 { _, e := f.hold.Load().Root(); return e }
 // Dead is closed when that root ends.
 func (f *File) Dead() <-chan struct{} { return f.hold.Load().Dead() }
 
-// enter takes part in the descriptor, so that Close waits for an operation that
-// was answered early.
+// enter counts an operation that uses the descriptor, which stays open until leave, also
+// after Close.
 func (f *File) enter() (int, error) {
 	for {
 		n := f.users.Load()
@@ -164,6 +164,7 @@ func (f *File) enter() (int, error) {
 	}
 }
 
+// leave ends what enter began. The last user closes the descriptor.
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		beneath.Close(f.fd)
@@ -207,7 +208,7 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	return retried(&req, func() (T, error) {
 		req.Held = f.hold.Load()
 		return onFileOnce(ctx, f, req, prepare, drop, g)
-	}, func() error { return f.refence(ctx, req) })
+	}, func() error { return f.judgePlaceAgain(ctx, req) })
 }
 
 // onFileOnce is onFileDrop with a hold that is in req.
@@ -231,15 +232,15 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	})
 }
 
-// retried runs try, which puts req to the gate with the hold of an open file, and again
-// after refence has judged the file's place anew, as often as nested roots or patterns
-// change meanwhile.
-func retried[T any](req *guard.Request, try func() (T, error), refence func() error) (v T, err error) {
+// retried runs try, which puts req to the gate with the hold of an open file. If nested
+// roots or patterns have changed since the hold was made, it calls judgePlaceAgain and
+// tries again.
+func retried[T any](req *guard.Request, try func() (T, error), judgePlaceAgain func() error) (v T, err error) {
 	for range 4 {
 		if v, err = try(); !errors.Is(err, guard.ErrJudgeAgain) {
 			return v, err
 		}
-		if err := refence(); err != nil {
+		if err := judgePlaceAgain(); err != nil {
 			return v, err
 		}
 	}
@@ -251,14 +252,14 @@ func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 	if !f.hold.Load().Stale() {
 		return nil
 	}
-	return f.refence(ctx, guard.Request{Caller: c, Path: f.at.Path})
+	return f.judgePlaceAgain(ctx, guard.Request{Caller: c, Path: f.at.Path})
 }
 
-// refence judges the file's place anew after roots were nested in its root or
-// revoked there, or the patterns changed: it walks to the file again, noticing the
-// nested roots on the way. A file that is no longer found at its place is dead, because nobody can
-// tell which side of a boundary it is on.
-func (f *File) refence(ctx context.Context, req guard.Request) error {
+// judgePlaceAgain judges the file's place anew after roots were nested in its root or
+// revoked there, or the patterns changed: it walks to the file again and enters the nested
+// roots on the way. A file that is no longer found at its place is dead, because nobody
+// can tell in which of the roots it lies.
+func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
 	hold, err := gate.Do(ctx, f.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
 		if l.Epoch() != f.epoch() {

@@ -11,25 +11,25 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// An open file was judged by the name it was opened by. The host may have given it
-// another since: an editor writes a temporary file and renames it, a person moves one
-// away. So what reads or writes an open file in a root with patterns looks, now and
-// then, at what the file is called, and is judged by that. A program that held a
-// temporary file open before it became .mcp.json does not write to .mcp.json.
+// An open file was judged by the name it was opened by. The host may have renamed it
+// since: an editor writes a temporary file and renames it, a person moves one away. So in
+// a root with patterns an operation on an open file looks, every few milliseconds, what
+// the file is called now, and is judged by that name. A program that had a temporary file
+// open before it became .mcp.json does not write to .mcp.json.
 //
-// What the kernel tells (the link in /proc/self/fd) is the name that the file was
-// opened by, wherever it has been moved. A file that lost that name and has another
-// one (link(2), then unlink(2)) is not written any more, because nobody can tell what
-// it is called. Nor is one deeper than PATH_MAX, of which the kernel tells nothing, once
-// it is not where it was opened any more. One that was kept in a trash, or has no name at all, belongs to those
-// who have it open.
+// The kernel (the link in /proc/self/fd) follows the name that the file was opened by,
+// wherever that is moved. Two kinds of files are not written any more, because nobody can
+// tell what they are called: a file that lost that name and has another one (link(2), then
+// unlink(2)), and a file deeper than PATH_MAX, whose path the kernel does not show, once
+// it does not lie where it was opened. A file that was kept in a trash, or has no name at
+// all, belongs to those who have it open.
 
-// lookAgain is how long a look at a file's name counts. Who could write before the
-// host renames the file has written what he likes by then; what matters is that it
-// ends.
-const lookAgain = 10 * time.Millisecond
+// recheckAfter is how long a check of a file's name counts. A program that could write
+// before the host renames the file has written what it likes by then; the check makes it
+// end.
+const recheckAfter = 10 * time.Millisecond
 
-// since is when an operation began, in nanoseconds since the tree did: by a clock
+// since is when an operation began, in nanoseconds since the tree was made, by a clock
 // that nobody sets back.
 func (t *Tree) since(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
 
@@ -39,18 +39,18 @@ func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 		return nil
 	}
 	now := f.t.since(l)
-	if now-f.looked.Load() < int64(lookAgain) {
+	if now-f.lastCheck.Load() < int64(recheckAfter) {
 		return nil
 	}
 	all, err := f.judgeName(l, fd, a)
 	if all {
-		f.looked.Store(now)
+		f.lastCheck.Store(now)
 	}
 	return err
 }
 
-// judgeName looks at the file's name. all says that by it everything may be done with
-// the file, so that the look counts for whoever comes next, whatever he does.
+// judgeName looks up the file's name and judges it. all says that the name allows every
+// access, so that the check counts for the next operation, whatever that does.
 func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err error) {
 	gone := &guard.Error{Kind: names.Revoked}
 	path, err := beneath.PathOf(fd)
@@ -62,7 +62,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 		}
 		return false, gone
 	}
-	if seen := f.called.Load(); seen != nil && *seen == path {
+	if seen := f.lastPath.Load(); seen != nil && *seen == path {
 		return true, nil
 	}
 	info, err := beneath.Stat(fd)
@@ -94,7 +94,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 			return false, nil // it may be read, no more
 		}
 	}
-	f.called.Store(&path)
+	f.lastPath.Store(&path)
 	return true, nil
 }
 

@@ -67,7 +67,7 @@ func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last boo
 
 // followTo is followed for an f without a result.
 func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) error) error {
-	return second(followed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
+	return errOnly(followed(ctx, l, p, last, func(q guard.Path) (struct{}, error) { return struct{}{}, f(q) }))
 }
 
 // step is an element still to be walked.

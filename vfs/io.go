@@ -38,9 +38,8 @@ func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64
 	return n, nil
 }
 
-// Touch is what a write saw of the file's change time, in nanoseconds: before
-// it and after it. Who caches the file can tell from it whether anybody else
-// has changed the file.
+// Touch holds the file's change time before a write and after it, in nanoseconds. A front
+// end that caches the file can tell from it whether anybody else has changed the file.
 type Touch struct {
 	Before, After int64
 }
@@ -52,13 +51,13 @@ type Writing struct {
 	Cached bool
 	// KillPriv: the writer may not keep set-id bits alive, so they go.
 	KillPriv bool
-	Touch    *Touch // nil: nobody wants to know
+	Touch    *Touch // filled in, unless nil
 }
 
 // WriteAt writes bufs at off, or at the end of the file if it was opened with
-// O_APPEND. Short writes come with an error. Without the right to write, a file
-// that was made when it was opened takes what comes behind its end: so it gets
-// its contents, and nothing that is there is overwritten.
+// O_APPEND. Short writes come with an error. Without the right to write, a file that was
+// made when it was opened can be written behind its end: so it gets its contents, and
+// nothing is overwritten.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
 	total := 0
 	for _, b := range bufs {
@@ -103,8 +102,8 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	return n, err
 }
 
-// behind refuses what would change bytes that a file made by its opener has
-// already, unless the root may be written.
+// behind refuses to write before the end of a file that its opener made, unless the root
+// may be written.
 func behind(l *guard.Lease, fd int, off int64) error {
 	if l.Narrowest()&guard.Write != 0 {
 		return nil
@@ -178,8 +177,8 @@ func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	})
 }
 
-// Flush answers a close(2) of one of the file's descriptors: what was written
-// is with the source's kernel already, so only the gate has a word.
+// Flush answers a close(2) of one of the file's descriptors. What was written is with the
+// source's kernel already, so Flush does nothing but pass the gate.
 func (f *File) Flush(ctx context.Context, c guard.Caller) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(*guard.Lease, int) error { return nil })
 }

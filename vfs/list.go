@@ -338,7 +338,7 @@ func (ls *listing) place(name string) string {
 func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
 	l := ls.l
 	// A directory is looked at all the same: it may be a mount point, or gone.
-	// Among fences a file's identity may matter.
+	// Where roots are nested, a file's identity may matter.
 	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.HasNested() {
 		*to = Info{Mode: typ}
 		return true, nil

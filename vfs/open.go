@@ -40,9 +40,9 @@ func writeNeed(flags int) guard.Rights {
 // writesTo reports whether a file opened with flags can be written to.
 func writesTo(flags int) bool { return flags&unix.O_ACCMODE != unix.O_RDONLY }
 
-// keptFlags are the flags of open(2) that reach the source. O_APPEND does not:
-// the kernel may write back a mapped page through any descriptor, and that must
-// not land at the end; File.Write appends by itself.
+// keptFlags are the flags of open(2) that reach the source. O_APPEND does not: the kernel
+// may write a mapped page back through any descriptor, and the page must not land at the
+// end. File.WriteAt appends by itself.
 const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
@@ -248,7 +248,7 @@ type opened struct {
 	info Info
 }
 
-// opening passes an operation through the gate that opens a file.
+// opening passes f, an operation that opens a file, through the gate.
 func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.Lease) (opened, error)) (*File, Info, error) {
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := f(l)
@@ -257,7 +257,8 @@ func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.L
 	return o.f, o.info, err
 }
 
-// openingOne is opening of one file within the share that the caller has of open files.
+// openingOne is opening for an f that opens one file, which is counted in the caller's
+// share of open files.
 func (t *Tree) openingOne(ctx context.Context, req guard.Request, f func(l *guard.Lease, room *slot) (opened, error)) (*File, Info, error) {
 	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
 		room, err := t.users.reserve(req.Caller)
@@ -269,8 +270,8 @@ func (t *Tree) openingOne(ctx context.Context, req guard.Request, f func(l *guar
 	})
 }
 
-// dropOpened closes a file that was opened and whose opener gets an error, or has
-// been answered.
+// dropOpened closes a file that its opener does not get, because the opening failed later
+// or was answered early.
 func dropOpened(o opened) {
 	if o.f != nil {
 		o.f.quiet = true

@@ -52,7 +52,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 		if err := movable(l, d, name); err != nil {
 			return err
 		}
-		t.keepLosing(l, c, dir, d, name)
+		t.keepBeforeRemoval(l, c, dir, d, name)
 		if err := f(l, d, name); err != nil {
 			return err
 		}
@@ -61,8 +61,8 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 	})
 }
 
-// movable refuses names that may not be moved or removed: what is hidden, and
-// directories and files that are roots themselves.
+// movable refuses names that may not be moved or removed: hidden ones, and directories and
+// files that are roots themselves.
 func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	if l.PosixFull() && !l.HasNested() {
 		return nil
@@ -92,7 +92,7 @@ func relIn(d beneath.Dir, dir guard.Path, name string) string {
 	return name
 }
 
-// isRoot is of operations that would take a root itself away.
+// isRoot is the error of operations that would remove or move a root itself.
 func isRoot() error {
 	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
 }

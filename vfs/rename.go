@@ -239,7 +239,7 @@ func (m *move) checkMovable() error {
 	if m.etag == "" {
 		return nil
 	}
-	return about(m.asked, second(inState(m.src, m.oldName, m.etag)))
+	return about(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
 // judge judges the move: the names at both places, and what lies below them. The
@@ -337,7 +337,7 @@ func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 
 // replaceOrMove moves the name, and keeps in the trash what loses it.
 func (t *Tree) replaceOrMove(m *move) error {
-	t.keepLosing(m.l, m.c, m.newDir, m.dst, m.newName)
+	t.keepBeforeRemoval(m.l, m.c, m.newDir, m.dst, m.newName)
 	if m.flags != 0 {
 		return beneath.Rename(m.l, m.src, m.oldName, m.dst, m.newName, uint(m.flags))
 	}
@@ -395,8 +395,8 @@ func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
 	return err
 }
 
-// about names the path an error belongs to, in operations on two; an error that
-// has one already keeps it.
+// about says which of an operation's two paths an error is about. An error that has a path
+// keeps it.
 func about(p guard.Path, err error) error {
 	var e *guard.Error
 	var errno unix.Errno

@@ -77,7 +77,7 @@ func (m IfMatch) access() guard.Access {
 	return guard.ToMake
 }
 
-// need are the rights the condition alone takes.
+// need are the rights that the condition takes beside those of the operation.
 func (m IfMatch) need() (need guard.Rights) {
 	if m.MustExist {
 		need |= guard.Write
@@ -103,7 +103,7 @@ func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, 
 	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.Fill(r) })
 }
 
-// charging is asked before n more bytes are written to a file that then has size bytes;
+// charging is called before n more bytes are written to a file that then has size bytes;
 // see CopyHow.
 type charging func(ctx context.Context, n, size int64) error
 
@@ -163,7 +163,7 @@ type replacement struct {
 	d    beneath.Dir
 	base string // path's last element, in d
 	cond IfMatch
-	// price, unless nil, is asked besides the quotas.
+	// price, unless nil, is called beside the quotas; see CopyHow.Charge.
 	price charging
 	s     *wholefile.Staged
 	wholefile.Copier
@@ -172,8 +172,8 @@ type replacement struct {
 	agree func(now *Info) error
 }
 
-// run has write write the contents, which are charged, and puts them in place. check,
-// unless nil, may refuse the place before anything is written.
+// run calls write, which writes the contents and charges them, and puts the file in place.
+// check, unless nil, may refuse the place before anything is written.
 func (p *replacement) run(check func(old *Info) error, write func() error) (placed, error) {
 	if err := p.begin(check); err != nil {
 		return placed{}, err
@@ -219,8 +219,8 @@ func whenDead(dead <-chan struct{}, f func()) (stop func()) {
 	return func() { close(done) }
 }
 
-// begin resolves the place and stages a file for it. It refuses, to spare the contents a
-// way in vain, what will be refused again at the end.
+// begin resolves the place and stages a file for it. It refuses early what commit would
+// refuse, so that no contents are sent in vain.
 func (p *replacement) begin(check func(old *Info) error) (err error) {
 	if p.d, p.base, err = beneath.ParentFor(p.l, p.path, p.cond.access()); err != nil {
 		return err

@@ -26,17 +26,17 @@ func (t *Tree) ShareAmongUsers() { t.users.on.Store(true) }
 
 // slot is room for one descriptor in a user's share.
 type slot struct {
-	of    *userShares // nil: the caller has no share
+	of    *userShares // nil: the caller is not bounded
 	uid   uint32
-	taken bool // by a File, which gives it back when it is closed; or given back
+	taken bool // a File has it, or it was given back
 }
 
-// noSlot is the slot of those who have no share.
+// noSlot is the slot of callers that are not bounded.
 var noSlot = &slot{}
 
-// reserve takes room for one descriptor from the caller's share. The caller must call
-// slot.release, which does nothing once a File has taken the slot. Only callers from
-// the kernel have a share: others are bounded by their front end.
+// reserve takes room for one descriptor from the share of c. Its caller must call
+// slot.release, which does nothing once a File has taken the slot. Only users of a mount
+// have a share: other callers are bounded by their front end.
 func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	if c.Via != guard.ViaFUSE || !s.on.Load() {
 		return noSlot, nil
@@ -48,14 +48,14 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	return &slot{of: s, uid: c.UID}, nil
 }
 
-// take gives the slot to the File that calls closed when it is closed.
+// take gives the slot to a File, which must call closed when it is closed.
 func (p *slot) take() {
 	if p.of != nil {
 		p.taken = true
 	}
 }
 
-// release gives the room back, unless a File has it or it has been given back.
+// release gives the room back, unless a File has the slot or it was given back before.
 func (p *slot) release() {
 	if p.of != nil && !p.taken {
 		p.taken = true

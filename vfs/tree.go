@@ -40,9 +40,9 @@ func New(reg *guard.Registry) *Tree {
 	return t
 }
 
-// AwaitCloses says that descriptors may have been closed up to d before their File
-// is: what would replace a file that is open for writing waits that long before it
-// is refused. 0, the default, is for front ends that close at once.
+// AwaitCloses says that a program may have closed a descriptor up to d before the front
+// end closes the File: a replacement of a file that is open for writing waits that long
+// before it is refused. 0, the default, is for front ends that close at once.
 func (t *Tree) AwaitCloses(d time.Duration) { t.claims.SetPatience(d) }
 
 // MaxKept is how many files, directories and references can be open at most
@@ -54,7 +54,8 @@ func MaxKept() int { return beneath.MaxKept() }
 func Opener() guard.Opener { return beneath.Opener{} }
 
 // LeadsToLocal reports whether an absolute path without links leads to a file system
-// that is known to be local, so that walking the path cannot hang. It is not walked.
+// that is known to be local, so that walking the path cannot hang. LeadsToLocal does not
+// walk it.
 func LeadsToLocal(path string) bool { return beneath.LeadsToLocal(path) }
 
 // NewSourceWatcher returns a watcher of the roots' directories; see
@@ -71,35 +72,30 @@ func (t *Tree) NewHub(o watch.HubOptions) *watch.Hub {
 	return watch.NewHub(t.reg, &t.inotify, &t.remoteInotify, o)
 }
 
-// At is a place and, optionally, the identity of the file that is expected
-// there. Front ends that have shown the file to somebody (the kernel holds
-// inodes) give the identity, and get ESTALE when the place has come to hold
-// another file; the zero ID takes whatever is there.
-//
-// Epoch, unless 0, is the lifetime of the root in which the front end learned of
-// the place; in another lifetime the operation is refused.
-//
-// Nameless is for a place that is known to be the file's no more, when the
-// operation is given an open file to go by: it is refused with ESTALE if the file
-// has a name somewhere. One that was moved may lie outside of the root by now, or
-// where the patterns say something else; only what was removed belongs to those
-// who have it open.
-//
-// Losing, of the directory in which an operation removes or replaces a name, asks for
-// a reference to the file that has the name.
+// At is a place in a root, and what the front end knows of the file there.
 type At struct {
-	Path     guard.Path
-	ID       guard.Identity
-	Epoch    uint64
+	Path guard.Path
+	// ID is the identity of the file that is expected at the path: a front end that has
+	// shown the file to somebody (the kernel holds inodes) gets ESTALE when another file
+	// lies there by now. The zero ID takes any file.
+	ID guard.Identity
+	// Epoch, unless 0, is the lifetime of the root in which the front end learned of the
+	// path; in another lifetime the operation is refused.
+	Epoch uint64
+	// Nameless says that the file of the operation, which is open, has lost the path: the
+	// operation is refused with ESTALE if the file has a name. A file that was moved may lie
+	// outside of the root by now, or where other patterns hold; a file that was removed
+	// belongs to those who have it open.
 	Nameless bool
-	Losing   *Losing
+	// Removed, of a directory in which an operation removes or replaces a name, asks for a
+	// reference to the file that has the name.
+	Removed *Removed
 }
 
-// Losing is how a front end keeps a file that loses its name and may still be in use.
-// Keep is given a reference (see Ref) before the name goes, if the file is the one
-// that the front end knows, by the operation that takes the name: also after that has
-// been answered early, and also if it fails in the end.
-type Losing struct {
+// Removed is how a front end keeps a file that loses its name and may still be in use. If
+// the file has the identity ID, the operation passes a reference (see Ref) to Keep before
+// it removes the name. It may do so after it was answered early, and may fail afterwards.
+type Removed struct {
 	ID   guard.Identity
 	Keep func(ref *File)
 }

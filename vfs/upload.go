@@ -229,12 +229,12 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 // refuse answers an operation on an upload that was committed or aborted, or
 // whose root has ended, which is for the gate to say.
 func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
-	return second(doUpload(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
+	return errOnly(doUpload(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
 		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
 	}))
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOnly[T any](_ T, err error) error { return err }
 
 // Commit flushes the file to the disk and gives it its name, atomically. If what
 // has the name now is not what had it at the beginning, the upload has lost

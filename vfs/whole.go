@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// Operations on whole files and paths, as peers ask for them that have neither
-// descriptors nor a kernel to follow links. Each passes the gate once. Paths are
-// as the peer gave them; links in them are followed (see Follow).
+// Operations on whole files and paths, for peers that have neither descriptors nor a
+// kernel that follows links. Each passes the gate once. Paths are as the peer gave them;
+// links in them are followed (see Follow).
 
 type found struct {
 	info Info
@@ -46,8 +46,8 @@ func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
 	return d, info, err
 }
 
-// openTarget opens the regular file a path without links leads to, for reading.
-// Nothing else is ever opened: what the reference is of has been looked at.
+// openTarget opens the regular file that a path without links leads to, for reading. It
+// opens nothing else: it looks at the file through a reference first.
 func openTarget(l *guard.Lease, q guard.Path) (fd int, info Info, domain uint64, err error) {
 	d, info, err := target(l, q)
 	if err != nil {
@@ -77,18 +77,16 @@ type chunk struct {
 // meanwhile: fewer bytes than asked for mean the end, and a file that is changed in
 // place during the reading is read again, so that no chunk is a mixture; if it keeps
 // changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
-// What stat(2) cannot tell apart, the reading cannot: one write(2) that is in the
-// middle of its bytes the whole time, or times the file system keeps too coarse. Of
-// a file that is open for writing through this Tree, or in the middle of a
-// WriteRange, the attributes say so (Info.Writing), and their etag is good for
-// reading on, but for no replacement.
-// Only regular files are read; others are refused at once, unopened.
+// A change that stat(2) does not show is not noticed: one write(2) that lasts as long as
+// the reading, or one within the file system's resolution of times. If the file is open
+// for writing through this Tree, or a WriteRange is under way, Info.Writing is set, and
+// the etag of that Info serves for reading on, but for no replacement. Only regular files
+// are read; others are refused at once, unopened.
 //
-// It reads into memory that room gives, no more of it than the file has (but for
-// small files); room is asked again, and what it gave before is not used, when the
-// file has grown meanwhile. An error of room ends the reading. The memory is the
-// caller's again when the reading has succeeded; after an error it may still be
-// written to.
+// ReadChunk reads into memory that room returns, for as much as the file has (at least
+// 4096 bytes). If the file has grown meanwhile, room is called again, and the memory of the
+// first call is not used. An error of room ends the reading. After an error of ReadChunk
+// the memory may still be written to.
 func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
 	if off < 0 || length < 0 {
 		return nil, Info{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
@@ -121,6 +119,7 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 	return got.data[:got.n], got.info, err
 }
 
+// readState reads a piece of a file together with the state that the file has meanwhile.
 func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(fd)
 	for range readTries {

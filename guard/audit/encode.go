@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Limits of text, in bytes as written, escapes included: whoever is refused chooses the
-// path, and must not choose how fast the log grows. A line stays below 32 KiB. Raw paths
-// are limited before they become base64.
+// Limits of text, in bytes as written, escapes included: a server that is refused chooses
+// the path, and must not choose how fast the log grows. A line stays below 32 KiB. Raw
+// paths are limited before they are encoded in base64.
 const (
 	maxPathText   = 4 << 10
 	maxRawPath    = 4 << 10 // PATH_MAX
@@ -227,8 +227,8 @@ func (e *encoder) path(field string, p guard.Path) {
 	}
 }
 
-// detail keeps free text out of the log when paths are kept out: details of
-// grants hold host paths, and nothing can tell which words of a text are one.
+// detail writes free text only if paths are written in full: details of grants hold host
+// paths, and nothing can tell which words of a text are a path.
 func (e *encoder) detail(s string) {
 	switch {
 	case e.paths == PathsFull:

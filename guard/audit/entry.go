@@ -126,7 +126,7 @@ type Filter struct {
 // stopEvery is how many lines are read between two calls of Filter.Stop.
 const stopEvery = 256
 
-// check reports a pattern that cannot be judged.
+// check returns an error if Path is no valid glob.
 func (f *Filter) check() error {
 	if err := pattern.Glob(f.Path).Check(); err != nil {
 		return &names.Error{Kind: names.Invalid, Err: fmt.Errorf("audit: %s %w; the syntax is * ? [a-z] {a,b} **", names.QuoteShort(f.Path), err)}
@@ -150,7 +150,7 @@ func (f *Filter) match(e *Entry) bool {
 	return false
 }
 
-// has reports whether an operation is among what the entry stands for.
+// has reports whether the entry stands for an operation of this name.
 func (e *Entry) has(op string) bool {
 	return e.Op == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
 }
@@ -160,7 +160,7 @@ var closeOp = names.OpClose.String()
 // Times is how many records the entry stands for, the closes in it not counted.
 func (e *Entry) Times() int64 { return max(e.Count, 1) }
 
-// globs judges a pattern on a path, with and without its root.
+// globs reports whether a glob matches a path, with or without its root's name.
 func globs(glob pattern.Glob, root, name string) bool {
 	if name == "" {
 		return root != "" && string(glob) == root

@@ -14,23 +14,23 @@ import (
 // names as it likes. Three limits keep it from filling the disk, and from having the
 // records of others pruned:
 //
-//   - A fold: what a program does again and again is written once, and what follows
-//     within a second is counted in one more record. Folded is only what is the same in
-//     every field but time, bytes and duration. A change is never folded. A close is
-//     written as part of its open or create while that is still in the queue.
-//   - A sum: each subject has a budget of bytes for refusals and failures. What comes
-//     above it is summed up: every sumSpan one record says how many there were, of which
+//   - A fold: the first of equal records is written, and those that follow within a
+//     second are counted in one more record. Records are equal if all fields but time,
+//     bytes and duration are. A change is never folded. A close is written as part of its
+//     open or create while that is still in the queue.
+//   - A sum: each subject has a budget of bytes for refusals and failures. Those above the
+//     budget are summed up: every sumSpan one record says how many there were, of which
 //     kinds and operations, with one of them as a sample.
 //   - A wait: each subject has a budget of bytes for everything else, counted as what is
-//     left of a record after compression. An operation above it waits. Work does not
-//     come near it: a thousand files opened a second use it up in 45 minutes. A server
-//     that opens files with long names in a loop does in seconds, and goes on at the
-//     speed at which the disk lasts for months.
+//     left of a record after compression. An operation above the budget waits. Work does
+//     not come near it: a thousand openings a second take 45 minutes to use it up. A
+//     server that opens files with long names in a loop uses it up in seconds, and then
+//     goes on at a speed at which the disk lasts for months.
 //
 // A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
-// When half of the share is used, all subjects together have one budget more, whose
-// speed falls with what is left: the nearer the end of the share, the longer an
-// operation waits, and the more refusals are summed up.
+// When half of the share is used, all subjects together get one more budget, which refills
+// the more slowly the less of the share is left: operations wait longer, and more
+// refusals are summed up.
 const (
 	foldSpan = time.Second
 	sumSpan  = 10 * time.Second
@@ -290,7 +290,7 @@ func (l *Log) noteOpenLocked(it *item) {
 	}
 }
 
-// takenLocked has nothing more counted in an item, because the writer takes it.
+// takenLocked ends the counting in an item, because the writer takes it.
 func (l *Log) takenLocked(it *item) {
 	if it.group != nil && it.group.item == it {
 		it.group.item = nil
@@ -362,7 +362,7 @@ type pace struct {
 // budget is what a subject, or all of them together, may have written.
 type budget struct {
 	refusals, work *rate.Limiter
-	last           string // path, which the next one is compressed against
+	last           string // the path of the latest record; the next one repeats its beginning
 }
 
 func newBudget(refusals, work pace) *budget {

@@ -225,7 +225,7 @@ func (s *source) advance() {
 	}
 }
 
-// oldest is the source with the oldest entry; nil if there are no more entries.
+// oldest returns the source with the oldest entry, nil if there are no more entries.
 func oldest(sources []*source) *source {
 	var first *source
 	for _, s := range sources {

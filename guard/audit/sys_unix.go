@@ -11,7 +11,7 @@ import (
 
 func errnoName(errno syscall.Errno) string { return unix.ErrnoName(errno) }
 
-// lockFile takes the lock that the file stands for, until it is closed.
+// lockFile locks a file against other processes until the file is closed.
 func lockFile(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }

@@ -16,8 +16,8 @@ var _ guard.Reserver = (*Log)(nil)
 
 const (
 	// roomStep is how much room on disk a file gets beyond what is promised, so that
-	// Reserve seldom has to wait for the writer. If the disk has less, it is halved, down
-	// to leastStep.
+	// Reserve seldom has to wait for the writer. If the disk has less, the step is halved,
+	// down to leastStep.
 	roomStep  = 512 << 10
 	leastStep = 4 << 10
 	// infinite is the room of a file whose file system cannot promise any.
@@ -78,8 +78,8 @@ type writer struct {
 	retryAt   int64   // size at which to try again to begin a new file
 	written   mark    // the last line that is in a file
 
-	keptFrom   uint64  // the first line that was not pruned; fixed when the keeper runs
-	found      *anchor // as Open found it; nil once the first header is written
+	keptFrom   uint64  // the first line that was not pruned; it does not change while the keeper runs
+	found      *anchor // the anchor that Open found; nil once the first header is written
 	unanchored bool    // something urgent was written since the last anchor
 	lastAnchor time.Time
 }
@@ -103,7 +103,8 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes what is queued. If that fails, what was not written stays first in line.
+// turn writes what is queued. If that fails, what was not written is written first in the
+// next turn.
 func (w *writer) turn() error {
 	err := w.drain()
 	t := w.take(time.Now(), err == nil)
@@ -264,7 +265,7 @@ func (w *writer) begin() error {
 	return nil
 }
 
-// handOver has the keeper anchor the end of the current file, close and compress it.
+// handOver makes the keeper anchor the end of the current file, close it and compress it.
 func (w *writer) handOver() {
 	if a, ok := w.file.(allocator); ok && w.allocated < infinite {
 		_ = a.Trim(w.size) // a failure costs nothing but room
@@ -274,8 +275,8 @@ func (w *writer) handOver() {
 	w.file, w.unanchored = nil, false
 }
 
-// anchor has the keeper anchor what is written. If the keeper still has jobs, a later turn
-// does.
+// anchor makes the keeper anchor what is written. If the keeper still has jobs, a later
+// turn calls anchor again.
 func (w *writer) anchor(now time.Time) {
 	w.lastAnchor = now
 	if len(w.keeper.jobs) == 0 {
@@ -338,7 +339,7 @@ func allocate(f sink, was, need int64) (int64, error) {
 	}
 }
 
-// keeper does what waits for the disk, one job after the other, beside the writer.
+// keeper runs jobs that wait for the disk, one after the other, in a goroutine of its own.
 type keeper struct {
 	l        *Log
 	jobs     chan func()   // only the writer sends, so len tells it whether it would wait

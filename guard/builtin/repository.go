@@ -8,15 +8,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// What is made in a root can be a repository, or a part of one that its tool looks after
-// as a whole. Here is how that is known by names; package guard looks at the files.
+// How a repository is recognised by names, and a part of one that its tool manages as a
+// whole. Package guard looks at the files.
 
 const gitDir = ".git"
 
-// IsPart reports whether what is made at a path is such a part: the .git or .hg of a
-// repository, or what stands for a worktree, a submodule or a rebase that has begun
-// inside a directory of git's. isBare reports whether a directory that is not called .git
-// is one of git's.
+// IsPart reports whether a file or directory that is made at a path is such a part: the
+// .git or .hg of a repository, or, inside a directory of git's, what belongs to a worktree,
+// a submodule or a rebase that has begun. isBare reports whether a directory that is not
+// called .git is one of git's.
 func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
 	last := elems[len(elems)-1]
@@ -34,8 +34,8 @@ func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	return false
 }
 
-// isGitPart reports whether a directory with this path below one of git's is a part of
-// its own.
+// isGitPart reports whether a directory is a part of its own, by its path below a directory
+// of git's.
 func isGitPart(below []string) bool {
 	switch {
 	case len(below) == 0:
@@ -46,7 +46,8 @@ func isGitPart(below []string) bool {
 	return len(below) == 1 && isGitWork(below[0]) || len(below) > 1 && below[0] == "modules"
 }
 
-// MayBePart reports whether IsPart has to be asked about a name in a directory: rarely.
+// MayBePart reports, at little cost, whether IsPart has to be called for a name in a
+// directory, which is rare.
 func MayBePart(dirRel, name string) bool {
 	if slices.Contains(Tops, name) || isGitWork(name) || strings.HasSuffix(name, ".fossil") {
 		return true
@@ -54,21 +55,21 @@ func MayBePart(dirRel, name string) bool {
 	return strings.Contains(dirRel, "modules") || strings.HasSuffix(dirRel, "worktrees")
 }
 
-// isGitWork reports whether git keeps in a directory of this name what it has begun:
-// commands that it runs when told to go on.
+// isGitWork reports whether git keeps, in a directory of this name, commands that it runs
+// when an interrupted rebase or merge continues.
 func isGitWork(name string) bool {
 	return name == "rebase-merge" || name == "rebase-apply" || name == "sequencer"
 }
 
-// MayMakeBare reports whether a directory can become a bare repository by getting a name.
-// The case of letters makes no difference: it makes none to some sources.
+// MayMakeBare reports whether a directory can become a bare repository when this name is
+// made in it. The case of letters makes no difference, as on some file systems.
 func MayMakeBare(name string) bool {
 	return slices.ContainsFunc(bareNames, func(part string) bool { return strings.EqualFold(part, name) })
 }
 
-// IsBare reports whether a tool would take a directory itself for a repository, which
-// has reports the names of. A directory of git's that leads to another has a commondir
-// instead of the rest.
+// IsBare reports whether a tool would take a directory itself for a repository; has reports
+// whether the directory has a name. A directory of git's that refers to another one has a
+// commondir instead of the other names.
 func IsBare(has func(name string) bool) bool {
 	all := func(parts []string) bool {
 		return !slices.ContainsFunc(parts, func(name string) bool { return !has(name) })

@@ -1,12 +1,13 @@
-// Package builtin holds the built-in rules, what of an ordinary project a server has no
-// business with unless its owner says so: secrets, what other programs execute, and what
-// version control systems execute. It is tables, and how repositories are known by names;
-// package pattern judges by the rules, and package guard looks at the files.
+// Package builtin holds the built-in rules: the names in an ordinary project that a server
+// has no business with unless the owner allows it, which are secrets, files that other
+// programs execute, and files that version control systems execute. It also tells
+// repositories by the names in a directory. Package pattern judges by the rules, and
+// package guard looks at the files.
 //
 // # Promises
 //
 // Every rule says why it is there (pattern.Rule.Reason). The tables do not change while
-// the process runs, and opening nothing, the package compiles everywhere.
+// the process runs. The package opens nothing and compiles on every platform.
 //
 // # Not promised
 //

@@ -11,12 +11,12 @@
 //
 // Text that somebody else chose (Foreign) is printed in one way for each medium: Escape
 // for a terminal, ShellWord for a command, JSON for JSON, SafeName where it becomes a
-// name of ours. No two texts look alike in the first two because of characters that are
-// not seen.
+// name of ours. By Escape and ShellWord no two texts look alike because of characters
+// that a person does not see.
 //
 // # Not promised
 //
-// That two texts of letters that look alike (of two alphabets) are told apart. That a Path exists, that the caller may reach it, or that it means the same file a
-// moment later: those are questions for package guard and for the descriptors that
-// package vfs opens.
+// Two texts may look alike because letters of two alphabets do. A Path may not exist, the
+// caller may not be allowed to reach it, and it may lead to another file a moment later:
+// package guard decides, and package vfs opens descriptors.
 package names

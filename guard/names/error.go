@@ -136,13 +136,13 @@ type Error struct {
 	// Limit is the amount that was not to be exceeded; zero where no limit is
 	// concerned or it is not to be told.
 	Limit int64
-	// Recorded means that the gate has seen to the audit's record of the error,
-	// so that a front end, which has others to record, does not do it again.
+	// Recorded says that the gate has recorded the error in the audit log, so that a front
+	// end, which records errors of its own, does not record this one again.
 	Recorded bool
 }
 
-// Error is "op path: what happened". The last part is the cause's text where
-// that says more than the kind does, as the parsers' reasons do.
+// Error is "op path: what happened". The last part is the cause's text where that says more
+// than the kind does, as the errors of the parsers do.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.Op != OpNone {
@@ -157,8 +157,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// what never shows the text of an *fs.PathError or of what wraps an errno: both
-// name the host path. An errno's own words are safe.
+// what is the last part of the error's text. It never has the text of an *fs.PathError, or
+// of another error around an errno: both may name the host path. An errno's own words are
+// safe.
 func (e *Error) what() string {
 	var errno syscall.Errno
 	var pathErr *fs.PathError
@@ -182,13 +183,13 @@ func (e *Error) what() string {
 	return e.Text()
 }
 
-// invalidBecause says of what is Invalid what is wrong with it, where the errno tells.
+// invalidBecause says what is wrong in an error of the kind Invalid, by its errno.
 var invalidBecause = map[syscall.Errno]string{
 	syscall.ELOOP: "the links on the way lead in a circle, or are too many",
 	syscall.EXDEV: "the two paths lie in different roots or file systems",
 }
 
-// bound tells the limit, where there is one.
+// bound names the limit, if there is one.
 func (e *Error) bound() string {
 	if e.Limit <= 0 {
 		return ""

@@ -17,14 +17,13 @@ const (
 	maxMarks  = 2
 )
 
-// Quote makes untrusted text safe to show on one line: what Escape escapes appears as
-// escapes. Text without any of that is returned in double quotes unchanged. Every
-// approver, status line and log uses it, so that a file name can neither forge a line
-// nor turn the text around, nor look like another name.
+// Quote makes untrusted text safe to show on one line: it is Escape in double quotes. Every
+// approver, status line and log uses it, so that a file name can neither forge a line, nor
+// reverse the direction of the text, nor look like another name.
 func Quote[S ~string](s S) string { return `"` + Escape(s) + `"` }
 
-// QuoteShort is Quote of the beginning of what a peer sent, for errors: one that
-// repeats the request would be as long as it.
+// QuoteShort is Quote of the beginning of a text that a peer sent, for errors: an error that
+// repeated the whole request would be as long as the request.
 func QuoteShort(s string) string {
 	if len(s) <= maxQuoted {
 		return Quote(s)
@@ -32,7 +31,7 @@ func QuoteShort(s string) string {
 	return Quote(beginning(s, maxQuoted)) + "…"
 }
 
-// Brief is a text for a person, of a long one the beginning.
+// Brief is the text, or the beginning of a long one.
 func Brief(text string) string {
 	if len(text) <= maxBrief {
 		return text
@@ -57,12 +56,12 @@ func beginning(s string, n int) string {
 // so that no text looks like the escapes of another: different texts stay different.
 func Escape[S ~string](s S) string { return escape(string(s), true) }
 
-// EscapeQuoted is Escape for a text in which names have been quoted already, or that
-// is somebody's own: backslashes and quotation marks stay as they are.
+// EscapeQuoted is Escape for a text of our own, in which foreign names have been quoted
+// already: backslashes and quotation marks stay as they are.
 func EscapeQuoted(s string) string { return escape(s, false) }
 
-// Shows reports whether a text is UTF-8 of which a person sees every character: Escape
-// would change none of it but a backslash or a quotation mark.
+// Shows reports whether a text is UTF-8 of which a person sees every character, so that
+// Escape changes at most backslashes and quotation marks.
 func Shows(s string) bool { return EscapeQuoted(s) == s }
 
 func escape(s string, foreign bool) string {
@@ -121,8 +120,8 @@ func plain(s string) bool {
 // that says so: of Braille, of the Khitan small script and of musical notation.
 const blank = "\u2800\U00016fe4\U0001d159"
 
-// showable excludes what a person does not see or takes for something else: every
-// separator but space, format characters (category Cf, which holds the bidirectional
+// showable reports whether a person sees the character and takes it for no other. It
+// excludes every separator but space, format characters (category Cf, which holds the bidirectional
 // controls and zero-width characters), what fonts leave out (default-ignorable: fillers,
 // variation selectors), the blank ones, and U+FFFD.
 func showable(r rune) bool {

@@ -58,11 +58,11 @@ const (
 	OpTrash
 	OpRestore
 	OpEmpty
-	// Of a subject that was refused too often: they appear in audit records only.
+	// What happens to a subject that was refused too often: in audit records only.
 	OpAbuse
 	OpSuspend
 	OpResume
-	// A command that was started over the roots, or was not: in audit records only.
+	// The start of a command by rootsfs run, or its failure to start: in audit records only.
 	OpRun
 	// A network connection of that command's, and its end: in audit records only.
 	OpConnect

@@ -61,7 +61,7 @@ func FormatURI(hostPath string) string {
 	return b.String()
 }
 
-// splitURI takes scheme, authority and path apart and refuses what no file URI has.
+// splitURI splits a URI into authority and path, and refuses parts that no file URI has.
 func splitURI(s string) (authority, rest string, err error) {
 	scheme, after, ok := strings.Cut(s, ":")
 	if !ok || scheme == "" {

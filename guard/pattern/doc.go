@@ -42,15 +42,15 @@
 //
 // # Promises
 //
-// A pattern of the owner's that cannot be understood is an error that says why, and
-// none that means nothing; in a .gitignore it means nothing, as with git. What is
-// understood means what it means to git, but for the precedence above. No pattern and
+// A pattern of the owner's that cannot be understood is an error that says why. Such a line
+// of a .gitignore has no effect, as with git. A pattern that is understood means what it
+// means to git, but for the precedence above. No pattern and
 // no name makes the package panic, and rules are bounded (MaxRules, MaxElements,
 // MaxLength).
 //
 // # Not promised
 //
-// A set made for exact names (Options.Fold unset) knows no other spelling of a
-// name: on file systems that take `.ENV` for `.env` the caller has to ask for
-// folding. A file that has two names is judged by the one that is used.
+// A set for exact names (Options.Fold unset) knows no other spelling of a name: for file
+// systems that take `.ENV` for `.env` the caller has to set Fold. A file with two names is
+// judged by the name that is used.
 package pattern

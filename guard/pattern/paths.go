@@ -13,8 +13,8 @@ import (
 type Glob string
 
 // maxForms is how many patterns the braces of a glob may stand for. A matcher tries one
-// after the other, on each path: twenty groups of two are a million, and a match that
-// cannot be stopped.
+// after the other on each path, and nothing can stop it: twenty groups of two are a
+// million patterns.
 const maxForms = 256
 
 // maxWork bounds one comparison of a path with a glob, in forms times bytes of the glob
@@ -33,15 +33,15 @@ func (g Glob) Check() error {
 	return nil
 }
 
-// Match reports whether a path matches the glob, which Check has found right.
+// Match reports whether a path matches the glob, of which Check has returned nil.
 func (g Glob) Match(path string) bool { return doublestar.MatchUnvalidated(string(g), path) }
 
-// MaxPath is how long a path may be, in bytes, to be compared with the glob. What
-// PATH_MAX admits fits every glob of 128 bytes, and every one of 1,024 bytes and 32 forms.
+// MaxPath is how long a path may be, in bytes, to be compared with the glob. A path of
+// PATH_MAX bytes fits every glob of 128 bytes, and every glob of 1,024 bytes and 32 forms.
 func (g Glob) MaxPath() int { return maxWork / max(1, g.forms()*len(g)) }
 
-// forms is an upper bound of how many patterns the braces stand for; what is more than
-// maxForms is not counted on.
+// forms is an upper bound of how many patterns the braces stand for. It stops counting
+// above maxForms.
 func (g Glob) forms() int {
 	forms, commas := 1, 0
 	for i := 0; i < len(g) && forms <= maxForms; i++ {

@@ -24,12 +24,12 @@ type program struct {
 	rules []*compiled
 	fold  bool
 	root  *State
-	plain *State // of directories that nothing is known of
+	plain *State // of directories about which no rule says anything
 	floating
 }
 
-// floating are the patterns that may begin in any directory, by what is known
-// of their first name: a name is compared with few of them, however many there are.
+// floating are the patterns that may begin in any directory, sorted by their first element,
+// so that a name is compared with few of them, however many there are.
 type floating struct {
 	literals map[string][]int32
 	suffixes [256][]int32 // by the last byte
@@ -137,7 +137,7 @@ func (s *Set) Rules() []*Rule {
 	return out
 }
 
-// name is what of a name is compared.
+// name is the form of a name that is compared with patterns.
 func (s *program) name(n string) string {
 	if s.fold {
 		return Fold(n)
@@ -145,19 +145,18 @@ func (s *program) name(n string) string {
 	return n
 }
 
-// The directories whose states are kept are bounded by two generations of
-// maxStates, a hundred bytes each, with paths of maxKeys bytes together, none
-// longer than maxKey: in a tree as deep as a program likes to make it, paths alone
-// would be gigabytes, and looking for the nearest one that is kept would take longer
-// than going down from the root.
+// A cache keeps two generations of at most maxStates directories, a hundred bytes each.
+// The paths of a generation have at most maxKeys bytes together, and each at most maxKey:
+// in a tree as deep as a program likes to make it, paths alone would be gigabytes, and
+// finding the nearest cached one would take longer than going down from the root.
 const (
 	maxStates = 8192
 	maxKeys   = 2 << 20
 	maxKey    = 16 << 10
 )
 
-// cache keeps the states of directories by their path. States never become
-// wrong; the older half is forgotten when there are too many.
+// cache keeps the states of directories by their path. States never become wrong; when
+// there are too many, the older generation is dropped.
 type cache struct {
 	mu       sync.RWMutex // guards the fields below
 	now, old map[string]*State

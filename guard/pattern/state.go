@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// State is what is known of one directory.
+// State is what the rules say of one directory.
 type State struct {
 	set   *program
 	items []item // half matched patterns
-	held  []held // what was said of the directory, or of one above, and holds in it
-	// barrier is what keeps everybody out of the directory.
+	held  []held // rules that matched the directory or one above, and hold in it
+	// barrier is the verdict that keeps everybody out of the directory, if there is one.
 	barrier Verdict
 	except  bool // below a directory of the list Except
 }
@@ -38,8 +38,8 @@ const (
 	Other
 )
 
-// Facts answers what some rules ask about files. The paths are below the root.
-// Without Facts every question is answered so that the rule holds.
+// Facts answers the questions that some rules ask about files. The paths are below the
+// root. Without Facts every rule that asks holds.
 type Facts interface {
 	// IsDir reports whether a directory lies at the path, which need not exist.
 	IsDir(path string) bool
@@ -159,7 +159,8 @@ func (st *State) match(name string, room []int32) (rules []int32, items []item) 
 	return rules, items
 }
 
-// take moves an item over the name it has matched.
+// take adds a rule that has matched all its elements to rules, and one that has more
+// elements to items.
 func (s *program) take(it item, rules []int32, items []item) ([]int32, []item) {
 	if int(it.pos) == len(s.rules[it.rule].elems)-1 {
 		return append(rules, it.rule), items
@@ -178,9 +179,9 @@ func (st *State) dirOnly(rules []int32) bool {
 	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
 }
 
-// chain is what holds of an entry: what holds in the directory, and after it
-// what matches the entry itself. Of a list nothing is kept before a rule that
-// holds always.
+// chain is the rules that hold for an entry: those that hold in the directory, then those
+// that match the entry itself. A rule without a condition replaces all earlier ones of its
+// list.
 func (st *State) chain(dir string, rules []int32, t Type) []held {
 	if len(rules) == 0 {
 		return st.held
@@ -199,9 +200,9 @@ func (st *State) chain(dir string, rules []int32, t Type) []held {
 	return out
 }
 
-// begins is the depth of the directory in which a pattern begins whose last name
-// has matched in dir. Patterns with ** in the middle have no such place; the
-// built-in ones with a condition that asks for it have none.
+// begins is the depth of the directory in which a pattern begins, if its last element has
+// matched a name in dir. A pattern with ** in the middle has no such directory; no built-in
+// rule with a condition about that directory has ** there.
 func (c *compiled) begins(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
 
 // depth is how many names a path has.

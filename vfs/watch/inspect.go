@@ -38,7 +38,7 @@ type observation struct {
 
 // newInspection leaves out names in directories that are not watched any more.
 func newInspection(w *Watch, batch []pendingName) *inspection {
-	batch = slices.DeleteFunc(batch, func(p pendingName) bool { return p.dir.dead })
+	batch = slices.DeleteFunc(batch, func(p pendingName) bool { return p.dir.unwatched })
 	x := &inspection{w: w, base: w.base, names: batch, found: make([]observation, len(batch)), entered: map[place]bool{}}
 	for i := range batch {
 		p := &batch[i]
@@ -52,7 +52,7 @@ func newInspection(w *Watch, batch []pendingName) *inspection {
 // drop stops watching what was found and not adopted.
 func (x *inspection) drop() {
 	for i := range x.found {
-		x.found[i].kid.kill()
+		x.found[i].kid.unwatch()
 		x.found[i].kid = nil
 	}
 	x.w.returnSpare()

@@ -47,7 +47,7 @@ func (w *Watch) run() {
 	why := w.loop()
 	w.delay.Stop()
 	w.setLacking(false)
-	w.base.kill()
+	w.base.unwatch()
 	w.returnSpare()
 	if errors.Is(why, errPathGone) {
 		w.report()
@@ -131,7 +131,7 @@ func (w *Watch) work(due bool) (err error) {
 		w.gathered, w.lookAgain = nil, false
 	}
 	switch {
-	case anew || w.base.dead:
+	case anew || w.base.unwatched:
 		err = w.watchAnew()
 	case len(batch) > 0:
 		err = w.process(batch)
@@ -147,7 +147,7 @@ func (w *Watch) work(due bool) (err error) {
 	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden, names.Suspended:
 		return errRootEnded
 	}
-	w.base.kill()
+	w.base.unwatch()
 	return err
 }
 
@@ -165,7 +165,7 @@ func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.L
 // and then has the receiver list again.
 func (w *Watch) watchAnew() error {
 	old := w.base
-	old.kill() // its room is spare, so that nobody takes it in between
+	old.unwatch() // its room is spare, so that nobody takes it in between
 	set, err := admit(w.ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(w.ctx, l, old) })
 	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
@@ -175,7 +175,7 @@ func (w *Watch) watchAnew() error {
 		return err
 	}
 	if set.base.id != old.id || set.base.only != old.only {
-		set.base.kill()
+		set.base.unwatch()
 		return errPathGone
 	}
 	w.base, w.lookAgain = set.base, true
@@ -243,7 +243,7 @@ func (w *Watch) lackRoom() {
 // of its removal, which is on its way and has the rename's cookie.
 func (w *Watch) applyRemoval(p *pendingName, o *observation) {
 	d := p.dir
-	if d.dead || p.name == "" {
+	if d.unwatched || p.name == "" {
 		return
 	}
 	kid := d.kids[p.name]
@@ -252,7 +252,7 @@ func (w *Watch) applyRemoval(p *pendingName, o *observation) {
 		return
 	}
 	if kid != nil {
-		kid.kill()
+		kid.unwatch()
 		delete(d.kids, p.name)
 	}
 	if d.forget(p.name) {
@@ -266,7 +266,7 @@ func (w *Watch) applyRemoval(p *pendingName, o *observation) {
 // modified.
 func (w *Watch) applyPresence(p *pendingName, o *observation) {
 	d := p.dir
-	if d.dead {
+	if d.unwatched {
 		return
 	}
 	if p.name == "" {
@@ -282,7 +282,7 @@ func (w *Watch) applyPresence(p *pendingName, o *observation) {
 	switch {
 	case !d.knows(p.name):
 		w.gather(Created, path, p.time, p.newCookie)
-		if d.learn(p.name) != nil {
+		if d.record(p.name) != nil {
 			w.lackRoom()
 		}
 	case p.changed || p.newCookie != 0:

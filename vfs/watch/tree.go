@@ -15,9 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// watchedDir is a watched directory of one watch. It never changes its place: a
-// directory that is renamed becomes another watchedDir. Its first fields are fixed when
-// it is made, the others belong to the watch's goroutine.
+// watchedDir is a directory that one watch watches. Its path never changes: a directory
+// that is renamed becomes another watchedDir. Its first fields are fixed when it is made,
+// the others belong to the watch's goroutine.
 type watchedDir struct {
 	w      *Watch
 	src    *SourceWatcher
@@ -27,17 +27,16 @@ type watchedDir struct {
 	id     guard.Identity
 	wd     int32
 
-	dead bool
-	room int64 // one unit for the directory, and one for each further namesEach names
-	// known are the hashes of the names that the receiver knows, so that a replacement
-	// can be told from a creation, and the end of what was never reported is not
-	// reported either.
+	unwatched bool
+	room      int64 // one unit for the directory, and one for each further namesEach names
+	// known are the hashes of the names that the receiver knows. They tell a replacement
+	// from a creation, and the deletion of a name that was never reported is not reported.
 	known map[uint64]struct{}
 	kids  map[string]*watchedDir
 }
 
-// namesEach is how many known names take as much room as a directory: a watch of a
-// directory with a million names is not to cost what one of an empty one does.
+// namesEach is how many known names take as much room as a directory, so that a watch of a
+// directory with a million names takes more room than a watch of an empty one.
 const namesEach = 1000
 
 // rel is the path below the root.
@@ -76,9 +75,9 @@ func (d *watchedDir) knows(name string) bool {
 	return ok
 }
 
-// learn makes a name known, unless there is no room for it. The room stays taken when
-// names are forgotten, as the memory of the map does.
-func (d *watchedDir) learn(name string) *LimitError {
+// record makes name known, so that its deletion is reported. It returns an error if there
+// is no room. The room stays taken when names are forgotten, as the memory of the map does.
+func (d *watchedDir) record(name string) *LimitError {
 	if d.known == nil {
 		d.known = map[uint64]struct{}{}
 	}
@@ -92,7 +91,7 @@ func (d *watchedDir) learn(name string) *LimitError {
 	return nil
 }
 
-// forget makes a name unknown, and reports whether it was known.
+// forget makes name unknown, and reports whether it was known.
 func (d *watchedDir) forget(name string) bool {
 	h := d.hash(name)
 	_, ok := d.known[h]
@@ -107,8 +106,8 @@ func (d *watchedDir) adopt(name string, kid *watchedDir) {
 	d.kids[name] = kid
 }
 
-// kill stops watching d, if there is one, and all below it. Their room becomes spare.
-func (d *watchedDir) kill() {
+// unwatch stops watching d, if there is one, and all below it. Their room becomes spare.
+func (d *watchedDir) unwatch() {
 	if d == nil {
 		return
 	}
@@ -116,10 +115,10 @@ func (d *watchedDir) kill() {
 	for len(todo) > 0 {
 		d := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if d.dead {
+		if d.unwatched {
 			continue
 		}
-		d.dead = true
+		d.unwatched = true
 		d.w.spare.Add(d.room)
 		d.src.Unwatch(d.wd, d)
 		for _, kid := range d.kids {
@@ -140,14 +139,14 @@ type setup struct {
 // drop undoes a setup that nobody waits for any more.
 func (w *Watch) drop(s *setup) {
 	if s != nil {
-		s.base.kill()
+		s.base.unwatch()
 	}
 	w.returnSpare()
 }
 
-// setUp watches the path, and the directories below it if asked to. old is what was
-// watched before, or nil. If there was something, a part will do where there is not
-// enough room, and a file need not exist.
+// setUp watches the path of the watch, and the directories below it if the watch is
+// recursive. old is what was watched before, or nil. If old is not nil, setUp accepts that
+// there is room for a part only, and that a file does not exist.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*setup, error) {
 	sc := &scan{w: w, l: l, refused: map[guard.Identity]error{}}
 	base, err := sc.path(ctx, old != nil && old.only != "")
@@ -165,12 +164,12 @@ func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*se
 	return s, nil
 }
 
-// scan is the looking at directories within one operation.
+// scan looks at directories within one operation.
 type scan struct {
 	w       *Watch
 	l       *guard.Lease
 	refused map[guard.Identity]error
-	full    *LimitError // why no more can be watched; nil: they can
+	full    *LimitError // why no more can be watched; nil: more can
 	found   *[]string   // gathers the paths that a walk finds, unless nil
 }
 
@@ -178,8 +177,8 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 	return walk.New(ctx, s.l, walk.Options{Refused: s.refused})
 }
 
-// path watches the path of the watch. wasFile says that it is to be watched as a file,
-// whether there is one or not.
+// path watches the path of the watch. wasFile says to watch it as a file, whether it exists
+// or not.
 func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {
@@ -226,7 +225,7 @@ func (s *scan) file() (*watchedDir, error) {
 	}
 	var now observation
 	if s.look(d.FD, dir.Rel(), base, &now); now.exists && !now.hidden {
-		s.full = h.learn(base)
+		s.full = h.record(base)
 	}
 	return h, nil
 }
@@ -260,13 +259,13 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 	return nil, err
 }
 
-// below makes known and watches what lies below base, where the walker stands. base is
-// watched already: what appears in between is seen by either. After an error base is not
-// watched any more.
+// below records the names below base, where the walker stands, and watches the directories.
+// base is watched already, so a name that appears meanwhile is found by the walk, reported
+// by inotify, or both. After an error base is not watched any more.
 func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 	defer func() {
 		if err != nil {
-			base.kill()
+			base.unwatch()
 		}
 	}()
 	floor, prefix := wk.Depth(), len(wk.Path())
@@ -293,7 +292,7 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 			continue
 		}
 		d := at[len(at)-1]
-		if full := d.learn(name); full != nil {
+		if full := d.record(name); full != nil {
 			s.full = full
 		}
 		if s.found != nil && len(*s.found) < maxPending {
@@ -307,7 +306,7 @@ func (s *scan) below(wk *walk.Walker, base *watchedDir) (err error) {
 			return err
 		}
 		if kid != nil {
-			d.kids[name].kill() // a name that is renamed meanwhile may come twice
+			d.kids[name].unwatch() // a name that is renamed meanwhile may come twice
 			d.adopt(kid.name, kid)
 			at = append(at, kid)
 		}

@@ -16,9 +16,8 @@
 //
 // # Not promised
 //
-// It does not decide anything (package guard does) and knows nothing of mounts
-// or protocols. It cannot cancel a system call that a file system does not
-// return from; package vfs detaches such calls.
+// The package decides nothing (package guard does). It cannot cancel a system call that
+// a file system does not return from; package vfs detaches such calls.
 //
 // Linux only, 5.6 or newer (openat2).
 package beneath

@@ -1,24 +1,25 @@
 // Package claims keeps the operations of one vfs.Tree apart that would otherwise lose
 // each other's updates.
 //
-// A file that is replaced as a whole while somebody has it open for writing would take
-// what is written afterwards with it, without anybody noticing. So a replacement is
-// refused (Locked) while the file is open for writing through the same Tree; and an
-// opening that begins during a replacement waits for its end, and then finds the new
-// file. A mount hears of the end of a descriptor a little after close(2) has returned
-// (nobody waits for the answer to FUSE_RELEASE): Table.SetPatience is for that.
+// If a file is replaced while somebody has it open for writing, what that program writes
+// afterwards is lost silently. So a replacement is refused (Locked) while the file is open
+// for writing through the same Tree, and an opening that begins during a replacement
+// waits for its end and then finds the new file. A mount hears of the end of a descriptor
+// a little after close(2) has returned, because nobody waits for the answer to
+// FUSE_RELEASE: that is what Table.SetPatience is for.
 //
-// Writing in place (WriteRange) replaces nothing and is not concerned, but for the etags
+// Writing in place (WriteRange) replaces nothing. It is claimed all the same, for the etags
 // of those who read meanwhile.
 //
 // # Promises
 //
-// Within one Table the exclusion is exact, whatever the timing. Who waits for a claim
-// gets it in the order of asking, and stops waiting when the root or the context ends.
+// Within one Table the exclusion is exact, whatever the timing. Names are granted in the
+// order of asking. Waiting ends when the root or the context does.
 //
 // # Not promised
 //
-// Nothing is said of two Trees, nor of processes of the host.
+// Two Trees do not exclude each other, nor does a Tree exclude processes of the host. A
+// file that is opened for writing again and again is not replaced.
 package claims
 
 import (

@@ -1,12 +1,13 @@
 // Package walk goes through directory trees within one admitted operation, and says
-// what of a name the operation may see.
+// which names and attributes the operation may see.
 //
 // # Promises
 //
 // A walk holds memory bounded by its depth, never by how many names a directory has:
 // a position for each level, and for the innermost levels also a descriptor and the
 // names read in advance. Links are not followed, and other file systems entered only
-// where the grant allows it. A directory that is moved out of the root is left soon.
+// where the grant allows it. A walk leaves a directory that was moved out of the root
+// within a few hundred steps (verifyEvery).
 //
 // # Not promised
 //
