@@ -1,9 +1,9 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -11,15 +11,16 @@ import (
 )
 
 // lines finds the line of a key. The decoder gives values without places, so
-// the document's syntax tree is walked once beside it.
+// the document's syntax tree is walked once beside it, in the document's order.
 type lines struct {
-	at       map[string]int // by joined key path; elements of arrays are "[0]", ...
-	newlines []int          // offsets
-	arrays   map[string]int // how many [[tables]] of a path there were so far
-	p        unstable.Parser
-	keys     map[string]int // how many keys a table has
-	excess   []string       // path of the first key beyond the bounds below
-	what     string         // which one it is
+	doc    []byte
+	at     map[string]int // by joined key path; elements of arrays are "[0]", ...
+	arrays map[string]int // how many [[tables]] of a path there were so far
+	keys   map[string]int // how many keys a table has
+	// seen is how far lines have been counted; last is the line there.
+	seen, last int
+	excess     []string // path of the first key beyond the bounds below
+	what       string   // which one it is
 }
 
 // The decoder's work grows with the square of the keys in one table, and with
@@ -36,19 +37,14 @@ func join(parts []string) string { return strings.Join(parts, "\x00") }
 func index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
 func findLines(doc []byte) *lines {
-	l := &lines{at: map[string]int{}, arrays: map[string]int{}, keys: map[string]int{}}
-	for i, c := range doc {
-		if c == '\n' {
-			l.newlines = append(l.newlines, i)
-		}
-	}
-	l.p.Reset(doc)
+	l := &lines{doc: doc, at: map[string]int{}, arrays: map[string]int{}, keys: map[string]int{}, last: 1}
+	var p unstable.Parser
+	p.Reset(doc)
 	var table []string
-	for l.p.NextExpression() {
-		e := l.p.Expression()
-		switch e.Kind {
+	for p.NextExpression() {
+		switch e := p.Expression(); e.Kind {
 		case unstable.Table, unstable.ArrayTable:
-			table = l.table(e)
+			table, _ = l.key(nil, e)
 		case unstable.KeyValue:
 			l.keyValue(table, e)
 		}
@@ -56,66 +52,63 @@ func findLines(doc []byte) *lines {
 	return l
 }
 
-// table notes a [header] and returns the path it opens.
-func (l *lines) table(e *unstable.Node) []string {
-	var path []string
-	keys := e.Key()
-	for keys.Next() {
+// key notes the key of a [header], which begins at the top, or of a value in the table at
+// path, and returns its own path. ok is false if it is nested too deeply.
+func (l *lines) key(path []string, e *unstable.Node) (_ []string, ok bool) {
+	path = slices.Clip(path)
+	for keys := e.Key(); keys.Next(); {
 		n := keys.Node()
 		if len(path) >= maxParts {
 			l.exceed(path, "is nested too deeply")
-			return path
+			return path, false
 		}
 		path = append(path, string(n.Data))
-		l.noteKey(path, n.Raw.Offset)
-		key := join(path)
-		if e.Kind == unstable.ArrayTable && keys.IsLast() {
-			l.arrays[key]++
+		if table := join(path[:len(path)-1]); l.note(path, n.Raw.Offset) {
+			if l.keys[table]++; l.keys[table] > maxKeys {
+				l.exceed(path, fmt.Sprintf("is beyond the limit of %d keys in one table", maxKeys))
+			}
 		}
-		if count := l.arrays[key]; count > 0 {
+		if e.Kind == unstable.KeyValue {
+			continue
+		}
+		array := join(path)
+		if e.Kind == unstable.ArrayTable && keys.IsLast() {
+			l.arrays[array]++
+		}
+		if count := l.arrays[array]; count > 0 {
 			path = append(path, index(count-1))
 			l.note(path, n.Raw.Offset)
 		}
 	}
-	return path
+	return path, true
 }
 
 func (l *lines) keyValue(table []string, e *unstable.Node) {
-	path := table[:len(table):len(table)]
-	keys := e.Key()
-	for keys.Next() {
-		if len(path) >= maxParts {
-			l.exceed(path, "is nested too deeply")
-			return
-		}
-		path = append(path, string(keys.Node().Data))
-		l.noteKey(path, keys.Node().Raw.Offset)
+	if path, ok := l.key(table, e); ok {
+		l.value(path, e.Value())
 	}
-	l.value(path, e.Value())
 }
 
 func (l *lines) value(path []string, v *unstable.Node) {
+	if v.Kind != unstable.InlineTable && v.Kind != unstable.Array {
+		return
+	}
 	if len(path) >= maxParts {
-		if v.Kind == unstable.InlineTable || v.Kind == unstable.Array {
-			l.exceed(path, "is nested too deeply")
-		}
+		l.exceed(path, "is nested too deeply")
 		return
 	}
 	children := v.Children()
-	switch v.Kind {
-	case unstable.InlineTable:
-		for children.Next() {
-			l.keyValue(path, children.Node())
+	for i := 0; children.Next(); i++ {
+		n := children.Node()
+		if v.Kind == unstable.InlineTable {
+			l.keyValue(path, n)
+			continue
 		}
-	case unstable.Array:
-		for i := 0; children.Next(); i++ {
-			n := children.Node()
-			elem := append(path[:len(path):len(path)], index(i))
-			if n.Raw.Length > 0 {
-				l.note(elem, n.Raw.Offset)
-			}
-			l.value(elem, n)
+		elem := append(slices.Clip(path), index(i))
+		if n.Raw.Length > 0 {
+			l.note(elem, n.Raw.Offset)
 		}
+		l.value(elem, n)
 	}
 }
 
@@ -126,25 +119,17 @@ func (l *lines) exceed(path []string, what string) {
 	}
 }
 
-// noteKey is note for a key, which counts in its table.
-func (l *lines) noteKey(path []string, offset uint32) {
-	if !l.note(path, offset) {
-		return
-	}
-	table := join(path[:len(path)-1])
-	l.keys[table]++
-	if l.keys[table] > maxKeys {
-		l.exceed(path, fmt.Sprintf("is beyond the limit of %d keys in one table", maxKeys))
-	}
-}
-
 // note keeps the first place of a path, and reports whether this is it.
 func (l *lines) note(path []string, offset uint32) bool {
 	key := join(path)
 	if _, ok := l.at[key]; ok {
 		return false
 	}
-	l.at[key] = 1 + sort.SearchInts(l.newlines, int(offset))
+	if at := int(offset); at > l.seen {
+		l.last += bytes.Count(l.doc[l.seen:at], []byte{'\n'})
+		l.seen = at
+	}
+	l.at[key] = l.last
 	return true
 }
 
