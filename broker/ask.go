@@ -8,17 +8,20 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Question is what a person is asked: a server wants paths that nobody approved.
-// Everything in it but the resolved paths is the server's own text: whoever
-// shows it makes control and bidirectional characters visible (names.Escape).
+// Question is what a person is asked: a server wants paths that nobody approved, or a command
+// connects to a host that no rule permits. Everything in it but the resolved paths is the
+// server's or the command's own text: whoever shows it makes control and bidirectional
+// characters visible (names.Escape).
 type Question struct {
+	Kind    Kind          `json:"kind"`             // what it asks for: file or host
 	ID      string        `json:"id"`               // id, for `consent approve` and `consent deny`
 	Asked   time.Time     `json:"asked"`            // when the server asked
 	Until   time.Time     `json:"until"`            // when it is denied if nobody answers
 	Subject guard.Subject `json:"subject"`          // server that asks
 	Server  string        `json:"server,omitempty"` // what the server calls itself
 	Message string        `json:"message"`          // purpose, in the server's words
-	Items   []Item        `json:"items"`            // paths that it asks for
+	Items   []Item        `json:"items"`            // paths that it asks for; none if it asks for a host
+	Host    *Host         `json:"host,omitempty"`   // host that it asks for
 
 	host Elicitor // of the session that asks; nil: there is none
 }
@@ -33,8 +36,8 @@ type Item struct {
 	Problem   string       `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
 }
 
-// Answer is what the person decided, one Decision for each Item. Fewer decisions
-// deny the rest.
+// Answer is what the person decided, one Decision for each Item, or one for the Host. Fewer
+// decisions deny the rest.
 type Answer struct {
 	Decisions []Decision `json:"decisions"`
 	// By says who answered, for status and the audit: "terminal", "control",
@@ -42,7 +45,7 @@ type Answer struct {
 	By string `json:"by"`
 }
 
-// Decision is about one Item. The zero Decision denies.
+// Decision is about one Item, or the Host, for which Path, Mode and Idle are not used. The zero Decision denies.
 type Decision struct {
 	Allow bool          `json:"allow"`
 	Path  string        `json:"path,omitempty"` // narrower than Resolved: a host path below it

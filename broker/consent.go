@@ -24,8 +24,8 @@ const (
 	maxShown     = 1000 // characters of a path that is granted, as it is shown
 )
 
-// newID is 128 random bits, for what a peer must not be able to guess.
-func newID() string { return strings.ToLower(rand.Text()) }
+// NewID returns 128 random bits, for what a peer must not be able to guess.
+func NewID() string { return strings.ToLower(rand.Text()) }
 
 // consent answers files/consent. What is approved already is not asked again;
 // the rest is opened first, so that the person sees where each path leads and
@@ -230,7 +230,7 @@ func (c *consenting) ask(message string) {
 		host = c.r.host
 	}
 	q := &Question{
-		ID: newID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
+		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
 		Message: message, Items: c.items, host: host,
 	}
 	ans, err := s.b.cfg.Asker.Ask(ctx, q)

@@ -38,21 +38,10 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	for line := range strings.Lines(Heading(q)) {
 		text.WriteString(formText(names.Fold(line, "", formColumns)))
 	}
-	props := map[string]any{}
-	keys := []string{}
-	for i := range q.Items {
-		it := &q.Items[i]
-		text.WriteString(formText(names.Fold(fmt.Sprintf("%d. %s\n", i+1, Describe(it)), "", formColumns)))
-		if it.Problem != "" {
-			continue
-		}
-		key := fmt.Sprintf("path%d", i+1)
-		keys = append(keys, key)
-		props[key] = map[string]any{
-			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, formText(clip(it.Resolved))),
-			"enum": []string{"deny", "allow", "read only"}, "default": "deny",
-		}
+	for i, line := range Lines(q) {
+		text.WriteString(formText(names.Fold(fmt.Sprintf("%d. %s\n", i+1, line), "", formColumns)))
 	}
+	props, keys := choices(q)
 	props["minutes"] = map[string]any{
 		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "maximum": maxMinutes, "default": 0,
 	}
@@ -64,13 +53,17 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: the host cannot ask: %w", ErrUnanswered, err)
 	}
-	a := Answer{By: "the host's elicitation", Decisions: make([]Decision, len(q.Items))}
+	a := Answer{By: "the host's elicitation", Decisions: q.Decisions()}
 	if res.Action != "accept" {
 		return a, nil
 	}
 	length, err := minutesOf(res.Content["minutes"])
 	if err != nil {
 		return Answer{}, err
+	}
+	if q.Host != nil {
+		choice, _ := res.Content[hostChoice].(string)
+		a.Decisions[0] = Decision{Allow: choice == "allow", For: length}
 	}
 	for i := range q.Items {
 		switch choice, _ := res.Content[fmt.Sprintf("path%d", i+1)].(string); choice {
@@ -82,6 +75,33 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 		}
 	}
 	return a, nil
+}
+
+// hostChoice is the key of a form's choice about a host.
+const hostChoice = "host"
+
+// choices are the fields of a form in which a person chooses.
+func choices(q *Question) (props map[string]any, keys []string) {
+	props, keys = map[string]any{}, []string{}
+	if q.Host != nil {
+		props[hostChoice] = map[string]any{
+			"type": "string", "title": formText(clip(q.Host.String())), "enum": []string{"deny", "allow"}, "default": "deny",
+		}
+		return props, []string{hostChoice}
+	}
+	for i := range q.Items {
+		it := &q.Items[i]
+		if it.Problem != "" {
+			continue
+		}
+		key := fmt.Sprintf("path%d", i+1)
+		keys = append(keys, key)
+		props[key] = map[string]any{
+			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, formText(clip(it.Resolved))),
+			"enum": []string{"deny", "allow", "read only"}, "default": "deny",
+		}
+	}
+	return props, keys
 }
 
 // formColumns is the width of a form's lines, which hosts that show plain text do not

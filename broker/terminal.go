@@ -138,6 +138,9 @@ func (p *prompt) line(format string, args ...any) string {
 // who asks, and why, with nothing in it that could pass for ours, as long as each line
 // is shown whole: see names.Fold.
 func Heading(q *Question) string {
+	if q.Host != nil {
+		return headHost(q)
+	}
 	who := "A server"
 	if q.Server != "" {
 		who = "The server that calls itself " + short(names.Quote(q.Server))
@@ -198,7 +201,12 @@ func (p *prompt) ask(q *Question) Answer {
 	for line := range strings.Lines(Heading(q)) {
 		p.say("%s\n", p.fold(strings.TrimSuffix(line, "\n"), ""))
 	}
-	a := Answer{By: "terminal", Decisions: make([]Decision, len(q.Items))}
+	a := Answer{By: "terminal", Decisions: q.Decisions()}
+	if q.Host != nil {
+		p.say("\n%s\n", p.fold(Lines(q)[0], "  "))
+		a.Decisions[0] = p.decideHost()
+		return a
+	}
 	for i := range q.Items {
 		it := &q.Items[i]
 		p.say("\n%s\n", p.fold(Describe(it), "  "))
@@ -225,11 +233,7 @@ func (p *prompt) decide(it *Item) Decision {
 			}
 			p.say("  It does not ask to read.\n")
 		case "t", "time":
-			if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
-				d.For = v
-				continue
-			}
-			p.say("  That is no length of time.\n")
+			d.For = p.length(d.For)
 		case "s", "sub":
 			if sub := strings.Trim(p.line("%s/", p.fold("Which one? "+names.Escape(it.Resolved), "  ")), "/"); sub != "" {
 				d.Path = it.Resolved + "/" + sub
@@ -241,4 +245,28 @@ func (p *prompt) decide(it *Item) Decision {
 		}
 	}
 	return Decision{}
+}
+
+func (p *prompt) decideHost() Decision {
+	d := Decision{Allow: true}
+	for p.err == nil {
+		switch strings.ToLower(p.line("  approve %s? [y/N], for a [t]ime: ", p.id)) {
+		case "y", "yes":
+			return d
+		case "t", "time":
+			d.For = p.length(d.For)
+		case "", "n", "no":
+			return Decision{}
+		}
+	}
+	return Decision{}
+}
+
+// length asks for a length of time; without one that can be meant, it is what it was.
+func (p *prompt) length(was time.Duration) time.Duration {
+	if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
+		return v
+	}
+	p.say("  That is no length of time.\n")
+	return was
 }

@@ -51,7 +51,7 @@ func (s *Session) watch(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watching{s: s, id: newID(), sending: make(chan struct{}, 1)}
+	w := &watching{s: s, id: NewID(), sending: make(chan struct{}, 1)}
 	if err := s.addWatch(w, q); err != nil {
 		return nil, err
 	}

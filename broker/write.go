@@ -250,7 +250,7 @@ func (s *Session) forget(id string, u *uploading) {
 // beginUpload begins one in the place that it has taken among the session's, so
 // that what ends those while it begins ends it, too.
 func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
-	id, u := newID(), &uploading{path: q}
+	id, u := NewID(), &uploading{path: q}
 	if err := s.addUpload(id, u); err != nil {
 		return "", nil, err
 	}

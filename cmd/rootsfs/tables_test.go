@@ -296,6 +296,8 @@ var outputs = []struct{ title, file, name string }{
 	{"`files` of a session: a list of connected servers", "../../broker/stats.go", "Stats"},
 	{"`consent list --json`: a list of questions", "../../broker/ask.go", "Question"},
 	{"`items` of a question", "../../broker/ask.go", "Item"},
+	{"`host` of a question", "../../broker/host.go", "Host"},
+	{"`reached` of a question's host", "../../broker/host.go", "Reached"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
 	{"`console --json`: a line for each link", "internal/cli/views.go", "consoleMessage"},
@@ -373,7 +375,7 @@ func jsonType(e ast.Expr) string {
 		switch {
 		case e.Name == "bool":
 			return "boolean"
-		case e.Name == "string":
+		case e.Name == "string", e.Name == "Kind":
 			return "text"
 		case strings.Contains(e.Name, "int") || strings.HasPrefix(e.Name, "float"):
 			return "number"

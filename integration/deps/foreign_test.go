@@ -49,10 +49,11 @@ var printed = map[string]string{
 	"control.Refusal.Root": shown, "control.Refusal.Mode": ours, "control.Refusal.Dir": shown,
 	"broker.Stats.Subject": shown, "broker.Stats.SharedBy": ours, "broker.Stats.Server": escaped, "broker.Stats.Revision": ours,
 	// Questions and denials.
+	"broker.Question.Kind": ours, "broker.Host.Name": shown, "broker.Host.Program": shown, "broker.Reached.Host": shown,
 	"broker.Question.ID": ours, "broker.Question.Subject": shown, "broker.Question.Server": shown, "broker.Question.Message": shown, "broker.Item.Requested": shown,
 	"broker.Item.Resolved": shown, "broker.Item.Mode": ours, "broker.Item.Problem": shown, "control.Question.Heading": said, "control.Question.Lines": said,
 	"cli.questionEvent.Event": ours, "control.Answered.ID": ours, "control.Answered.Allowed": escaped, "control.Answered.Denied": escaped,
-	"control.Denial.ID": ours, "control.Denial.Subject": shown, "control.Denial.Path": shown,
+	"control.Denial.ID": ours, "control.Denial.Subject": shown, "control.Denial.Path": shown, "control.Denial.Host": shown,
 	// Policies: a .gitignore of a repository that was cloned makes rules.
 	"control.PolicyRule.Effect": ours, "control.PolicyRule.Pattern": shown, "control.PolicyRule.From": shown, "control.PolicyRule.Dir": shown, "control.PolicyRule.When": ours,
 	"control.PolicyRule.Reason": owners, "control.RootPolicy.Root": shown, "control.RootPolicy.Mode": ours, "control.RootPolicy.Lifted": said, "control.RootPolicy.Repos": shown,
@@ -120,7 +121,6 @@ var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/cli/policy.go: control.Root.Resolved":       "compared with a path",
 	"cmd/rootsfs/internal/cli/runplaces.go: guard.Grant.Dir":          "collects paths",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
-	"cmd/rootsfs/internal/session/consent.go: control.Denial.Path":    "a record's detail, which is escaped when it is shown",
 }
 
 // Every field of text that a command prints is on the list, and what others choose is

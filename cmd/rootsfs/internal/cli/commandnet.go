@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -27,18 +29,25 @@ type commandNet struct {
 	refused refusedHosts
 	limited reachedLimits
 	session *session.Session // set before the gate serves
+	asks    bool             // about hosts without a rule
 	ends    map[network.Rule]time.Time
-	timers  []*time.Timer // of ends
+
+	mu     sync.Mutex // guards the field below
+	timers map[network.Rule]*time.Timer
 }
 
 // newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
-// be learned.
+// be learned or asked about.
 func newCommandNet(p *plan) *commandNet {
-	if p.box.Net || len(p.net) == 0 && !p.learn {
+	if p.box.Net || len(p.net) == 0 && !p.learn && !p.netAsk {
 		return nil
 	}
-	n := &commandNet{learn: p.learn, ends: p.netEnds}
-	n.gate = network.New(network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Record: n.record})
+	n := &commandNet{learn: p.learn, asks: p.netAsk, ends: p.netEnds, timers: map[network.Rule]*time.Timer{}}
+	opt := network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Record: n.record}
+	if p.netAsk {
+		opt.Ask = &network.Ask{Put: n.ask, Denied: n.denied, For: p.netTimeout, Until: p.netAskUntil}
+	}
+	n.gate = network.New(opt)
 	return n
 }
 
@@ -50,7 +59,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 	n.session = s
 	rules := n.gate.Rules()
 	return &sandbox.Network{
-		Optional:   len(rules) == 0,
+		Optional:   len(rules) == 0 && !n.asks,
 		Listeners:  network.Listeners(rules),
 		ResolvConf: network.ResolvConf(),
 		Serve: func(sockets map[string][]*os.File) error {
@@ -66,7 +75,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 				}
 			}
 			for rule, end := range n.ends {
-				n.timers = append(n.timers, time.AfterFunc(time.Until(end), func() { n.expire(rule) }))
+				n.endAfter(rule, time.Until(end))
 			}
 			return n.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
@@ -76,8 +85,52 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 	}
 }
 
+// ask asks about a host that no rule permits.
+func (n *commandNet) ask(ctx context.Context, q network.Question) error {
+	h := broker.Host{
+		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
+	}
+	for _, r := range q.Reached {
+		h.Reached = append(h.Reached, broker.Reached(r))
+	}
+	return n.session.AskHost(ctx, h, func(length time.Duration) error {
+		err := q.Permit()
+		if err == nil && length > 0 {
+			n.endAfter(q.Rule(), length)
+		}
+		return err
+	})
+}
+
+// denied returns why a host is refused without a question.
+func (n *commandNet) denied(host string, port uint16) error {
+	return n.session.HostDenied((&broker.Host{Name: host, Port: port}).String())
+}
+
+// endAfter takes a rule back after some time.
+func (n *commandNet) endAfter(rule network.Rule, length time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.timers[rule] = time.AfterFunc(length, func() { n.expire(rule) })
+}
+
+// keep lets rules last that were to be taken back, because they are taken back now.
+func (n *commandNet) keep(rules []network.Rule) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range rules {
+		if t := n.timers[r]; t != nil {
+			t.Stop()
+			delete(n.timers, r)
+		}
+	}
+}
+
 // expire takes a rule back whose time is over.
 func (n *commandNet) expire(rule network.Rule) {
+	if !slices.Contains(n.gate.Rules(), rule) {
+		return // it was taken back at this moment
+	}
 	n.gate.Expire(rule)
 	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
 		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
@@ -89,9 +142,11 @@ func (n *commandNet) close() {
 	if n == nil {
 		return
 	}
+	n.mu.Lock()
 	for _, t := range n.timers {
 		t.Stop()
 	}
+	n.mu.Unlock()
 	n.Close()
 }
 
@@ -100,7 +155,7 @@ func (n *commandNet) Close() { n.gate.Close() }
 
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {
-	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Asks: n.asks, Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		st.Connections = append(st.Connections, control.NetConnection{
 			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
@@ -164,6 +219,7 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 			return nil, 0, &control.Error{Class: control.NoSuch, Text: r.String() + " is not approved; nothing was revoked; see: rootsfs net list"}
 		}
 	}
+	n.keep(rules)
 	return hostTexts(rules), n.gate.Remove(rules...), nil
 }
 

@@ -18,10 +18,12 @@ import (
 func (a *App) newConsentCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consent",
-		Short: "Answer servers that ask for more files",
+		Short: "Answer servers and commands that ask for files or hosts",
 		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
-approved. A question that nobody answers in time is denied (files.consent_timeout of
-the configuration, 2m). What you allow becomes a root of the session.`,
+approved, and the commands of "run --net-ask" that connect to hosts without a rule. A
+question that nobody answers in time is denied (files.consent_timeout of the
+configuration, 2m; run.net_timeout, 1m). What you allow is a root, or a rule, of the
+session.`,
 		Example: `  rootsfs consent list
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
@@ -40,8 +42,9 @@ func newConsentListCmd(a *App) *cobra.Command {
 		Use:   "list",
 		Short: "Show the questions that wait for an answer",
 		Long: `Show who asks for what, the reason in the server's own words, where each path leads
-(that very directory would be granted), and how long the question waits. Control and
-bidirectional characters are shown as escapes.
+(that very directory would be granted), and how long the question waits. Of a host:
+its port, the program that connects, and what the command has reached so far. Control
+and bidirectional characters are shown as escapes.
 
 With --watch, show questions as they come and go; with --json as one object a line:
 "event" is asked or over, and "question" the question.`,
@@ -87,6 +90,10 @@ func (a *App) printQuestion(q *control.Question) {
 	}
 	for i, line := range q.Lines {
 		a.Fold(fmt.Sprintf("%d. %s", i+1, line))
+	}
+	if q.Host != nil {
+		a.Say("  answer: rootsfs consent approve %s [--for 1h] [--save], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+		return
 	}
 	a.Say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }
@@ -212,6 +219,7 @@ type approveFlags struct {
 	forTime    time.Duration
 	idle       time.Duration
 	only       []int
+	save       bool
 }
 
 func newConsentApproveCmd(a *App) *cobra.Command {
@@ -222,10 +230,15 @@ func newConsentApproveCmd(a *App) *cobra.Command {
 		Long: `Allow what a question asks for, as a root of the session. ID is the question's, or
 enough of its beginning. The flags allow less than was asked for: one directory below
 it, a narrower mode, an earlier end, or some of the paths; the others are denied.
-Asking for more is refused, and the question goes on waiting.`,
+Asking for more is refused, and the question goes on waiting.
+
+A host is allowed at the port that was asked for, as with "rootsfs net add". Of the
+flags, --for and --save are for hosts: --save also writes the host to the configuration,
+for later runs of the same name.`,
 		Example: `  rootsfs consent approve 4kq
   rootsfs consent approve 4kq --mode ro --for 30m
   rootsfs consent approve 4kq --idle 10m
+  rootsfs consent approve 7wz --save      # a host, for later runs, too
   rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
 		Args:              ArgCount(1, 1, "a question's id"),
 		ValidArgsFunction: a.completeQuestions,
@@ -236,6 +249,7 @@ Asking for more is refused, and the question goes on waiting.`,
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
 	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
+	fs.BoolVar(&f.save, "save", false, "write the host to the configuration as well, for runs of the same name")
 	FixedWords(cmd, "mode", "ro", "rw")
 	return Do(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
 		return f.request(cmd, args[0])
@@ -243,7 +257,7 @@ Asking for more is refused, and the question goes on waiting.`,
 }
 
 func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
-	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode,
+	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode, Save: f.save,
 		ForMS: f.forTime.Milliseconds(), IdleMS: f.idle.Milliseconds()}
 	given := cmd.Flags().Changed
 	switch {
@@ -280,7 +294,8 @@ func newConsentDenyCmd(a *App) *cobra.Command {
 enough of its beginning. The server learns that it was denied, and nothing else.
 
 With --remember, what the same server asks for there, and below, is denied without a
-question until the session ends, or until "rootsfs consent forget".`,
+question until the session ends, or until "rootsfs consent forget". The denial of a
+host is always remembered, since programs try again.`,
 		Example: `  rootsfs consent deny 4kq
   rootsfs consent deny 4kq --remember
   rootsfs consent deny --all`,
@@ -319,6 +334,9 @@ func (a *App) printAnswered(ans control.AnswerAnswer) {
 			a.Say("denied: %s", p)
 		}
 	}
+	if ans.Saved != "" {
+		a.Say("saved in %s", QuoteIfNeeded(ans.Saved))
+	}
 }
 
 // completeQuestions offers the ids of questions that wait.
@@ -344,10 +362,11 @@ func newConsentDenialsCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "denials",
 		Short: "Show the denials that are remembered",
-		Long: `Show the denials that you asked to remember: since when, which server, and the path.
-What that server asks for there, and below, is denied without a question.`,
+		Long: `Show the denials that you asked to remember, and those of hosts: since when, which
+server or command, and the path or host. What that server asks for there, and below, is
+denied without a question.`,
 		Example: `  rootsfs consent denials
-  rootsfs consent denials --json | jq -r '.[].path'`,
+  rootsfs consent denials --json | jq -r '.[] | .host // .path'`,
 		Args: ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ans, err := Ask(cmd.Context(), a, control.ListDenials, control.None{})
@@ -369,7 +388,7 @@ func (a *App) printDenials(list []control.Denial) {
 	}
 	rows := [][]string{{"ID", "SINCE", "SERVER", "DENIED, AND BELOW"}}
 	for _, d := range list {
-		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), QuoteIfNeeded(d.Path)})
+		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), QuoteIfNeeded(d.What())})
 	}
 	a.Table(rows)
 	a.Say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
@@ -414,7 +433,7 @@ are asked.`,
 			a.Say("no denial is remembered")
 		}
 		for _, d := range ans.Forgotten {
-			a.Say("%s may ask again: %s", deniedTo(d), QuoteIfNeeded(d.Path))
+			a.Say("%s may ask again: %s", deniedTo(d), QuoteIfNeeded(d.What()))
 		}
 	})
 }

@@ -46,6 +46,9 @@ func (a *App) printNet(st control.NetState) {
 	for _, h := range st.Hosts {
 		a.Say("%s", names.EscapeQuoted(h))
 	}
+	if st.Asks {
+		a.Say("other hosts are asked about; see: rootsfs consent list")
+	}
 	if st.Reach != string(network.EveryPort) && st.Reach != "" {
 		a.Say("only %s can be reached: the kernel lacks nf_tables or routes; other connections are refused without a record", names.EscapeQuoted(st.Reach))
 	}

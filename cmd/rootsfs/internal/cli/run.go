@@ -29,6 +29,7 @@ type runFlags struct {
 	net        netValue
 	netAnySNI  bool
 	netLimits  netLimitValue
+	netAsk     bool
 	listen     []int
 	sockets    []string
 	mcp        string
@@ -65,6 +66,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
+  rootsfs run --root .:rw --net=api.github.com --net-ask -- my-agent      # answer: rootsfs consent
   rootsfs run --for codex      # an agent, in a project; --for help lists them
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
@@ -100,6 +102,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	fs.Var(&f.netLimits, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable")
 	_ = cmd.RegisterFlagCompletionFunc("net-limit", completeLimit(config.NetLimits())) // as for words
+	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
 	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -149,6 +152,9 @@ type plan struct {
 	net         []network.Rule // hosts that the command may connect to
 	netAnySNI   bool           // TLS may ask them for any server name
 	netLimits   []network.Limited
+	netAsk      bool                       // other hosts are asked about
+	netAskUntil time.Time                  // until then; zero: always
+	netTimeout  time.Duration              // how long a question waits
 	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
 	network     *commandNet
 	agent       string   // whose preset was taken, "" for none
@@ -201,6 +207,9 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	return p, p.places()
 }
 
+// defaultNetTimeout is how long a connection waits for the answer about its host.
+const defaultNetTimeout = time.Minute
+
 // memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
 // if it was asked for.
 func (f *runFlags) memoryMax() (int64, error) {
@@ -251,10 +260,20 @@ func (f *runFlags) confinement(p *plan, args []string) error {
 		return err
 	}
 	p.net = f.net.rules
+	p.netTimeout = defaultNetTimeout
+	if conf := p.session.Config; conf != nil && conf.Run.NetTimeout > 0 {
+		p.netTimeout = conf.Run.NetTimeout
+	}
 	if conf := p.session.Config; conf != nil && !f.net.all && !f.net.none {
 		p.configuredHosts(conf.Net, cmp.Or(f.name, p.session.NameFor))
 	}
-	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 {
+	if f.netAsk {
+		p.netAsk, p.netAskUntil = true, time.Time{}
+	}
+	if f.netAsk && f.net.all {
+		return Usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
+	}
+	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 && !p.netAsk {
 		return Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
 	}
 	if err := f.limitNet(p); err != nil {
@@ -326,7 +345,8 @@ func (f *runFlags) ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// configuredHosts adds the hosts that the configuration gives to runs of this name.
+// configuredHosts adds the hosts that the configuration gives to runs of this name, and
+// whether others are asked about, until the last block's end that says so.
 func (p *plan) configuredHosts(blocks []config.Net, name string) {
 	now := time.Now()
 	p.netEnds = map[network.Rule]time.Time{}
@@ -337,6 +357,9 @@ func (p *plan) configuredHosts(blocks []config.Net, name string) {
 		}
 		if len(b.Hosts) > 0 {
 			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: b.Limits})
+		}
+		if b.Ask && (!p.netAsk || end.IsZero() || !p.netAskUntil.IsZero() && end.After(p.netAskUntil)) {
+			p.netAsk, p.netAskUntil = true, end
 		}
 		for _, rule := range b.Hosts {
 			if slices.Contains(p.net, rule) {

@@ -56,12 +56,18 @@ func (v *netValue) String() string {
 }
 
 // netText says which network a command has.
-func netText(all bool, hosts []string) string {
+func netText(all bool, hosts []string, asks bool) string {
 	switch {
 	case all:
 		return "the host's network"
 	case len(hosts) > 0:
-		return "a network of " + Plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+		text := "a network of " + Plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+		if asks {
+			text += "; others are asked about"
+		}
+		return text
+	case asks:
+		return "a network whose hosts are asked about"
 	}
 	return "no network"
 }
@@ -69,7 +75,7 @@ func netText(all bool, hosts []string) string {
 // limitNet adds the limits of all connections to approved hosts.
 func (f *runFlags) limitNet(p *plan) error {
 	limits := f.netLimits.Limits
-	if limits != (network.Limits{}) && (f.net.all || len(p.net) == 0 && !p.learn) {
+	if limits != (network.Limits{}) && (f.net.all || len(p.net) == 0 && !p.learn && !p.netAsk) {
 		return Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
 	}
 	p.netLimits = append(p.netLimits, network.Limited{Limits: limits})

@@ -76,7 +76,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
-	c.Hosts = hostTexts(r.plan.net)
+	c.Hosts, c.Asks = hostTexts(r.plan.net), r.plan.netAsk
 	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
@@ -129,6 +129,9 @@ func (r *runner) hints(box *sandbox.Options) {
 		}
 		r.a.Warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
+	if r.plan.netAsk {
+		r.a.Warn("you are asked about other hosts that it connects to: answer in rootsfs console, or with: rootsfs consent list --watch --session %s", names.ShellWord(r.s.Name()))
+	}
 	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {
 		// It would say no more than that it cannot reach its registry.
 		r.a.Warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
@@ -144,6 +147,6 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 		}
 	}
 	parts = append(parts, "HOME kept in "+QuoteIfNeeded(box.Home))
-	parts = append(parts, netText(r.confined.Net, r.confined.Hosts))
+	parts = append(parts, netText(r.confined.Net, r.confined.Hosts, r.confined.Asks))
 	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

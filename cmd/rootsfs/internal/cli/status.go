@@ -198,7 +198,7 @@ func (a *App) printWaiting(st control.Status) {
 		if st.Questions > 1 {
 			verb = "wait"
 		}
-		a.Say("  %s of servers %s for your consent; see: rootsfs consent list", Plural(st.Questions, "question"), verb)
+		a.Say("  %s %s for your consent; see: rootsfs consent list", Plural(st.Questions, "question"), verb)
 	}
 	if st.Denials > 0 {
 		a.Say("  %s remembered, without a question; see: rootsfs consent denials", Plural(st.Denials, "denial"))
@@ -214,7 +214,7 @@ func (a *App) printConfined(c *control.Confined) {
 	for i, w := range c.Command {
 		words[i] = names.Escape(w)
 	}
-	net := netText(c.Net, c.Hosts)
+	net := netText(c.Net, c.Hosts, c.Asks)
 	a.Fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
 	for _, l := range c.Layers {
 		if l.State != "on" {

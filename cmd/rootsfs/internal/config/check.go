@@ -66,13 +66,18 @@ func (f *File) config(r *reader) *Config {
 }
 
 func (b *netBlock) net() Net {
-	if b.has("hosts") && len(b.Hosts) == 0 {
+	switch {
+	case b.has("hosts") && len(b.Hosts) == 0:
 		b.fail("hosts", "is empty: write hosts = [\"api.example.org:443\"]")
+	case !b.has("hosts") && b.has("limits"):
+		b.fail("limits", "are for the hosts of the block: write hosts = [\"api.example.org:443\"]; run.net_limits are for every host")
+	case !b.has("hosts") && !b.Ask:
+		b.fail("hosts", "is missing: write hosts = [\"api.example.org:443\"], or ask = true")
 	}
 	if b.For > 0 && !b.Expires.IsZero() {
 		b.fail("for", "hosts have an end (expires) or a life (for), not both")
 	}
-	return Net{Hosts: b.Hosts, Subject: b.Subject, For: b.For, Expires: b.Expires, Limits: network.Limits(b.Limits)}
+	return Net{Hosts: b.Hosts, Ask: b.Ask, Subject: b.Subject, For: b.For, Expires: b.Expires, Limits: network.Limits(b.Limits)}
 }
 
 func (c *Config) roots(f *File) {

@@ -42,6 +42,7 @@ type Config struct {
 // Net are hosts that commands of `rootsfs run` may connect to.
 type Net struct {
 	Hosts   []network.Rule
+	Ask     bool          // about other hosts
 	Subject string        // the name of the run that it is for; "": every one
 	For     time.Duration // from the start of the run; 0: not limited
 	Expires time.Time     // zero: with the run

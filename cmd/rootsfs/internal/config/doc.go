@@ -16,6 +16,7 @@
 //	links = "visible"            # or strict: no link that leaves its root is shown
 //	listen = [3000]              # ports that commands with --net may listen on
 //	socket = ["/run/agent.sock"] # sockets of the host's that commands may connect to
+//	net_timeout = "60s"          # how long a connection waits that you are asked about (ask, below)
 //
 //	[run.net_limits]             # of one run's connections to approved hosts, all together
 //	bytes_per_second = "10M"     # more wait
@@ -24,6 +25,7 @@
 //
 //	[[net]]                      # hosts that commands of `rootsfs run` may connect to
 //	hosts = ["api.github.com:443", "*.npmjs.org"]
+//	ask = true                   # about other hosts, while the connection waits
 //	subject = "my-agent"         # the run that it is for, by its name; default: every one
 //	for = "8h"                   # or expires = 2027-01-31T18:00:00+01:00
 //	[net.limits]                 # of the connections to these hosts, all together

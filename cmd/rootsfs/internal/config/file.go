@@ -82,6 +82,8 @@ type Run struct {
 	Sockets []string `toml:"socket" kind:"path" jsonschema:"Unix sockets of the host that commands may connect to, by path"`
 	// NetLimits are those of all connections of one run to approved hosts.
 	NetLimits netLimits `toml:"net_limits" jsonschema:"what one run with approved hosts may move and open, together with run --net-limit"`
+	// NetTimeout is how long a connection waits that the owner is asked about; 0: the default.
+	NetTimeout time.Duration `toml:"net_timeout" min:"1s" max:"24h" jsonschema:"how long a connection waits for your answer about its host, until it is refused (default \"60s\")"`
 }
 
 // Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
@@ -100,7 +102,8 @@ type Agent struct {
 // netBlock is a [[net]] block.
 type netBlock struct {
 	place
-	Hosts   []network.Rule `toml:"hosts" need:"hosts = [\"api.example.org:443\"]" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
+	Hosts   []network.Rule `toml:"hosts" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
+	Ask     bool           `toml:"ask" jsonschema:"ask you about each other host, while the connection waits (run.net_timeout); for and expires end that, too"`
 	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -38,16 +40,51 @@ func Save(path string, root Root, set func(*guard.Limits)) error {
 	if err != nil {
 		return &Error{File: path, Err: err}
 	}
-	if err := save(path, root, set); err != nil {
-		if e := (*Error)(nil); errors.As(err, &e) {
-			return e
+	err = extend(path, func(cfg *Config) (string, error) {
+		for _, r := range cfg.Roots {
+			if r.Name == root.Name {
+				return "", fmt.Errorf("line %d has a root of that name; edit it there, or choose another name with NAME=", r.Line)
+			}
 		}
-		return &Error{File: path, Err: fmt.Errorf("cannot add root %s: %w", names.Quote(string(root.Name)), err)}
-	}
-	return nil
+		limited := root
+		limited.Limits = cfg.limits
+		set(&limited.Limits)
+		return block(limited, cfg.limits)
+	})
+	return saved(path, err, "root "+names.Quote(string(root.Name)))
 }
 
-func save(path string, root Root, set func(*guard.Limits)) error {
+// SaveNet appends hosts to the file at path as a [[net]] block, as Save does with a root.
+// Hosts that a block for the same runs has already, without an end, are not written again.
+func SaveNet(path string, n Net) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return &Error{File: path, Err: err}
+	}
+	err = extend(path, func(cfg *Config) (string, error) {
+		for _, old := range cfg.Net {
+			if (old.Subject == "" || old.Subject == n.Subject) && old.Ends(time.Time{}).IsZero() {
+				n.Hosts = slices.DeleteFunc(slices.Clone(n.Hosts), func(r network.Rule) bool { return slices.Contains(old.Hosts, r) })
+			}
+		}
+		if len(n.Hosts) == 0 {
+			return "", nil
+		}
+		return netText(&n)
+	})
+	return saved(path, err, "hosts")
+}
+
+// saved says of an error which file it is of, and what was not added.
+func saved(path string, err error, what string) error {
+	if err == nil || errors.As(err, new(*Error)) {
+		return err
+	}
+	return &Error{File: path, Err: fmt.Errorf("cannot add %s: %w", what, err)}
+}
+
+// extend appends the block that add returns to the file at path; "" leaves it as it is.
+func extend(path string, add func(*Config) (string, error)) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -71,15 +108,8 @@ func save(path string, root Root, set func(*guard.Limits)) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range cfg.Roots {
-		if r.Name == root.Name {
-			return fmt.Errorf("line %d has a root of that name; edit it there, or choose another name with NAME=", r.Line)
-		}
-	}
-	root.Limits = cfg.limits
-	set(&root.Limits)
-	text, err := block(root, cfg.limits)
-	if err != nil {
+	text, err := add(cfg)
+	if text == "" || err != nil {
 		return err
 	}
 	doc := string(old)
@@ -178,6 +208,26 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	}
 	r.Limits.Timeout, defaults.Timeout = timeout(r), timeout(Root{Limits: defaults})
 	inline(&b, "limits", limits(r.Limits), limits(defaults))
+	return b.String(), nil
+}
+
+// netText writes a [[net]] block.
+func netText(n *Net) (string, error) {
+	if !utf8.ValidString(n.Subject) {
+		return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the run a --name", names.Quote(n.Subject))
+	}
+	hosts := make([]string, len(n.Hosts))
+	for i, r := range n.Hosts {
+		hosts[i] = quote(r.String())
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "[[net]]\nhosts = [%s]\n", strings.Join(hosts, ", "))
+	if n.Subject != "" {
+		fmt.Fprintf(&b, "subject = %s\n", quote(n.Subject))
+	}
+	if n.For > 0 {
+		fmt.Fprintf(&b, "for = %s\n", quote(n.For.String()))
+	}
 	return b.String(), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -80,6 +81,44 @@ func TestSaveNew(t *testing.T) {
 	info, err := os.Stat(filepath.Dir(path))
 	if err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("directory: %v, %v", info, err)
+	}
+}
+
+// Hosts are saved once, after all that stood there, for runs of one name.
+func TestSaveNet(t *testing.T) {
+	path := filepath.Join(home(t), "config.toml")
+	const old = "# mine\n[[net]]\nask = true # all\nhosts = [\"every.test:1\"]\n[[net]]\nhosts = [\"short.test:1\"]\nfor = \"1h\"\n"
+	write(t, path, old)
+	save := func(rules, subject string, length time.Duration) {
+		t.Helper()
+		list, err := network.ParseRules(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := SaveNet(path, Net{Hosts: list, Subject: subject, For: length}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save("a.test:443,every.test:1", "me", 0)
+	save("a.test:443", "me", 0)
+	save("a.test:443", "x\" # \\", time.Hour)
+	save("short.test:1,[2606:4700::1]:443", "me", 0)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := old + "\n[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"me\"\n" +
+		"\n[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"x\\\" # \\\\\"\nfor = \"1h0m0s\"\n" +
+		"\n[[net]]\nhosts = [\"short.test:1\", \"[2606:4700::1]:443\"]\nsubject = \"me\"\n"
+	if string(text) != want {
+		t.Errorf("file:\n%s\nwant:\n%s", text, want)
+	}
+	c, err := Load(path)
+	if err != nil || len(c.Net) != 5 || !c.Net[0].Ask || c.Net[2].Ask || c.Net[3].Subject != "x\" # \\" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := SaveNet(path, Net{Hosts: c.Net[2].Hosts, Subject: "a\n"}); err == nil || !strings.Contains(err.Error(), "cannot add hosts: with it the file would be wrong") {
+		t.Errorf("a name that is none: %v", err)
 	}
 }
 

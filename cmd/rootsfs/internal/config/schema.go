@@ -21,6 +21,8 @@ func schema() *jsonschema.Schema {
 	root := top.Properties["root"].Items
 	root.OneOf = []*jsonschema.Schema{{Required: []string{"path"}}, {Required: []string{"uri"}}}
 	root.Not = &jsonschema.Schema{Required: []string{"for", "expires"}}
+	hosts := top.Properties["net"].Items
+	hosts.AnyOf = []*jsonschema.Schema{{Required: []string{"hosts"}}, {Required: []string{"ask"}}}
 	top.ID, top.Schema = schemaID, "https://json-schema.org/draft/2020-12/schema"
 	top.Title, top.Description = "rootsfs configuration", "~/.config/rootsfs/config.toml; see rootsfs config --help"
 	return top

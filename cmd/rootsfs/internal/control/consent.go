@@ -1,13 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Question is what a server asks consent for, as data and as text with every
+// Question is what a server or a command asks consent for, as data and as text with every
 // foreign character made visible.
 type Question struct {
 	broker.Question
@@ -37,11 +38,13 @@ type AnswerRequest struct {
 	IdleMS int64  `json:"idle_ms,omitempty"`
 	// Remember denies what the same server asks for there, and below, without a
 	// question, while the session lives (see Denial). It goes with the denial of
-	// one question.
+	// one question. The denial of a host is remembered without it.
 	Remember bool `json:"remember,omitempty"`
+	// Save also writes an approved host to the configuration, for later runs of the same name.
+	Save bool `json:"save,omitempty"`
 }
 
-// Answered tells what was decided of a question; paths are escaped.
+// Answered tells what was decided of a question; paths and hosts are escaped.
 type Answered struct {
 	ID      string   `json:"id"`
 	Allowed []string `json:"allowed"`
@@ -51,6 +54,7 @@ type Answered struct {
 // AnswerAnswer tells of each question that was answered.
 type AnswerAnswer struct {
 	Answered []Answered `json:"answered"`
+	Saved    string     `json:"saved,omitempty"` // configuration file that a host was written to
 }
 
 // PreviewRequest asks what lies at an item of a question.
@@ -75,14 +79,18 @@ type Preview struct {
 	TookMS   float64 `json:"took_ms"`
 }
 
-// Denial is what the owner denied a server for as long as the session lives: the
-// path, and all that lies below. The server is not asked about it again.
+// Denial is what the owner denied a server, or the command, for as long as the session lives:
+// the path, and all that lies below, or the host. The owner is not asked about it again.
 type Denial struct {
-	ID      string    `json:"id"`      // id, for `consent forget`
-	Since   time.Time `json:"since"`   // when it was denied
-	Subject string    `json:"subject"` // server that is denied
-	Path    string    `json:"path"`    // path that is denied, with everything below
+	ID      string    `json:"id"`             // id, for `consent forget`
+	Since   time.Time `json:"since"`          // when it was denied
+	Subject string    `json:"subject"`        // server that is denied
+	Path    string    `json:"path"`           // path that is denied, with everything below; "" for a host
+	Host    string    `json:"host,omitempty"` // HOST:PORT that is denied
 }
+
+// What returns the path or the host.
+func (d *Denial) What() string { return cmp.Or(d.Host, d.Path) }
 
 // DenialsAnswer lists what is remembered, the oldest first.
 type DenialsAnswer struct {

@@ -94,6 +94,7 @@ type Confined struct {
 	Map          string    `json:"map"`                     // where roots appear: `same` or `flat`
 	Net          bool      `json:"net"`                     // it has the host's network
 	Hosts        []string  `json:"hosts,omitempty"`         // hosts that it may connect to, as `run --net` takes them
+	Asks         bool      `json:"asks,omitempty"`          // its owner is asked about other hosts
 	Notes        []string  `json:"notes,omitempty"`         // limits of what it sees
 	Follows      []string  `json:"follows,omitempty"`       // directories in which a root appears that is granted later
 	Closed       []string  `json:"closed,omitempty"`        // directories in which no later root appears
@@ -221,16 +222,17 @@ type NetRemoved struct {
 
 // NetState is the network of approved hosts that a command has.
 type NetState struct {
-	Hosts       []string        `json:"hosts"`       // as `run --net` takes them
-	Reach       string          `json:"reach"`       // which connections reach the rules; the kernel refuses others unseen
-	Connections []NetConnection `json:"connections"` // those that are open, the oldest first; in a session's status the busiest, at most 32
-	Open        int             `json:"open"`        // how many connections are open
-	Opened      int64           `json:"opened"`      // connections that were made so far
-	Refused     int64           `json:"refused"`     // connections and look-ups of names that were refused
-	Failed      int64           `json:"failed"`      // connections that their host did not take
-	Sent        int64           `json:"sent"`        // bytes from the command
-	Received    int64           `json:"received"`    // bytes to the command
-	Unapproved  []NetUnapproved `json:"unapproved"`  // hosts without a rule that the command tried to reach, at most 64, the first one first
+	Hosts       []string        `json:"hosts"`          // as `run --net` takes them
+	Asks        bool            `json:"asks,omitempty"` // the owner is asked about other hosts
+	Reach       string          `json:"reach"`          // which connections reach the rules; the kernel refuses others unseen
+	Connections []NetConnection `json:"connections"`    // those that are open, the oldest first; in a session's status the busiest, at most 32
+	Open        int             `json:"open"`           // how many connections are open
+	Opened      int64           `json:"opened"`         // connections that were made so far
+	Refused     int64           `json:"refused"`        // connections and look-ups of names that were refused
+	Failed      int64           `json:"failed"`         // connections that their host did not take
+	Sent        int64           `json:"sent"`           // bytes from the command
+	Received    int64           `json:"received"`       // bytes to the command
+	Unapproved  []NetUnapproved `json:"unapproved"`     // hosts without a rule that the command tried to reach, at most 64, the first one first
 }
 
 // NetUnapproved is a host without a rule.

@@ -30,7 +30,8 @@ var (
 	ErrDenied           = errors.New("it was denied")
 	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
 	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
-	errPermitted        = errors.New("a rule permits it now") // ends a question without refusing
+	// ErrPermitted ends a question and refuses nothing.
+	ErrPermitted = errors.New("a rule permits it now")
 )
 
 // Ask is how a gate asks about hosts that no rule permits.
@@ -39,6 +40,9 @@ type Ask struct {
 	// q.Permit if the host is permitted, and returns why it is not. ctx ends when the question
 	// is over without an answer. It is called concurrently.
 	Put func(ctx context.Context, q Question) error
+	// Denied returns why connections to a host and port are refused without another question,
+	// because it was denied before. It is called concurrently.
+	Denied func(host string, port uint16) error
 	// For is how long a question waits for its answer.
 	For time.Duration
 	// Until is when hosts without a rule are refused again without a question; zero: never.
@@ -114,19 +118,25 @@ func (g *Gate) mayAsk(c *conn) bool {
 
 // ask holds a connection until the question about its host is answered.
 func (g *Gate) ask(c *conn) {
-	q, err := g.join(c)
+	var q *openQuestion
+	err := g.opt.Ask.Denied(c.host, c.port)
+	if err == nil {
+		q, err = g.join(c)
+	}
 	if err != nil {
-		g.refuse(c, err)
+		g.refuse(c, err, 0)
 		return
 	}
 	g.served.Go(func() {
-		if err := g.await(q); err != nil {
-			g.refuse(c, err)
-		} else if err := g.register(c); err != nil {
-			g.refuse(c, err)
-		} else {
-			g.carry(c)
+		err := g.await(q)
+		if err == nil {
+			err = g.register(c)
 		}
+		if err != nil {
+			g.refuse(c, err, time.Since(c.began))
+			return
+		}
+		g.carry(c)
 	})
 }
 
@@ -183,7 +193,7 @@ func (g *Gate) await(q *openQuestion) error {
 	g.mu.Lock()
 	g.asking.waiting--
 	g.mu.Unlock()
-	if err := context.Cause(q.ctx); !errors.Is(err, errPermitted) {
+	if err := context.Cause(q.ctx); !errors.Is(err, ErrPermitted) {
 		return err
 	}
 	return nil

@@ -42,10 +42,15 @@ func exchangeWith(address, send string) string {
 		return "error: " + err.Error()
 	}
 	defer c.Close()
-	io.WriteString(c, send)
-	c.(*net.TCPConn).CloseWrite()
-	b, err := io.ReadAll(c)
-	if err != nil {
+	_, err = io.WriteString(c, send)
+	if err == nil {
+		err = c.(*net.TCPConn).CloseWrite()
+	}
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(c)
+	}
+	if err != nil { // a reset is told once
 		return "error: " + err.Error()
 	}
 	return string(b)
@@ -55,6 +60,7 @@ func exchangeWith(address, send string) string {
 type person struct {
 	mu     sync.Mutex
 	asked  []Question
+	denied string // host that is not asked about again
 	answer func(ctx context.Context, q Question) error
 }
 
@@ -95,7 +101,13 @@ func nobody(ctx context.Context, _ Question) error {
 // asks returns the options of a gate that asks p, and where names lead to this machine.
 func asks(t *testing.T, p *person, rules string, wait time.Duration) Options {
 	t.Helper()
-	o := Options{Ask: &Ask{Put: p.ask, For: wait}, Resolver: resolver(&atomic.Int64{}, local)}
+	denied := func(host string, _ uint16) error {
+		if host == p.denied {
+			return ErrDenied
+		}
+		return nil
+	}
+	o := Options{Ask: &Ask{Put: p.ask, Denied: denied, For: wait}, Resolver: resolver(&atomic.Int64{}, local)}
 	if rules != "" {
 		o.Rules = mustRules(t, rules)
 	}
@@ -261,8 +273,25 @@ func TestFloodOfQuestions(t *testing.T) {
 	n.g.Remove()
 	b, _ := io.ReadAll(out)
 	_ = cmd.Wait()
-	if strings.Count(string(b), "error: ") != 200 {
-		t.Errorf("got %q", b)
+	if got := strings.Count(string(b), "error: "); got != 200 {
+		t.Errorf("%d connections failed, want 200", got)
+	}
+}
+
+// What was denied before causes no question, however often it is tried.
+func TestDeniedIsNotAskedAgain(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: yes, denied: "no.test"}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	args := []string{"hi"}
+	for range 2 * maxQuestions {
+		args = append(args, "no.test:"+port)
+	}
+	if got := n.run("series", append(args, "a.test:"+port)...); strings.Count(got, "error: ") != 2*maxQuestions || !strings.HasSuffix(got, "you said hi") {
+		t.Errorf("got %q", got)
+	}
+	if q := p.questions(); len(q) != 1 || q[0].Host != "a.test" {
+		t.Errorf("%+v", q)
 	}
 }
 

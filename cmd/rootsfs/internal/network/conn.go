@@ -84,7 +84,7 @@ func (g *Gate) take(in *net.TCPConn) {
 	}
 	switch act, err := g.decide(c, addr); act {
 	case actionRefuse:
-		g.refuse(c, err)
+		g.refuse(c, err, 0)
 	case actionAsk:
 		g.ask(c)
 	case actionSplice:
@@ -122,10 +122,10 @@ func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	return actionRefuse, err
 }
 
-// refuse resets a connection that was not carried.
-func (g *Gate) refuse(c *conn, reason error) {
+// refuse resets a connection that was not carried, after it has waited.
+func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 	reset(c.inside)
-	g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: reason})
+	g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Duration: waited, Reason: reason})
 }
 
 // target finds what the program connects to: the name that has the address, or the address

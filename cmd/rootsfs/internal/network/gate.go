@@ -213,7 +213,7 @@ func (g *Gate) addLocked(more []Rule) error {
 			g.rules = append(g.rules, r)
 		}
 	}
-	g.endQuestionsLocked(errPermitted, true)
+	g.endQuestionsLocked(ErrPermitted, true)
 	return nil
 }
 

@@ -153,15 +153,17 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	if all {
 		return broker.Answer{By: "control, remembered"}, nil
 	}
-	paths := make([]string, len(q.Items))
-	for i, it := range q.Items {
-		paths[i] = names.Quote(it.Requested)
-	}
-	what := strings.Join(paths, ", ")
+	what := asksFor(q)
 	s.hub.publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
 		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
-	s.log.Info("a server asks for consent", "question", q.ID, "paths", what)
-	s.notices.Show("A server asks for access to files", fmt.Sprintf("%s, in session %s: %s", cmp.Or(q.Server, string(q.Subject), "a server"), s.dir.Name(), what))
+	summary, who := "A server asks for access to files", cmp.Or(q.Server, string(q.Subject), "a server")
+	if q.Host != nil {
+		summary, who = "A command asks for a connection", cmp.Or(q.Host.Program, "a program")
+		s.log.Info("a command connects to a host that no rule permits", "question", q.ID, "host", what)
+	} else {
+		s.log.Info("a server asks for consent", "question", q.ID, "paths", what)
+	}
+	s.notices.Show(summary, fmt.Sprintf("%s, in session %s: %s", who, s.dir.Name(), what))
 	a, err := s.questions.Ask(ctx, q)
 	end := "denied " + what
 	switch {
@@ -174,6 +176,18 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	}
 	s.hub.publish(control.Event{Time: time.Now(), Kind: "consent", Detail: q.ID + ": " + end})
 	return a, err
+}
+
+// asksFor returns the host or the paths of a question, escaped.
+func asksFor(q *broker.Question) string {
+	if q.Host != nil {
+		return names.Quote(q.Host.String())
+	}
+	paths := make([]string, len(q.Items))
+	for i, it := range q.Items {
+		paths[i] = names.Quote(it.Requested)
+	}
+	return strings.Join(paths, ", ")
 }
 
 func anyAllowed(a broker.Answer) bool {

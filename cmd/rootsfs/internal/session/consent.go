@@ -32,11 +32,7 @@ func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struc
 	list := s.questions.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
-		q := control.Question{Question: list[i], Heading: broker.Heading(&list[i])}
-		for j := range list[i].Items {
-			q.Lines = append(q.Lines, broker.Describe(&list[i].Items[j]))
-		}
-		out[i] = q
+		out[i] = control.Question{Question: list[i], Heading: broker.Heading(&list[i]), Lines: broker.Lines(&list[i])}
 	}
 	return out, changed
 }
@@ -45,7 +41,7 @@ func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struc
 // waiting.
 func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
-	if err := checkRemember(&req); err != nil {
+	if err := checkLasting(&req); err != nil {
 		return none, err
 	}
 	if req.All {
@@ -56,7 +52,7 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 		for _, q := range s.questions.List() {
 			// One that was answered meanwhile is none to be denied.
 			if s.questions.Answer(q.ID, broker.Answer{}) == nil {
-				out.Answered = append(out.Answered, answered(&q, make([]broker.Decision, len(q.Items))))
+				out.Answered = append(out.Answered, answered(&q, q.Decisions()))
 			}
 		}
 		return out, nil
@@ -65,12 +61,19 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 	if err != nil {
 		return none, err
 	}
-	d := make([]broker.Decision, len(q.Items))
+	d := q.Decisions()
 	if req.Approve {
 		if req.Path, err = resolveNarrower(req.Path); err != nil {
 			return none, err
 		}
 		if d, err = decide(q, req); err != nil {
+			return none, err
+		}
+	}
+	saved := ""
+	if req.Save {
+		// Before the command is told: the question goes on waiting if it cannot be saved.
+		if saved, err = s.saveHost(q, d[0].For); err != nil {
 			return none, err
 		}
 	}
@@ -83,7 +86,7 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 	if err := s.questions.Answer(q.ID, broker.Answer{Decisions: d}); err != nil {
 		return none, err
 	}
-	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}}, nil
+	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}, Saved: saved}, nil
 }
 
 // resolveNarrower undoes the links on the way to a narrower path, as they are undone in the
@@ -124,6 +127,12 @@ func (s *Session) question(id string) (*broker.Question, error) {
 
 // decide makes an approval's decisions, one for each item.
 func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, error) {
+	if q.Host != nil {
+		return decideHost(req)
+	}
+	if req.Save {
+		return nil, invalid("a root is not saved with its approval; write it down with: rootsfs roots add --save")
+	}
 	which, err := chosen(q, req.Only)
 	if err != nil {
 		return nil, err
@@ -202,6 +211,14 @@ func narrower(it *broker.Item, path string) bool {
 // answered tells what was decided.
 func answered(q *broker.Question, d []broker.Decision) control.Answered {
 	a := control.Answered{ID: q.ID, Allowed: []string{}, Denied: []string{}}
+	if q.Host != nil {
+		to := &a.Denied
+		if d[0].Allow {
+			to = &a.Allowed
+		}
+		*to = append(*to, names.EscapeQuoted(q.Host.String()))
+		return a
+	}
 	for i, it := range q.Items {
 		path := it.Resolved
 		if path == "" {
@@ -228,7 +245,7 @@ func invalid(format string, args ...any) error {
 }
 
 // denials are what the owner denied and does not want to be asked again while
-// the session lives: paths, and all that lies below, by subject. A server that is
+// the session lives: hosts, and paths with all that lies below, by subject. A server that is
 // served again is the same: denials are those of guard.Subject.Principal.
 type denials struct {
 	mu      sync.Mutex       // guards the fields below
@@ -239,11 +256,12 @@ type denials struct {
 // maxDenials bounds what is remembered of one subject.
 const maxDenials = 1000
 
-// add remembers the items of a question, by where they lead and by what was asked for.
+// add remembers the host of a question, or its items, by where they lead and by what was
+// asked for.
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 2 * len(q.Items)
+	n := 2*len(q.Items) + 1
 	for i := range d.have {
 		if d.have[i].Subject == string(q.Subject.WithoutSession()) {
 			n++
@@ -252,10 +270,17 @@ func (d *denials) add(q *broker.Question) error {
 	if n > maxDenials {
 		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
+	remember := func(one control.Denial) {
+		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), string(q.Subject.WithoutSession())
+		d.have = append(d.have, one)
+	}
+	if q.Host != nil && !d.coversHostLocked(q.Subject, q.Host.String()) {
+		remember(control.Denial{Host: q.Host.String()})
+	}
 	for i := range q.Items {
 		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
 			if !d.coversLocked(q.Subject, path) {
-				d.have = append(d.have, control.Denial{ID: strings.ToLower(rand.Text()), Since: time.Now(), Subject: string(q.Subject.WithoutSession()), Path: path})
+				remember(control.Denial{Path: path})
 			}
 		}
 	}
@@ -334,11 +359,24 @@ func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 
 func (d *denials) coversLocked(s guard.Subject, path string) bool {
 	for i := range d.have {
-		if d.have[i].Subject == string(s.WithoutSession()) && names.Under(path, d.have[i].Path) {
+		if one := &d.have[i]; one.Subject == string(s.WithoutSession()) && one.Host == "" && names.Under(path, one.Path) {
 			return true
 		}
 	}
 	return false
+}
+
+// coversHost reports whether a host, HOST:PORT, was denied to the subject.
+func (d *denials) coversHost(s guard.Subject, host string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.coversHostLocked(s, host)
+}
+
+func (d *denials) coversHostLocked(s guard.Subject, host string) bool {
+	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
+		return one.Subject == string(s.WithoutSession()) && one.Host == host
+	})
 }
 
 // problemDenied is why an item cannot be granted that was denied for good.
@@ -350,7 +388,7 @@ const problemDenied = "you denied it to this server for as long as the session l
 func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all bool) {
 	out := *q
 	out.Items = append([]broker.Item{}, q.Items...)
-	all = true
+	all = q.Host == nil || d.coversHost(q.Subject, q.Host.String())
 	for i := range out.Items {
 		if d.covers(q.Subject, &out.Items[i]) {
 			out.Items[i].Problem = problemDenied
@@ -360,10 +398,13 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// checkRemember refuses what cannot be meant by remembering.
-func checkRemember(req *control.AnswerRequest) error {
+// checkLasting refuses what cannot be meant by remembering or saving.
+func checkLasting(req *control.AnswerRequest) error {
 	if req.Remember && (req.Approve || req.All) {
 		return invalid("what is remembered is the denial of one question")
+	}
+	if req.Save && !req.Approve {
+		return invalid("what is saved is the approval of a host")
 	}
 	return nil
 }
@@ -383,7 +424,7 @@ func (s *Session) forgetDenial(_ context.Context, req control.ForgetRequest) (co
 	}
 	var bad error
 	for _, one := range which {
-		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.Path)
+		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.What())
 		if err := s.reg.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
 			break

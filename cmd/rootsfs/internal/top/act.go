@@ -115,7 +115,7 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 func (m *model) lift(d live.Denial) tea.Cmd {
 	return m.do(d.Session, func(ctx context.Context, c *control.Client) (string, error) {
 		_, err := control.ForgetDenial.Call(ctx, c, control.ForgetRequest{ID: d.ID})
-		return names.Quote(d.Subject) + " may ask again about " + names.Quote(d.Path), err
+		return names.Quote(d.Subject) + " may ask again about " + names.Quote(d.What()), err
 	})
 }
 

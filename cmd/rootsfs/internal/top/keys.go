@@ -105,6 +105,10 @@ func (m *model) pressAsk(key string) tea.Cmd {
 		m.span = (m.span + 1) % len(spans)
 		return nil
 	case "n":
+		if m.questions[m.asked].Host != nil {
+			m.said, m.bad = "a host is allowed as it is asked for: w, or t and w for a time", true
+			return nil
+		}
 		m.typing, m.text = typingPath, m.path
 		if m.text == "" {
 			m.text = m.questions[m.asked].Items[0].Resolved
@@ -116,6 +120,10 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	}
 	if why := m.unseen(); why != "" && (key == "r" || key == "w") {
 		m.said, m.bad = why, true
+		return nil
+	}
+	if key == "r" && m.questions[m.asked].Host != nil {
+		m.said, m.bad = "a host is allowed as it is asked for: w", true
 		return nil
 	}
 	req, ok := map[string]control.AnswerRequest{"r": {Approve: true, Mode: "ro"}, "w": {Approve: true}, "d": {}, "D": {Remember: true}}[key]

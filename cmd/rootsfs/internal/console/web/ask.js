@@ -17,6 +17,7 @@ const steady = 7;
 let pointer = "";
 for (const type of ["pointermove", "pointerdown"]) addEventListener(type, (e) => { pointer = `${e.screenX},${e.screenY}`; }, true);
 
+const mostReached = 16; // hosts that are shown as reached
 const mostShown = 200; // questions on the page, with those that only keep their place
 
 class Ask extends HTMLElement {
@@ -24,8 +25,8 @@ class Ask extends HTMLElement {
     this.list = h("div", { class: "questions", onpointerleave: () => this.draw() });
     this.shown = [];
     this.denials = new Denials();
-    this.none = h("section", { class: "empty" }, h("h2", {}, "Nobody asks"), h("p", {}, "When a server asks for a path that nobody approved, its question shows here."));
-    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions of servers"), this.list, this.none, this.denials);
+    this.none = h("section", { class: "empty" }, h("h2", {}, "Nobody asks"), h("p", {}, "When a server asks for a path that nobody approved, or a command connects to a host without a rule, the question shows here."));
+    this.replaceChildren(h("h2", { class: "off-screen" }, "Questions"), this.list, this.none, this.denials);
     this.stop = drawn(() => this.draw());
     this.tick = setInterval(() => this.draw(), 1000);
     this.watch = setInterval(() => [...this.list.children].forEach((e) => e.watch()), look);
@@ -75,26 +76,26 @@ class QuestionCard extends HTMLElement {
     const more = q.items.some((it) => !it.problem && it.mode !== "ro");
     const key = (k) => h("kbd", {}, k);
     const button = (k, cls, what, ...label) => h("button", { type: "button", class: cls, "data-key": k, onclick: (e) => this.click(e, what) }, ...label, " ", key(k));
-    this.buttons = [
+    this.buttons = (q.host ? [
+      button("w", "danger", { approve: true }, "Allow this host"),
+      button("d", "", { remember: true }, "Deny until the session ends"),
+    ] : [
       button("r", "go", { approve: true, mode: "ro" }, "Allow read-only"),
       more && button("w", "danger", { approve: true }, "Allow as asked: ", t(this.modes())),
       button("d", "", {}, "Deny"),
       button("m", "", { remember: true }, "Deny and remember"),
-    ].filter(Boolean);
+    ]).filter(Boolean);
     this.grants = this.buttons.filter((b) => "rw".includes(b.dataset.key));
     this.form = h("div", { class: "answer" },
-      h("div", { class: "row" }, h("label", {}, "Only this, below what is asked for", this.path), h("label", {}, "For as long as", this.time)),
+      h("div", { class: "row" }, q.host ? "" : h("label", {}, "Only this, below what is asked for", this.path), h("label", {}, "For as long as", this.time)),
       h("div", { class: "row" }, this.buttons));
-    this.details = h("div", { class: "details", tabIndex: 0, role: "region", "aria-label": "What is asked for" },
-      h("ol", { class: "items" }, this.items),
-      h("p", { class: "who" }, "Subject ", t(q.subject || "(none)"), q.server ? [", which calls itself ", t(q.server)] : "", ", in session ", t(q.session)),
-      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words (not checked)"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))));
+    this.details = h("div", { class: "details", tabIndex: 0, role: "region", "aria-label": "What is asked for" }, q.host ? this.host() : this.files());
     this.card = h("section", {
       class: "card question", tabIndex: 0, "aria-labelledby": id, onkeydown: (e) => this.press(e),
       onpointerdown: (e) => { this.down = this.settled() && e.target.closest("button"); },
       onfocusin: (e) => { if (e.target !== this.down) this.calm = 0; },
     },
-    h("header", {}, h("h3", { id }, h("b", {}, name(q.server || q.subject || "A server")), " asks for access"), this.left),
+    h("header", {}, h("h3", { id }, ...this.heading()), this.left),
     this.bar, this.details, this.wrong, this.form, this.outcome);
     this.replaceChildren(this.card);
     // age is for how many looks this question has been here, calm for how many its
@@ -103,6 +104,35 @@ class QuestionCard extends HTMLElement {
     Object.assign(this, { age: 0, calm: 0, rest: pointer, at: "", down: null, read: 0, busy: false });
     this.lock();
     this.looks();
+  }
+
+  heading() {
+    const q = this.q;
+    if (q.host) return ["The command of ", h("b", {}, name(q.session)), " asks for a connection"];
+    return [h("b", {}, name(q.server || q.subject || "A server")), " asks for access"];
+  }
+
+  // files shows the paths that a server asks for.
+  files() {
+    const q = this.q;
+    return [
+      h("ol", { class: "items" }, this.items),
+      h("p", { class: "who" }, "Subject ", t(q.subject || "(none)"), q.server ? [", which calls itself ", t(q.server)] : "", ", in session ", t(q.session)),
+      h("figure", { class: "purpose" }, h("figcaption", {}, "Its reason, in its own words (not checked)"), h("blockquote", {}, q.message ? t(q.message) : h("span", { class: "soft" }, "none given"))),
+    ];
+  }
+
+  // host shows the host that the command connects to, and what it has reached so far.
+  host() {
+    const { name: host, port, program, pid, reached, others } = this.q.host;
+    const more = Math.max(0, reached.length - mostReached) + (others ?? 0);
+    return [
+      h("p", {}, t(host, "path"), ` port ${port}`),
+      h("p", { class: "who" }, program ? ["Its program ", t(program, "path"), ` (process ${pid})`] : "Which of its programs it is, is not known"),
+      h("p", {}, reached.length ? "It has reached so far:" : "It has reached no host so far."),
+      h("ul", {}, reached.slice(0, mostReached).map((r) => h("li", {}, t(r.host, "path"), ` port ${r.port}: ${size(r.sent)} sent, ${size(r.received)} received`))),
+      more > 0 ? h("p", { class: "soft" }, `and ${many(more, "host")} more`) : "",
+    ];
   }
 
   modes() {
@@ -218,7 +248,9 @@ class QuestionCard extends HTMLElement {
   async decide(what) {
     const q = this.q;
     const body = { id: q.id, ...what };
-    if (what.approve) {
+    if (what.approve && q.host) {
+      body.for_ms = Number(this.time.value);
+    } else if (what.approve) {
       const which = this.items.flatMap((e, i) => (e.box.checked && !q.items[i].problem ? [i + 1] : []));
       if (!which.length) return put(this.wrong, "Choose at least one path, or deny.");
       Object.assign(body, { only: which, path: this.path.value.trim() || undefined, for_ms: Number(this.time.value) });

@@ -14,7 +14,7 @@ export class Denials extends HTMLElement {
     this.hidden = true;
     this.replaceChildren(h("section", { class: "card", "aria-labelledby": "denied" },
       h("h3", { id: "denied" }, "Denied without a question"),
-      h("p", { class: "soft" }, "You had these denials remembered: the server is denied what it asks for there, and below, until its session ends."),
+      h("p", { class: "soft" }, "You had these denials remembered: the server or command is denied the path, with all below, or the host, until its session ends."),
       this.list, this.more));
   }
 
@@ -27,9 +27,9 @@ export class Denials extends HTMLElement {
   }
 
   row(d) {
-    const button = h("button", { type: "button", "aria-label": "Ask me again about " + plain(d.path), onclick: () => this.forget(d, button) }, "Ask me again");
+    const button = h("button", { type: "button", "aria-label": "Ask me again about " + plain(d.host || d.path), onclick: () => this.forget(d, button) }, "Ask me again");
     return h("li", { class: "denial" },
-      h("span", {}, h("b", {}, name(d.subject || "a server")), " in ", name(d.session), ": ", t(d.path, "path"), " ", h("span", { class: "soft" }, "since ", h("time", { dateTime: d.since }, clock(d.since)))),
+      h("span", {}, h("b", {}, name(d.subject || "a server")), " in ", name(d.session), ": ", t(d.host || d.path, "path"), " ", h("span", { class: "soft" }, "since ", h("time", { dateTime: d.since }, clock(d.since)))),
       button);
   }
 
@@ -37,7 +37,7 @@ export class Denials extends HTMLElement {
     button.disabled = true;
     try {
       await post("/api/forget", { id: d.id }, d.session);
-      say(t(d.subject || "a server"), " may ask again about ", t(d.path, "path"));
+      say(t(d.subject || "a server"), " may ask again about ", t(d.host || d.path, "path"));
     } catch (e) {
       sayError(e);
       button.disabled = false;

@@ -16,7 +16,9 @@ export function notices() {
     if (told.has(q.id)) continue;
     told.add(q.id);
     if (first || !can() || Notification.permission !== "granted" || !document.hidden) continue;
-    const n = new Notification("A server asks for access to files", { body: plain(q.server || q.subject || "a server").slice(0, 200), tag: q.id });
+    const n = new Notification(q.host ? "A command asks for a connection" : "A server asks for access to files", {
+      body: plain(q.host ? `${q.host.name}:${q.host.port}` : q.server || q.subject || "a server").slice(0, 200), tag: q.id,
+    });
     n.onclick = () => {
       window.focus();
       location.hash = "ask";

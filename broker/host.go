@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Kind is what a question is about.
+type Kind string
+
+// The kinds.
+const (
+	FileKind Kind = "file" // paths that a server asks for
+	HostKind Kind = "host" // a host that the session's command connects to
+)
+
+// Host is what a question of HostKind is about: a connection, which waits for the answer.
+type Host struct {
+	Name    string    `json:"name"`              // host that the program asked for, or address
+	Port    uint16    `json:"port"`              // port at that host
+	Program string    `json:"program,omitempty"` // executable file of the process that connects, as it sees it; "" if unknown
+	PID     int32     `json:"pid,omitempty"`     // number of that process
+	Reached []Reached `json:"reached"`           // hosts that the command has reached so far, most bytes first
+	Others  int       `json:"others,omitempty"`  // how many more it has reached
+}
+
+// Reached is how much was exchanged with a host.
+type Reached struct {
+	Host     string `json:"host"`     // name or address
+	Port     uint16 `json:"port"`     // port at that host
+	Sent     int64  `json:"sent"`     // bytes from the command
+	Received int64  `json:"received"` // bytes to the command
+}
+
+// String returns HOST:PORT, as rules of the network are written.
+func (h *Host) String() string { return net.JoinHostPort(h.Name, strconv.Itoa(int(h.Port))) }
+
+// Decisions returns an answer with no decision made: one for each item, or one for the host.
+func (q *Question) Decisions() []Decision {
+	if q.Host != nil {
+		return make([]Decision, 1)
+	}
+	return make([]Decision, len(q.Items))
+}
+
+// Subject returns who the session serves.
+func (s *Session) Subject() guard.Subject { return s.subject }
+
+// Ask asks through the person at the host of this session (see AskThrough), and is unanswered
+// where there is none.
+func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
+	asked := *q
+	s.mu.Lock()
+	asked.host = s.host
+	s.mu.Unlock()
+	return AskHost.Ask(ctx, &asked)
+}
+
+// maxToldHosts is how many hosts the text of a question names as reached.
+const maxToldHosts = 5
+
+// headHost is Heading for a host.
+func headHost(q *Question) string {
+	var b strings.Builder
+	who := "A command"
+	if q.Subject != "" {
+		who = "The command of session " + short(names.Escape(string(q.Subject)))
+	}
+	fmt.Fprintf(&b, "%s connects to a host that no rule permits, and waits.\n", who)
+	if q.Host.Program == "" {
+		b.WriteString("Which of its programs it is, is not known.\n")
+	} else {
+		fmt.Fprintf(&b, "Its program: %s (process %d)\n", short(names.Quote(q.Host.Program)), q.Host.PID)
+	}
+	fmt.Fprintf(&b, "Reached so far: %s\n", toldHosts(q.Host))
+	return b.String()
+}
+
+func toldHosts(h *Host) string {
+	if len(h.Reached) == 0 {
+		return "no host"
+	}
+	var said []string
+	for _, r := range h.Reached[:min(len(h.Reached), maxToldHosts)] {
+		at := Host{Name: r.Host, Port: r.Port}
+		said = append(said, fmt.Sprintf("%s (%d bytes sent, %d received)", names.Escape(at.String()), r.Sent, r.Received))
+	}
+	if more := len(h.Reached) - len(said) + h.Others; more > 0 {
+		said = append(said, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(said, ", ")
+}
+
+// Lines are the lines of what is asked for, one for each decision, with nothing in them that
+// could pass for ours.
+func Lines(q *Question) []string {
+	if q.Host != nil {
+		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}
+	}
+	var lines []string
+	for i := range q.Items {
+		lines = append(lines, Describe(&q.Items[i]))
+	}
+	return lines
+}
