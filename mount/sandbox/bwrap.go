@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,28 +52,18 @@ func (l *launch) bubblewrap(where Places) error {
 		return err
 	}
 	lay.Spare = nil // bwrap leaves the init no right to mount anything
-	args := l.bwrapNamespaces()
-	more, err := l.bwrapRoot(lay)
+	root, err := l.bwrapRoot(lay)
 	if err != nil {
 		return err
 	}
-	args = append(args, more...)
-	args = append(args, "--ro-bind", self, initAt)
-	args = append(args, "--remount-ro", "/")
-	list, err := memFile("arguments of bwrap", func(f *os.File) error {
-		for _, a := range args {
-			if _, err := f.WriteString(a + "\x00"); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	args := slices.Concat(l.bwrapNamespaces(), root, []string{"--ro-bind", self, initAt, "--remount-ro", "/"})
+	list, err := memFile("arguments of bwrap", []byte(strings.Join(args, "\x00")+"\x00"))
 	if err != nil {
 		return err
 	}
 	fd := l.passFile(list)
 	// bwrap says why it cannot on standard error, which is the command's.
-	if l.bwrapStderr, err = memFile("standard error of bwrap", func(*os.File) error { return nil }); err != nil {
+	if l.bwrapStderr, err = memFile("standard error of bwrap", nil); err != nil {
 		return err
 	}
 	l.cmd.Path, l.cmd.Args = bwrap, []string{"bwrap", "--args", strconv.Itoa(fd), "--", initAt}
@@ -114,7 +105,7 @@ func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 		}
 	}
 	for _, f := range lay.Files {
-		m, err := memFile(f.At, func(w *os.File) error { _, err := w.Write(f.Data); return err })
+		m, err := memFile(f.At, f.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -187,17 +178,14 @@ func bwrapProc() []string {
 	return args
 }
 
-// memFile is a file in memory, written by fill and ready to be read.
-func memFile(name string, fill func(*os.File) error) (*os.File, error) {
+// memFile is a file in memory, ready to be read.
+func memFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("rootsfs-sandbox", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, failed("make a file in memory: %v", err)
 	}
 	f := os.NewFile(uintptr(fd), name)
-	if err = fill(f); err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
+	if _, err := f.WriteAt(data, 0); err != nil {
 		f.Close()
 		return nil, failed("write %s: %v", name, err)
 	}

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
@@ -23,9 +25,8 @@ import (
 
 // memGroup is a control group with a limit.
 type memGroup struct {
-	dir  string   // of the group
-	fd   *os.File // version 2: dir, for clone3
-	back string   // version 1: tasks of the group to return to
+	dir string   // of the group
+	fd  *os.File // version 2: dir, for clone3
 }
 
 // ownProc tells of this process's groups; tests put another directory in its place.
@@ -56,8 +57,7 @@ func newMemGroup(name string, limit int64) (*memGroup, error) {
 // groupPlace is a directory in which a group could be made.
 type groupPlace struct {
 	dir string
-	own string // the caller's own group
-	two bool   // version
+	two bool // version
 }
 
 // groupPlaces are those for the process that a directory of /proc describes, the
@@ -79,9 +79,9 @@ func groupPlaces(proc string) []groupPlace {
 			continue
 		}
 		own := filepath.Join(point, f[2])
-		places = append(places, groupPlace{own, own, two})
+		places = append(places, groupPlace{own, two})
 		if two && own != point {
-			places = append(places, groupPlace{filepath.Dir(own), own, two})
+			places = append(places, groupPlace{filepath.Dir(own), two})
 		}
 	}
 	return places
@@ -89,21 +89,19 @@ func groupPlaces(proc string) []groupPlace {
 
 // groupMount is where groups are mounted, "" if they are not.
 func groupMount(proc string, two bool) string {
-	mounts, err := os.ReadFile(filepath.Join(proc, "mountinfo"))
+	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(mounts)) {
-		before, after, ok := strings.Cut(line, " - ")
-		f, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 5 || len(kind) < 3 {
-			continue
-		}
-		if two && kind[0] == "cgroup2" || !two && kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",memory,") {
-			return f[4]
-		}
+	defer f.Close()
+	found, err := mountinfo.GetMountsFromReader(f, func(m *mountinfo.Info) (skip, stop bool) {
+		is := two && m.FSType == "cgroup2" || !two && m.FSType == "cgroup" && slices.Contains(strings.Split(m.VFSOptions, ","), "memory")
+		return !is, is
+	})
+	if err != nil || len(found) == 0 {
+		return ""
 	}
-	return ""
+	return found[0].Mountpoint
 }
 
 // make makes a group there. One that cannot limit memory is taken away again.
@@ -125,9 +123,6 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 		_ = os.Remove(dir) // nobody is in it
 		return nil, err
 	}
-	if !p.two {
-		g.back = filepath.Join(p.own, "tasks")
-	}
 	return g, nil
 }
 
@@ -146,39 +141,20 @@ func (g *memGroup) limit(two bool, limit int64) error {
 	return nil
 }
 
-// enter makes what the calling thread starts a member; leave ends that for the
-// thread. Where clone3 puts a process into a group there is nothing to do.
-func (g *memGroup) enter() error {
-	if g == nil || g.fd != nil {
-		return nil
-	}
-	if err := moveThread(filepath.Join(g.dir, "tasks")); err != nil {
-		return failed("enter the control group: %v", err)
-	}
-	return nil
-}
-
-func (g *memGroup) leave() {
-	if g != nil && g.fd == nil {
-		_ = moveThread(g.back) // a thread that stays keeps the group until it ends
-	}
-}
-
-// add makes a process a member, with all its threads. If the process has ended, that is
-// no error here: the init has sent the reason over its socket.
+// add makes a process a member, with all its threads, where clone3 has not. If the process
+// has ended, that is no error here: the init has sent the reason over its socket.
 func (g *memGroup) add(pid int) error {
 	if g == nil || g.fd != nil {
 		return nil
+	}
+	if pid == 0 { // which would be this process
+		return failed("enter the control group: the init is not found")
 	}
 	err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return unable(err, "enter the control group: %v", err)
 	}
 	return nil
-}
-
-func moveThread(tasks string) error {
-	return initproc.PutFile(unix.AT_FDCWD, tasks, strconv.Itoa(unix.Gettid()))
 }
 
 // kills is how many processes the kernel has ended because of the limit. (Before

@@ -124,11 +124,11 @@ func TestGroupPlaces(t *testing.T) {
 		want                 []groupPlace
 	}{
 		{"a scope of a user", "0::/user.slice/app.slice/x.scope\n", two, []groupPlace{
-			{"/sys/fs/cgroup/user.slice/app.slice/x.scope", "/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
-			{"/sys/fs/cgroup/user.slice/app.slice", "/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
+			{"/sys/fs/cgroup/user.slice/app.slice/x.scope", true},
+			{"/sys/fs/cgroup/user.slice/app.slice", true},
 		}},
-		{"the root group", "0::/\n", two, []groupPlace{{"/sys/fs/cgroup", "/sys/fs/cgroup", true}}},
-		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupPlace{{"/sys/fs/cgroup/memory/a:b", "/sys/fs/cgroup/memory/a:b", false}}},
+		{"the root group", "0::/\n", two, []groupPlace{{"/sys/fs/cgroup", true}}},
+		{"version 1", "8:pids:/\n4:memory:/a:b\n", one, []groupPlace{{"/sys/fs/cgroup/memory/a:b", false}}},
 		{"not mounted", "0::/\n4:memory:/\n", "", nil},
 		{"nothing", "", two + one, nil},
 	} {
@@ -144,7 +144,7 @@ func TestGroupPlaces(t *testing.T) {
 	}
 	// A directory that is no control group's is left as it was.
 	dir := t.TempDir()
-	if g, err := (groupPlace{dir, dir, true}).make("x", MinMemory); err == nil {
+	if g, err := (groupPlace{dir, true}).make("x", MinMemory); err == nil {
 		t.Errorf("%s became a group: %+v", dir, g)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -240,37 +241,26 @@ func (o *Options) check() error {
 }
 
 func (o *Options) checkPaths() error {
-	fields := []struct {
-		name, path string
-		needed     bool
-	}{
-		{"Tree", o.Tree, true}, {"Dir", o.Dir, false}, {"Home", o.Home, false},
-		{"Private", o.Private, false}, {"FlatAt", o.FlatAt, true},
+	check := func(field string, paths ...string) error {
+		for _, p := range paths {
+			if !filepath.IsAbs(p) || filepath.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {
+				return invalid("%s is %s: give an absolute path without . and ..", field, names.Quote(p))
+			}
+		}
+		return nil
 	}
-	for _, p := range o.Roots {
-		fields = append(fields, struct {
-			name, path string
-			needed     bool
-		}{"Roots", p, true})
-	}
-	for _, p := range o.Interpreters {
-		fields = append(fields, struct {
-			name, path string
-			needed     bool
-		}{"Interpreters", p, true})
-	}
-	for _, f := range fields {
-		if f.path == "" && !f.needed {
+	for field, path := range map[string]string{"Dir": o.Dir, "Home": o.Home, "Private": o.Private} {
+		if path == "" {
 			continue
 		}
-		if !filepath.IsAbs(f.path) || filepath.Clean(f.path) != f.path || strings.IndexByte(f.path, 0) >= 0 {
-			return invalid("%s is %s: give an absolute path without . and ..", f.name, names.Quote(f.path))
+		if err := check(field, path); err != nil {
+			return err
 		}
 	}
 	if o.FlatAt == "/" {
 		return invalid("FlatAt is /: give a directory below it")
 	}
-	return nil
+	return cmp.Or(check("Tree", o.Tree), check("FlatAt", o.FlatAt), check("Roots", o.Roots...), check("Interpreters", o.Interpreters...))
 }
 
 // checkIDs decides whom the command runs as.

@@ -23,11 +23,11 @@ func checkProcesses() error {
 }
 
 // allowCore lets an init of root's forbid core dumps, which a hard limit of 0 would
-// keep it from: see limits. pid 0 is this process, from which others have theirs.
-func allowCore(pid int) {
+// keep it from. The init has its limits from this process.
+func allowCore() {
 	var have unix.Rlimit
-	if os.Geteuid() == 0 && unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &have) == nil && have.Max == 0 {
-		_ = unix.Prlimit(pid, unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}, nil) // the init says that it could not
+	if os.Geteuid() == 0 && unix.Getrlimit(unix.RLIMIT_CORE, &have) == nil && have.Max == 0 {
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: 1}) // the init says that it could not
 	}
 }
 

@@ -229,12 +229,16 @@ func (p *Process) startInit(l *launch) error {
 		}
 		l.cmd.Stderr = l.bwrapStderr
 	}
-	conf, err := memFile("the configuration", func(f *os.File) error { return json.NewEncoder(f).Encode(l.conf) })
+	text, err := json.Marshal(l.conf)
+	if err != nil {
+		return failed("write the configuration: %v", err)
+	}
+	conf, err := memFile("the configuration", text)
 	if err != nil {
 		return err
 	}
 	defer conf.Close()
-	allowCore(0)
+	allowCore()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return failed("make a socket pair: %v", err)
@@ -260,16 +264,7 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		var err error
-		if p.level == Bubblewrap { // bwrap's child is the init, which is in bwrap's group
-			err = p.group.enter()
-		}
-		if err == nil {
-			err = startDumpable(cmd)
-		}
-		if p.level == Bubblewrap {
-			p.group.leave()
-		}
+		err := startDumpable(cmd)
 		p.proc = cmd.Process
 		started <- err
 		if err == nil {
@@ -329,6 +324,9 @@ func (p *Process) await(l *launch) error {
 				return err
 			}
 		case initproc.KindReady:
+			if err := p.joinGroup(l); err != nil {
+				return err
+			}
 			if err := l.beforeExec(); err != nil {
 				return err
 			}
@@ -378,13 +376,17 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 	return nil
 }
 
+// joinGroup returns when the init is in the group that limits memory. The init of bwrap is
+// its child, and known only now.
+func (p *Process) joinGroup(l *launch) error {
+	if l.joined != nil {
+		return <-l.joined
+	}
+	return p.group.add(onlyChild(p.proc.Pid))
+}
+
 // beforeExec does what is the caller's to do when all that confines the command stands.
 func (l *launch) beforeExec() error {
-	if l.joined != nil {
-		if err := <-l.joined; err != nil {
-			return err
-		}
-	}
 	if n := l.o.Network; l.conf.OpenNetwork {
 		sockets := l.network
 		l.network = nil // they are the caller's

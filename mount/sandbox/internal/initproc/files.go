@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -59,8 +59,7 @@ func (b *builder) copies() error {
 	return nil
 }
 
-// write and readSmall do without os.File, which would try to poll each of these
-// files: there are some fifty of them, in every start.
+// write makes a file of the new root.
 func (b *builder) write(path string, data []byte) error {
 	// Nothing is written to what has been mounted in the new root meanwhile.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
@@ -70,45 +69,25 @@ func (b *builder) write(path string, data []byte) error {
 	if err != nil {
 		return step(err, "make %s", path)
 	}
-	n, err := unix.Write(fd, data)
-	if err == nil && n < len(data) {
-		err = io.ErrShortWrite // the file system is full
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
-	return step(err, "write %s", path)
+	f := os.NewFile(uintptr(fd), path)
+	_, err = f.Write(data)
+	return step(errors.Join(err, f.Close()), "write %s", path)
 }
 
 // readSmall reads a regular file of the host's.
 func readSmall(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	switch err := unix.Fstat(fd, &st); {
+	defer f.Close()
+	switch info, err := f.Stat(); {
 	case err != nil:
 		return nil, err
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
-	case st.Size > layout.CopyMax:
+	case info.Size() > layout.CopyMax:
 		return nil, fmt.Errorf("it has more than %d bytes", layout.CopyMax)
 	}
-	data := make([]byte, 0, st.Size+1) // and one, to see its end
-	for len(data) <= layout.CopyMax {
-		data = slices.Grow(data, 1)
-		n, err := unix.Read(fd, data[len(data):cap(data)])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return data, nil
-		default:
-			data = data[:len(data)+n]
-		}
-	}
-	return data[:layout.CopyMax], nil // it has grown meanwhile
+	return io.ReadAll(io.LimitReader(f, layout.CopyMax)) // it may grow meanwhile
 }

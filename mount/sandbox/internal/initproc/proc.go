@@ -49,7 +49,7 @@ func (b *builder) proc() error {
 	if b.limits, err = unix.Openat(fd, "sys/user", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return step(err, "find the limits of namespaces")
 	}
-	if err := b.mkdirs(map[string]bool{}, filepath.Dir(sysctlUUID)); err != nil {
+	if err := b.mkdirs(filepath.Dir(sysctlUUID)); err != nil {
 		return err
 	}
 	if err := b.write(sysDir+"/"+sysctlUUID, nil); err != nil { // for maskProc
@@ -99,7 +99,6 @@ func PutFile(dirfd int, path, value string) error {
 }
 
 func (b *builder) sysctls(sys int) error {
-	made := map[string]bool{}
 	for _, name := range sysctls {
 		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if Exhausted(err) != "" {
@@ -114,7 +113,7 @@ func (b *builder) sysctls(sys int) error {
 		if err != nil {
 			continue
 		}
-		if err := b.mkdirs(made, filepath.Dir(name)); err != nil {
+		if err := b.mkdirs(filepath.Dir(name)); err != nil {
 			return err
 		}
 		data := buf[:n]
@@ -147,20 +146,17 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	return []byte(part + "\n"), nil
 }
 
-// mkdirs makes rel and its parents below sysDir, unless they have been made.
-func (b *builder) mkdirs(made map[string]bool, rel string) error {
-	if rel == "." || made[rel] {
-		return nil
+// mkdirs makes a directory below sysDir, and its parents.
+func (b *builder) mkdirs(rel string) error {
+	if parent := filepath.Dir(rel); parent != "." {
+		if err := b.mkdirs(parent); err != nil {
+			return err
+		}
 	}
-	made[rel] = true
-	if err := b.mkdirs(made, filepath.Dir(rel)); err != nil {
-		return err
+	if err := unix.Mkdirat(b.root, sysDir[1:]+"/"+rel, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return step(err, "make %s/%s", sysDir, rel)
 	}
-	err := unix.Mkdirat(b.root, sysDir[1:]+"/"+rel, 0o755)
-	if errors.Is(err, unix.EEXIST) { // what maskProc needs
-		return nil
-	}
-	return step(err, "make %s/%s", sysDir, rel)
+	return nil
 }
 
 // maskProc hides what is not in procShown.
