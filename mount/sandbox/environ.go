@@ -128,3 +128,47 @@ func field(text, name string) string {
 	}
 	return ""
 }
+
+// Places are the directories that belong to one command alone, as paths inside.
+type Places struct {
+	Home    string // HOME; kept between runs with Options.Home
+	Tmp     string // TMPDIR
+	Runtime string // XDG_RUNTIME_DIR
+}
+
+// places returns where the private directories are at a level.
+func places(o *Options, level Level) Places {
+	if level == Landlock || level == None {
+		p := Places{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
+		if o.Home != "" {
+			p.Home = o.Home
+		}
+		return p
+	}
+	p := Places{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
+	if o.Map == Same && slices.Contains(o.Roots, "/tmp") {
+		p.Tmp = layout.Tmp
+	}
+	return p
+}
+
+// environ names the places to programs. XDG's directories and the caches of npm,
+// pip and Go are named one by one, because a system-wide configuration may point
+// them elsewhere.
+func (p Places) environ() []string {
+	home := func(elem ...string) string { return filepath.Join(append([]string{p.Home}, elem...)...) }
+	return []string{
+		"HOME=" + p.Home,
+		"TMPDIR=" + p.Tmp, "TMP=" + p.Tmp, "TEMP=" + p.Tmp,
+		"XDG_RUNTIME_DIR=" + p.Runtime,
+		"XDG_CACHE_HOME=" + home(".cache"),
+		"XDG_CONFIG_HOME=" + home(".config"),
+		"XDG_DATA_HOME=" + home(".local", "share"),
+		"XDG_STATE_HOME=" + home(".local", "state"),
+		"npm_config_cache=" + home(".npm"),
+		"PIP_CACHE_DIR=" + home(".cache", "pip"),
+		"GOPATH=" + home("go"),
+		"GOMODCACHE=" + home("go", "pkg", "mod"),
+		"GOCACHE=" + home(".cache", "go-build"),
+	}
+}

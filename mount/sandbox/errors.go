@@ -1,10 +1,17 @@
 package sandbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
 // ErrCannot is in the chain of every error that says that this machine, or this
@@ -58,4 +65,79 @@ func invalid(format string, args ...any) error {
 // is what helps.
 func failed(format string, args ...any) error {
 	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
+}
+
+// Whether a level is lowered is decided here. A start that fails says nothing about the
+// machine: another program may have used a resource up, or a path may be gone. A level is
+// left out only if the machine lacks it by kind, which a probe finds out that has nothing
+// to do with the command.
+
+// unableError is why one start could not confine its command, before judge.
+type unableError struct {
+	text  string
+	errno unix.Errno // 0: not known
+	said  string     // what bwrap said, which has no errno
+}
+
+func (e *unableError) Error() string { return e.text }
+
+// unable makes an unableError; its errno is cause's.
+func unable(cause error, format string, args ...any) error {
+	e := &unableError{text: fmt.Sprintf(format, args...)}
+	if !errors.As(cause, &e.errno) {
+		e.errno = 0
+	}
+	return e
+}
+
+// bwrapUnsupported are the words of bwrap for the same.
+var bwrapUnsupported = []string{"No permissions to creat", "does not support user namespaces", "Unknown option"}
+
+// isUnsupported reports whether the error of a probe means that the machine lacks the level.
+func (e *unableError) isUnsupported() bool {
+	has := func(text string) bool { return strings.Contains(e.said, text) }
+	byWords := slices.ContainsFunc(bwrapUnsupported, has) ||
+		slices.ContainsFunc(initproc.Unsupported, func(errno unix.Errno) bool { return has(": " + strerror(errno)) })
+	full := e.errno == unix.ENOSPC || e.errno == unix.EUSERS || has("ENOSPC")
+	return byWords || initproc.IsUnsupported(e.errno) || full && namespacesForbidden()
+}
+
+// strerror is the C library's text of an errno, in which the first letter is a capital.
+func strerror(errno unix.Errno) string {
+	s := errno.Error()
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// namespacesForbidden reports whether the machine allows no namespaces of a kind that a
+// level needs. The kernel's error is then the one of namespaces that are used up.
+func namespacesForbidden() bool {
+	return slices.ContainsFunc([]string{"user", "mnt", "pid", "net", "ipc", "uts"}, noneAllowed)
+}
+
+// noneAllowed reports whether the limit of namespaces of a kind is 0.
+func noneAllowed(kind string) bool {
+	b, err := os.ReadFile("/proc/sys/user/max_" + kind + "_namespaces")
+	return err == nil && strings.TrimSpace(string(b)) == "0"
+}
+
+// judge turns the error of a start into ErrCannot, if the machine lacks the level, or
+// into ErrNotConfined.
+func judge(ctx context.Context, o *Options, level Level, err error) error {
+	var e *unableError
+	if !errors.As(err, &e) {
+		return err
+	}
+	lacks := e.isUnsupported()
+	if lacks && !o.probe {
+		_, probed := try(ctx, level)
+		lacks = errors.Is(probed, ErrCannot)
+	}
+	if lacks {
+		return cannot("%s", e.text)
+	}
+	text := e.text
+	if what := initproc.Exhausted(e.errno); what != "" {
+		text += ": used up are " + what
+	}
+	return notConfined(level, text)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,8 +19,7 @@ import (
 // Process is a confined command that was started. Its methods may be called
 // concurrently.
 type Process struct {
-	proc    *os.Process             // the init
-	state   func() *os.ProcessState // how it ended, once dead is closed
+	cmd     *exec.Cmd // the init, which has been waited for once dead is closed
 	control *os.File
 	sock    int // control's descriptor, for calls that block
 	level   Level
@@ -122,7 +122,7 @@ func (p *Process) Kill() error {
 }
 
 func (p *Process) kill() {
-	_ = p.proc.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // it may have ended
 }
 
 // Leave has Wait not wait any more for what the command wrote to streams of Options
@@ -176,7 +176,7 @@ func (p *Process) supervise(stop func() bool) {
 	if !ended {
 		// The kernel killed the command with its init.
 		p.exit = Exit{Signal: unix.SIGKILL}
-		if st := p.state(); st != nil && st.Exited() {
+		if st := p.cmd.ProcessState; st != nil && st.Exited() {
 			err = failed("the confined init failed (code %d); how the command ended is not known", st.ExitCode())
 		}
 	}
@@ -224,7 +224,7 @@ func (p *Process) abandon() {
 // findPID finds the command, which is the init's one child so far; the init is
 // bwrap's at level Bubblewrap.
 func (p *Process) findPID() int {
-	pid := p.proc.Pid
+	pid := p.cmd.Process.Pid
 	if p.level == Bubblewrap {
 		if init := onlyChild(pid); init != 0 {
 			pid = init

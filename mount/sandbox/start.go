@@ -252,7 +252,7 @@ func (p *Process) startInit(l *launch) error {
 	}
 	if p.level != Bubblewrap {
 		l.joined = make(chan error, 1)
-		go func() { l.joined <- p.group.add(p.proc.Pid) }()
+		go func() { l.joined <- p.group.add(p.cmd.Process.Pid) }()
 	}
 	return nil
 }
@@ -260,19 +260,18 @@ func (p *Process) startInit(l *launch) error {
 // spawn starts the init from a thread that lives as long as the init: the
 // kernel sends the death signal when that thread ends, not the process.
 func (p *Process) spawn(cmd *exec.Cmd) error {
+	p.cmd = cmd
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := startDumpable(cmd)
-		p.proc = cmd.Process
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is asked below
 			close(p.dead)
 		}
 	}()
-	p.state = func() *os.ProcessState { return cmd.ProcessState }
 	return <-started
 }
 
@@ -382,7 +381,7 @@ func (p *Process) joinGroup(l *launch) error {
 	if l.joined != nil {
 		return <-l.joined
 	}
-	return p.group.add(onlyChild(p.proc.Pid))
+	return p.group.add(onlyChild(p.cmd.Process.Pid))
 }
 
 // beforeExec does what is the caller's to do when all that confines the command stands.

@@ -7,16 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsupported are the errors by which a kernel refuses what it does not have, or does not
+// Unsupported are the errors by which a kernel refuses what it does not have, or does not
 // let this user have. Every other error is about this one start.
-var unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
-
-// Unsupported returns the errors of IsUnsupported.
-func Unsupported() []unix.Errno { return slices.Clone(unsupported) }
+var Unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
 
 // IsUnsupported reports whether an error says that a thing does not exist here.
 func IsUnsupported(err error) bool {
-	return slices.ContainsFunc(unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc(Unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
 // resources are the errors of resources that are used up, with what to look at.

@@ -1,9 +1,13 @@
 package initproc
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
 // newFS makes a file system that is mounted nowhere yet.
@@ -78,4 +82,91 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 	}
 	defer unix.Close(fd)
 	return b.attach(fd, at)
+}
+
+// The command can connect to a socket in any directory that it sees: to the kernel that
+// is writing to a file, but neither a read-only mount nor Landlock before its ABI 9
+// refuses it. So the directories of the host are shown by way of an overlay, whose files
+// are those of the host and whose sockets are nobody's: whoever listens has bound another
+// inode, and connect(2) says ECONNREFUSED. FIFOs are nobody's likewise. Where no overlay
+// can be mounted the directories are bound, and sockets of the unix family are refused.
+
+// overlay makes a read-only overlay of a directory of the host's. The kernel makes none of
+// a directory in which something else is mounted: what lies under that would show.
+func (b *builder) overlay(dir string) (int, error) {
+	// There must be two layers. The other one is empty.
+	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(dir) + ":" + ownFD(b.root) + emptyDir
+	return newFS("overlay", closed, "lowerdir", lower, "xino", "auto")
+}
+
+// mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
+// that can be, otherwise by a bind.
+func (b *builder) mountHost(m layout.Bind) error {
+	why := fmt.Errorf("%s is shown as it is", m.To)
+	if m.System {
+		if why = b.mountOverlay(m); why == nil {
+			return nil
+		}
+	}
+	err := b.bind(m)
+	if err == nil && !m.Device && !m.Write && b.socketsReachable == nil {
+		b.socketsReachable = why
+	}
+	return err
+}
+
+// mountOverlay shows a directory by an overlay.
+func (b *builder) mountOverlay(m layout.Bind) error {
+	fd, err := b.overlay(m.From)
+	if err != nil {
+		return step(err, "show %s", m.From)
+	}
+	defer unix.Close(fd)
+	if err := b.place(fd, m.To); err != nil {
+		return err
+	}
+	return b.attach(fd, m.To)
+}
+
+// refreshEvery is how long the command may see a system directory as it was. An overlay
+// keeps what it has looked up, and does not notice that the host has installed a program
+// or replaced one. The kernel forgets what is not in use when the overlay is configured
+// anew.
+const refreshEvery = 2 * time.Second
+
+// refreshSystem has the overlays forget, again and again. It returns at once if there are
+// none.
+func refreshSystem(l *layout.Layout) {
+	var dirs []int
+	for _, m := range l.Binds {
+		if !m.System {
+			continue
+		}
+		fd, err := inside(m.To)
+		if err != nil {
+			continue // left out
+		}
+		var st unix.Statfs_t
+		if unix.Fstatfs(fd, &st) != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+			unix.Close(fd) // a root's, or a bind
+			continue
+		}
+		dirs = append(dirs, fd)
+	}
+	for len(dirs) > 0 {
+		time.Sleep(refreshEvery)
+		for _, fd := range dirs {
+			refresh(fd)
+		}
+	}
+}
+
+// refresh configures a file system anew, as it is.
+func refresh(fd int) {
+	fs, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
+	if err != nil {
+		return // the next time
+	}
+	defer unix.Close(fs)
+	_ = unix.FsconfigReconfigure(fs) // the next time
 }
