@@ -54,6 +54,7 @@ packages() {
 		ssh-agent openssh-client the same
 		hg mercurial hooks that Mercurial executes
 		rg ripgrep a program that looks at its standard input
+		redis-cli redis-tools a program that is given one host
 		ps procps processes that a test must not leave
 		bash bash completion, and commands that are pasted
 		completion bash-completion the same

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -30,6 +31,17 @@ var networkPrograms = []struct {
 		npm install --no-audit --no-fund --no-update-notifier --loglevel=error --fetch-retries=0 --cafile=../ca.crt --registry=https://$HOST:$HTTPS/registry/ dep >/dev/null &&
 			node -p 'require("dep")'`,
 		"hello by require\n", "ENOTFOUND"},
+	{"pip", []string{"pip3"}, `
+		# pip itself repeats a failed look-up five times; it says why only if it does so at all.
+		/usr/bin/python3 -m pip --isolated --disable-pip-version-check --no-cache-dir --retries 1 --cert ca.crt \
+			download --no-deps --index-url https://$HOST:$HTTPS/simple/ -d pip-$HOST dep >pip.log 2>&1 || cat pip.log
+		[ ! -d pip-$HOST ] || PYTHONPATH=$(echo pip-$HOST/*.whl) /usr/bin/python3 -c 'import dep; print(dep.text)'`,
+		"hello by import\n", "Name or service not known"},
+	{"python3 requests", []string{"pip3"}, `/usr/bin/python3 -c '
+import sys
+from pip._vendor import requests # pip brings its own
+print(requests.get(sys.argv[1], verify="ca.crt").text, end="")' https://$HOST:$HTTPS/hello 2>&1 | tail -n 1`,
+		"hello by GET\n", "Name or service not known"},
 	{"python3 urllib", []string{"python3"}, `SSL_CERT_FILE=ca.crt python3 -c '
 import sys, urllib.request
 print(urllib.request.urlopen(sys.argv[1]).read().decode(), end="")' https://$HOST:$HTTPS/hello`,
@@ -48,6 +60,15 @@ print(f.read(), end="")' $HOST $GREETER`,
 		const c = require("net").connect(process.argv[2], process.argv[1]);
 		c.once("data", () => c.write("hello\n")).pipe(process.stdout)' $HOST $GREETER`,
 		"220 ready\n250 hello\n", "getaddrinfo ENOTFOUND evil.example.com"},
+	// gRPC without its library: one call of HTTP/2, whose status comes in a trailer.
+	{"gRPC over node http2", []string{"node"}, `node -e '
+		const c = require("http2").connect(process.argv[1], { ca: require("fs").readFileSync("ca.crt") });
+		const r = c.request({ ":method": "POST", ":path": "/grpc/Greeter/Greet", "content-type": "application/grpc", te: "trailers" });
+		let got = Buffer.alloc(0), status;
+		r.on("data", (d) => got = Buffer.concat([got, d])).on("trailers", (t) => status = t["grpc-status"]);
+		r.on("end", () => { console.log(status, got.subarray(5).toString()); c.close(); });
+		r.end(Buffer.from([0, 0, 0, 0, 4, ...Buffer.from("node")]));' https://$HOST:$HTTPS`,
+		"0 hello by call of node\n", "getaddrinfo ENOTFOUND evil.example.com"},
 	{"websocket", []string{"node"}, `NODE_EXTRA_CA_CERTS=ca.crt node -e '
 		const key = require("crypto").randomBytes(16).toString("base64");
 		const headers = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": 13, "Sec-WebSocket-Key": key };
@@ -58,9 +79,16 @@ print(f.read(), end="")' $HOST $GREETER`,
 		"101 hello\n", "getaddrinfo ENOTFOUND evil.example.com"},
 	{"Go net/http", nil, `SSL_CERT_FILE=ca.crt ./hostile -get https://$HOST:$HTTPS/hello`,
 		"hello by GET\n", "no such host"},
+	{"wget", []string{"wget"}, `wget -qO- --tries=1 --ca-certificate=ca.crt https://$HOST:$HTTPS/hello || wget --tries=1 -O- https://$HOST:$HTTPS/`,
+		"hello by GET\n", "unable to resolve host address"},
+	{"redis-cli", []string{"redis-cli"}, `redis-cli -h $HOST -p $REDIS ping`,
+		"PONG\n", "Name or service not known"},
 	{"psql", []string{"psql"}, `LC_ALL=C psql "host=$HOST port=$POSTGRES user=u dbname=d" 2>&1 | sed 's/.*FATAL: */FATAL: /'`,
 		"FATAL: hello by startup\n", `could not translate host name "evil.example.com" to address`},
 }
+
+// endOfProgram is what the script says after each program: how long it took.
+var endOfProgram = regexp.MustCompile(`==== (\d+ ms)\n`)
 
 // missing returns the first of a program's needs that this machine does not have.
 func missing(needs []string) string {
@@ -78,20 +106,21 @@ func missing(needs []string) string {
 func TestNetworkPrograms(t *testing.T) {
 	s := newServers(t)
 	var script strings.Builder
-	fmt.Fprintf(&script, "HTTPS=%s GREETER=%s SSH=%s POSTGRES=%s\ncat >ca.crt <<'END'\n%sEND\n", s.HTTPS, s.GREETER, s.SSH, s.POSTGRES, s.certificate)
+	fmt.Fprintf(&script, "HTTPS=%s GREETER=%s SSH=%s POSTGRES=%s REDIS=%s\ncat >ca.crt <<'END'\n%sEND\n", s.HTTPS, s.GREETER, s.SSH, s.POSTGRES, s.REDIS, s.certificate)
 	for _, p := range networkPrograms {
 		if missing(p.needs) != "" {
 			p.script = ":"
 		}
 		for _, host := range []string{"api", "evil"} {
-			fmt.Fprintf(&script, "( HOST=%s.example.com\n%s\n) 2>&1 </dev/null; echo ====\n", host, p.script)
+			fmt.Fprintf(&script, "began=$(date +%%s%%N)\n( HOST=%s.example.com\n%s\n) 2>&1 </dev/null; echo \"==== $((($(date +%%s%%N) - began) / 1000000)) ms\"\n", host, p.script)
 		}
 	}
 	for _, w := range everybody {
 		o := newOutside(t, w)
 		for _, level := range netLevels {
 			stdout, log, code := o.run(o.shell(level, "--net=api.example.com,127.0.0.5", script.String()))
-			said := strings.Split(stdout, "====\n")
+			said := endOfProgram.Split(stdout, -1)
+			took := endOfProgram.FindAllString(stdout, -1)
 			if len(said) != 2*len(networkPrograms)+1 || code != 0 {
 				t.Errorf("%s, %s: exit code %d, the programs said\n%s; rootsfs: %s", w.name, level, code, stdout, log)
 				continue
@@ -101,6 +130,7 @@ func TestNetworkPrograms(t *testing.T) {
 					if tool := missing(p.needs); tool != "" {
 						t.Skipf("this machine has no %s", tool)
 					}
+					t.Logf("approved%s, not approved%s", strings.TrimRight(took[2*i], "\n"), took[2*i+1])
 					if got := said[2*i]; got != p.want {
 						t.Errorf("approved: it said\n%swant\n%s", got, p.want)
 					}

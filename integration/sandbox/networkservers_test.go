@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bufio"
 	"compress/gzip"
 	"crypto/ecdsa"
@@ -36,8 +37,8 @@ import (
 // servers are what programs connect to, at 127.0.0.5. Shell scripts find their ports in
 // variables of these names.
 type servers struct {
-	HTTPS, GREETER, SSH, POSTGRES string
-	certificate                   string // of HTTPS, for api.example.com and evil.example.com
+	HTTPS, GREETER, SSH, POSTGRES, REDIS string
+	certificate                          string // of HTTPS, for api.example.com and evil.example.com
 }
 
 func newServers(t *testing.T) servers {
@@ -46,6 +47,8 @@ func newServers(t *testing.T) servers {
 	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello by", r.Method) })
 	mux.HandleFunc("/websocket", greetWebSocket)
 	mux.HandleFunc("/registry/", serveRegistry)
+	mux.HandleFunc("/simple/", serveIndex)
+	mux.HandleFunc("/grpc/", answerCall)
 	repos := ""
 	if missing([]string{"git"}) == "" {
 		repos = repository(t)
@@ -62,6 +65,7 @@ func newServers(t *testing.T) servers {
 	cert := certificate(t)
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // the programs tell
+	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return servers{
@@ -69,6 +73,7 @@ func newServers(t *testing.T) servers {
 		GREETER:     answerConns(t, greet),
 		SSH:         answerConns(t, sshServer(t, repos)),
 		POSTGRES:    answerConns(t, greetPostgres),
+		REDIS:       answerConns(t, greetRedis),
 		certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})),
 	}
 }
@@ -145,6 +150,52 @@ func greetPostgres(c net.Conn) {
 			return
 		}
 	}
+}
+
+// greetRedis answers one command: PING has no arguments.
+func greetRedis(c net.Conn) {
+	want := "*1\r\n$4\r\nping\r\n"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err == nil && string(got) == want {
+		fmt.Fprint(c, "+PONG\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	}
+}
+
+// answerCall answers a call of gRPC: a message, and a status in the trailers.
+func answerCall(w http.ResponseWriter, r *http.Request) {
+	message, _ := io.ReadAll(r.Body)
+	if r.ProtoMajor != 2 || len(message) < 5 {
+		http.Error(w, "this is no call", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Trailer", "Grpc-Status")
+	text := "hello by call of " + string(message[5:])
+	w.Write(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...))
+	w.Header().Set("Grpc-Status", "0")
+}
+
+// serveIndex is an index for pip that has a wheel of the package dep.
+func serveIndex(w http.ResponseWriter, r *http.Request) {
+	const wheel = "dep-1.0.0-py3-none-any.whl"
+	if !strings.HasSuffix(r.URL.Path, wheel) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprintf(w, `<!DOCTYPE html><a href="/simple/%s">%[1]s</a>`, wheel)
+		return
+	}
+	packed := zip.NewWriter(w)
+	for name, text := range map[string]string{
+		"dep.py":                       `text = "hello by import"`,
+		"dep-1.0.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: dep\nVersion: 1.0.0\n",
+		"dep-1.0.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+		"dep-1.0.0.dist-info/RECORD":   "",
+	} {
+		if f, err := packed.Create(name); err == nil {
+			_, _ = io.WriteString(f, text)
+		}
+	}
+	_ = packed.Close()
 }
 
 // greetWebSocket sends one text frame (RFC 6455).
