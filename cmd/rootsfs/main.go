@@ -19,6 +19,10 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/commands"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/doctorcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/whycmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -42,7 +46,7 @@ func main() {
 func run(args []string, io cli.Stdio) int { return cli.Main(args, io, packages...) }
 
 // packages have the commands.
-var packages = []cli.Package{cli.Commands}
+var packages = []cli.Package{whycmd.Commands, showcmd.Commands, doctorcmd.Commands, commands.Commands}
 
 // endsAccess reports whether a command line is one of those that must work without a
 // poller: they end or show access, and need no other program for it.

@@ -300,13 +300,13 @@ var outputs = []struct{ title, file, name string }{
 	{"`reached` of a question's host", "../../broker/host.go", "Reached"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
-	{"`console --json`: a line for each link", "internal/cli/views.go", "consoleMessage"},
+	{"`console --json`: a line for each link", "internal/cli/showcmd/views.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
-	{"`why --json`, besides", "internal/cli/explain.go", "explanation"},
-	{"`setup --json`", "internal/cli/setup.go", "setupResult"},
-	{"`hosts` of `setup --json`: a list", "internal/cli/setup.go", "setupHost"},
-	{"`wrap --json`", "internal/cli/wrapreport.go", "wrapResult"},
-	{"`servers` of `wrap --json`: a list", "internal/cli/wrapreport.go", "wrapServer"},
+	{"`why --json`, besides", "internal/cli/whycmd/explain.go", "explanation"},
+	{"`setup --json`", "internal/cli/commands/setup.go", "setupResult"},
+	{"`hosts` of `setup --json`: a list", "internal/cli/commands/setup.go", "setupHost"},
+	{"`wrap --json`", "internal/cli/commands/wrapreport.go", "wrapResult"},
+	{"`servers` of `wrap --json`: a list", "internal/cli/commands/wrapreport.go", "wrapServer"},
 }
 
 // fieldTables are the fields of each output. What a field means is the comment behind it.

@@ -14,19 +14,17 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
 )
 
-// Command is a command of rootsfs.
-type Command struct {
-	Name string
-	New  func() *cobra.Command
-}
+// Commands make commands of rootsfs, by name.
+type Commands map[string]func() *cobra.Command
 
 // Package returns the commands that a package has.
-type Package func(*App) []Command
+type Package func(*App) Commands
 
 // Main executes one command line and returns its exit code.
 func Main(args []string, io Stdio, packages ...Package) int {
@@ -81,10 +79,10 @@ whatever a program holds of it is dead when revoke returns.`,
 }
 
 // commands returns all there are.
-func (a *App) commands() []Command {
-	all := []Command{{"version", a.newVersionCmd}, {"completion", newCompletionCmd}, {"man", newManCmd}}
+func (a *App) commands() Commands {
+	all := Commands{"version": a.newVersionCmd, "completion": newCompletionCmd, "man": newManCmd}
 	for _, p := range a.packages {
-		all = append(all, p(a)...)
+		maps.Copy(all, p(a))
 	}
 	return all
 }
@@ -94,16 +92,14 @@ func (a *App) commands() []Command {
 // them takes half a millisecond, which would delay the start of every command.
 func (a *App) addCommands(root *cobra.Command) {
 	all := a.commands()
-	for _, c := range all {
-		if len(a.args) > 0 && a.args[0] == c.Name && c.Name != "man" {
-			root.AddCommand(c.New())
-			return
-		}
+	if len(a.Args) > 0 && a.Args[0] != "man" && all[a.Args[0]] != nil {
+		root.AddCommand(all[a.Args[0]]())
+		return
 	}
-	for _, c := range all {
-		root.AddCommand(c.New())
+	for _, command := range all {
+		root.AddCommand(command())
 	}
-	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
+	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
 		root.SetOut(offered{a, map[string]bool{}})
 	}

@@ -54,7 +54,7 @@ type offered struct {
 
 // Write implements io.Writer. p is whole lines, each a word, a tab and what it means.
 func (o offered) Write(p []byte) (int, error) {
-	flags := strings.HasPrefix(o.args[len(o.args)-1], "-")
+	flags := strings.HasPrefix(o.Args[len(o.Args)-1], "-")
 	for line := range strings.Lines(string(p)) {
 		word, what, described := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		// The last line is the directive, not a word: it begins with a colon.
@@ -100,15 +100,15 @@ not offered.`,
 	}
 }
 
-// completeProfiles offers the profiles of the configuration that a flag or an argument
+// CompleteProfiles offers the profiles of the configuration that a flag or an argument
 // names, or of the default one.
-func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
+func CompleteProfiles(file func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return Completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
+		return Completing(func(context.Context) ([]string, error) { return ProfilesOf(file(args)) })
 	}
 }
 
-func profilesOf(file string) ([]string, error) {
+func ProfilesOf(file string) ([]string, error) {
 	conf, _, err := config.LoadFlag(file)
 	if err != nil {
 		return nil, err
@@ -116,9 +116,9 @@ func profilesOf(file string) ([]string, error) {
 	return slices.Sorted(maps.Keys(conf.Profiles)), nil
 }
 
-// completeEnv offers the names of the variables that are set here, and no values, which
+// CompleteEnv offers the names of the variables that are set here, and no values, which
 // may be secrets.
-func completeEnv(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+func CompleteEnv(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
@@ -168,14 +168,14 @@ func completeSessions(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeRoots offers the session's roots; at most limit arguments are roots
+// CompleteRoots offers the session's roots; at most limit arguments are roots
 // (no limit if it is negative), after which the words of then follow.
-func (a *App) completeRoots(limit int, then ...string) cobra.CompletionFunc {
+func (a *App) CompleteRoots(limit int, then ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit >= 0 && len(args) >= limit {
 			return then, cobra.ShellCompDirectiveNoFileComp
 		}
-		return Completing(a.withClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+		return Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 			st, err := control.GetStatus.Call(ctx, c, control.None{})
 			if err != nil {
 				return nil, err
@@ -202,8 +202,8 @@ func Completing(f func(context.Context) ([]string, error)) ([]string, cobra.Shel
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// withClient gives f a client of the session.
-func (a *App) withClient(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
+// WithClient gives f a client of the session.
+func (a *App) WithClient(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		c, err := a.Client()
 		if err != nil {

@@ -20,7 +20,7 @@ func Confirm(what, question string) error {
 	}
 	defer tty.Close()
 	broker.FlushInput(tty)
-	width := columns(tty)
+	width := Columns(tty)
 	for line := range strings.Lines(what) {
 		fmt.Fprintln(tty, names.Fold(strings.TrimSuffix(line, "\n"), "", width))
 	}

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // AgentOrDuration is the type of the value of --for of `run`, which takes an agent as well

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -31,4 +34,16 @@ func DropTime(groups []string, at slog.Attr) slog.Attr {
 		return slog.Attr{}
 	}
 	return LogAttr(groups, at)
+}
+
+// ToJournal reports whether standard error goes to systemd's journal: the manager
+// says which stream it made, because the variable alone is inherited by
+// everything that is started from a unit.
+func ToJournal() bool {
+	var dev, ino uint64
+	if _, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); err != nil {
+		return false
+	}
+	var st unix.Stat_t
+	return unix.Fstat(2, &st) == nil && st.Dev == dev && st.Ino == ino
 }

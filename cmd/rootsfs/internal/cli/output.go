@@ -46,7 +46,7 @@ type App struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	packages       []Package
-	args           []string // the command line, without the program's name
+	Args           []string // the command line, without the program's name
 	JSON           bool     // --json
 	Session        string   // --session
 	tty            bool     // standard error is a terminal
@@ -56,7 +56,7 @@ type App struct {
 }
 
 func New(args []string, io Stdio) *App {
-	return &App{Stdin: io.In, Stdout: io.Out, Stderr: io.Err, args: args, tty: IsTerminal(io.Err)}
+	return &App{Stdin: io.In, Stdout: io.Out, Stderr: io.Err, Args: args, tty: IsTerminal(io.Err)}
 }
 
 func IsTerminal(w io.Writer) bool {
@@ -103,16 +103,16 @@ func (a *App) withOutputError(err error) error {
 // Say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
 func (a *App) Say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, _ = io.WriteString(a, names.FoldQuoted(line, columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, names.FoldQuoted(line, Columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
 // Warn prints a line on standard error, as say does.
 func (a *App) Warn(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.Stderr)))
+	fmt.Fprintln(a.Stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), Columns(a.Stderr)))
 }
 
-// columns is how wide the terminal is that w leads to, and without end if it is none.
-func columns(w io.Writer) int {
+// Columns is how wide the terminal is that w leads to, and without end if it is none.
+func Columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 			return int(size.Col)
@@ -162,7 +162,7 @@ func (a *App) Fold(line string) { a.FoldAt("  ", line) }
 
 // FoldAt is fold for a line that begins with indent.
 func (a *App) FoldAt(indent, line string) {
-	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, names.Fold(line, indent, Columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
 // Table prints aligned columns; the first row is the heading.
@@ -181,14 +181,14 @@ func (a *App) Table(rows [][]string) {
 // Fail prints an error as the one line it is allowed. cobra's own repeat flags as they
 // were written.
 func (a *App) Fail(err error) {
-	if text := oneLine(err); text != "" {
+	if text := OneLine(err); text != "" {
 		a.Warn("%s", names.EscapeQuoted(text))
 	}
 }
 
-// oneLine joins the lines of an error, whose texts have escaped their names
+// OneLine joins the lines of an error, whose texts have escaped their names
 // already.
-func oneLine(err error) string {
+func OneLine(err error) string {
 	lines := strings.FieldsFunc(control.Text(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {
 		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")

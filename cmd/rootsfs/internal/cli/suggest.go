@@ -58,7 +58,7 @@ func NoSuchCommand(c *cobra.Command, args []string) error {
 // flagError says what is wrong with a flag in words of ours: those of strconv and
 // time name functions, and a flag that is not there may be one that is.
 func (a *App) flagError(c *cobra.Command, err error) error {
-	if first := slices.Concat(a.args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
+	if first := slices.Concat(a.Args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
 		return unknownCommand(c, first) // whose flags cannot be known
 	}
 	var missing *pflag.NotExistError

@@ -44,6 +44,9 @@ func readVersion() versionInfo {
 	return v
 }
 
+// Version is the version of this program.
+func Version() string { return readVersion().Version }
+
 // line is what version and --version print.
 func (v versionInfo) line() string {
 	built := v.Go + ", " + v.Platform

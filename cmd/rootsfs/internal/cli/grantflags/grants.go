@@ -1,0 +1,248 @@
+// Package grantflags has the flags by which commands approve roots and start sessions.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package grantflags
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Grants are the flags about grants, which `mount` and `roots add` share.
+type Grants struct {
+	ForTime  time.Duration
+	ForGiven bool // with `run`, whose --for takes more than a duration
+	Until    string
+	Limits   LimitFlags
+	oneFS    bool
+	crossFS  bool
+	Once     []string
+	trash    Trash
+	Patterns Patterns
+	Fs       *pflag.FlagSet // that they were added to
+}
+
+func (g *Grants) Add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	g.Fs = fs
+	fs.DurationVar(&g.ForTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
+	fs.StringVar(&g.Until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
+	g.Limits.add(cmd)
+	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
+	cli.HideFlags(fs, "one-file-system") // the default
+	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
+	fs.StringArrayVar(&g.Once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
+	g.Patterns.Add(fs)
+	g.trash.add(fs)
+}
+
+// given reports whether a flag was written, rather than left at its default.
+func (g *Grants) given(flag string) bool { return g.Fs != nil && g.Fs.Changed(flag) }
+
+// durationGiven reports whether --for was given a duration.
+func (g *Grants) durationGiven() bool {
+	if f := g.Fs.Lookup("for"); f != nil && f.Value.Type() == cli.AgentOrDuration {
+		return g.ForGiven
+	}
+	return g.given("for")
+}
+
+// contradiction refuses flags that cannot be meant together.
+func (g *Grants) contradiction() error {
+	switch {
+	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
+		return cli.Usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
+	case g.Limits.Burst > 0 && g.Limits.OpsPerSecond == 0:
+		return cli.Usage(errors.New("--limit burst needs --limit ops_per_second: write both"))
+	}
+	return nil
+}
+
+// policy returns what the flags say, apart from rights.
+func (g *Grants) policy() (guard.Policy, error) {
+	// That --one-file-system is true by default is no wish.
+	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
+	err := g.contradiction()
+	if err != nil {
+		return p, err
+	}
+	if p.Limits = g.Limits.Limits; p.Limits.Timeout == 0 {
+		p.Limits.Timeout = guard.DefaultTimeout
+	}
+	if p.Trash, err = g.trash.trash(); err != nil {
+		return p, err
+	}
+	p.Patterns, err = g.Patterns.Patterns()
+	return p, err
+}
+
+// Expires returns when grants made now end; zero for never.
+func (g *Grants) Expires(now time.Time) (time.Time, error) {
+	switch {
+	case g.ForTime != 0 && g.Until != "":
+		return time.Time{}, cli.Usage(errors.New("--for and --until: use one of them"))
+	case g.ForTime < 0 || g.ForTime == 0 && g.durationGiven():
+		return time.Time{}, cli.Usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.ForTime))
+	case g.ForTime > 0:
+		return now.Add(g.ForTime), nil
+	case g.Until == "":
+		return time.Time{}, nil
+	}
+	t, err := parseUntil(g.Until, now)
+	if err != nil {
+		return time.Time{}, cli.Usage(fmt.Errorf("--until %s: %w", names.Quote(g.Until), err))
+	}
+	return t, nil
+}
+
+func parseUntil(s string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04"} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			if !t.After(now) {
+				return time.Time{}, errors.New("that is in the past")
+			}
+			return t, nil
+		}
+	}
+	t, err := time.ParseInLocation("15:04", s, now.Location())
+	if err != nil {
+		return time.Time{}, errors.New("write 15:04, 2006-01-02T15:04 or an RFC 3339 time")
+	}
+	t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, now.Location())
+	if !t.After(now) {
+		t = t.AddDate(0, 0, 1) // the next time the clock shows it
+	}
+	return t, nil
+}
+
+// ParseSize reads what config.ParseSize reads; "" is 0, no limit.
+func ParseSize(s string) (int64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := config.ParseSize(s)
+	if err == nil && n == 0 {
+		return 0, errors.New("write a size above 0 such as 500K, 10M or 1G; leave the flag out for no limit")
+	}
+	return n, err
+}
+
+// bound is what the flags allow roots that say for themselves what they allow.
+func (g *Grants) bound(now time.Time) (session.Bound, error) {
+	p, err := g.policy()
+	if err != nil {
+		return session.Bound{}, err
+	}
+	b := session.Bound{Limits: g.Limits.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
+	b.Expires, err = g.Expires(now)
+	return b, err
+}
+
+// grants turns SPECs into grants with the policy and expiry the flags ask for.
+func (g *Grants) grants(specs []string, origin string) ([]guard.Grant, error) {
+	policy, err := g.policy()
+	if err != nil {
+		return nil, err
+	}
+	expires, err := g.Expires(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]guard.Grant, 0, len(specs))
+	for _, text := range specs {
+		spec, err := guard.ParseSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		one, err := FromSpec(spec)
+		if err != nil {
+			return nil, err
+		}
+		one.Origin, one.Expires = origin, expires
+		policy.Rights = spec.Rights
+		one.Policy = policy
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// All are the grants of SPECs, and those of --once.
+func (g *Grants) All(specs []string, origin string) ([]guard.Grant, error) {
+	out, err := g.grants(specs, origin)
+	if err != nil {
+		return nil, err
+	}
+	single, err := g.grants(g.Once, origin)
+	for i := range single {
+		single[i].Policy.Once = true
+	}
+	return append(out, single...), err
+}
+
+// capitalMode refuses a path that is not there and that would be one with a mode
+// behind it, were the mode in small letters.
+func capitalMode(path string) error {
+	i := strings.LastIndexByte(path, ':')
+	if i < 0 {
+		return nil
+	}
+	mode := strings.ToLower(path[i+1:])
+	if _, err := guard.ParseMode(mode); err != nil || mode == path[i+1:] {
+		return nil
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return cli.Usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
+}
+
+// FromSpec finds the directory and the name a SPEC asks for.
+func FromSpec(spec guard.Spec) (guard.Grant, error) {
+	dir, err := cli.WorkingDir()
+	if err != nil {
+		return guard.Grant{}, err
+	}
+	path := spec.Path
+	if path == "auto" {
+		if path, _, err = project.Detect(dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	if path, err = cli.ExpandHome(path); err != nil {
+		return guard.Grant{}, fmt.Errorf("root %w", err)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if err := capitalMode(path); err != nil {
+		return guard.Grant{}, err
+	}
+	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
+	if g.Root == "" {
+		if g.Root, err = guard.DefaultName(g.Dir); err != nil {
+			return guard.Grant{}, err
+		}
+	}
+	return g, nil
+}

@@ -1,0 +1,236 @@
+package grantflags
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// Session are the flags of `rootsfs mount`.
+type Session struct {
+	Grants
+	Abuse       Abuse
+	Subject     string
+	Roots       []string
+	Config      string
+	Profile     string
+	Name        string
+	Cache       string
+	Locks       string
+	Transport   string
+	Posix       string
+	auditPaths  string
+	ReadOnly    bool
+	AllowOther  bool
+	AllowSystem bool
+	AllowTop    bool
+	Daemon      bool
+	verbose     int // how many -v
+	debug       bool
+}
+
+// ProfileCompletion completes --profile from the configuration that --config names.
+func ProfileCompletion(cmd *cobra.Command, file *string) {
+	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func([]string) string { return *file })) // as for words
+}
+
+// TransportFlag adds --transport.
+func TransportFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
+	cli.FixedWords(cmd, "transport", "auto", "io_uring", "plain")
+}
+
+// AuditFlag adds --audit-paths, which help does not show: the configuration has the key
+// audit_paths.
+func (f *Session) AuditFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	cli.FixedWords(cmd, "audit-paths", "full", "hash", "none")
+	cli.HideFlags(cmd.Flags(), "audit-paths")
+}
+
+// Verbosity adds -v, and --debug for -vv; more is what the second v logs.
+func (f *Session) Verbosity(fs *pflag.FlagSet, more string) {
+	fs.CountVarP(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more)
+	fs.BoolVar(&f.debug, "debug", false, "-vv")
+	cli.HideFlags(fs, "debug")
+}
+
+// Options turns flags and configuration into a session's options. Flags win.
+func (f *Session) Options(cmd *cobra.Command, point string) (session.Options, error) {
+	o := session.Options{Name: f.Name, Version: cli.Version()}
+	if f.Name != "" {
+		if err := control.CheckName(f.Name); err != nil {
+			return o, cli.Usage(err)
+		}
+	}
+	conf, err := f.Load(cmd)
+	if err != nil {
+		return o, err
+	}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.ReadOnly, AllowOther: f.AllowOther, Debug: f.Level(slog.LevelWarn) == slog.LevelDebug, Outside: true}
+	if o.Mount.Level, err = mount.ParseLevel(f.Cache); err != nil {
+		return o, cli.Usage(fmt.Errorf("--cache: %w", err))
+	}
+	if o.Mount.Locks, err = mount.ParseLocks(f.Locks); err != nil {
+		return o, cli.Usage(fmt.Errorf("--locks: %w", err))
+	}
+	if cmd.Flags().Changed("transport") {
+		if o.Mount.Transport, err = mount.ParseTransport(f.Transport); err != nil {
+			return o, cli.Usage(fmt.Errorf("--transport: %w", err))
+		}
+	}
+	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
+		return o, cli.Usage(fmt.Errorf("--audit-paths: %w", err))
+	}
+	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf)
+	switch f.Posix {
+	case "safe":
+	case "full":
+		o.PosixFull = true
+	default:
+		return o, cli.Usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.Posix)))
+	}
+	o.Rules = guard.Rules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
+	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
+	if o.Abuse, o.AbuseFixed, err = f.Abuse.Merge(conf.Abuse); err != nil {
+		return o, err
+	}
+	if f.Subject != "" {
+		if err := config.CheckSubject(f.Subject); err != nil {
+			return o, cli.Usage(fmt.Errorf("--subject: %w", err))
+		}
+		o.Mount.Subject = guard.Subject(f.Subject)
+	}
+	if o.Bound, err = f.bound(time.Now()); err != nil {
+		return o, err
+	}
+	if o.Roots, err = f.allGrants(conf, o.Bound); err != nil {
+		return o, err
+	}
+	o.Flags = f.describe()
+	o.Logger = func(name string) (*slog.Logger, error) { return f.Logger(name) }
+	return o, nil
+}
+
+// Load reads the configuration and lets it stand in for flags that were not
+// given.
+func (f *Session) Load(cmd *cobra.Command) (*config.Config, error) {
+	conf, path, err := config.LoadFlag(f.Config)
+	switch {
+	case err != nil && path == "":
+		return nil, err
+	case err != nil:
+		return nil, badConfig(cmp.Or(f.Config, path), err)
+	}
+	for flag, text := range conf.Mount.Flags() {
+		// A key for which a command has no flag is not for it: a confined command is never
+		// given posix full.
+		if f := cmd.Flags().Lookup(flag); f != nil && !f.Changed {
+			if err := f.Value.Set(text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return conf, nil
+}
+
+// badConfig says where the other mistakes of a configuration are told, of which an
+// error has room for one.
+func badConfig(path string, err error) error {
+	var bad *config.Error
+	if errors.As(err, &bad) && len(bad.Rest) > 0 {
+		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.ShellWord(path))
+	}
+	return cli.Usage(err)
+}
+
+// allGrants are the configured roots, within the bound, and those of the command
+// line.
+func (f *Session) allGrants(conf *config.Config, bound session.Bound) ([]guard.Grant, error) {
+	configured, err := conf.Select(f.Profile)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var all []guard.Grant
+	for _, r := range configured {
+		if !r.Expired(now) {
+			all = append(all, bound.Apply(r.Grant(now)))
+		}
+	}
+	mine, err := f.All(f.Roots, "command line")
+	if err == nil && !f.Daemon { // which has no terminal
+		err = AskLinks(mine)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range mine {
+		mine[i].Subject = guard.Subject(f.Subject)
+	}
+	all = append(all, mine...)
+	for i := range all {
+		all[i].Policy.PosixFull = f.Posix == "full"
+	}
+	return all, nil
+}
+
+// describe lists what differs from the defaults, for session.json.
+func (f *Session) describe() []string {
+	out := []string{"--cache=" + f.Cache, "--locks=" + f.Locks, "--posix=" + f.Posix}
+	if f.ReadOnly {
+		out = append(out, "--read-only")
+	}
+	if f.AllowOther {
+		out = append(out, "--allow-other")
+	}
+	return out
+}
+
+// Logger is the log of a session in the foreground or under a manager: lines on
+// standard error.
+func (f *Session) Logger(string) (*slog.Logger, error) {
+	level := slog.LevelWarn
+	if cli.ToJournal() {
+		level = slog.LevelInfo
+	}
+	return cli.NewLog(os.Stderr, f.Level(level), cli.DropTime), nil
+}
+
+func (f *Session) Level(least slog.Level) slog.Level {
+	switch {
+	case f.debug || f.verbose > 1:
+		return slog.LevelDebug
+	case f.verbose == 1:
+		return min(least, slog.LevelInfo)
+	}
+	return least
+}
+
+// auditBounds are the bounds of all sessions' audit files that a configuration asks
+// for, or the defaults.
+func auditBounds(conf *config.Config) (age time.Duration, total int64) {
+	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
+	if n := conf.Mount.AuditMaxDays; n != nil {
+		age = time.Duration(*n) * 24 * time.Hour
+	}
+	if n := conf.Mount.AuditMaxSize; n != nil {
+		total = *n
+	}
+	return age, total
+}

@@ -1,0 +1,183 @@
+package showcmd
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/console"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/top"
+)
+
+func (a *app) newConsoleCmd() *cobra.Command {
+	verbose := false
+	cmd := &cobra.Command{
+		Use:   "console",
+		Short: "See, approve and revoke in the browser",
+		Long: `Serve a page for the browser on this machine: every live session with its roots and
+what happens in them, the questions of servers, the records, and buttons that revoke.
+The page is served on the loopback address until interrupted; sessions go on without
+it. In a terminal, "rootsfs top" does the same.
+
+The link that is printed works once, for five minutes; Enter prints another. Whoever
+opens it first can do what the page can: do not send it to anybody. From another
+machine, forward the port with ssh -L, under the same number.`,
+		Example: `  rootsfs console
+  rootsfs console --json | jq -r .url`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
+	}
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// consoleMessage is the line with --json; every new link is one more.
+type consoleMessage struct {
+	URL   string    `json:"url"`   // link that works once
+	Until time.Time `json:"until"` // when it stops working
+}
+
+func (a *app) console(ctx context.Context, verbose bool) error {
+	// The keys of the page are in this process's memory.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("harden the process: %w", err)
+	}
+	store, err := RecordStore()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	if verbose {
+		log = cli.NewLog(a.Stderr, slog.LevelInfo, cli.LogAttr)
+	}
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	s, err := console.New(ctx, console.Config{Log: log, Records: store})
+	if err != nil {
+		return err
+	}
+	if err := a.printLink(s.Link()); err != nil {
+		return err
+	}
+	go a.moreLinks(s)
+	return s.Serve(ctx)
+}
+
+// RecordStore is where the records of all sessions are.
+func RecordStore() (*records.Store, error) {
+	dir, err := config.AuditDir()
+	if err != nil {
+		return nil, err
+	}
+	return &records.Store{Dir: dir, Sessions: func() ([]string, error) { return auditSessions(dir) }, Anchor: config.AnchorPath}, nil
+}
+
+func (a *app) printLink(link string) error {
+	if a.JSON {
+		return a.Line(consoleMessage{link, time.Now().Add(console.LinkFor)})
+	}
+	a.Say("%s", link)
+	a.Say("open it in a browser on this machine; it works once, within %v. Enter: another link. Ctrl-C: the end", console.LinkFor)
+	if port := portOf(link); os.Getenv("SSH_CONNECTION") != "" && port != "" {
+		host, _ := os.Hostname() // without one the line is still of use
+		a.Say("you are here over ssh; on your own machine first: ssh -L %s:127.0.0.1:%s %s", port, port, cmp.Or(host, "HOST"))
+	}
+	return nil
+}
+
+// portOf is the port of a link.
+func portOf(link string) string {
+	u, err := url.Parse(link)
+	if err != nil {
+		return ""
+	}
+	return u.Port()
+}
+
+// moreLinks prints a new link for every line that is entered.
+func (a *app) moreLinks(s *console.Server) {
+	if a.Stdin == nil {
+		return
+	}
+	for in := bufio.NewScanner(a.Stdin); in.Scan(); {
+		if a.printLink(s.Link()) != nil {
+			return
+		}
+	}
+}
+
+func (a *app) newTopCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "See, approve and revoke in the terminal",
+		Long: `Show every live session with its roots and what happens in them, the questions of
+servers, and the records, and revoke a root, a session or everything. "rootsfs
+console" shows the same in a browser. The last line shows the keys. Leaving ends
+nothing.`,
+		Example: `  rootsfs top`,
+		Args:    cli.ArgCount(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
+	}
+}
+
+func (a *app) top(ctx context.Context) error {
+	if in, ok := a.Stdin.(*os.File); !ok || !cli.IsTerminal(in) || !cli.IsTerminal(a.Stdout) {
+		return cli.Usage(errors.New("top needs a terminal; without one: rootsfs status --json, or rootsfs status --watch"))
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	store, err := RecordStore()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	return top.Run(ctx, store)
+}
+
+func (a *app) newMetricsCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "metrics",
+		Short: "Print figures for Prometheus",
+		Long: `Print the figures of a session in Prometheus' text format: operations, refusals,
+bytes and free space of each root; requests, bytes, watches and uploads of servers;
+processor time, memory and descriptors of the daemon. GET /metrics on the session's
+control socket answers the same.`,
+		Example: `  rootsfs metrics
+  rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := cli.Interruptible(cmd.Context())
+			defer cancel()
+			// Whole or not at all: a file that is half of it would be read as
+			// roots that have gone.
+			var buf bytes.Buffer
+			if err := c.Metrics(ctx, &buf); err != nil {
+				return err
+			}
+			_, err = buf.WriteTo(a)
+			return err
+		},
+	}
+	a.SessionFlag(cmd)
+	return cmd
+}

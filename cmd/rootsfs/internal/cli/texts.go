@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"path"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// PrintWhy tells why roots are unavailable.
+func (a *App) PrintWhy(roots []control.Root) {
+	for _, r := range roots {
+		if r.Why != "" {
+			a.Say("%s: %s", QuoteIfNeeded(r.Name), r.Why)
+		}
+	}
+}
+
+// RootPlace is a root's directory, and whom it is for if that is one server alone.
+func RootPlace(r *control.Root) string {
+	return QuoteIfNeeded(r.Resolved) + WithPrefix(", for ", r.Subject)
+}
+
+// ExpiryText says when a root ends by itself.
+func ExpiryText(r *control.Root) string {
+	if r.Once != "" {
+		return "once (" + r.Once + ")"
+	}
+	return LocalTime(r.Expires)
+}
+
+// RepositoryText tells of a repository, which can be the root itself, or of what git has begun in
+// one.
+func RepositoryText(root string, dir names.Foreign) string {
+	at := QuoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
+	switch path.Base(dir.Raw()) {
+	case "rebase-merge", "rebase-apply", "sequencer":
+		return at + ": git rebase --continue runs what it lists, which is untrusted"
+	}
+	return at + ": its hooks are untrusted"
+}
+
+// NetText says which network a command has.
+func NetText(all bool, hosts []string, asks bool) string {
+	switch {
+	case all:
+		return "the host's network"
+	case len(hosts) > 0:
+		text := "a network of " + Plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
+		if asks {
+			text += "; others are asked about"
+		}
+		return text
+	case asks:
+		return "a network whose hosts are asked about"
+	}
+	return "no network"
+}

@@ -1,0 +1,283 @@
+package whycmd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/builtin"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+func (a *app) newPolicyCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Show, try and change the rules for names",
+		Long: `Show, try and change the rules of a root for names: which are hidden (not there),
+denied (seen, not opened) and protected (read, never changed). Patterns are written as
+in .gitignore. Built-in rules cover secrets, and files that other programs execute.`,
+		Example: `  rootsfs policy show
+  rootsfs policy check code/.env --op read
+  rootsfs policy set code --hide '*.sql' --allow .env.test`,
+		Args: cli.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
+	return cmd
+}
+
+func newPolicyShowCmd(a *app) *cobra.Command {
+	var builtin bool
+	var root string
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "List the rules in force, and why they are there",
+		Long: `List the rules of each root of a session, in the order in which they are judged, and
+the repositories that its users made, whose hooks are untrusted. With --builtin, list
+the rules that every root begins with; that needs no session.`,
+		Example: `  rootsfs policy show --root code
+  rootsfs policy show --builtin --json`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if builtin {
+				return a.Report(builtinRules(), func() { a.printRules(builtinRules()) })
+			}
+			return a.policyShow(cmd.Context(), root)
+		},
+	}
+	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
+	cmd.Flags().StringVar(&root, "root", "", "only this `root`")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only if there is no such flag
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+func builtinRules() []control.PolicyRule {
+	rules := builtin.Rules()
+	list := make([]*pattern.Rule, len(rules))
+	for i := range rules {
+		list[i] = &rules[i]
+	}
+	return control.Rules(list)
+}
+
+func (a *app) policyShow(ctx context.Context, root string) error {
+	ans, err := cli.Ask(ctx, a.App, control.GetPolicy, control.None{})
+	if err != nil {
+		return err
+	}
+	if root != "" {
+		kept := ans.Roots[:0]
+		for _, r := range ans.Roots {
+			if r.Root == root {
+				kept = append(kept, r)
+			}
+		}
+		if len(kept) == 0 {
+			return guard.NoRoot(guard.RootName(root))
+		}
+		ans.Roots = kept
+	}
+	return a.Report(ans, func() {
+		for _, r := range ans.Roots {
+			a.Say("%s (%s)", cli.QuoteIfNeeded(r.Root), r.Mode)
+			if r.Lifted != "" {
+				a.Say("  %s", r.Lifted)
+			}
+			for _, dir := range r.Repos {
+				a.Say("  created by the server: %s", cli.RepositoryText(r.Root, dir))
+			}
+			a.printRules(r.Rules)
+		}
+	})
+}
+
+func (a *app) printRules(rules []control.PolicyRule) {
+	rows := [][]string{{"EFFECT", "PATTERN", "FROM", "WHY"}}
+	for _, r := range rules {
+		rows = append(rows, []string{r.Effect, under(r.Dir, r.Pattern).String(), where(&r), join(r.Reason, r.When)})
+	}
+	a.Table(rows)
+}
+
+func under(dir, text names.Foreign) names.Foreign {
+	if dir == "" {
+		return text
+	}
+	return dir + "/: " + text
+}
+
+func join(reason, when string) string {
+	if reason != "" && when != "" {
+		return reason + " (" + when + ")"
+	}
+	return reason + when
+}
+
+// where is the place a rule stands at.
+func where(r *control.PolicyRule) string {
+	if r.Line > 0 {
+		return names.Escape(r.From) + ":" + strconv.Itoa(r.Line)
+	}
+	return names.Escape(r.From)
+}
+
+func newPolicyCheckCmd(a *app) *cobra.Command {
+	var q question
+	cmd := &cobra.Command{
+		Use:   "check PATH",
+		Short: "Say whether an operation is allowed, or which rule refuses",
+		Long: `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
+inside a root, or one relative to the working directory; with --root, a path below
+that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
+the file exists is not said. "rootsfs why" also says what would allow it.
+
+A directory whose contents have rules may still refuse to be moved or removed. The
+exit code is 0 if the operation is allowed, and 3 if it is refused.`,
+		Example: `  rootsfs policy check code/.env --op read
+  rootsfs policy check ./.git/config --op write
+  rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
+		Args: cli.ArgCount(1, 1, "the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			q.path = args[0]
+			ans, err := q.ask(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if err := a.Report(ans, func() { a.Say("%s", checkedLine(&ans)) }); err != nil {
+				return err
+			}
+			if !ans.Allowed {
+				return &cli.ExitError{Code: cli.ExitNotApproved}
+			}
+			return nil
+		},
+	}
+	opFlag(cmd, &q.op)
+	cmd.Flags().StringVar(&q.root, "root", "", "PATH is below this `root`")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // as above
+	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// fromHere makes a path absolute that is relative to the working directory: one that
+// begins with ./ or ../, and one that begins with no root's name and lies in a root.
+func fromHere(ctx context.Context, c *control.Client, path string) (string, error) {
+	if filepath.IsAbs(path) || strings.HasPrefix(path, "file:") {
+		return path, nil
+	}
+	first, _, _ := strings.Cut(path, "/")
+	explicit := first == "." || first == ".."
+	full, err := filepath.Abs(path)
+	if err != nil {
+		if explicit {
+			return "", err
+		}
+		return path, nil
+	}
+	if explicit {
+		return full, nil
+	}
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil {
+		return "", err
+	}
+	inside := false
+	for _, r := range st.Roots {
+		if r.Name == first {
+			return path, nil
+		}
+		for _, dir := range []string{r.Path, r.Resolved} {
+			rel, err := filepath.Rel(dir, full)
+			inside = inside || err == nil && filepath.IsLocal(rel)
+		}
+	}
+	if inside {
+		return full, nil
+	}
+	return path, nil
+}
+
+// checked is a check's answer as one line, and what to do, if that can be said in general.
+func checked(c *control.CheckAnswer) (text, remedy string) {
+	text = c.Op + " " + cli.QuoteIfNeeded(c.Path) + ": "
+	switch {
+	case c.Allowed && c.Lifted != nil:
+		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), where(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), where(c.Lifted))
+	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
+		text += "allowed; a directory, if no pattern is about anything in it"
+	case c.Allowed:
+		text += "allowed"
+	case c.Lacks != "":
+		return text + fmt.Sprintf("refused: root %s lacks the right %s", cli.QuoteIfNeeded(c.Root), c.Lacks), "rootsfs roots set gives it"
+	case c.Reason == names.NoConsent.String() && c.Root != "":
+		return text + fmt.Sprintf("refused: root %s is for another server", cli.QuoteIfNeeded(c.Root)), "see: rootsfs roots list, and name it with --subject"
+	case c.Reason == names.NoConsent.String():
+		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
+	case c.Rule != nil:
+		text += fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), where(c.Rule))
+		if why := join(c.Rule.Reason, c.Rule.When); why != "" {
+			text += ": " + why
+		}
+	default:
+		text += "refused: " + c.Reason
+	}
+	return text, ""
+}
+
+// checkedLine is a check's answer with what to do behind it.
+func checkedLine(c *control.CheckAnswer) string {
+	text, remedy := checked(c)
+	if remedy != "" {
+		text += "; " + remedy
+	}
+	return text
+}
+
+func newPolicySetCmd(a *app) *cobra.Command {
+	f := &grantflags.Patterns{}
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change the rules of a root while it is in use",
+		Long: `Replace the patterns of the root NAME by those given. Without any, only the built-in
+rules remain. When set returns, everything that the new rules forbid is dead.`,
+		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
+		Args:              cli.ArgCount(1, 1, "a root's name"),
+		ValidArgsFunction: a.CompleteRoots(1),
+	}
+	f.Add(cmd.Flags())
+	var patterns guard.Patterns
+	return cli.Do(a.App, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
+		patterns, err = f.Patterns()
+		return control.PatternsRequest{Name: args[0], Patterns: patterns}, err
+	}, func(got control.RootPolicy) {
+		a.Say("%s has %s now, %d of them your own: %s", cli.QuoteIfNeeded(got.Root), cli.Plural(len(got.Rules), "rule"), own(got.Rules), patterns.Summary())
+	})
+}
+
+// own counts the rules that are not built in.
+func own(rules []control.PolicyRule) (n int) {
+	for _, r := range rules {
+		if r.From != control.BuiltIn {
+			n++
+		}
+	}
+	return n
+}

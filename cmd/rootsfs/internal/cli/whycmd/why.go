@@ -1,0 +1,496 @@
+// Package whycmd has the commands about the rules for names: `why` and `policy`.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package whycmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/doctorcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+type app struct{ *cli.App }
+
+// Commands are those of this package.
+func Commands(c *cli.App) cli.Commands {
+	a := &app{c}
+	return cli.Commands{"why": a.newWhyCmd, "policy": a.newPolicyCmd}
+}
+
+// whyFlags are the flags of `rootsfs why`.
+type whyFlags struct{ op, root, subject string }
+
+func (a *app) newWhyCmd() *cobra.Command {
+	f := &whyFlags{}
+	cmd := &cobra.Command{
+		Use:   "why [PATH]",
+		Short: "Explain a refusal, and what would allow it",
+		Long: `Without PATH, explain the last refusal that a program caused, in the session of
+--session or in any, also if it has ended. With PATH, say what a live session would
+answer: which root, right, rule or link decides, how the command is confined, and
+which command would allow it. With --root, answer for that root as "rootsfs run" would
+grant it, without a session.
+
+PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
+session is live, the last refusal of PATH on record is explained. Nothing is done, and
+whether the file exists is not said. The exit code is 0 if the operation is allowed,
+and 3 if it was or would be refused.`,
+		Example: `  rootsfs why
+  rootsfs why code/.env --op read
+  rootsfs why ./.git/config --op write --session work
+  rootsfs why .git/hooks/pre-commit --op create --root .:rw`,
+		Args: cli.ArgCount(0, 1, ""),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.why(cmd.Context(), f, args, cmd.Flags().Changed("op"))
+			if err != nil {
+				return err
+			}
+			if err := a.Report(e, func() { a.printExplanation(e) }); err != nil {
+				return err
+			}
+			if e != nil && !e.Allowed {
+				return &cli.ExitError{Code: cli.ExitNotApproved}
+			}
+			return nil
+		},
+	}
+	opFlag(cmd, &f.op)
+	cmd.Flags().StringVar(&f.root, "root", "", "ask for this root instead of a session: `SPEC` is [NAME=]PATH[:MODE]")
+	cmd.Flags().StringVar(&f.subject, "subject", "", "ask for this `server`")
+	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	showcmd.AuditSessionFlag(a.App, cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// why answers the command; a nil explanation says that nothing was refused.
+func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool) (*explanation, error) {
+	switch {
+	case len(args) == 0 && (f.root != "" || f.subject != "" || opGiven):
+		return nil, cli.Usage(errors.New("--op, --root and --subject ask about a path: name it; see: rootsfs why --help"))
+	case f.root != "" && a.Session != "":
+		return nil, cli.Usage(errors.New("--root and --session cannot be combined: use one of them"))
+	case len(args) == 0:
+		return a.whyLast(ctx, "")
+	}
+	path, err := cli.ExpandHome(args[0])
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	if f.root != "" {
+		return whySpec(ctx, f, path)
+	}
+	c, err := a.Client()
+	if errors.Is(err, control.ErrNoSession) {
+		e, lerr := a.whyLast(ctx, path)
+		if lerr == nil && e == nil {
+			lerr = &cli.ExitError{Code: cli.ExitNoSuch, Err: fmt.Errorf("no session is live, and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
+		}
+		return e, lerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.whyPath(ctx, c, question{path: path, op: f.op, subject: f.subject})
+}
+
+// question is what `policy check` and `why` ask a session.
+type question struct{ path, op, root, subject string }
+
+func opFlag(cmd *cobra.Command, op *string) {
+	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
+	cli.FixedWords(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
+}
+
+// ask asks a session what its gate would answer.
+func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAnswer, error) {
+	req := control.CheckRequest{Op: q.op, Subject: q.subject}
+	var err error
+	if q.root != "" {
+		req.Path = q.root + "/" + strings.TrimPrefix(q.path, "/")
+	} else if req.Path, err = cli.ExpandHome(q.path); err != nil {
+		return control.CheckAnswer{}, cli.Usage(err)
+	} else if req.Path, err = fromHere(ctx, c, req.Path); err != nil {
+		return control.CheckAnswer{}, err
+	}
+	q.path = req.Path
+	return control.CheckPolicy.Call(ctx, c, req)
+}
+
+// whyPath asks a live session about a path.
+func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*explanation, error) {
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{}) // after which the records are written
+	if err != nil {
+		return nil, err
+	}
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil {
+		return nil, err
+	}
+	q.path = belowMount(&st, q.path)
+	ans, err := q.ask(ctx, c)
+	var remote *control.Error
+	if errors.As(err, &remote) && remote.Class == control.NoSuch {
+		ans = control.CheckAnswer{Path: names.Escape(q.path), Op: q.op, Reason: names.NoConsent.String()}
+	} else if err != nil {
+		return nil, err
+	}
+	e := &explanation{CheckAnswer: ans}
+	e.fill(&st)
+	if e.Root == "" {
+		a.endedRoot(ctx, e, q.path)
+		if err != nil && e.RevokedAt == nil {
+			return nil, err // a root of this name never was
+		}
+	} else if r := rootNamed(&st, e.Root); r != nil && ans.Allowed {
+		if err := e.follow(ctx, c, &st, r, q); err != nil {
+			return nil, err
+		}
+	}
+	e.shown(&st, q.path)
+	return e, a.allowing(ctx, c, e, refusal.Last, q.path)
+}
+
+// belowMount makes ROOT/PATH of a path through the session's mountpoint, and leaves any
+// other as it is.
+func belowMount(st *control.Status, path string) string {
+	full, err := filepath.Abs(path)
+	if err != nil || !filepath.IsAbs(st.Point) || full == st.Point || !names.Under(full, st.Point) {
+		return path
+	}
+	return strings.TrimPrefix(full, st.Point+"/")
+}
+
+// allowing finds the command that would allow what was refused. last is the refusal that
+// `allow --last` would lift.
+func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, last *control.Refusal, path string) error {
+	if e.Allowed {
+		return nil
+	}
+	if last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp {
+		e.Allow = a.command(commandWords{"allow", "--last"})
+		return nil
+	}
+	var rules *control.RootPolicy
+	if e.Rule != nil {
+		ans, err := control.GetPolicy.Call(ctx, c, control.None{})
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root == e.Root }); i >= 0 {
+			rules = &ans.Roots[i]
+		}
+	}
+	if w := e.remedy(rules, path); w != nil {
+		e.Allow = a.command(w)
+	}
+	return nil
+}
+
+// command is a command line of rootsfs for the session that was named.
+func (a *app) command(w commandWords) string {
+	if a.Session != "" {
+		w = append(w, "--session", names.Foreign(a.Session))
+	}
+	return w.line()
+}
+
+// whySpec asks a registry that nothing shows about a root that is granted in it.
+func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
+	spec, err := guard.ParseSpec(f.root)
+	if err != nil {
+		return nil, err
+	}
+	g, err := grantflags.FromSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	g.Policy.Rights, g.Origin = spec.Rights, "command line"
+	reg, err := written.Registry(doctorcmd.DoctorRules(nil))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	got, err := reg.Grant(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
+		full, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		if !names.Under(full, got.Dir) && !names.Under(full, got.Resolved) && first != "." && first != ".." {
+			full = filepath.Join(got.Resolved, path)
+		}
+		path = full
+	}
+	ans, err := session.Check(reg, control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
+	if err != nil {
+		return nil, err
+	}
+	e := &explanation{CheckAnswer: ans}
+	if e.Root != "" {
+		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
+		if e.Allowed {
+			e.leaves(got.Resolved)
+		}
+	}
+	if e.Allowed {
+		return e, nil
+	}
+	e.Allow = e.runLine(path)
+	return e, nil
+}
+
+// whyLast explains the newest refusal on record: of the session that was named, or of
+// any; of path, or, if that is "", of anything. It is nil if there is none.
+func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
+	defer a.Waiting("reading the records")()
+	t, err := a.lastTrail(ctx, path)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	r := t.Refused
+	e := &explanation{
+		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op, Reason: r.Kind, Root: r.Root},
+		recordedOp:  r.Op, Session: t.Session, Detail: names.EscapeQuoted(r.Detail), PID: r.PID, Time: &r.Time,
+		Count: max(1, r.Count), Confinement: confinedBy(t.Command),
+	}
+	if !r.Last.IsZero() {
+		e.Time = &r.Last
+	}
+	if root, ok := t.Roots[r.Root]; ok {
+		e.RootPath, e.Mode = root.Dir, root.Mode
+	}
+	if !t.Ended {
+		e.Since = t.EndedSince(*e.Time)
+	}
+	in, err := control.Find(t.Session)
+	if t.Ended || err != nil {
+		e.Ended = true
+		e.lacks(r)
+		if t.Command == "" && t.Place != "detached" {
+			e.place = t.Place
+		}
+		e.Allow = e.runLine(t.HostPath(r))
+		return e, nil
+	}
+	if slices.Contains(e.Since, e.Root) {
+		e.lacks(r)
+	}
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &question{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
+}
+
+// lastTrail finds the session that was refused something last: that was named, or any.
+// One whose records are older than the newest refusal that was found is not read.
+func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
+	dir, named, err := showcmd.AuditPlace(a.App)
+	if err != nil {
+		return nil, err
+	}
+	store, err := showcmd.RecordStore()
+	if err != nil {
+		return nil, err
+	}
+	flushRecords(ctx, named)
+	newest, err := lastWritten(dir, named)
+	if err != nil {
+		return nil, err
+	}
+	var matches func(*records.Trail, *audit.Entry) bool
+	if path != "" {
+		full, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		matches = func(t *records.Trail, e *audit.Entry) bool {
+			return t.HostPath(e) == full || e.Root+"/"+e.Name() == path
+		}
+	}
+	var last *records.Trail
+	for _, session := range slices.SortedFunc(maps.Keys(newest), func(a, b string) int { return newest[b].Compare(newest[a]) }) {
+		if last != nil && newest[session].Before(last.Refused.Time) {
+			break
+		}
+		t, err := store.Trail(ctx, session, matches)
+		if err != nil {
+			return nil, err
+		}
+		if t.Refused != nil && (last == nil || t.Refused.Time.After(last.Refused.Time)) {
+			last = &t
+		}
+	}
+	return last, nil
+}
+
+// flushRecords has the live sessions, or the one that is named, write their records. One
+// that does not answer has its records read as they are.
+func flushRecords(ctx context.Context, named string) {
+	all, err := control.List()
+	if err != nil {
+		return
+	}
+	for _, in := range all {
+		if named == "" || in.Name == named {
+			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // it writes them before it answers
+		}
+	}
+}
+
+// lastWritten tells of each session with records, or of the one that is named, when its
+// newest file was written to.
+func lastWritten(dir, named string) (map[string]time.Time, error) {
+	files, err := audit.Files(dir, named)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	newest := map[string]time.Time{}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			continue // it was pruned meanwhile
+		}
+		if session := showcmd.AuditSession(f); info.ModTime().After(newest[session]) {
+			newest[session] = info.ModTime()
+		}
+	}
+	return newest, nil
+}
+
+// judgeAgain adds to a refusal on record what its session would say now.
+func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *question) error {
+	if a.Session == "" {
+		if all, err := control.List(); err == nil && len(all) > 1 {
+			a.Session = e.Session // the command that is proposed has to name it
+		}
+	}
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil {
+		return err
+	}
+	e.fill(&st)
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
+	if err != nil {
+		return err
+	}
+	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
+	var remote *control.Error
+	switch {
+	case errors.As(err, &remote):
+		reason := e.Reason
+		a.endedRoot(ctx, e, q.path)
+		e.Reason = reason // why it was refused then
+	case err != nil:
+		return err
+	case ans.Allowed && e.Reason != names.Escaped.String():
+		e.Now = true
+	case !ans.Allowed:
+		e.Lacks, e.Rule, e.Reason = ans.Lacks, ans.Rule, ans.Reason
+	}
+	if e.Reason == names.Escaped.String() {
+		e.Link = linkAt(host)
+	}
+	if e.Now {
+		return nil
+	}
+	return a.allowing(ctx, c, e, refusal.Last, host)
+}
+
+// endedRoot notes the root that held a path and has ended, if the records tell of one.
+func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
+	store, err := showcmd.RecordStore()
+	if err != nil {
+		return
+	}
+	t, err := store.Trail(ctx, e.Session, noRefusal)
+	if err != nil {
+		return
+	}
+	if name, root, found := t.EndedRoot(path); found {
+		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp = name, root.Dir, root.Mode, &root.End, root.EndOp
+		e.Reason = names.Revoked.String()
+	}
+}
+
+// printExplanation prints an explanation for people.
+func (a *app) printExplanation(e *explanation) {
+	if e == nil {
+		a.Say("no refusal is on record")
+		return
+	}
+	a.FoldAt("", e.text())
+	if e.Time != nil {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		when := e.Time.Local().Format(time.DateTime)
+		who := ""
+		if e.PID != 0 { // a request has none
+			who = fmt.Sprintf(", to pid %d", e.PID)
+		}
+		a.Fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, cli.QuoteIfNeeded(e.Session), times))
+	}
+	if e.Root != "" && e.RootPath != "" {
+		a.Fold(fmt.Sprintf("root:        %s at %s, mode %s", cli.QuoteIfNeeded(e.Root), cli.QuoteIfNeeded(e.RootPath), e.Mode))
+	}
+	if e.Link != nil {
+		a.Fold(fmt.Sprintf("link:        %s leads to %s", names.Quote(e.Link.At), names.Quote(e.Link.Target)))
+	}
+	if e.Confinement != "" {
+		a.Say("  confinement: %s", e.Confinement)
+	}
+	for _, root := range e.Since {
+		a.Say("  since then:  root %s has ended: paths in it are not found any more", cli.QuoteIfNeeded(root))
+	}
+	switch {
+	case e.Now:
+		a.Say("  now:         it is allowed")
+	case e.Allow != "" && e.Ended:
+		a.Say("  to allow it: the session has ended; start it again as %s", e.Allow)
+	case e.Allow != "":
+		a.Say("  to allow it: %s", e.Allow)
+		if e.Advice != "" {
+			a.Say("  note:        %s", e.Advice)
+		}
+	case e.Advice != "":
+		a.Say("  to allow it: %s", e.Advice)
+	}
+}
