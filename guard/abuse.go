@@ -16,24 +16,23 @@ import (
 )
 
 // A subject that is refused again and again is looking for a way out. The gate
-// counts each subject's escapes (attempts to leave a root) and refusals; more than
-// so many a minute raise an event and leave a record, and may suspend the subject:
-// then every operation of it is refused, until the owner resumes it. What it had
-// been shown before is taken back as when its rights are taken away, so that the
-// kernel does not answer for us. What it has stored in mappings, and not synced, is
-// refused with the rest.
+// counts each subject's escapes (attempts to leave a root) and refusals. More of them in a
+// minute than the bound raise an event, leave a record, and may suspend the subject: then
+// every operation of it is refused until the owner resumes it. What it was shown before is
+// taken back, as when rights are taken away, so that the kernel does not answer from its
+// caches. What it has stored in mappings and not synced is refused, too.
 //
-// Requests beyond a speed limit are no refusals here, nor are those of a subject
-// that is suspended already, nor the look-up of a name that is hidden: git status and
-// every shell look for names that are not there. The subject "" is everybody who has no
-// name: the users of a mount that is for no one subject.
+// Three refusals are not counted: of requests beyond a speed limit, of a subject that is
+// suspended already, and of the look-up of a hidden name, because git status and every
+// shell look for names that do not exist. The subject "" stands for all callers without a
+// name: the users of a mount that is not for one subject.
 
 // Abuse bounds what a subject may be refused. Zero is no bound.
 type Abuse struct {
-	// Escapes and Refusals (escapes included) are how many there may be in a
-	// minute: so many at once, and after that as they are spread over a minute.
+	// Escapes and Refusals (escapes included) are how many there may be in a minute. So
+	// many may come at once; after that, the same number is spread over each minute.
 	Escapes, Refusals int
-	Suspend           bool // who goes beyond is suspended
+	Suspend           bool // a subject beyond a bound is suspended
 }
 
 // MaxAbuse is the largest bound.
@@ -48,11 +47,10 @@ type Suspension struct {
 
 // abuse is what the registry knows of its subjects' refusals.
 type abuse struct {
-	mu     sync.Mutex // guards the fields below
-	bounds Abuse
-	counts map[Subject]*offences
-	// suspended are the subjects that are; Registry.suspended tells whether any is.
-	suspended map[Subject]Suspension
+	mu        sync.Mutex // guards the fields below
+	bounds    Abuse
+	counts    map[Subject]*offences
+	suspended map[Subject]Suspension // Registry.suspended tells whether there are any
 }
 
 type offences struct {
@@ -64,7 +62,7 @@ type offences struct {
 // subjects are the session's own, so there are few.
 const maxOffenders = 4096
 
-// SetAbuse puts bounds in force. Counting begins anew; who is suspended stays so.
+// SetAbuse puts bounds in force. Counting begins anew; suspended subjects stay suspended.
 func (g *Registry) SetAbuse(a Abuse) {
 	g.abuse.mu.Lock()
 	defer g.abuse.mu.Unlock()
@@ -81,8 +79,8 @@ func (a *abuse) limiter(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), n)
 }
 
-// count counts one refusal; why is not "" if it is one too many and has to be told
-// of, which is once a minute.
+// count counts one refusal. why is not "" if it is one too many and is to be reported, which
+// is at most once a minute.
 func (a *abuse) count(rec *Record) (why string, suspend bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

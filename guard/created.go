@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// Whoever may make files but not write to existing ones has to be able to set the times
-// and modes of what was made just now, as tar, cp and rsync do. A root therefore remembers
-// by identity what was made in it while that right was missing: at least the latest
-// maxCreated files, and at most twice as many. What is forgotten, and what an earlier
-// lifetime of the root made, is an existing file like any other. Where the file system
-// keeps no birth time, an inode number that the source uses again within that number of
-// files passes for the file that had it.
+// A program that may make files, but not write to existing ones, has to be able to set the
+// times and modes of the files that it made just now, as tar, cp and rsync do. A root
+// without the right to write therefore remembers the identities of the files that were
+// made in it: at least the latest maxCreated, and at most twice as many. A file that is
+// forgotten, or was made in an earlier lifetime of the root, is an existing file like any
+// other. Where the file system keeps no birth time, and uses an inode number again within
+// that number of files, the new file passes for the old one.
 
 // maxCreated bounds the memory for one root to a few megabytes.
 const maxCreated = 1 << 15
@@ -51,16 +51,6 @@ func (m *createdFiles) has(id Identity) bool {
 	return ok
 }
 
-// Narrowest are the rights that the root and every nested root the operation
-// has met agree on.
-func (l *Lease) Narrowest() Rights {
-	have := l.policy.Rights
-	for _, c := range l.crossed {
-		have &= c.root.policy.Load().Rights
-	}
-	return have
-}
-
 // NoteCreated tells the lease what file the operation has made.
 func (l *Lease) NoteCreated(id Identity) {
 	if l.Narrowest()&Write == 0 {
@@ -76,11 +66,4 @@ func (l *Lease) MayChange(id Identity) error {
 		return nil
 	}
 	return l.Denied(Write)
-}
-
-// Denied is the refusal of an operation that turned out, while it ran, to lack
-// rights, which its record then names.
-func (l *Lease) Denied(lacks Rights) error {
-	l.req.Need |= lacks
-	return denied(lacks, l.Narrowest())
 }

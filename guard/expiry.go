@@ -14,7 +14,7 @@ import (
 // The clocks are looked at once a minute, and at every operation: a root whose time
 // passed while the machine slept, or because the clock was set, is refused at once.
 
-// startTimer starts the clock of a root's end, or sets it anew.
+// startTimer starts the timer of a root's end, or sets it anew.
 func (g *Registry) startTimer(r *root) {
 	g.mu.Lock() // shut reads the timer under it
 	defer g.mu.Unlock()
@@ -56,8 +56,8 @@ func (g *Registry) noteUse() {
 // notice by themselves that the root should have ended.
 const overdueAfter = time.Second
 
-// isOverdue reports that the root should have ended a while ago, so that the operation
-// that asks is refused, and sees to the end. The writing back of what is dirty, which
+// isOverdue reports whether the root should have ended a while ago, so that the operation
+// that asks is refused. If so, it also ends the root. Writing back what is dirty, which
 // belongs to the ending, still passes.
 func (g *Registry) isOverdue(r *root) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
@@ -77,8 +77,8 @@ func (g *Registry) isOverdue(r *root) bool {
 	return true
 }
 
-// timeLeft is how long it is until the root has to be looked at, which is not after its
-// end; ok is false for ever.
+// timeLeft is how long it is until the root may end, so that it has to be looked at then; ok
+// is false if it never ends by itself.
 func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 	if n := r.expires.Load(); n != 0 {
 		left, ok = time.Duration(min(n-now.wall, r.expiresOwn.Load()-now.own)), true

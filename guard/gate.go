@@ -17,17 +17,17 @@ type Request struct {
 	Path   Path
 	Path2  Path   // the second path of rename and link; same root, or EXDEV
 	Need   Rights // rights the arguments add to those of Op
-	// Epoch is the lifetime of the root the operation was meant for: what was
-	// learned in one lifetime means nothing in the next. 0: the present one.
+	// Epoch is the lifetime of the root that the operation is meant for: paths and files
+	// of one lifetime mean nothing in the next. 0: the present one.
 	Epoch uint64
 	// Held is the hold of an open file or directory the operation is on, nil
 	// for operations by path.
 	Held *Hold
 	// HeldTarget is the hold of the second open file of operations on two.
 	HeldTarget *Hold
-	// Bytes is how much will be written or read at most, Size how large the
-	// file will be afterwards (0 when it does not grow), Names how many names
-	// will be made: what quotas are reserved for.
+	// Quotas are reserved for these: Bytes is how much will be written or read at most,
+	// Size how large the file will be afterwards (0 when it does not grow), Names how many
+	// names will be made.
 	Bytes, Size int64
 	Names       int64
 	// AttributesOnly says that nothing but attributes is asked for, although Op reads.
@@ -35,8 +35,8 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
-	// OpensForWriting says that the operation opens a file for writing. What is written
-	// is recorded when the file is closed: room for that record is promised, too.
+	// OpensForWriting says that the operation opens a file for writing. The bytes written
+	// are recorded when the file is closed, so room for that record is promised, too.
 	OpensForWriting bool
 
 	room    uint32 // promised for the record, see reserveRecord; here it fills a gap

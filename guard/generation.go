@@ -94,9 +94,9 @@ func (r *root) drainOrCut(ctx context.Context) error {
 	return err
 }
 
-// settle waits until no call of an older generation that changes the source is under
-// way or ctx ends, and then says how many are left. It follows drain, and the caller
-// has locked the root's changes.
+// settle waits until no call of an older generation that changes the source is under way,
+// or until ctx ends, and then returns an error that says how many are left. It follows
+// drain, and the caller has locked the root's changes.
 func (r *root) settle(ctx context.Context) error {
 	newest := r.gen.Load()
 	err := await(ctx, func() bool {
@@ -227,8 +227,8 @@ type detached struct {
 	crossed []*generation
 }
 
-// cross counts the operation on a nested root that its detached part has come to, until
-// the operation is answered. The caller has counted it once.
+// cross passes on the count g of a nested root that the detached part has entered: it lasts
+// until the operation is answered.
 func (d *detached) cross(g *generation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -239,7 +239,7 @@ func (d *detached) cross(g *generation) {
 	d.crossed = append(d.crossed, g)
 }
 
-// uncross ends what cross has begun.
+// uncross ends the counts that cross was given, because the operation is answered.
 func (d *detached) uncross() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

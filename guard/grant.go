@@ -19,10 +19,10 @@ func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
 }
 
 // GrantAll adds roots in one transaction: all of them or none, with one event
-// each after the change is visible. Each directory is opened first; what the
-// path led to is what is checked, asked about and granted. A grant whose name
-// belongs to an unavailable root replaces it (this is how such a root is
-// approved again); any other name in use is refused.
+// each after the change is visible. Each directory is opened first: the directory that
+// the path led to is checked, shown to a person, and granted. A grant with the name of an
+// unavailable root replaces that root (so it is approved again); any other name in use is
+// refused.
 func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
 	list := make([]*Proposal, 0, len(asks))
 	defer func() {
@@ -45,8 +45,8 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 	return g.GrantProposed(ctx, list, got)
 }
 
-// Proposal is a root that was opened and checked, and is not granted yet: what a
-// person is asked about is what a grant would give.
+// Proposal is a root that was opened and checked, and is not granted yet, so that a person
+// is asked about the very directory that a grant would give.
 type Proposal struct {
 	ask Grant
 	src Source // nil once granted or closed
@@ -67,7 +67,7 @@ func (p *Proposal) ID() Identity {
 }
 
 // LiesIn reports whether what was opened is, or lies in, the directory with this
-// identity (Source.Below).
+// identity (Source.LiesIn).
 func (p *Proposal) LiesIn(top Identity) bool { return p.src != nil && p.src.LiesIn(top) }
 
 // WithName gives the root another name, and returns p.

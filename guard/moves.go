@@ -73,8 +73,8 @@ func (m *moveLocks) forget(id Identity) {
 	}
 }
 
-// overlapping are the locks of the directories that some roots are, hold or lie
-// in, in the order they are taken in.
+// overlapping returns the locks of some roots and of all roots that lie in them or around
+// them, in the order in which they are taken.
 func (s *snapshot) overlapping(roots ...*root) []*moveLock {
 	all := map[*moveLock]bool{}
 	for _, r := range roots {
@@ -90,8 +90,8 @@ func (s *snapshot) overlapping(roots ...*root) []*moveLock {
 	return slices.SortedFunc(maps.Keys(all), func(a, b *moveLock) int { return cmp.Compare(a.order, b.order) })
 }
 
-// Making holds off the moving of directories while the operation resolves a
-// directory and makes a name in it.
+// Making keeps directories from being moved while the operation resolves a directory and
+// makes a name in it.
 func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 	if !l.patterned {
 		return func() {}, nil
@@ -105,8 +105,8 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 	return m.unlockMaking, nil
 }
 
-// Moving holds off the making of names, in the root and in all that overlap with
-// it, while the operation looks at a directory and moves it.
+// Moving keeps names from being made, in the root and in all roots that overlap with it,
+// while the operation looks at a directory and moves it.
 func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 	if !l.patterned {
 		return func() {}, nil
@@ -118,7 +118,7 @@ func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
 			return nil, err
 		}
 		// A root that was granted while this waited may have a lock of its
-		// own; one that is granted later waits for these, see holdMoves.
+		// own; a root that is granted later waits for these, see pauseMoves.
 		if slices.Equal(locks, l.reg.snap.Load().overlapping(l.root)) {
 			return unlock, nil
 		}
@@ -147,9 +147,9 @@ func releaseAll(locks []*moveLock, weight int64) {
 }
 
 // wait acquires a lock. It gives up when the operation's root ends, and after
-// DefaultTimeout. The end of ctx counts for nothing: any signal to the caller's thread
-// ends that of a request of the kernel, and rename(2) and mkdir(2) know no EINTR. Others
-// hold the lock only while they make or move one name.
+// DefaultTimeout. It ignores the end of ctx: any signal to the caller's thread ends the
+// context of a request from the kernel, and rename(2) and mkdir(2) do not return EINTR.
+// Others hold the lock only while they make or move one name.
 func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()
@@ -192,9 +192,9 @@ func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func()
 	return func() { releaseAll(locks, 1) }, nil
 }
 
-// JudgeMove returns what judges the names in a directory that is to be moved from
-// one path to another: each must be free of patterns at both. rel is the path of
-// the directory that holds the name, below the one that is moved.
+// JudgeMove returns a function that judges the names in a directory that is to be moved
+// from one path to another: no pattern may be about a name at either. rel is the path of
+// the directory that holds the name, below the directory that is moved.
 func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type) error {
 	return func(rel, name string, t pattern.Type) error {
 		for _, top := range [...]string{from, to} {

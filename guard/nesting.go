@@ -10,14 +10,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A root inside another one is judged by both policies, through either name, and
-// leaves a tombstone when it is revoked: revocation never widens. The outer root
-// knows what lies in it (nesting). Several roots can be one directory, when each
-// is another subject's; what is granted to one subject is no business of the
-// others', so a nested root concerns only the callers it is for. For a root that
-// is everybody's, the roots of single subjects at the same directory count as nested,
-// too, which such a subject passes with every operation: its own grant bounds
-// what it can do there by any name.
+// A file in a root inside another one is judged by both policies, by whichever root it is
+// reached. When the inner root is revoked it leaves a tombstone, so that revocation never
+// widens. The outer root knows what lies in it (nesting).
+//
+// Several roots can be one directory, if each is for another subject. A grant to one
+// subject does not concern the others, so a nested root concerns only the callers it is
+// for. In a root that is for everybody, the roots of single subjects at the same directory
+// count as nested, too, and such a subject enters its own with every operation: its own
+// grant bounds what it can do there by any name.
 
 // nesting is what lies inside a root: other roots, and tombstones. They are recognised by
 // identity, so that no other name for them is a way around: a directory by its own, a
@@ -225,8 +226,8 @@ func (l *Lease) enterSameDirectory() error {
 	return nil
 }
 
-// enterRoot makes the rest of the operation one on a nested root, too, or on a root of
-// the same directory: its rights and its quota hold.
+// enterRoot makes the rest of the operation one on c, too, which is a nested root or one of
+// the same directory: from here on the rights and the quota of c hold.
 func (l *Lease) enterRoot(c *root, peer bool) error {
 	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
 		gen, ok := c.acquire()

@@ -9,19 +9,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A grant for one use (Policy.Once) is of a single file. Looking at it (its name,
-// its attributes) is no use. A use begins with the first operation that reads or
-// changes the file, and belongs to the subject and the front end it came from:
+// A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
+// attributes) is no use. The use begins with the first operation that reads or changes the
+// file, and belongs to the subject and the front end of that operation:
 //
-//   - An opening lasts until the last close: that of the last copy of the
-//     descriptor, and of the last mapping. What its subject does to the file
-//     meanwhile is part of it, but for opening it a second time.
-//   - Any other operation, as a server's files/read and files/write, is a use by
-//     itself. One that fails without having moved a byte was none.
+//   - The use of an opening lasts until the last copy of the descriptor and the last
+//     mapping are closed. What the subject does to the file meanwhile is part of the use,
+//     except opening the file again.
+//   - Any other operation, such as a server's files/read or files/write, is the whole use.
+//     An operation that fails without having moved a byte is no use.
 //
-// While there is a use, whatever would begin another is refused. When it is over
-// the root ends, with all that a revocation does; until that is done the use stays
-// taken, so that nothing comes in between. Watching such a file is refused.
+// During the use an operation that would begin another is refused. After the use the root
+// ends, with all that a revocation does. Until the root has ended, the use stays taken, so
+// that no second one begins. Watching such a file is refused.
 
 // once is the one use of a root.
 type once struct {
@@ -29,8 +29,8 @@ type once struct {
 	taken bool
 	done  bool    // the use was made
 	open  int     // files that are open
-	who   Subject // whose use it is, by
-	via   Via
+	who   Subject // whose use it is
+	via   Via     // the front end it came through
 }
 
 var (

@@ -31,17 +31,17 @@ func Texts(texts ...string) []Pattern {
 // protections alone (package builtin). A single-file root has no patterns: its
 // owner has named the one file.
 //
-// A file is judged by the name it is reached by. One that the host gave a second
-// name, not matched, is reached by that.
+// A file is judged by the name it is reached by. A file to which the host gave a second name
+// that no pattern matches can be reached by that name.
 type Patterns struct {
 	Deny    []Pattern `json:"deny,omitempty"`    // visible, refused
 	Hide    []Pattern `json:"hide,omitempty"`    // as if absent
 	Protect []Pattern `json:"protect,omitempty"` // readable, never changed
-	// Allow lifts what the built-in protections, or a .gitignore, say of what
-	// it matches and of all below.
+	// Allow lifts the built-in protections, and the rules of .gitignore files, for the names
+	// that it matches and for everything below them.
 	Allow []Pattern `json:"allow,omitempty"`
-	// Gitignore hides what the .gitignore files of the root name, as they are
-	// when the grant is made: who may write there could change them later.
+	// Gitignore hides the names in the .gitignore files of the root, as these are when the
+	// grant is made: a program that may write there could change them later.
 	Gitignore bool `json:"respect_gitignore,omitempty"`
 	// NoDefaults turns the built-in protections off.
 	NoDefaults bool `json:"no_default_policy,omitempty"`
@@ -50,8 +50,7 @@ type Patterns struct {
 // MaxPatterns bounds each list of a policy.
 const MaxPatterns = 1000
 
-// Lifted says in a few words what of the built-in protections is lifted, "" if
-// nothing is.
+// Lifted says in a few words which built-in protections are lifted, "" if none are.
 func (p *Patterns) Lifted() string {
 	if p.NoDefaults {
 		return "all built-in protections are off"
@@ -108,9 +107,9 @@ func (p *Patterns) Check() error {
 	return nil
 }
 
-// Preview compiles the patterns for a look at a tree that is no root yet: with the
-// built-in protections and exact names, without .gitignore files. What rules would
-// ask of files is taken so that the rule holds.
+// Preview compiles the patterns for a tree that is no root yet: with the built-in
+// protections and exact names, without .gitignore files. A rule that asks about files
+// holds.
 func (p *Patterns) Preview() (*pattern.Set, error) {
 	own, err := p.own()
 	if err != nil {
@@ -127,16 +126,15 @@ func (p *Patterns) Preview() (*pattern.Set, error) {
 	return set, nil
 }
 
-// Naming is how a source takes names.
+// Naming says which spellings a source takes for one name.
 type Naming uint8
 
-// The namings. All but the first make the rules compare what pattern.Fold leaves
-// of names.
+// The namings. With all but the first, rules compare names by pattern.Fold.
 const (
 	ExactNames  Naming = iota
 	MixedNames         // some directories take several spellings for one name
-	FoldedNames        // all may
-	ShortNames         // and there are spellings that only a look at the directory tells
+	FoldedNames        // every directory may
+	ShortNames         // as FoldedNames, and some spellings are known from the directory alone
 )
 
 // Looked is what lies at a path.
@@ -197,7 +195,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 // ruleset is what Patterns were compiled to.
 type ruleset struct {
 	naming Naming
-	hides  bool // some rule does
+	hides  bool // some rule hides names
 	set    *pattern.Set
 	folded *pattern.Set // with MixedNames: for directories that fold
 }
@@ -215,7 +213,7 @@ func (g *Registry) RulesOf(name RootName) []*Rule {
 	return r.policy.Load().rules.set.Rules()
 }
 
-// barrier is what keeps the operation out of a directory.
+// barrier is the verdict that keeps operations out of a directory, if there is one.
 func (r *ruleset) barrier(f *rootFacts, rel string) pattern.Verdict {
 	v := r.set.At(rel).Barrier()
 	if r.folded != nil && !pattern.Plain(rel) {

@@ -84,11 +84,11 @@ type Reserver interface {
 	Release(room int64)
 }
 
-// isRecorded says which operations leave a record when they succeed. Looking
-// (lookup, getattr, statfs, getxattr) does not: with the kernel's caches in
-// front such records would show only cache misses. Reads and writes are summed
-// into the record of the close. The room for that record is promised when a file is
-// opened for writing, so writes to open files go on while the audit disk is full.
+// isRecorded says which operations leave a record when they succeed. Look-ups and
+// attributes (lookup, getattr, statfs, getxattr) do not: the kernel answers most of them
+// from its caches, so records would show only cache misses. Reads and writes are summed up
+// in the record of the close. Room for that record is promised when a file is opened for
+// writing, so writes to open files go on while the audit disk is full.
 var isRecorded = [names.Ops]bool{
 	names.OpOpendir: true, names.OpOpen: true, names.OpCreate: true, names.OpTmpfile: true,
 	names.OpMkdir: true, names.OpMknod: true, names.OpSymlink: true, names.OpLink: true,
@@ -140,7 +140,7 @@ type notes struct {
 	target              string // see NoteRefusedLink
 }
 
-// ensureNotes returns the notes of the operation, which most operations have none of.
+// ensureNotes returns the notes of the operation. Most operations need none.
 func (l *Lease) ensureNotes() *notes {
 	if l.notes == nil {
 		l.notes = &notes{}
@@ -148,8 +148,8 @@ func (l *Lease) ensureNotes() *notes {
 	return l.notes
 }
 
-// NoteResolved tells the lease where the links of asked led, which is the request's
-// Path or Path2: that is the file the record is about. The last word counts.
+// NoteResolved tells the lease that the links of asked, which is the request's Path or
+// Path2, led to q: the record is about that file. The latest call counts.
 func (l *Lease) NoteResolved(asked, q Path) {
 	l.ensureNotes().mu.Lock()
 	defer l.notes.mu.Unlock()
@@ -161,8 +161,8 @@ func (l *Lease) NoteResolved(asked, q Path) {
 	}
 }
 
-// RequestedPath is what a record of q says if asked was the path of the request, and its
-// links led to q; "" if it had none.
+// RequestedPath is the detail of a record of q if asked was the path of the request and its
+// links led to q; "" if they are the same.
 func RequestedPath(asked, q Path) string {
 	if asked == q {
 		return ""
@@ -239,8 +239,8 @@ func (l *Lease) expectedRecord() (Reserver, *Record) {
 
 var errNoRoom = errors.New("the audit log cannot take the record, so the operation was not begun; make room on the disk of the audit files")
 
-// reserveRecord has r promise room for the record of the operation: one that cannot be
-// recorded does not begin. r is nil if it needs no promise.
+// reserveRecord makes r promise room for the record of the operation: an operation that
+// cannot be recorded does not begin. r is nil if no promise is needed.
 func (l *Lease) reserveRecord(ctx context.Context, r Reserver, rec *Record) error {
 	if r == nil {
 		return nil

@@ -11,22 +11,22 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Repositories that the root's users make themselves work: what git runs for
-// them was theirs from the beginning, so protecting it would protect nothing.
-// They are remembered for the lifetime of the root, by path and identity, told
-// to the owner, and not trusted: their hooks and configuration are a server's.
-// Those of an earlier lifetime are protected like the owner's, as they are now.
+// A repository that the root's users make themselves works: what git runs there was theirs
+// from the beginning, so protecting it would protect nothing. It is remembered for the
+// lifetime of the root, by path and identity, reported to the owner, and not trusted: its
+// hooks and configuration are a server's. After that lifetime it is protected like the
+// owner's repositories.
 //
-// Status tells of them from memory: it is asked on the way to a revocation, and a
-// look at a file system may take for ever (something that hangs may be mounted over
-// a repository). So it tells also of one that the owner has removed or replaced.
+// Status lists repositories from memory: it is asked on the way to a revocation, and a
+// look at the file system may take for ever (something that hangs may be mounted over a
+// repository). So it may list a repository that the owner has removed or replaced.
 //
-// A bare repository is told by what it holds, not by its name: a directory becomes
-// one when the last of the names that git looks for comes to be in it. That it is
-// remembered lifts the rules about such directories (pattern.GitDir) for this one,
-// and no other rule: else who completed a directory of the owner's to one would lift
-// what is protected below. A repository of the owner's cannot be completed again, as
-// the names it is known by are neither removed nor moved.
+// A bare repository is recognised by the names in it: a directory becomes one when the last
+// of the names that git looks for is made there. Remembering it lifts the rules about such
+// directories (pattern.GitDir) for this directory, and no other rule: otherwise a program
+// could complete a directory of the owner's to a repository, and lift the protection of what
+// lies below. A repository of the owner's cannot be completed again, because the names by
+// which it is recognised are neither removed nor moved.
 
 // maxRepos bounds what is remembered of one root; what is made beyond it is
 // protected like any other.
@@ -37,8 +37,8 @@ type repos struct {
 	m  map[string]repo // by path below the root
 }
 
-// repo is a part of a repository that is remembered as one: its .git, what stands
-// for a worktree or a submodule inside that, or the directory that is a bare one.
+// repo is a remembered part of a repository: its .git, a directory in that which belongs to
+// a worktree or a submodule, or a bare repository.
 type repo struct {
 	id   Identity
 	bare bool
@@ -52,10 +52,10 @@ func (r *repos) has(rel string, id Identity) bool {
 	return ok && !have.bare && have.id == id
 }
 
-// around reports whether a path is, or lies in, something made by the root's
-// users that is still what it was; look tells what is there now. With bare, a bare
-// repository counts for itself and for those of its submodules and worktrees, not
-// for what else lies in its directory: that may be the owner's.
+// around reports whether a path is, or lies in, a repository made by the root's users that
+// is still there; look returns what lies at a path now. With bare, a bare repository counts
+// for itself and for its submodules and worktrees, but not for other files in its
+// directory, which may be the owner's.
 func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
 	add := func(top string) {
@@ -202,7 +202,7 @@ func (f *rootFacts) identity(rel string) (Identity, bool) {
 	return got.ID, err == nil
 }
 
-// rememberRepo keeps in mind what the operation has made in r.
+// rememberRepo remembers a repository that the operation has made in r.
 func (l *Lease) rememberRepo(r *root, rel string, made repo) {
 	r.repos.add(rel, made)
 	if r != l.root {
@@ -237,7 +237,7 @@ func (l *Lease) NoteMoved(from, to string, exchange bool) {
 
 func (l *Lease) madeRepo() bool { return l.notes != nil && l.notes.repo.Load() != nil }
 
-// noteRepo tells the owner of a new repository.
+// noteRepo reports a new repository to the owner.
 func (l *Lease) noteRepo() {
 	if l.madeRepo() {
 		at, _ := names.NewPath(l.root.name, *l.notes.repo.Load())

@@ -159,8 +159,8 @@ var needs = [names.Ops]need{
 	names.OpEmpty:   {any: anything},
 }
 
-// missing returns the rights that have lacks for op with the extra need, and
-// whether op is allowed at all.
+// missing returns which rights op lacks, with the extra need of its arguments, if have are
+// the rights of the root. ok reports whether op is allowed.
 func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
 	if have&Write != 0 {
 		have |= Append // who may write anywhere may write at the end
@@ -182,6 +182,24 @@ func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
 	return 0, true
 }
 
+// Narrowest are the rights that the root and every nested root the operation
+// has met agree on.
+func (l *Lease) Narrowest() Rights {
+	have := l.policy.Rights
+	for _, c := range l.crossed {
+		have &= c.root.policy.Load().Rights
+	}
+	return have
+}
+
+// Denied is the refusal of an operation that turns out, while it runs, to lack rights. Its
+// record names them.
+func (l *Lease) Denied(lacks Rights) error {
+	l.req.Need |= lacks
+	return denied(lacks, l.Narrowest())
+}
+
+// denied is the refusal of an operation that lacks rights.
 func denied(lacks, have Rights) error {
 	if lacks.Mutating() && !have.Mutating() {
 		return &Error{Kind: names.ReadOnly}

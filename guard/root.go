@@ -117,8 +117,8 @@ type root struct {
 	state        atomic.Uint32
 
 	gen atomic.Pointer[generation] // the newest; written by drain
-	// pins keep src open for work that outlives its operation (a request to
-	// a hung file system that was answered early).
+	// pins counts work that outlives its operation (a request to a hung file system that was
+	// answered early), and keeps src open for it.
 	pins atomic.Int64
 	// places has an element for each operation that may begin system calls, see
 	// Lease.Run; leavePlace puts one back.
@@ -150,7 +150,7 @@ type root struct {
 	created        createdFiles
 	repos          repos
 	moves          *moveLock
-	recheckPending atomic.Bool // a recheck waits, see lookAgain
+	recheckPending atomic.Bool // a recheck waits, see recheckLater
 	once           *once       // nil: as many uses as anybody likes
 }
 
@@ -213,9 +213,9 @@ func (r *root) closeWhenUnused() {
 	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
 }
 
-// changeContext is the context of a change: what is begun with it is finished even if the
-// asker goes away (half a revocation would be none), but waits for nobody beyond
-// Config.Deadline.
+// changeContext is the context of a change. A change that has begun is finished even if
+// its caller goes away, because half a revocation would be none, but it waits for nobody
+// beyond Config.Deadline.
 func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }
@@ -244,9 +244,9 @@ func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct
 
 func (r *root) unlockChanges() { <-r.changing }
 
-// lockLiveChanges is lockChanges of a root that has to be live. Of one that somebody
-// ends it waits until everything is taken back, and not for the roots around it: their
-// ending may wait for the caller.
+// lockLiveChanges is lockChanges for a root that has to be live. If the root is being ended,
+// lockLiveChanges waits until everything is taken back, but not for the roots around it:
+// their ending may wait for the caller.
 func (g *Registry) lockLiveChanges(ctx context.Context, r *root) (_ context.Context, unlock func(), _ error) {
 	ctx, unlock, err := g.lockChanges(ctx, r, r.takenBack)
 	if err == nil && State(r.state.Load()) != Live {
@@ -270,7 +270,7 @@ func (r *root) tryLockLive() bool {
 	return false
 }
 
-// NoRoot is the error of asking for a root, by a name that none has.
+// NoRoot is the error for a name that no root has.
 func NoRoot(name RootName) error {
 	return &Error{Op: names.OpSet, Kind: names.NotExist, Err: fmt.Errorf("no root is named %s; see: rootsfs roots list", names.Quote(string(name)))}
 }

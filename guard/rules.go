@@ -22,7 +22,7 @@ type Keep struct {
 	What string // "the mountpoint", "the configuration file", ...
 }
 
-// never are kernel interfaces, not files: no approval makes them roots.
+// never are directories of kernel interfaces, not of files: no approval makes them roots.
 var never = []string{"/proc", "/sys", "/dev"}
 
 // system directories are writable only with AllowSystem; those in the first

@@ -34,9 +34,9 @@ type Status struct {
 	Once string
 }
 
-// Roots lists the roots, by name. The result is the caller's own. Like Lookup and
-// RootsOf it tells what is known and looks at no file system: it is asked on the way
-// to a revocation.
+// Roots lists the roots, by name. The result is the caller's own. Like Lookup and RootsOf it
+// answers from memory and looks at no file system, because it is asked on the way to a
+// revocation.
 func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { return true }) }
 
 // RootsOf lists the roots that a subject may know of, by name: its own and

@@ -8,9 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A root may keep what is removed in it: instead of going, a file that is
-// unlinked, replaced or truncated to nothing is moved (or copied) to a directory
-// of the root that no front shows. The gate says where, package vfs does it.
+// A root may keep what is removed in it: a file that is unlinked, replaced or truncated to
+// nothing is moved (or copied) to a directory of the root that no front end shows. Here is
+// which directory that is; package vfs keeps the file.
 
 // TrashName is the name of that directory, at the top of the root. The name is
 // hidden anywhere in a root, by a rule that no Allow lifts: always where the root

@@ -74,13 +74,13 @@ type Reading struct {
 	// opened. Before entries are read it is checked that it still lies there, because
 	// a descriptor keeps serving a directory that was moved out of the root.
 	At At
-	// Names says that entries are wanted, those after the one whose Off is given; 0 is
-	// the beginning. Otherwise only the gate is passed, or Known looked up.
+	// Names says that entries are wanted: those after the entry whose Off is given, 0 for
+	// the beginning. Without Names, Read passes the gate and looks up Known.
 	Names bool
 	Off   uint64
-	// Known are entries read before. Looks is how many bytes of an answer there are for
-	// attributes: of Known, and after these of what is read, as many entries are looked
-	// up as size says fit into them.
+	// Known are entries that were read before. Looks is how many bytes of the answer are
+	// left for attributes: Read looks up as many entries as fit by Size, first those of
+	// Known, then those that it reads.
 	Known []Entry
 	Looks int
 	Size  func(e *Entry) int // 0: not to be looked up

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// Symlink makes a symbolic link; its target is text, judged when it is read.
+// Symlink makes a symbolic link. Its target is a text, which is judged when it is read.
 func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir At, name string) (Info, error) {
 	return t.make(ctx, c, names.OpSymlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		return beneath.Symlink(l, target, d, name, owner(c))
@@ -93,8 +93,8 @@ func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (st
 }
 
 // Shows reports whether a target that leaves the root is shown as it is. dir is the
-// directory, in the root, that holds the link; several that the link also has other
-// names, which may lie in other directories.
+// directory in the root that holds the link. several says that the link has other names,
+// too, which may lie in other directories.
 type Shows func(dir guard.Path, target string, several bool) bool
 
 // ReadlinkWhere is Readlink for a caller in a namespace of its own, in which shows

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Xattr names that pass: the user's own and the POSIX ACLs. Those of security.*
-// and trusted.* steer the kernel outside our mount too (capabilities, overlayfs),
-// so they take full POSIX.
+// The attributes that pass are the user's own and the POSIX ACLs. Those of security.* and
+// trusted.* also steer the kernel outside our mount (capabilities, overlayfs), so they
+// take full POSIX.
 func xattrAllowed(l *guard.Lease, name string, change bool) error {
 	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
 		return nil
@@ -25,7 +25,7 @@ func xattrAllowed(l *guard.Lease, name string, change bool) error {
 	return unix.ENODATA
 }
 
-// userAttr begins the names of attributes that are anybody's.
+// userAttr begins the names of attributes that anybody may set on a file of theirs.
 const userAttr = "user."
 
 // aclNames are the attributes that hold an ACL.

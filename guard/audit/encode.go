@@ -120,7 +120,7 @@ func (e *encoder) seal() []byte {
 	return e.b[hashLen:]
 }
 
-// item is the line of an item.
+// item returns the line of an item.
 func (e *encoder) item(it *item) []byte {
 	r, op := &it.rec, it.rec.Op.String()
 	if it.sum != nil {
@@ -173,7 +173,7 @@ func (e *encoder) item(it *item) []byte {
 	return e.seal()
 }
 
-// header is the first line of a file: its name, the first line that was not pruned, and
+// header returns the first line of a file: its name, the first line that was not pruned, and
 // the anchor as Open found it, nil if there was none.
 func (e *encoder) header(t time.Time, file string, keptFrom uint64, a *anchor) []byte {
 	e.begin(t)
@@ -190,7 +190,7 @@ func (e *encoder) header(t time.Time, file string, keptFrom uint64, a *anchor) [
 	return e.seal()
 }
 
-// lost is the line that says how many records were not taken.
+// lost returns the line that says how many records were not taken.
 func (e *encoder) lost(t time.Time, n uint64) []byte {
 	e.begin(t)
 	e.word("op", opLost)
@@ -285,7 +285,7 @@ func (e *encoder) hex(field string, value []byte) {
 	e.b = append(e.b, '"')
 }
 
-// counts writes how many there were of what.
+// counts writes an object of numbers, such as how many refusals there were of each kind.
 func (e *encoder) counts(field string, n map[string]int64) {
 	e.key(field)
 	before := byte('{')

@@ -164,8 +164,8 @@ func summable(r *guard.Record) bool {
 		!(r.Verdict == guard.Failed && r.Kind == names.Timeout)
 }
 
-// countLocked counts a record in an item, and reports whether it did: a close in its
-// open, a repetition in a fold, and what is above its subject's budget in a sum.
+// countLocked counts a record in an item, if it can, and reports whether it did: a close in
+// its open, a repetition in a fold, a refusal above its subject's budget in a sum.
 func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 	if r.Op == names.OpClose && r.Verdict == guard.Allowed && r.Detail == "" {
 		if it := l.opens[openKeyOf(r)]; it != nil && it.closed < it.count {

@@ -105,7 +105,7 @@ func (w *Watch) loop() error {
 	}
 }
 
-// endJudging tells those who narrowed the root that everything has been judged anew.
+// endJudging tells the callers of narrow that everything has been judged anew.
 func (w *Watch) endJudging() {
 	for _, waiter := range w.judging {
 		close(waiter)
@@ -161,8 +161,8 @@ func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.L
 	})
 }
 
-// watchAnew watches everything anew, after events were lost or the root was narrowed,
-// and then has the receiver list again.
+// watchAnew watches everything anew, after events were lost or the root was narrowed, and
+// then makes the receiver list again, by an event with Overflow.
 func (w *Watch) watchAnew() error {
 	old := w.base
 	old.unwatch() // its room is spare, so that nobody takes it in between

@@ -56,14 +56,14 @@ var (
 //
 // emit is called from one goroutine per watch, and never with a lock held. Events
 // follow each other as the changes did, but of changes that were looked at together
-// what disappeared comes first. While emit blocks, changes are gathered, up to a bound;
-// beyond it they are lost, which an event with Overflow reports. Several modifications
-// of a path within HubOptions.Coalesce, atomic replacements among them, are one event, a
-// creation followed by modifications is a creation, and what came and went in the
-// meantime may not be reported at all. A directory that appears is reported with its
-// contents, each Created, one that disappears by its own name alone. Some events may
-// come twice. Links are not followed; names that the caller may not see, special files
-// and unfinished replacements are left out.
+// deletions come first. While emit blocks, changes are gathered, up to a bound; beyond it
+// they are lost, which an event with Overflow reports. Several modifications of a path
+// within HubOptions.Coalesce, atomic replacements among them, are one event; a creation
+// followed by modifications is a creation; a file that is made and removed within that
+// time may not be reported at all. A directory that appears is reported with its contents,
+// each Created; a directory that disappears is reported by its own name alone. Some
+// events may come twice. Links are not followed. Names that the caller may not see,
+// special files and unfinished replacements are left out.
 //
 // The context of emit ends when the watch is to end or to judge everything anew:
 // whoever changes the root waits until emit returns. The context of an event with Ended
@@ -129,8 +129,8 @@ func (w *Watch) Close() {
 	}
 }
 
-// end makes the watch end, unless it is to end already. It returns a channel that is closed when the watch has, or
-// nil if the watch never began.
+// end makes the watch end, unless it is to end already. It returns a channel that is closed
+// when the watch has ended, or nil if the watch never began.
 func (w *Watch) end(why error) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
