@@ -26,9 +26,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,8 +170,11 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
 	if !opt.Unmounted {
-		// What is more than a short run is worth the threads that it makes.
-		time.AfterFunc(lasting, manyPs)
+		// What is more than a short run is worth threads and memory.
+		time.AfterFunc(lasting, func() {
+			manyPs()
+			collectLate()
+		})
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
@@ -215,18 +216,6 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s.log.Info("begun", "session", s.dir.Name(), "mountpoint", s.Point(), "roots", len(opt.Roots))
 	return s, nil
-}
-
-// manyPs gives the Go scheduler more Ps than a small machine has processors. Its
-// readers sleep in read(2) on the FUSE device, each keeping a P; with two Ps,
-// sysmon takes one away for every request and wakes a thread to use it
-// (measured on two processors: 46,000 futex calls for 40,000 requests, 4,000
-// with eight).
-func manyPs() {
-	const enough = 8
-	if os.Getenv("GOMAXPROCS") == "" && runtime.GOMAXPROCS(0) < enough {
-		runtime.GOMAXPROCS(enough)
-	}
 }
 
 // prepare checks what can be checked before anything is made, then makes the

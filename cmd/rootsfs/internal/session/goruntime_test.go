@@ -1,0 +1,21 @@
+package session
+
+import (
+	"runtime"
+	"testing"
+)
+
+// What is to be called after a garbage collection is called after each one.
+func TestAfterEachCollection(t *testing.T) {
+	calls := make(chan struct{}, 1000)
+	afterEachCollection(func() {
+		select {
+		case calls <- struct{}{}:
+		default:
+		}
+	})
+	for range 3 {
+		runtime.GC()
+		<-calls
+	}
+}
