@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -50,8 +49,9 @@ func (f *File) config(r *reader) *Config {
 			r.fail([]string{"agent", name}, "there is no such agent: there are %s", strings.Join(agents.Names(), ", "))
 		}
 	}
-	for i := range f.Net {
-		c.Net = append(c.Net, f.Net[i].net())
+	for _, b := range f.Net {
+		b.check()
+		c.Net = append(c.Net, b.Net)
 	}
 	for i := range f.Subjects {
 		s := &f.Subjects[i]
@@ -65,7 +65,7 @@ func (f *File) config(r *reader) *Config {
 	return c
 }
 
-func (b *netBlock) net() Net {
+func (b *netBlock) check() {
 	switch {
 	case b.has("hosts") && len(b.Hosts) == 0:
 		b.fail("hosts", "is empty: write hosts = [\"api.example.org:443\"]")
@@ -77,7 +77,6 @@ func (b *netBlock) net() Net {
 	if b.For > 0 && !b.Expires.IsZero() {
 		b.fail("for", "hosts have an end (expires) or a life (for), not both")
 	}
-	return Net{Hosts: b.Hosts, Ask: b.Ask, Subject: b.Subject, For: b.For, Expires: b.Expires, Limits: network.Limits(b.Limits)}
 }
 
 func (c *Config) roots(f *File) {

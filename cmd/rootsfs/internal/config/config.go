@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -37,24 +36,6 @@ type Config struct {
 	Net      []Net         // the [[net]] blocks
 	Debounce time.Duration // never 0
 	limits   guard.Limits  // of [limits]
-}
-
-// Net are hosts that commands of `rootsfs run` may connect to.
-type Net struct {
-	Hosts   []network.Rule
-	Ask     bool          // about other hosts
-	Subject string        // the name of the run that it is for; "": every one
-	For     time.Duration // from the start of the run; 0: not limited
-	Expires time.Time     // zero: with the run
-	Limits  network.Limits
-}
-
-// Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.
-func (n *Net) Ends(now time.Time) time.Time {
-	if n.For > 0 {
-		return now.Add(n.For)
-	}
-	return n.Expires
 }
 
 // Root is a root the owner wrote down, which counts as consent.

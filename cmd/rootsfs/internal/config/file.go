@@ -102,12 +102,25 @@ type Agent struct {
 // netBlock is a [[net]] block.
 type netBlock struct {
 	place
+	Net
+}
+
+// Net are hosts that commands of `rootsfs run` may connect to.
+type Net struct {
 	Hosts   []network.Rule `toml:"hosts" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
 	Ask     bool           `toml:"ask" jsonschema:"ask you about each other host, while the connection waits (run.net_timeout); for and expires end that, too"`
 	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
 	Limits  netLimits      `toml:"limits" jsonschema:"as run.net_limits, for these hosts together"`
+}
+
+// Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.
+func (n *Net) Ends(now time.Time) time.Time {
+	if n.For > 0 {
+		return now.Add(n.For)
+	}
+	return n.Expires
 }
 
 // netLimits has the fields of network.Limits.

@@ -70,7 +70,7 @@ func SaveNet(path string, n Net) error {
 		if len(n.Hosts) == 0 {
 			return "", nil
 		}
-		return netText(&n)
+		return netText(n)
 	})
 	return saved(path, err, "hosts")
 }
@@ -180,84 +180,64 @@ func block(r Root, defaults guard.Limits) (string, error) {
 			return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the root on the command line", names.Quote(s))
 		}
 	}
-	var b strings.Builder
-	b.WriteString("[[root]]\n")
-	if r.Name != "" {
-		fmt.Fprintf(&b, "name = %s\n", quote(string(r.Name)))
+	lines := differing(rootBlock{Name: r.Name, Path: r.Path, Rights: r.Rights, Subject: r.Subject, For: r.For, Expires: r.Expires,
+		CrossFileSystems: r.CrossFileSystems, AllowSystem: r.AllowSystem}, rootBlock{Rights: ^r.Rights}) // with its mode, whatever it is
+	table := func(name string, keys []string) {
+		if len(keys) > 0 {
+			lines = append(lines, name+" = { "+strings.Join(keys, ", ")+" }")
+		}
 	}
-	fmt.Fprintf(&b, "path = %s\nmode = %s\n", quote(r.Path), quote(r.Rights.String()))
-	if r.Subject != "" {
-		fmt.Fprintf(&b, "subject = %s\n", quote(string(r.Subject)))
-	}
-	if r.For > 0 {
-		fmt.Fprintf(&b, "for = %s\n", quote(r.For.String()))
-	}
-	if !r.Expires.IsZero() {
-		fmt.Fprintf(&b, "expires = %s\n", r.Expires.Format(time.RFC3339))
-	}
-	if r.CrossFileSystems {
-		b.WriteString("cross_file_systems = true\n")
-	}
-	if r.AllowSystem {
-		b.WriteString("allow_system = true\n")
-	}
-	inline(&b, "policy", patterns(r.Patterns), patterns{})
+	table("policy", differing(patterns(r.Patterns), patterns{}))
 	if t := r.Trash; t.On {
 		t.Size, t.Age = t.Bounds()
-		inline(&b, "trash", trash(t), trash{})
+		table("trash", differing(trash(t), trash{}))
 	}
 	r.Limits.Timeout, defaults.Timeout = timeout(r), timeout(Root{Limits: defaults})
-	inline(&b, "limits", limits(r.Limits), limits(defaults))
-	return b.String(), nil
+	table("limits", differing(limits(r.Limits), limits(defaults)))
+	return "[[root]]\n" + strings.Join(lines, "\n") + "\n", nil
 }
 
-// netText writes a [[net]] block.
-func netText(n *Net) (string, error) {
+// netText writes a [[net]] block, without limits.
+func netText(n Net) (string, error) {
 	if !utf8.ValidString(n.Subject) {
 		return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the run a --name", names.Quote(n.Subject))
 	}
-	hosts := make([]string, len(n.Hosts))
-	for i, r := range n.Hosts {
-		hosts[i] = quote(r.String())
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "[[net]]\nhosts = [%s]\n", strings.Join(hosts, ", "))
-	if n.Subject != "" {
-		fmt.Fprintf(&b, "subject = %s\n", quote(n.Subject))
-	}
-	if n.For > 0 {
-		fmt.Fprintf(&b, "for = %s\n", quote(n.For.String()))
-	}
-	return b.String(), nil
+	return "[[net]]\n" + strings.Join(differing(n, Net{Limits: n.Limits}), "\n") + "\n", nil
 }
 
-// inline writes a table with those keys that differ from the defaults, if there are any.
-func inline[T any](b *strings.Builder, name string, v, defaults T) {
+// differing writes the keys of a table that are not as in another.
+func differing[T any](table, other T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
-		f := reflect.ValueOf(v).FieldByIndex(k.field)
-		if !reflect.DeepEqual(f.Interface(), reflect.ValueOf(defaults).FieldByIndex(k.field).Interface()) {
-			list = append(list, k.name+" = "+literal(f, &k))
+		v := reflect.ValueOf(table).FieldByIndex(k.field)
+		if !reflect.DeepEqual(v.Interface(), reflect.ValueOf(other).FieldByIndex(k.field).Interface()) {
+			list = append(list, k.name+" = "+literal(v, &k))
 		}
 	}
-	if len(list) > 0 {
-		fmt.Fprintf(b, "%s = { %s }\n", name, strings.Join(list, ", "))
-	}
+	return list
 }
 
 // literal is a value as TOML writes it.
 func literal(v reflect.Value, k *key) string {
 	switch x := v.Interface().(type) {
-	case time.Duration:
-		return quote(x.String())
+	case time.Duration, guard.Rights, network.Rule:
+		return quote(fmt.Sprint(x))
+	case guard.Pattern:
+		return quote(x.Text)
+	case time.Time:
+		return x.Format(time.RFC3339)
 	case bool:
 		return strconv.FormatBool(x != (k.kind == "opposite"))
-	case []guard.Pattern:
-		texts := make([]string, len(x))
-		for i := range x {
-			texts[i] = quote(x[i].Text)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return quote(v.String())
+	case reflect.Slice:
+		items := make([]string, v.Len())
+		for i := range items {
+			items[i] = literal(v.Index(i), k)
 		}
-		return "[" + strings.Join(texts, ", ") + "]"
+		return "[" + strings.Join(items, ", ") + "]"
 	}
 	return plain(v)
 }

@@ -86,7 +86,7 @@ var kinds = map[string]*kind{
 	"host":         {want: aText, list: "a list of texts", read: as(network.ParseRule), schema: &textSchema},
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,
 		read: readPattern, schema: &textSchema},
-	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: as(checkedBy(checkSpec)), schema: &textSchema},
+	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: as(notEmpty), schema: &textSchema},
 }
 
 // kindNames are the kinds of values that types of Go tell.
@@ -315,15 +315,6 @@ func checkSubjects(s string) error {
 		return nil
 	}
 	return CheckSubject(s)
-}
-
-// checkSpec refuses the text that is no name and no spec whatever roots there are.
-func checkSpec(s string) error {
-	if s == "" {
-		_, err := guard.ParseSpec(s)
-		return err
-	}
-	return nil
 }
 
 // readPattern reads a pattern of the list that the key names.

@@ -358,7 +358,7 @@ func (p *plan) configuredHosts(blocks []config.Net, name string) {
 			continue
 		}
 		if len(b.Hosts) > 0 {
-			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: b.Limits})
+			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: network.Limits(b.Limits)})
 		}
 		if b.Ask && (!p.netAsk || end.IsZero() || !p.netAskUntil.IsZero() && end.After(p.netAskUntil)) {
 			p.netAsk, p.netAskUntil = true, end
