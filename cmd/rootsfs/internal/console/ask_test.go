@@ -2,6 +2,7 @@ package console
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -9,9 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 )
@@ -203,4 +207,52 @@ func TestDenyAndRemember(t *testing.T) {
 	if q := l.waiting(); q.Items[0].Problem != "" || q.Subject != "other" {
 		t.Errorf("another server: %+v", q)
 	}
+}
+
+// Questions about hosts come and are answered like those about files.
+func TestAskHost(t *testing.T) {
+	l := newLab(t)
+	s := l.session("s")
+	b := l.enter()
+	ask := func(name string, permit func(time.Duration) error) <-chan error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		t.Cleanup(cancel)
+		result := make(chan error, 1)
+		go func() {
+			result <- s.AskHost(ctx, broker.Host{Name: name, Port: 443, Reached: []broker.Reached{{Host: "b.test", Port: 22, Sent: 1}}}, permit)
+		}()
+		return result
+	}
+	result := ask("a.test", func(d time.Duration) error {
+		if d != time.Minute {
+			t.Errorf("for %v", d)
+		}
+		return nil
+	})
+	var q live.Question
+	b.updates("the question is told", func(u live.Update) bool {
+		if len(u.Questions) == 1 {
+			q = u.Questions[0]
+		}
+		return len(u.Questions) == 1
+	})
+	if q.Kind != broker.HostKind || q.Host.Name != "a.test" || q.Host.Port != 443 || len(q.Host.Reached) != 1 || q.Items == nil {
+		t.Errorf("%+v", q)
+	}
+	if r, data := b.do("POST", "/api/inside?session=s", fmt.Sprintf(`{"id":%q,"item":1}`, q.ID), nil); r.StatusCode != 422 {
+		t.Errorf("inside of a host: %d %s", r.StatusCode, data)
+	}
+	var a control.AnswerAnswer
+	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"approve":true,"for_ms":60000}`, q.ID), &a)
+	if err := <-result; err != nil || a.Answered[0].Allowed[0] != "a.test:443" {
+		t.Errorf("%v, %+v", err, a)
+	}
+	result = ask("c.test", nil)
+	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, l.waiting().ID), &a)
+	if err := <-result; err == nil {
+		t.Error("permitted")
+	}
+	b.updates("the denial is told", func(u live.Update) bool {
+		return len(u.Denials) == 1 && u.Denials[0].Host == "c.test:443" && u.Denials[0].Path == ""
+	})
 }

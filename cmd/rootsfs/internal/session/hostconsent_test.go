@@ -1,0 +1,268 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+)
+
+// hostAsker is a session whose command connects to hosts.
+type hostAsker struct {
+	*Session
+	t *testing.T
+}
+
+func newHostAsker(t *testing.T) *hostAsker {
+	t.Helper()
+	opt, _ := places(t)
+	a := &hostAsker{t: t}
+	opt.Unmounted, opt.Name = true, "me"
+	var err error
+	a.Session, err = Start(context.Background(), opt)
+	must(t, err)
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.Run(stop) }()
+	t.Cleanup(func() {
+		close(stop)
+		must(t, <-ended)
+	})
+	return a
+}
+
+// recorded fails unless one record is, or begins with, what is wanted.
+func (a *hostAsker) recorded(want string) {
+	a.t.Helper()
+	var all []string
+	for _, r := range a.audit.newest() {
+		all = append(all, r.Verdict.String()+" "+r.Op.String()+" "+r.Detail)
+	}
+	if !slices.ContainsFunc(all, func(r string) bool { return strings.HasPrefix(r, want) }) {
+		a.t.Errorf("not on record: %s among\n%s", want, strings.Join(all, "\n"))
+	}
+}
+
+// asked has a command ask for a host. What became of that comes from the channel; permit takes
+// for how long it is permitted.
+func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
+	result := make(chan error, 1)
+	go func() { result <- a.AskHost(ctx, broker.Host{Name: host, Port: 443, PID: 17}, permit) }()
+	return result
+}
+
+// waits returns the one question that waits.
+func (a *hostAsker) waits() control.Question {
+	a.t.Helper()
+	for {
+		list, changed := a.waitingQuestions()
+		if len(list) == 1 {
+			return list[0]
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			a.t.Fatal("no question waits")
+		}
+	}
+}
+
+func in(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestHostIsAllowed(t *testing.T) {
+	a := newHostAsker(t)
+	var length time.Duration = -1
+	result := a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil })
+	q := a.waits()
+	if q.Kind != broker.HostKind || q.Subject != "me" || len(q.Items) != 0 || len(q.Lines) != 1 || q.Until.IsZero() {
+		t.Errorf("%+v", q)
+	}
+	for what, req := range map[string]control.AnswerRequest{
+		"path, mode and idle":       {Approve: true, Mode: "ro"},
+		"path, mode and idle time":  {Approve: true, Path: "/"},
+		"path, mode and idle time ": {Approve: true, IdleMS: 1000},
+		"number 1":                  {Approve: true, Only: []int{2}},
+		"between 0":                 {Approve: true, ForMS: -1},
+		"denial of one question":    {Approve: true, Remember: true},
+		"approval of a host":        {Save: true},
+	} {
+		req.ID = q.ID
+		if _, err := a.answer(t.Context(), req); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(what)) {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	if _, err := a.preview(t.Context(), control.PreviewRequest{ID: q.ID, Item: 1}); err == nil {
+		t.Error("a host has an inside")
+	}
+	ans, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, ForMS: 60_000, Only: []int{1}})
+	if err != nil || ans.Answered[0].Allowed[0] != "a.test:443" || len(ans.Answered[0].Denied) != 0 {
+		t.Errorf("%+v, %v", ans, err)
+	}
+	if err := <-result; err != nil || length != time.Minute {
+		t.Errorf("%v, for %v", err, length)
+	}
+	a.recorded("allowed grant network a.test:443: allowed by control for 1m0s")
+	if err := a.HostDenied("a.test:443"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A no is remembered, whoever says it, until it is forgotten.
+func TestHostIsDenied(t *testing.T) {
+	a := newHostAsker(t)
+	never := func(time.Duration) error { t.Error("permitted"); return nil }
+	for host, req := range map[string]control.AnswerRequest{"a.test": {}, "b.test": {Remember: true}, "c.test": {All: true}} {
+		result := a.asked(in(t, time.Minute), host, never)
+		if q := a.waits(); !req.All {
+			req.ID = q.ID
+		}
+		ans, err := a.answer(t.Context(), req)
+		if err != nil || ans.Answered[0].Denied[0] != host+":443" {
+			t.Errorf("%+v, %v", ans, err)
+		}
+		if err := <-result; !errors.Is(err, network.ErrDenied) {
+			t.Errorf("%s: %v", host, err)
+		}
+		a.recorded("refused grant network " + host + ":443: denied by control")
+		if err := a.HostDenied(host + ":443"); !errors.Is(err, network.ErrDenied) {
+			t.Errorf("%s is not remembered: %v", host, err)
+		}
+		if err := a.HostDenied(host + ":444"); err != nil {
+			t.Error(err)
+		}
+	}
+	list, _ := a.denials.list()
+	if len(list) != 3 || list[0].Path != "" || list[0].Subject != "me" {
+		t.Errorf("%+v", list)
+	}
+	if _, err := a.forgetDenial(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host) != nil {
+		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host))
+	}
+	a.recorded("allowed set subject me may ask again: " + list[0].Host)
+	// A path of a server with the same name has nothing to do with it.
+	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
+		t.Error("a path is denied with a host")
+	}
+}
+
+// What ends a question is on record, and no answer comes after it.
+func TestHostQuestionEnds(t *testing.T) {
+	a := newHostAsker(t)
+	never := func(time.Duration) error { t.Error("permitted"); return nil }
+	if err := <-a.asked(in(t, 20*time.Millisecond), "late.test", never); !errors.Is(err, network.ErrUnanswered) {
+		t.Error(err)
+	}
+	a.recorded("refused grant network late.test:443: nobody answered the question about it in time")
+	for cause, record := range map[error]string{
+		network.ErrRevoked:   "refused grant network a.test:443: the rule was removed",
+		network.ErrEnded:     "refused grant network a.test:443: the session ended",
+		network.ErrPermitted: "allowed grant network a.test:443: a rule permits it now",
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		result := a.asked(ctx, "a.test", never)
+		q := a.waits()
+		cancel(cause)
+		if err := <-result; (err == nil) != (cause == network.ErrPermitted) {
+			t.Errorf("%v: %v", cause, err)
+		}
+		a.recorded(record)
+		if _, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true}); !errors.Is(err, broker.ErrNoQuestion) {
+			t.Errorf("an answer after %v: %v", cause, err)
+		}
+	}
+	if len(a.denials.have) != 0 {
+		t.Errorf("remembered: %+v", a.denials.have)
+	}
+	// The answer was yes, and the question was over at that moment.
+	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
+	_, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	must(t, err)
+	if err := <-result; !errors.Is(err, network.ErrRevoked) {
+		t.Error(err)
+	}
+	a.recorded("allowed revoke network a.test:443")
+}
+
+// What cannot be saved is not allowed: the question goes on waiting.
+func TestHostIsSaved(t *testing.T) {
+	a := newHostAsker(t)
+	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "rootsfs/config.toml")
+	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
+	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
+	q := a.waits()
+	if _, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, Save: true}); err == nil || !strings.Contains(err.Error(), "unknown key") {
+		t.Errorf("saved in a bad file: %v", err)
+	}
+	must(t, os.Remove(file))
+	ans, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true, Save: true})
+	if err != nil || ans.Saved != file {
+		t.Errorf("%+v, %v", ans, err)
+	}
+	must(t, <-result)
+	if text, err := os.ReadFile(file); err != nil || string(text) != "[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"me\"\n" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// elicitor is an MCP host that asks its user.
+type elicitor func(*mcp.ElicitParams) (*mcp.ElicitResult, error)
+
+func (f elicitor) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	return f(p)
+}
+
+// The command's own MCP host is asked first. If it cannot ask, the owner is; other servers'
+// hosts are not.
+func TestHostIsElicited(t *testing.T) {
+	a := newHostAsker(t)
+	other := a.Broker().Session("other")
+	defer other.Close()
+	other.AskThrough(elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		t.Error("another server's host was asked")
+		return nil, errors.New("no")
+	}))
+	own := a.Broker().Session("me")
+	defer own.Close()
+	var reply *mcp.ElicitResult
+	own.AskThrough(elicitor(func(p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		if !strings.Contains(p.Message, "a.test") {
+			t.Errorf("%s", p.Message)
+		}
+		if reply == nil {
+			return nil, errors.New("not supported")
+		}
+		return reply, nil
+	}))
+	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
+	_, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	must(t, err)
+	must(t, <-result)
+	reply = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"host": "allow", "minutes": 1.0}}
+	var length time.Duration
+	must(t, <-a.asked(in(t, time.Minute), "a.test", func(d time.Duration) error { length = d; return nil }))
+	if length != time.Minute {
+		t.Errorf("for %v", length)
+	}
+	a.recorded("allowed grant network a.test:443: allowed by the host's elicitation for 1m0s")
+	reply = &mcp.ElicitResult{Action: "decline"}
+	if err := <-a.asked(in(t, time.Minute), "a.test", nil); !errors.Is(err, network.ErrDenied) || a.HostDenied("a.test:443") == nil {
+		t.Error(err)
+	}
+	if list, _ := a.waitingQuestions(); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
