@@ -15,14 +15,17 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/commands"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/doctorcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mountcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/ownercmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/servecmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/whycmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrapcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -35,7 +38,7 @@ func main() {
 	}
 	sandbox.Main()
 	cleanup.Main(cli.StderrLog())
-	if err := starved.Err(); err != nil && !endsAccess(os.Args[1:]) {
+	if err := starved.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
 		os.Exit(cli.ExitSystem)
 	}
@@ -46,10 +49,7 @@ func main() {
 func run(args []string, io cli.Stdio) int { return cli.Main(args, io, packages...) }
 
 // packages have the commands.
-var packages = []cli.Package{whycmd.Commands, showcmd.Commands, doctorcmd.Commands, commands.Commands}
-
-// endsAccess reports whether a command line is one of those that must work without a
-// poller: they end or show access, and need no other program for it.
-func endsAccess(args []string) bool {
-	return len(args) == 0 || slices.Contains([]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
+var packages = []cli.Package{
+	mountcmd.Commands, runcmd.Commands, servecmd.Commands, ownercmd.Commands,
+	showcmd.Commands, whycmd.Commands, doctorcmd.Commands, wrapcmd.Commands,
 }

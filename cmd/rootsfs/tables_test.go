@@ -303,10 +303,10 @@ var outputs = []struct{ title, file, name string }{
 	{"`console --json`: a line for each link", "internal/cli/showcmd/views.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
 	{"`why --json`, besides", "internal/cli/whycmd/explain.go", "explanation"},
-	{"`setup --json`", "internal/cli/commands/setup.go", "setupResult"},
-	{"`hosts` of `setup --json`: a list", "internal/cli/commands/setup.go", "setupHost"},
-	{"`wrap --json`", "internal/cli/commands/wrapreport.go", "wrapResult"},
-	{"`servers` of `wrap --json`: a list", "internal/cli/commands/wrapreport.go", "wrapServer"},
+	{"`setup --json`", "internal/cli/wrapcmd/setup.go", "setupResult"},
+	{"`hosts` of `setup --json`: a list", "internal/cli/wrapcmd/setup.go", "setupHost"},
+	{"`wrap --json`", "internal/cli/wrapcmd/report.go", "wrapResult"},
+	{"`servers` of `wrap --json`: a list", "internal/cli/wrapcmd/report.go", "wrapServer"},
 }
 
 // fieldTables are the fields of each output. What a field means is the comment behind it.

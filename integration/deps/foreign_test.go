@@ -99,17 +99,17 @@ var media = map[string]string{
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
 	"records for people":           "cmd/rootsfs/internal/cli/showcmd/audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
-	"the change that wrap shows":   "cmd/rootsfs/internal/cli/commands/wrapreport.go: func visible(",
+	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrapcmd/report.go: func visible(",
 	"questions on a terminal":      "broker/terminal.go: func Heading(",
 	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *App) Fold(",
-	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/commands/learn.go: func (p *proposal) add(",
+	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/runcmd/learn.go: func (p *proposal) add(",
 	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/app.go: func newRootCmd(",
 }
 
 // asTheyAre are the files that take the raw text of a names.Foreign, and why.
 var asTheyAre = map[string]string{
 	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
-	"cmd/rootsfs/internal/cli/commands/wrap.go":  "compares with --server, and makes the name of a directory; completion filters",
+	"cmd/rootsfs/internal/cli/wrapcmd/wrap.go":   "compares with --server, and makes the name of a directory; completion filters",
 	"cmd/rootsfs/internal/cli/whycmd/explain.go": "compares with the name of a file, and joins a path",
 	"cmd/rootsfs/internal/cli/texts.go":          "joins a path, which QuoteIfNeeded escapes",
 }
@@ -119,7 +119,7 @@ var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":              "an argument of a request",
 	"cmd/rootsfs/internal/cli/whycmd/policy.go: control.Root.Path":     "compared with a path",
 	"cmd/rootsfs/internal/cli/whycmd/policy.go: control.Root.Resolved": "compared with a path",
-	"cmd/rootsfs/internal/cli/commands/runplaces.go: guard.Grant.Dir":  "collects paths",
+	"cmd/rootsfs/internal/cli/runcmd/places.go: guard.Grant.Dir":       "collects paths",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject":  "a record's detail, which is escaped when it is shown",
 }
 

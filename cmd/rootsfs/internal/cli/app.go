@@ -15,6 +15,7 @@ package cli
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,4 +104,10 @@ func (a *App) addCommands(root *cobra.Command) {
 		completeNoFiles(root)
 		root.SetOut(offered{a, map[string]bool{}})
 	}
+}
+
+// EndsAccess reports whether a command line is one of those that must work without a
+// poller: they end or show access, and need no other program for it.
+func EndsAccess(args []string) bool {
+	return len(args) == 0 || slices.Contains([]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
 }

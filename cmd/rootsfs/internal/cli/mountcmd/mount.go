@@ -1,0 +1,114 @@
+// Package mountcmd has the command `mount`.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package mountcmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+type app struct{ *cli.App }
+
+// Commands are those of this package.
+func Commands(c *cli.App) cli.Commands {
+	a := &app{c}
+	return cli.Commands{"mount": a.newMountCmd}
+}
+
+func (a *app) newMountCmd() *cobra.Command {
+	f := &grantflags.Session{}
+	cmd := &cobra.Command{
+		Use:   "mount [flags] MOUNTPOINT",
+		Short: "Mount approved directories",
+		Long: `Mount the approved roots at MOUNTPOINT, an empty directory. Each appears as
+MOUNTPOINT/NAME. The command stays in the foreground, or, with --daemon, returns when
+the mount answers. SIGINT and SIGTERM revoke every root and unmount; SIGUSR1 revokes
+every root and goes on.
+
+A root is written [NAME=]PATH[:MODE]. PATH is a directory, a file or a file:// URI;
+"auto" is the project around the working directory. MODE is ro (the default), rw, or
+a comma list of read, list, write, append, create, delete, rename, watch. Flags that
+end or limit grants hold for every root, also of the configuration: the stricter
+value wins. Mounting confines nobody: see "rootsfs run".`,
+		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
+  rootsfs mount --subject reviewer --root theirs=.:ro ~/review
+  rootsfs mount --root auto --for 8h --daemon ~/agent
+  rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
+  rootsfs mount --root logs=/var/log/app --limit max_file=10M --limit ops_per_second=200 /mnt/logs`,
+		Args: cli.ArgCount(1, 1, "the mountpoint"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
+	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
+	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: of the mountpoint)")
+	fs.StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	fs.StringVar(&f.Locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
+	fs.StringVar(&f.Posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
+	grantflags.TransportFlag(cmd, &f.Transport)
+	f.AuditFlag(cmd)
+	fs.BoolVar(&f.ReadOnly, "read-only", false, "make the mount itself read-only")
+	fs.BoolVar(&f.AllowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
+	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.BoolVar(&f.AllowTop, "allow-root-dir", false, "let / be a root")
+	fs.BoolVar(&f.Daemon, "daemon", false, "return when the mount answers, and go on in the background")
+	f.Verbosity(fs, "every request of the kernel")
+	fs.StringVar(&f.Subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
+	f.Add(cmd)
+	f.Abuse.Add(fs)
+	a.JSONFlag(cmd)
+	grantflags.ProfileCompletion(cmd, &f.Config)
+	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
+	cli.FixedWords(cmd, "locks", "local", "host")
+	cli.FixedWords(cmd, "posix", "safe", "full")
+	cli.AllFlag(cmd)
+	return cmd
+}
+
+// mount is the command.
+func (a *app) mount(cmd *cobra.Command, f *grantflags.Session, point string) error {
+	if point == "" {
+		return cli.Usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
+	}
+	point, err := cli.ExpandHome(point)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("mountpoint %w", err))
+	}
+	opt, err := f.Options(cmd, point)
+	if err != nil {
+		return err
+	}
+	d, err := daemonPipe()
+	if err != nil {
+		return err
+	}
+	if f.Daemon && d == nil && os.Getenv("NOTIFY_SOCKET") == "" {
+		// Under systemd the manager is told instead, and keeps the process.
+		return a.spawn(cmd.Context())
+	}
+	cleanup.ClearLeft()
+	err = a.serve(cmd.Context(), opt, f, d)
+	if err != nil && d != nil {
+		d.failed(err)
+	}
+	return err
+}

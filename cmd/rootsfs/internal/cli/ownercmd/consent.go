@@ -1,0 +1,441 @@
+package ownercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+func (a *app) newConsentCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "consent",
+		Short: "Answer servers and commands that ask for files or hosts",
+		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
+approved, and the commands of "run --net-ask" that connect to hosts without a rule. A
+question that nobody answers in time is denied (files.consent_timeout of the
+configuration, 2m; run.net_timeout, 1m). What you allow is a root, or a rule, of the
+session.`,
+		Example: `  rootsfs consent list
+  rootsfs consent approve 4kq --mode ro --for 1h
+  rootsfs consent deny 4kq
+  rootsfs consent denials`,
+		Args: cli.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a),
+		newConsentDenialsCmd(a), newConsentForgetCmd(a))
+	return cmd
+}
+
+func newConsentListCmd(a *app) *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the questions that wait for an answer",
+		Long: `Show who asks for what, the reason in the server's own words, where each path leads
+(that very directory would be granted), and how long the question waits. Of a host:
+its port, the program that connects, and what the command has reached so far. Control
+and bidirectional characters are shown as escapes.
+
+With --watch, show questions as they come and go; with --json as one object a line:
+"event" is asked or over, and "question" the question.`,
+		Example: `  rootsfs consent list
+  rootsfs consent list --watch
+  rootsfs consent list --json | jq '.[].items[].resolved'`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch {
+				return a.watchQuestions(cmd.Context())
+			}
+			ans, err := cli.Ask(cmd.Context(), a.App, control.ListQuestions, control.None{})
+			if err != nil {
+				return err
+			}
+			return a.Report(ans.Questions, func() { a.printQuestions(ans.Questions) })
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing questions as they come")
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+func (a *app) printQuestions(list []control.Question) {
+	if len(list) == 0 {
+		a.Say("no question waits; see them come: rootsfs consent list --watch")
+	}
+	for i := range list {
+		if i > 0 {
+			a.Say("")
+		}
+		a.printQuestion(&list[i])
+	}
+}
+
+// printQuestion prints a question. Heading and lines come with everything foreign
+// made visible.
+func (a *app) printQuestion(q *control.Question) {
+	a.Say("question %s, %s", cli.QuoteIfNeeded(q.ID), left(q.Until))
+	for line := range strings.Lines(q.Heading) {
+		a.Fold(strings.TrimSuffix(line, "\n"))
+	}
+	for i, line := range q.Lines {
+		a.Fold(fmt.Sprintf("%d. %s", i+1, line))
+	}
+	if q.Host != nil {
+		a.Say("  answer: rootsfs consent approve %s [--for 1h] [--save], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+		return
+	}
+	a.Say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
+}
+
+// shortID is what is enough of an id for a person: 40 bits of chance.
+func shortID(id string) string { return cli.QuoteIfNeeded(id[:min(len(id), 8)]) }
+
+// left says how long a question still waits.
+func left(until time.Time) string {
+	d := time.Until(until)
+	if d < time.Second {
+		return "about to be denied, unanswered"
+	}
+	return cli.DurationText(d.Truncate(time.Second)) + " left"
+}
+
+// questionEvent is one line of consent list --watch --json.
+type questionEvent struct {
+	Event    string           `json:"event"` // asked, over
+	Question control.Question `json:"question"`
+}
+
+// watchQuestions shows questions as they come and go. On a terminal the last
+// line counts down what is left for the one that waits longest.
+func (a *app) watchQuestions(ctx context.Context) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	lists := make(chan []control.Question)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+			if u.Waiting == nil {
+				return nil
+			}
+			select {
+			case lists <- u.Waiting.Questions:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	count := &countdown{a: a, on: !a.JSON && cli.IsTerminal(a.Stdout)}
+	var have []control.Question
+	for {
+		select {
+		case err := <-ended:
+			count.clear()
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case <-tick.C:
+			count.show(have)
+		case list := <-lists:
+			count.clear()
+			if err := a.printChanges(have, list); err != nil {
+				return err
+			}
+			have = list
+			count.show(have)
+		}
+	}
+}
+
+// printChanges shows what lies between two lists.
+func (a *app) printChanges(old, now []control.Question) error {
+	in := func(list []control.Question, id string) bool {
+		return slices.ContainsFunc(list, func(q control.Question) bool { return q.ID == id })
+	}
+	for _, q := range old {
+		if in(now, q.ID) {
+			continue
+		}
+		if err := a.LineOr(questionEvent{"over", q}, func() { a.Say("question %s is over", cli.QuoteIfNeeded(q.ID)) }); err != nil {
+			return err
+		}
+	}
+	for i := range now {
+		if in(old, now[i].ID) {
+			continue
+		}
+		if err := a.LineOr(questionEvent{"asked", now[i]}, func() { a.printQuestion(&now[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countdown is the last line of a terminal.
+type countdown struct {
+	a     *app
+	on    bool
+	width int
+}
+
+func (c *countdown) show(list []control.Question) {
+	if !c.on || len(list) == 0 {
+		return
+	}
+	first := slices.MinFunc(list, func(a, b control.Question) int { return a.Until.Compare(b.Until) })
+	text := "  " + shortID(first.ID) + ": " + left(first.Until)
+	fmt.Fprintf(c.a, "\r%-*s", c.width, text)
+	c.width = len(text)
+}
+
+func (c *countdown) clear() {
+	if c.width > 0 {
+		fmt.Fprintf(c.a, "\r%*s\r", c.width, "")
+		c.width = 0
+	}
+}
+
+// approveFlags are the flags of `rootsfs consent approve`.
+type approveFlags struct {
+	path, mode string
+	forTime    time.Duration
+	idle       time.Duration
+	only       []int
+	save       bool
+}
+
+func newConsentApproveCmd(a *app) *cobra.Command {
+	f := &approveFlags{}
+	cmd := &cobra.Command{
+		Use:   "approve ID",
+		Short: "Allow what a question asks for, or less",
+		Long: `Allow what a question asks for, as a root of the session. ID is the question's, or
+enough of its beginning. The flags allow less than was asked for: one directory below
+it, a narrower mode, an earlier end, or some of the paths; the others are denied.
+Asking for more is refused, and the question goes on waiting.
+
+A host is allowed at the port that was asked for, as with "rootsfs net add". Of the
+flags, --for and --save are for hosts: --save also writes the host to the configuration,
+for later runs of the same name.`,
+		Example: `  rootsfs consent approve 4kq
+  rootsfs consent approve 4kq --mode ro --for 30m
+  rootsfs consent approve 4kq --idle 10m
+  rootsfs consent approve 7wz --save      # a host, for later runs, too
+  rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
+		Args:              cli.ArgCount(1, 1, "a question's id"),
+		ValidArgsFunction: a.completeQuestions,
+	}
+	fs := cmd.Flags()
+	cli.PathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
+	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
+	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
+	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
+	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
+	fs.BoolVar(&f.save, "save", false, "write the host to the configuration as well, for runs of the same name")
+	cli.FixedWords(cmd, "mode", "ro", "rw")
+	return cli.Do(a.App, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+		return f.request(cmd, args[0])
+	}, a.printAnswered)
+}
+
+func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
+	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode, Save: f.save,
+		ForMS: f.forTime.Milliseconds(), IdleMS: f.idle.Milliseconds()}
+	given := cmd.Flags().Changed
+	switch {
+	case id == "":
+		return req, cli.Usage(errors.New("the id is empty; see: rootsfs consent list"))
+	case given("for") && f.forTime < time.Second:
+		return req, cli.Usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
+	case given("idle") && (f.idle < time.Second || f.idle > config.MaxIdle):
+		return req, cli.Usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", f.idle, config.MaxIdle))
+	case given("only") && len(f.only) == 0:
+		return req, cli.Usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
+	}
+	if f.mode != "" {
+		if _, err := guard.ParseMode(f.mode); err != nil {
+			return req, cli.Usage(fmt.Errorf("--mode: %w", err))
+		}
+	}
+	if f.path != "" {
+		g, err := grantflags.FromSpec(guard.Spec{Path: f.path, Name: "x"}) // undoes relative paths
+		if err != nil {
+			return req, err
+		}
+		req.Path = g.Dir
+	}
+	return req, nil
+}
+
+func newConsentDenyCmd(a *app) *cobra.Command {
+	var all, remember bool
+	cmd := &cobra.Command{
+		Use:   "deny ID | --all",
+		Short: "Deny what a question asks for",
+		Long: `Deny what a question asks for, or every question that waits. ID is the question's, or
+enough of its beginning. The server learns that it was denied, and nothing else.
+
+With --remember, what the same server asks for there, and below, is denied without a
+question until the session ends, or until "rootsfs consent forget". The denial of a
+host is always remembered, since programs try again.`,
+		Example: `  rootsfs consent deny 4kq
+  rootsfs consent deny 4kq --remember
+  rootsfs consent deny --all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && remember:
+				return cli.Usage(errors.New("--all and --remember cannot be combined: name the question"))
+			case all && len(args) > 0:
+				return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
+			case !all && (len(args) == 0 || args[0] == ""):
+				return cli.Usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
+			case len(args) > 1:
+				return cli.Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent deny --help", args[1]))
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeQuestions,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
+	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same without a question while the session lives")
+	return cli.Do(a.App, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // none with --all
+	}, a.printAnswered)
+}
+
+// printAnswered tells what an answer came to.
+func (a *app) printAnswered(ans control.AnswerAnswer) {
+	if len(ans.Answered) == 0 {
+		a.Say("no question waits")
+	}
+	for _, one := range ans.Answered {
+		for _, p := range one.Allowed {
+			a.Say("allowed: %s", p)
+		}
+		for _, p := range one.Denied {
+			a.Say("denied: %s", p)
+		}
+	}
+	if ans.Saved != "" {
+		a.Say("saved in %s", cli.QuoteIfNeeded(ans.Saved))
+	}
+}
+
+// completeQuestions offers the ids of questions that wait.
+func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+		ans, err := control.ListQuestions.Call(ctx, c, control.None{})
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for _, q := range ans.Questions {
+			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
+			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+		}
+		return out, nil
+	}))
+}
+
+func newConsentDenialsCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "denials",
+		Short: "Show the denials that are remembered",
+		Long: `Show the denials that you asked to remember, and those of hosts: since when, which
+server or command, and the path or host. What that server asks for there, and below, is
+denied without a question.`,
+		Example: `  rootsfs consent denials
+  rootsfs consent denials --json | jq -r '.[] | .host // .path'`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ans, err := cli.Ask(cmd.Context(), a.App, control.ListDenials, control.None{})
+			if err != nil {
+				return err
+			}
+			return a.Report(ans.Denials, func() { a.printDenials(ans.Denials) })
+		},
+	}
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+func (a *app) printDenials(list []control.Denial) {
+	if len(list) == 0 {
+		a.Say("no denial is remembered; remember one: rootsfs consent deny ID --remember")
+		return
+	}
+	rows := [][]string{{"ID", "SINCE", "SERVER", "DENIED, AND BELOW"}}
+	for _, d := range list {
+		rows = append(rows, []string{shortID(d.ID), d.Since.Local().Format(time.TimeOnly), deniedTo(d), cli.QuoteIfNeeded(d.What())})
+	}
+	a.Table(rows)
+	a.Say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
+}
+
+// deniedTo is the server of a denial.
+func deniedTo(d control.Denial) string {
+	if d.Subject == "" {
+		return "(no name)"
+	}
+	return cli.QuoteIfNeeded(d.Subject)
+}
+
+func newConsentForgetCmd(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "forget ID | --all",
+		Short: "Lift a denial that is remembered",
+		Long: `Lift a denial that is remembered, or every one of the session. ID is the denial's, or
+enough of its beginning. Nothing is granted: the server may ask again, and then you
+are asked.`,
+		Example: `  rootsfs consent forget 4kq
+  rootsfs consent forget --all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
+			case !all && (len(args) == 0 || args[0] == ""):
+				return cli.Usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
+			case len(args) > 1:
+				return cli.Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent forget --help", args[1]))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")
+	return cli.Do(a.App, cmd, control.ForgetDenial, func(args []string) (control.ForgetRequest, error) {
+		return control.ForgetRequest{All: all, ID: strings.Join(args, "")}, nil // none with --all
+	}, func(ans control.ForgetAnswer) {
+		if len(ans.Forgotten) == 0 {
+			a.Say("no denial is remembered")
+		}
+		for _, d := range ans.Forgotten {
+			a.Say("%s may ask again: %s", deniedTo(d), cli.QuoteIfNeeded(d.What()))
+		}
+	})
+}

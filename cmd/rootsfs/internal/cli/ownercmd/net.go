@@ -1,0 +1,125 @@
+package ownercmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func (a *app) newNetCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "net",
+		Short: "List and change the hosts that a command may connect to",
+		Long: `List, add and remove the hosts that the command of "rootsfs run --net=HOSTS" may connect
+to, while it runs. See: rootsfs help network.`,
+		Example: `  rootsfs net list
+  rootsfs net add registry.npmjs.org:443
+  rootsfs net remove registry.npmjs.org:443`,
+		Args: cli.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
+	return cmd
+}
+
+func newNetListCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Show the approved hosts and the open connections",
+		Long:    "Show the hosts that the command may connect to, and its open connections.",
+		Example: "  rootsfs net list --session my-agent --json",
+		Args:    cli.ArgCount(0, 0, ""),
+	}
+	return cli.Do(a.App, cmd, control.ListNet, func([]string) (control.None, error) { return control.None{}, nil }, a.printNet)
+}
+
+func (a *app) printNet(st control.NetState) {
+	if len(st.Hosts) == 0 {
+		a.Say("no host is approved; add one: rootsfs net add HOST")
+	}
+	for _, h := range st.Hosts {
+		a.Say("%s", names.EscapeQuoted(h))
+	}
+	if st.Asks {
+		a.Say("other hosts are asked about; see: rootsfs consent list")
+	}
+	if st.Reach != string(network.EveryPort) && st.Reach != "" {
+		a.Say("only %s can be reached: the kernel lacks nf_tables or routes; other connections are refused without a record", names.EscapeQuoted(st.Reach))
+	}
+	if len(st.Connections) == 0 {
+		return
+	}
+	rows := [][]string{{"HOST", "PORT", "ADDRESS", "SENT", "RECEIVED", "OPEN FOR"}}
+	for _, c := range st.Connections {
+		rows = append(rows, []string{cli.QuoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), cli.SizeText(c.Sent), cli.SizeText(c.Received),
+			time.Since(c.Began).Round(time.Second).String()})
+	}
+	a.Table(rows)
+}
+
+func newNetAddCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add HOSTS...",
+		Short: "Let the command connect to more hosts",
+		Long: `Let the command connect to more hosts, written as "run --net" takes them, until it ends.
+A program that asked for a name before may have to ask again.`,
+		Example: "  rootsfs net add registry.npmjs.org:443 '*.githubusercontent.com'",
+		Args:    cli.ArgCount(1, -1, "the host"),
+	}
+	return cli.Do(a.App, cmd, control.AddNet, netRequest, func(out control.NetAdded) {
+		if len(out.Added) == 0 {
+			a.Say("nothing is new: the hosts were approved already")
+		}
+		for _, h := range out.Added {
+			a.Say("%s: approved", names.EscapeQuoted(h))
+		}
+	})
+}
+
+func newNetRemoveCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove HOSTS...",
+		Short: "Take hosts back, and end the connections to them",
+		Long: `Take hosts back, written as "rootsfs net list" shows them. When the command returns, no
+connection that only they permitted carries a byte any more. "rootsfs revoke --net" takes
+all back.`,
+		Example: "  rootsfs net remove registry.npmjs.org:443",
+		Args:    cli.ArgCount(1, -1, "the host"),
+	}
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
+			st, err := control.ListNet.Call(ctx, c, control.None{})
+			return st.Hosts, err
+		}))
+	}
+	return cli.Do(a.App, cmd, control.RemoveNet, netRequest, func(out control.NetRemoved) {
+		for _, h := range out.Removed {
+			a.Say("%s: revoked", names.EscapeQuoted(h))
+		}
+		if out.Connections > 0 {
+			a.Say("%s ended", cli.Plural(out.Connections, "connection"))
+		}
+	})
+}
+
+// netRequest reads hosts, each of which may be a list with commas.
+func netRequest(args []string) (control.NetRequest, error) {
+	var req control.NetRequest
+	for _, arg := range args {
+		rules, err := network.ParseRules(arg)
+		if err != nil {
+			return req, cli.Usage(err)
+		}
+		for _, r := range rules {
+			req.Hosts = append(req.Hosts, r.String())
+		}
+	}
+	return req, nil
+}

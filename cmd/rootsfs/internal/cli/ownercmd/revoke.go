@@ -1,0 +1,118 @@
+package ownercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+func (a *app) newRevokeCmd() *cobra.Command {
+	var all, net bool
+	var subject string
+	cmd := &cobra.Command{
+		Use:   "revoke NAME... | --subject SERVER | --net | --all",
+		Short: "End roots: everything that programs hold of them is dead",
+		Long: `End the named roots, those that are for one server alone (--subject), or all, while
+the session goes on. When revoke returns, every descriptor, mapping, directory handle,
+working directory and lock that programs hold in them is dead, and what they wrote is
+on the source. Granting the directory again wakes none of it. If a name is not that of
+a root, nothing is revoked. A socket of "rootsfs run --socket" is cut by its name,
+and the network of "rootsfs run --net=HOSTS" by --net.
+
+If the source hangs (NFS, FUSE), a change that it was already given may take effect
+later. revoke then says how many such calls may still arrive, and the exit code is 1.
+With exit code 0 there are none. revoke works while a program has used up what the
+kernel counts for your user. Where you can start no process any more, let your shell
+revoke every root:
+  read -r pid <$XDG_RUNTIME_DIR/rootsfs/SESSION/pid; kill -USR1 $pid`,
+		Example: `  rootsfs revoke out
+  rootsfs revoke --subject editor
+  rootsfs revoke --all --session work --json`,
+		Args: func(c *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return cli.Usage(errors.New("--all and names cannot be combined: use one of them"))
+			}
+			if subject != "" && (all || len(args) > 0) {
+				return cli.Usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
+			}
+			if net && (all || subject != "" || len(args) > 0) {
+				return cli.Usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
+			}
+			if !all && !net && subject == "" && len(args) == 0 {
+				return cli.Usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all, Subject: subject, Net: net})
+		},
+		ValidArgsFunction: a.CompleteRoots(-1),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "every root of the session, and its network")
+	cmd.Flags().BoolVar(&net, "net", false, "every host of a command's network (run --net=HOSTS)")
+	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	done := a.Waiting("revoking")
+	ans, err := control.Revoke.Call(ctx, c, req)
+	if req.All && control.Unreachable(err) {
+		// Whatever keeps the socket from answering, a signal gets through.
+		ans.Ended, err = c.RevokeBySignal(ctx)
+	}
+	done()
+	if err != nil && len(ans.Ended) == 0 {
+		return orSession(err, req.Names)
+	}
+	if rerr := a.Report(ans, func() { a.printEnded(ans.Ended) }); rerr != nil {
+		return rerr
+	}
+	if err != nil {
+		return &cli.ExitError{Code: cli.ExitFailure, Err: fmt.Errorf("%w; new accesses are already refused", err)}
+	}
+	return nil
+}
+
+// orSession tells whoever named a session in the place of a root how to end that.
+func orSession(err error, roots []string) error {
+	if cli.ExitCode(err) != cli.ExitNoSuch {
+		return err
+	}
+	all, _ := control.List()
+	for _, in := range all {
+		if slices.Contains(roots, in.Name) {
+			return fmt.Errorf("%w; %s is a session: rootsfs unmount %[2]s ends it, rootsfs revoke --all --session %[2]s its roots alone", err, names.ShellWord(in.Name))
+		}
+	}
+	return err
+}
+
+// printEnded tells how roots ended.
+func (a *app) printEnded(ended []control.Ended) {
+	if len(ended) == 0 {
+		a.Say("there was no root to revoke")
+	}
+	for _, e := range ended {
+		if e.Error != "" {
+			a.Say("%s: %s, but not everything could be taken back: %s", cli.QuoteIfNeeded(e.Root), e.State, e.Error)
+			continue
+		}
+		a.Say("%s: %s in %.1f ms", cli.QuoteIfNeeded(e.Root), e.State, e.TookMS)
+	}
+}

@@ -1,0 +1,261 @@
+package ownercmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+func (a *app) newTrashCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trash",
+		Short: "List, restore and empty what was removed",
+		Long: `A root with a trash (mount --trash, or trash = { on = true } in the configuration)
+keeps what is removed through it, in its directory .rootsfs-trash, which no server
+sees. The oldest goes when the trash is full or its age is reached.
+
+--root names a root of the session. A path, one with a slash in it, names the
+directory of a root itself, and needs no session.`,
+		Example: `  rootsfs trash list
+  rootsfs trash restore 4kq2jx5n
+  rootsfs trash empty --older-than 72h`,
+		Args: cli.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
+	return cmd
+}
+
+// trashRootFlag adds --root and --session.
+func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
+	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name, or the path of its directory, for which no session is needed")
+	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only if there is no such flag
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+}
+
+// trash is where kept files are: in a session's roots, or, without a client, in the
+// directory of a root, for which this process needs no session.
+type trash struct {
+	c    *control.Client
+	reg  *guard.Registry
+	tree *vfs.Tree
+	root string // its name there; "": every one of the session
+}
+
+func (t *trash) list(ctx context.Context) (control.TrashAnswer, error) {
+	req := control.TrashRequest{Root: t.root}
+	if t.c != nil {
+		return control.ListTrash.Call(ctx, t.c, req)
+	}
+	return session.ListTrash(ctx, t.reg, t.tree, req)
+}
+
+func (t *trash) restore(ctx context.Context, id, to string) (control.RestoreAnswer, error) {
+	req := control.RestoreRequest{Root: t.root, ID: id, To: to}
+	if t.c != nil {
+		return control.RestoreTrash.Call(ctx, t.c, req)
+	}
+	return session.RestoreTrash(ctx, t.reg, t.tree, req)
+}
+
+func (t *trash) empty(ctx context.Context, ids []string, age time.Duration) (vfs.Emptied, error) {
+	req := control.EmptyRequest{Root: t.root, IDs: ids, OlderThanMS: age.Milliseconds()}
+	if t.c != nil {
+		return control.EmptyTrash.Call(ctx, t.c, req)
+	}
+	return session.EmptyTrash(ctx, t.reg, t.tree, req)
+}
+
+// isTrashPath reports whether a --root is the path of a directory.
+func isTrashPath(root string) bool {
+	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
+}
+
+// trashOf finds the trash of --root. A path has the built-in
+// rules: what lies in a trash there, and where it says it was, may be a server's
+// own work. noDefaults turns them off.
+func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash, error) {
+	if !isTrashPath(root) {
+		if noDefaults {
+			return nil, cli.Usage(errors.New("--no-default-policy is for a --root that is a path: the session's policy holds; restore with --to, or change it with: rootsfs policy set"))
+		}
+		c, err := a.Client()
+		return &trash{c: c, root: root}, err
+	}
+	if a.Session != "" {
+		return nil, cli.Usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
+	}
+	g, err := grantflags.FromSpec(guard.Spec{Path: root})
+	if err != nil {
+		return nil, err
+	}
+	g.Origin, g.AllowSystem, g.AllowRootDir = "command line", true, true
+	g.Policy = guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: noDefaults}, Trash: guard.Trash{On: true}}
+	t := &trash{reg: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), root: string(g.Root)}
+	t.tree = vfs.New(t.reg)
+	_, err = t.reg.Grant(ctx, g)
+	return t, err
+}
+
+func newTrashListCmd(a *app) *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show what is kept, the oldest first",
+		Long: `Show what the trashes of a session's roots hold, root by root and the oldest first:
+the id to restore it by, when, by which operation and server it was removed, its size,
+and its path.`,
+		Example: `  rootsfs trash list
+  rootsfs trash list --root ~/code --json`,
+		Args: cli.ArgCount(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
+			if err != nil {
+				return err
+			}
+			ans, err := t.list(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.Report(ans.Files, func() { a.printTrash(ans.Files) })
+		},
+	}
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+func (a *app) printTrash(list []vfs.Trashed) {
+	if len(list) == 0 {
+		a.Say("nothing is kept")
+		return
+	}
+	rows := [][]string{{"ID", "REMOVED", "BY", "FOR", "SIZE", "PATH"}}
+	for i := range list {
+		e := &list[i]
+		path, whom := "(not known)", "-"
+		if e.Path != "" {
+			path = cli.QuoteIfNeeded(e.Root + "/" + e.Rel())
+		}
+		if e.Subject != "" {
+			whom = cli.QuoteIfNeeded(string(e.Subject))
+		}
+		rows = append(rows, []string{e.Short(), e.Time.Local().Format("2006-01-02 15:04:05"), names.Escape(e.Op), whom, cli.SizeText(e.Size), path})
+	}
+	a.Table(rows)
+}
+
+func newTrashRestoreCmd(a *app) *cobra.Command {
+	var root, to string
+	var noDefaults bool
+	cmd := &cobra.Command{
+		Use:   "restore ID",
+		Short: "Put a kept file back",
+		Long: `Put a kept file back where it was, or, with --to, at another path below its root.
+Nothing is replaced: move away first what has the path now. Nothing is put where the
+rules hide, deny or protect it: those of the session, or, where --root is a path, the
+built-in ones.`,
+		Example: `  rootsfs trash restore 4kq2jx5n
+  rootsfs trash restore 4kq2jx5n --to docs/old.md
+  rootsfs trash restore --root ~/code 4kq2jx5n`,
+		Args: cli.ArgCount(1, 1, "an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := a.trashOf(cmd.Context(), root, noDefaults)
+			if err != nil {
+				return err
+			}
+			ans, err := t.restore(cmd.Context(), args[0], to)
+			if errors.Is(err, names.Permission) && isTrashPath(root) && !noDefaults {
+				return fmt.Errorf("%w; put it elsewhere with --to, or, if you know the file, use --no-default-policy", err)
+			} else if err != nil {
+				return err
+			}
+			return a.Report(ans, func() { a.Say("restored: %s", cli.QuoteIfNeeded(ans.Root+"/"+ans.Path)) })
+		},
+		ValidArgsFunction: a.completeTrash,
+	}
+	cmd.Flags().StringVar(&to, "to", "", "restore to this `path` below the root")
+	cmd.Flags().BoolVar(&noDefaults, "no-default-policy", false, "with a path as --root: restore also where the built-in rules forbid it")
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+func newTrashEmptyCmd(a *app) *cobra.Command {
+	var root string
+	var all bool
+	var age time.Duration
+	cmd := &cobra.Command{
+		Use:   "empty [ID]... | --all | --older-than DURATION",
+		Short: "Remove kept files for good",
+		Long: `Remove kept files for good: the named ones, all, or those that were removed longer ago
+than a duration; in every root of the session, or in that of --root.`,
+		Example: `  rootsfs trash empty --all
+  rootsfs trash empty --older-than 72h --root code
+  rootsfs trash empty 4kq2jx5n`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			given := 0
+			for _, is := range []bool{all, cmd.Flags().Changed("older-than"), len(args) > 0} {
+				if is {
+					given++
+				}
+			}
+			switch {
+			case given == 0:
+				return cli.Usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
+			case given > 1:
+				return cli.Usage(errors.New("ids, --all and --older-than cannot be combined: use one of them"))
+			case age < 0:
+				return cli.Usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
+			if err != nil {
+				return err
+			}
+			ans, err := t.empty(cmd.Context(), args, age)
+			if err != nil {
+				return err
+			}
+			return a.Report(ans, func() { a.Say("removed for good: %s, %s", cli.Plural(ans.Files, "file"), cli.SizeText(ans.Bytes)) })
+		},
+		ValidArgsFunction: a.completeTrash,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "everything that is kept")
+	cmd.Flags().DurationVar(&age, "older-than", 0, "files that were removed longer ago than this `duration`, such as 72h")
+	trashRootFlag(a, cmd, &root)
+	return cmd
+}
+
+// completeTrash offers the ids of what is kept.
+func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return cli.Completing(func(ctx context.Context) ([]string, error) {
+		root, _ := cmd.Flags().GetString("root")
+		t, err := a.trashOf(ctx, root, isTrashPath(root))
+		if err != nil {
+			return nil, err
+		}
+		ans, err := t.list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var out []string
+		for i := range ans.Files {
+			out = append(out, cobra.CompletionWithDesc(ans.Files[i].Short(), names.Escape(ans.Files[i].Path)))
+		}
+		return out, nil
+	})
+}

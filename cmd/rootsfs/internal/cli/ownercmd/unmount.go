@@ -1,0 +1,146 @@
+package ownercmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+func (a *app) newUnmountCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "unmount MOUNTPOINT",
+		Aliases: []string{"umount"},
+		Short:   "End a session: revoke every root and unmount",
+		Long: `End a session, which is named by its mountpoint or its name. Every root is revoked, so
+that whatever programs hold is dead; then the session is unmounted. A session of
+"rootsfs serve" has no mount, and so only a name. If something still holds the mount,
+the mount leaves the tree all the same, and its daemon ends with the last holder.
+
+What a killed daemon left mounted ("Transport endpoint is not connected") is cleared
+away. A mount that is not yours, or not of rootsfs, is left alone.`,
+		Example: `  rootsfs unmount /mnt/work
+  rootsfs unmount work --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cli.ArgCount(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
+				return err
+			}
+			return noMountpoint()
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			all, err := control.List()
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			var out []string
+			for _, in := range all {
+				out = append(out, cobra.CompletionWithDesc(cmp.Or(in.Point, in.Name), in.Name))
+			}
+			return out, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// noMountpoint is the error of a command line without a mountpoint: it names those there
+// are.
+func noMountpoint() error {
+	all, err := control.List()
+	if err != nil || len(all) == 0 {
+		return cli.Usage(errors.New("the mountpoint is missing from the command line; see: rootsfs unmount --help"))
+	}
+	var list []string
+	for _, in := range all {
+		list = append(list, "rootsfs unmount "+names.ShellWord(cmp.Or(in.Point, in.Name)))
+	}
+	return cli.Usage(fmt.Errorf("the mountpoint is missing; write: %s", strings.Join(list, ", or ")))
+}
+
+// unmountResult is what unmount reports.
+type unmountResult struct {
+	Session string `json:"session,omitempty"`
+	Point   string `json:"mountpoint"`
+	// Stale: there was no session, only what a dead daemon had left.
+	Stale bool `json:"stale"`
+	control.UnmountAnswer
+}
+
+func (a *app) unmount(ctx context.Context, where string) error {
+	if where == "" { // which would mean the working directory
+		return cli.Usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
+	}
+	where, err := cli.ExpandHome(where)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("mountpoint %w", err))
+	}
+	in, err := control.FindByMountpoint(control.ResolvePoint(where))
+	if errors.Is(err, control.ErrNoSession) {
+		if in, err = control.Find(where); errors.Is(err, control.ErrNoSession) || where == "" {
+			return a.unmountStale(where)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c := control.Dial(in)
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	done := a.Waiting("revoking and unmounting")
+	answer, err := control.Unmount.Call(ctx, c, control.None{})
+	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
+		// The name and the directory are free when the daemon has ended.
+		c.WaitEnded(ctx, 10*time.Second)
+	}
+	done()
+	if errors.Is(err, control.ErrNoSession) && in.Point != "" {
+		// It was killed, or ended by itself, this very moment.
+		return a.unmountStale(in.Point)
+	}
+	if err != nil {
+		return err
+	}
+	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
+	return a.Report(res, func() {
+		if in.Point == "" { // such as of `rootsfs serve`
+			a.Say("ended session %s; %s revoked", in.Name, cli.Plural(len(answer.Ended), "root"))
+			return
+		}
+		a.Say("unmounted %s; %s revoked", cli.QuoteIfNeeded(in.Point), cli.Plural(len(answer.Ended), "root"))
+		if answer.Held {
+			a.Say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
+		}
+	})
+}
+
+// unmountStale clears what a dead daemon left.
+func (a *app) unmountStale(where string) error {
+	point := control.ResolvePoint(where)
+	in, err := mountpoint.Find(point)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; see what is: rootsfs status", err)
+	case in.FSType == mountpoint.FSType && !mountpoint.IsStale(point):
+		return fmt.Errorf("the session mounted at %s is alive, but its control socket is not in %s: "+
+			"set XDG_RUNTIME_DIR as it was for rootsfs mount, or end that process with SIGTERM",
+			names.Quote(point), names.Quote(control.RuntimeDir()))
+	}
+	if err := mountpoint.ClearStale(where); err != nil {
+		return err
+	}
+	// The daemon is gone, and with it what it had not written; its directory
+	// in the runtime directory was removed when the sessions were listed.
+	return a.Report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
+		a.Say("cleared the stale mount at %s", cli.QuoteIfNeeded(point))
+	})
+}

@@ -1,0 +1,211 @@
+package runcmd
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// learned is what `run --learn` notes: what the command looked for beside its
+// roots, and what it was refused in them. A nil one notes nothing.
+type learned struct {
+	mu     sync.Mutex // guards the fields below
+	begun  bool       // see begin
+	sought map[string]int
+	lacked map[guard.RootName]*lack
+	more   bool // than maxSought
+}
+
+// lack is what was refused in one root.
+type lack struct {
+	rights  guard.Rights
+	times   int
+	example string
+}
+
+// maxSought bounds the paths noted: a command may look for as many as it likes.
+const maxSought = 10_000
+
+func newLearned() *learned {
+	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*lack{}}
+}
+
+// begin is called when the command is about to be started: what was looked for before
+// that is what its init looked for, which is our own program.
+func (l *learned) begin() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = true
+}
+
+// missing notes a path that was looked for in a directory of ours, where
+// nothing is.
+func (l *learned) missing(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		return
+	}
+	if _, known := l.sought[path]; !known && len(l.sought) >= maxSought {
+		l.more = true
+		return
+	}
+	l.sought[path]++
+}
+
+// observe notes refusals.
+func (l *learned) observe(e guard.Event) {
+	rec := e.Record
+	if rec == nil || rec.Verdict != guard.Refused || rec.Path.Root == "" {
+		return
+	}
+	switch rec.Kind {
+	case names.ReadOnly, names.Permission:
+	default:
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have := l.lacked[rec.Path.Root]
+	if have == nil {
+		have = &lack{example: rec.Op.String() + " " + names.ShellWord(rec.Path.String())}
+		l.lacked[rec.Path.Root] = have
+	}
+	have.rights |= rec.Rights
+	have.times++
+}
+
+// unseen says what of a command does not reach us, and why; "" if nothing.
+func unseen(box *sandbox.Options, level sandbox.Level) string {
+	const looked = "what it looked for beside its roots"
+	switch {
+	case level == sandbox.None:
+		return looked + " is not seen with a command that is not confined"
+	case level == sandbox.Landlock:
+		return looked + ", or on the network, is not seen with confinement by landlock"
+	case box.Map == sandbox.Flat:
+		return looked + " is not seen with --map flat"
+	}
+	return ""
+}
+
+// propose prints the roots and rights that would have sufficed, as far as that can be
+// told from what was refused. It grants nothing. links are those that were refused,
+// hosts are those that it tried to reach and that have no rule, times how often; unseen is
+// what did not reach us.
+func (l *learned) propose(a *app, s *session.Session, links []refusedLink, hosts []string, times int, unseen string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.proposal(s.Registry(), links)
+	if len(hosts) > 0 {
+		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), cli.Plural(times, "connection")+" refused")
+	}
+	say := a.Warn
+	defer func() {
+		for _, text := range p.notes {
+			say("%s", text)
+		}
+	}()
+	switch {
+	case len(p.lines) == 0 && len(p.notes) == 0 && unseen == "":
+		say("learned: nothing was refused that a root or a right would have allowed")
+		return
+	case len(p.lines) == 0 && unseen != "":
+		say("learned: nothing was refused in its roots; %s", unseen)
+		return
+	case len(p.lines) == 0:
+		say("learned: nothing is proposed")
+		return
+	}
+	say("learned: to allow what was refused in this run, add (nothing has been granted):")
+	for _, line := range p.lines {
+		say("  %s", line)
+	}
+	say("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
+	if unseen != "" {
+		say("%s", unseen)
+	}
+	if l.more {
+		say("it looked for more than %d paths; the rest is not listed", maxSought)
+	}
+}
+
+// proposal is what is said at the end: flags to add, each with a line that says why, and
+// what no flag is proposed for.
+type proposal struct{ lines, notes []string }
+
+// add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
+func (p *proposal) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
+
+func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal) {
+	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
+		st, ok := reg.Lookup(name)
+		lack := l.lacked[name]
+		if !ok || lack.rights&^st.Grant.Policy.Rights == 0 {
+			continue // a file's own permissions
+		}
+		mode := st.Grant.Policy.Rights | lack.rights
+		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), cli.Plural(lack.times, "refusal")+", such as "+lack.example)
+	}
+	homes := cli.HomeDirs()
+	home := func(path string) bool {
+		return slices.ContainsFunc(homes, func(dir string) bool { return names.Under(dir, path) })
+	}
+	var roots []string
+	found, skipped := l.existing(home)
+	for _, path := range skipped {
+		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", cli.QuoteIfNeeded(path)))
+	}
+	for _, path := range found {
+		roots = append(roots, path)
+		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+cli.Plural(l.sought[path], "time"))
+	}
+	for _, r := range links {
+		_, err := os.Lstat(r.dest)
+		switch {
+		case reg.Holds("", r.dest), sandbox.Namespaces.Shows(r.dest):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused; --links visible shows such a link", r))
+		case err != nil, home(r.dest), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest, dir) }):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
+		default:
+			roots = append(roots, r.dest)
+			p.add("--root "+names.ShellWord(r.dest+":ro"), fmt.Sprintf("the link %s leads to %s", names.ShellWord(r.at), names.ShellWord(r.text)))
+		}
+	}
+	return p
+}
+
+// existing are the sought paths that there are on the host, without those below
+// another one, and apart from them those that skip is true of.
+func (l *learned) existing(skip func(path string) bool) (found, skipped []string) {
+	for _, path := range slices.Sorted(maps.Keys(l.sought)) {
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if skip(path) {
+			skipped = append(skipped, path)
+			continue
+		}
+		if n := len(found); n > 0 && strings.HasPrefix(path, found[n-1]+string(filepath.Separator)) {
+			continue
+		}
+		found = append(found, path)
+	}
+	return found, skipped
+}

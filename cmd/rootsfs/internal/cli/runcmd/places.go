@@ -1,0 +1,200 @@
+package runcmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// places decides where the roots appear, and which roots the command needs beside
+// those that were asked for.
+func (p *plan) places() error {
+	p.box.UID, p.box.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
+		p.box.UID, p.box.GID = sandbox.DefaultID()
+	}
+	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	// Root's command runs as another user, and nobody else can reach its mount.
+	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
+	if p.box.Map == sandbox.Same {
+		// /tmp, /var and /run are bound if a root lies there at the start.
+		tops := append(sandbox.TopDirs(), "tmp", "var", "run")
+		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: tops, Spare: spareDirs}
+		for i := range spareDirs {
+			p.box.Spare = append(p.box.Spare, mount.SparePath(i))
+		}
+	}
+	if p.box.Home != "" {
+		if err := p.checkHome(); err != nil {
+			return err
+		}
+	}
+	command, err := p.command()
+	if err != nil {
+		return err
+	}
+	writable := p.writable()
+	needs, err := sandbox.Interpreter(command, func(place string) bool { return writable(place) != "" })
+	if err != nil && command != p.box.Args[0] && !filepath.IsAbs(p.box.Args[0]) {
+		err = fmt.Errorf("%w (a relative path behind -- is one from the command's working directory)", err)
+	}
+	if err != nil {
+		return noCommand(err)
+	}
+	p.undoLink(command, needs)
+	for _, n := range needs {
+		if p.covered(n.Path) || isLink(n.Path) {
+			continue // of a link, what it leads to is needed as well
+		}
+		if n.FoundVia != "" {
+			// What a command may write must not decide what it is shown: a link
+			// or a first line that an earlier run left there would show it any
+			// file.
+			return cli.Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
+				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
+		}
+		p.need(n.Path)
+	}
+	return nil
+}
+
+// undoLink has a command that is found by a link started at the link's end, if no root
+// holds the link: a root shows what a link leads to, and never the link itself.
+func (p *plan) undoLink(command string, needs []sandbox.Needed) {
+	path, err := exec.LookPath(command)
+	if err != nil || p.box.Map != sandbox.Same || p.box.Level == sandbox.None || p.covered(path) {
+		return
+	}
+	if !isLink(path) || !slices.ContainsFunc(needs, func(n sandbox.Needed) bool { return n.Path == path }) {
+		return
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		p.box.Args = append([]string{real}, p.box.Args[1:]...)
+	}
+}
+
+// isLink reports whether a path is a symbolic link.
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&os.ModeSymlink != 0
+}
+
+// need makes a directory or file a root that nobody asked for by name.
+func (p *plan) need(path string) {
+	p.implicit = append(p.implicit, path)
+	name := "interpreter"
+	if n := len(p.implicit); n > 1 {
+		name = fmt.Sprintf("interpreter-%d", n)
+	}
+	p.session.Roots = append(p.session.Roots, guard.Grant{
+		Root: guard.RootName(name), Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
+		Origin: originInterpreter, Implicit: true,
+	})
+}
+
+// originInterpreter marks the roots nobody asked for by name.
+const originInterpreter = "interpreter of the command"
+
+// command is where the command lies on the host. What stands behind -- is read as
+// the command reads it: a relative path is one from its working directory.
+func (p *plan) command() (string, error) {
+	name := p.box.Args[0]
+	switch {
+	case !strings.Contains(name, "/"):
+		return name, nil
+	case filepath.IsAbs(name):
+		return p.outside(name), nil
+	}
+	dir := p.workDir()
+	if dir == "" {
+		return "", cli.Usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// workDir is the command's working directory on the host, "" if it has none there.
+func (p *plan) workDir() string {
+	if p.box.Dir != "" {
+		return p.outside(p.box.Dir)
+	}
+	for _, g := range p.session.Roots {
+		if g.Implicit {
+			continue
+		}
+		if info, err := os.Stat(g.Dir); err == nil && !info.IsDir() {
+			return filepath.Dir(g.Dir)
+		}
+		return g.Dir
+	}
+	return ""
+}
+
+// outside is what an absolute path inside is on the host. Only --map flat has roots at
+// paths of its own.
+func (p *plan) outside(path string) string {
+	if p.box.Map != sandbox.Flat {
+		return path
+	}
+	for _, g := range p.session.Roots {
+		if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), path); err == nil && filepath.IsLocal(rel) && !g.Implicit {
+			return filepath.Join(g.Dir, rel)
+		}
+	}
+	return path
+}
+
+// writable tells of a place, as sandbox.Interpreter asks, by which writable root
+// the command may change it, "" if by none.
+func (p *plan) writable() func(place string) string {
+	type root struct{ name, at string }
+	var roots []root
+	add := func(name string) {
+		roots = append(roots, root{name, name})
+		if real, err := filepath.EvalSymlinks(name); err == nil && real != name {
+			roots = append(roots, root{name, real})
+		}
+	}
+	for _, g := range p.session.Roots {
+		if g.Policy.Rights.Mutating() {
+			add(g.Dir)
+		}
+	}
+	if p.box.Home != "" {
+		add(p.box.Home) // which the command may write in each run
+	}
+	return func(place string) string {
+		for _, r := range roots {
+			if names.Under(place, r.at) {
+				return r.name
+			}
+		}
+		return ""
+	}
+}
+
+// covered reports whether a path lies in a root that is granted anyway.
+func (p *plan) covered(path string) bool {
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return names.Under(path, g.Dir) })
+}
+
+// noCommand gives the news that a command is not there, or does not run, the exit
+// codes that shells give them.
+func noCommand(err error) error {
+	switch {
+	case errors.Is(err, sandbox.ErrNotExecutable):
+		return &cli.ExitError{Code: cli.ExitNotExecutable, Err: err}
+	case names.Reason(err) == names.NotExist:
+		return &cli.ExitError{Code: cli.ExitNoCommand, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package runcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// record puts on record how the command is confined. A command that cannot be on
+// record is ended.
+func (r *runner) record() error {
+	rep := r.proc.Report()
+	how := "confined by " + rep.Name
+	if rep.Level == sandbox.None {
+		how = "not confined"
+	}
+	for _, l := range rep.Layers {
+		if r.lacks(l) {
+			how += ", without " + l.Name
+		}
+	}
+	if ports := r.plan.box.Listen; len(ports) > 0 {
+		how += fmt.Sprintf(", may listen on ports %v", ports)
+	}
+	err := r.s.Registry().Note(names.OpRun, "", guard.Allowed, fmt.Sprintf("%s, uid %d", how, rep.UID))
+	if err == nil {
+		return nil
+	}
+	_ = r.proc.Kill()
+	r.proc.Leave()
+	_, _ = r.proc.Wait() // what is left of it is of no interest
+	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
+}
+
+// lacks reports whether a layer is missing that was to be there. Nobody is told of a limit of
+// memory that nobody asked for, on a machine that cannot have it; status has it.
+func (r *runner) lacks(l sandbox.Layer) bool {
+	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryAsked)
+}
+
+// refusal is what is said where the command cannot be confined as it is to be.
+func (r *runner) refusal(err error) error {
+	r.refused = true
+	what := "leave --level out for the strongest that there is"
+	switch {
+	case errors.Is(err, sandbox.ErrNotConfined):
+		what = "nothing weaker was tried, since this machine has that level; remove the cause and start again"
+	case r.plan.pinned != "":
+		what = fmt.Sprintf("%s demands this level (run.level)", names.Quote(r.plan.pinned))
+	case r.plan.box.Level == 0:
+		what = "`rootsfs doctor` says what would help; --unconfined starts it without any confinement"
+	}
+	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}
+}
+
+// report tells `rootsfs status` what was reached, and the person, what was not.
+func (r *runner) report(box *sandbox.Options) {
+	rep := r.proc.Report()
+	c := control.Confined{
+		Command: box.Args, PID: r.proc.PID(), Started: time.Now(), UID: rep.UID, Confinement: rep.Name,
+		Map: "same", Net: box.Net, Layers: []control.Layer{}, Holes: rep.Holes, Interpreters: r.plan.implicit,
+		Notes: rep.Notes, Follows: rep.Follows, Closed: rep.Closed, PrivateBytes: rep.TmpSize,
+	}
+	if box.Map == sandbox.Flat {
+		c.Map = "flat"
+	}
+	for _, l := range rep.Layers {
+		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
+	}
+	c.Hosts, c.Asks = hostTexts(r.plan.net), r.plan.netAsk
+	r.confined = c
+	r.s.SetServer(c)
+	for _, l := range rep.Layers {
+		if r.lacks(l) {
+			r.a.Warn("%s: not available: %s", l.Name, l.Detail)
+		}
+	}
+	switch {
+	case rep.Level == sandbox.Namespaces:
+		return // what is left is what the flags ask for; status tells
+	case rep.Level == sandbox.None:
+		r.a.Warn("NOT CONFINED, as --unconfined says%s:", r.strongestLevel)
+	case len(rep.Holes) == 0:
+		r.a.Warn("confined by %s; nothing is known that this does not stop", rep.Name)
+	default:
+		r.a.Warn("confined by %s only; not stopped:", rep.Name)
+	}
+	for _, h := range rep.Holes {
+		r.a.Warn("  %s", h)
+	}
+}
+
+// couldConfine is what --unconfined is said to have given away, where it was given on
+// a machine that could confine: the flag may have been copied from another one.
+func couldConfine(ctx context.Context, level sandbox.Level) string {
+	if level != sandbox.None {
+		return ""
+	}
+	if best := sandbox.Strongest(ctx); best != sandbox.None {
+		return fmt.Sprintf(", although %s would confine it here (leave --unconfined out)", best)
+	}
+	return ""
+}
+
+// hints says what the person may not know, or may have forgotten.
+func (r *runner) hints(box *sandbox.Options) {
+	for _, dir := range r.plan.implicit {
+		r.a.Warn("shown as well, read-only, so that the command runs: %s", cli.QuoteIfNeeded(dir))
+	}
+	if r.plan.agent != "" {
+		r.hintPreset(box)
+	}
+	if box.Level == sandbox.None {
+		return
+	}
+	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
+		path := "PATH"
+		if _, written := proposedRoot(); written != "" {
+			path = written
+		}
+		r.a.Warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
+	}
+	if r.plan.netAsk {
+		r.a.Warn("you are asked about other hosts that it connects to: answer in rootsfs console, or with: rootsfs consent list --watch --session %s", names.ShellWord(r.s.Name()))
+	}
+	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {
+		// It would say no more than that it cannot reach its registry.
+		r.a.Warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
+	}
+}
+
+// hintPreset says in a line what the preset of an agent gives.
+func (r *runner) hintPreset(box *sandbox.Options) {
+	var parts []string
+	for _, g := range r.plan.session.Roots {
+		if !g.Implicit {
+			parts = append(parts, cli.QuoteIfNeeded(g.Dir)+" ("+g.Policy.Rights.String()+")")
+		}
+	}
+	parts = append(parts, "HOME kept in "+cli.QuoteIfNeeded(box.Home))
+	parts = append(parts, cli.NetText(r.confined.Net, r.confined.Hosts, r.confined.Asks))
+	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
+}

@@ -1,0 +1,458 @@
+// Package runcmd has the command `run`.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package runcmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+type app struct{ *cli.App }
+
+// Commands are those of this package.
+func Commands(c *cli.App) cli.Commands {
+	a := &app{c}
+	return cli.Commands{"run": a.newRunCmd}
+}
+
+// RunFlags are the flags of `rootsfs run`.
+type RunFlags struct {
+	grantflags.Session
+	env        []string
+	home       string
+	Net        NetValue
+	netAnySNI  bool
+	netLimits  grantflags.NetLimits
+	netAsk     bool
+	Listen     []int
+	sockets    []string
+	mcp        string
+	paths      string
+	level      string
+	unconfined bool
+	onRevoke   string
+	pids       int
+	memory     string
+	learn      bool
+	dir        string
+	links      string
+	homeMax    string
+	Agent      string   // of --for, "" for none
+	homeParts  []string // see agents.Agent.Home
+}
+
+// RunCommand returns the command, for its flags.
+func RunCommand(c *cli.App) *cobra.Command { return (&app{c}).newRunCmd() }
+
+func (a *app) newRunCmd() *cobra.Command {
+	f := &RunFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG]...",
+		Short: "Run a program that reaches only approved directories",
+		Long: `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
+nothing else of yours: no other files, no processes, no sockets, and no network but the
+hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the
+command holds of a root is dead when "rootsfs revoke" returns.
+
+HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
+works in the first root, or in --dir; relative paths behind -- are from there. A
+server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
+consent). If the machine cannot confine the command as asked, it is not started.
+The exit code is the command's own. --for AGENT gives a coding agent the repository
+around the working directory, a HOME of its own that is kept, its keys and its hosts.`,
+		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
+  rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
+  rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
+  rootsfs run --root .:rw --net=api.github.com --net-ask -- my-agent      # answer: rootsfs consent
+  rootsfs run --for codex      # an agent, in a project; --for help lists them
+  rootsfs run --root .:rw -- bash
+  rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
+  rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
+  rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.Agent == "help" || f.Agent != "" && len(args) == 0 {
+				return nil
+			}
+			return runArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.Agent == "help" {
+				a.printAgents()
+				return nil
+			}
+			return a.runCommand(cmd, f, f.agentCommand(args))
+		},
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // what follows the command is the command's
+	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
+	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
+	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: of the command)")
+	fs.StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	grantflags.TransportFlag(cmd, &f.Transport)
+	f.AuditFlag(cmd)
+	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
+	cli.PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
+	netFlag(fs, &f.Net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
+	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
+	fs.Var(&f.netLimits, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable")
+	_ = cmd.RegisterFlagCompletionFunc("net-limit", grantflags.CompleteLimit(config.NetLimits())) // as for words
+	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
+	fs.IntSliceVar(&f.Listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
+	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
+	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
+	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
+	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible (those to what the command sees anyway work) or strict (none works)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement `level`: namespaces, bubblewrap or landlock (default: the strongest that the machine offers)")
+	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command: it reaches everything that you do")
+	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce (tell the server) or stop (end the command)")
+	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads of the command")
+	fs.StringVar(&f.memory, "memory-max", "", "most memory of the command and all that it starts: a `size` such as 2G, or none (default: three quarters of the memory)")
+	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
+	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
+	cli.PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
+	f.Verbosity(fs, "every request of the kernel")
+	f.Add(cmd)
+	f.Abuse.Add(fs)
+	one := fs.Lookup("for")
+	one.Value, one.DefValue = ForValue{f}, ""
+	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
+	agentCompletion(cmd)
+	grantflags.ProfileCompletion(cmd, &f.Config)
+	_ = cmd.RegisterFlagCompletionFunc("env", cli.CompleteEnv) // as for words
+	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
+	cli.FixedWords(cmd, "mcp", "auto", "on", "off")
+	cli.FixedWords(cmd, "map", "same", "flat")
+	cli.FixedWords(cmd, "links", "visible", "strict")
+	cli.FixedWords(cmd, "level", "namespaces", "bubblewrap", "landlock")
+	cli.FixedWords(cmd, "on-revoke", "announce", "stop")
+	cli.AllFlag(cmd)
+	return cmd
+}
+
+// plan is what the flags of `rootsfs run` come to.
+type plan struct {
+	session session.Options
+	box     sandbox.Options
+	program string // the command's first word, as it was written
+	mcp     proxy.Mode
+	stop    bool // when the last root is gone
+	// pinned is the configuration that demands the level, "" if none does.
+	pinned string
+	learn  bool
+	// strictLinks: no link that leaves its root is shown.
+	strictLinks bool
+	memoryAsked bool // --memory-max was given
+	sockets     []grantedSocket
+	net         []network.Rule // hosts that the command may connect to
+	netAnySNI   bool           // TLS may ask them for any server name
+	netLimits   []network.Limited
+	netAsk      bool                       // other hosts are asked about
+	netAskUntil time.Time                  // until then; zero: always
+	netTimeout  time.Duration              // how long a question waits
+	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
+	network     *commandNet
+	agent       string   // whose preset was taken, "" for none
+	homeParts   []string // files of the owner's HOME for the kept one
+	// implicit are the roots that the command's interpreter needs.
+	implicit []string
+}
+
+// plan checks the flags, all of them before anything is made.
+func (f *RunFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
+	f.Locks, f.Posix = "local", "safe"
+	p := &plan{learn: f.learn}
+	err := f.preset(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if p.session, err = f.Options(cmd, ""); err != nil {
+		return nil, err
+	}
+	if len(p.session.Roots) == 0 && f.askRepository() {
+		if p.session, err = f.Options(cmd, ""); err != nil {
+			return nil, err
+		}
+	}
+	p.agent, p.homeParts = f.Agent, f.homeParts
+	f.configured(cmd, p.session.Config)
+	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
+	switch f.mcp {
+	case "auto":
+		p.mcp = proxy.Auto
+	case "on":
+		p.mcp = proxy.On
+	case "off":
+		p.mcp = proxy.Off
+	default:
+		return nil, cli.Usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
+	}
+	if p.stop = f.onRevoke == "stop"; !p.stop && f.onRevoke != "announce" {
+		return nil, cli.Usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
+	}
+	if err := f.confinement(p, args); err != nil {
+		return nil, err
+	}
+	if err := f.hostSockets(p); err != nil {
+		return nil, err
+	}
+	if p.network = newCommandNet(p); p.network != nil {
+		p.session.Network = p.network
+	}
+	return p, p.places()
+}
+
+// defaultNetTimeout is how long a connection waits for the answer about its host.
+const defaultNetTimeout = time.Minute
+
+// memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
+// if it was asked for.
+func (f *RunFlags) memoryMax() (int64, error) {
+	switch {
+	case f.memory == "none", f.memory == "" && (f.unconfined || f.level == sandbox.None.String()):
+		return 0, nil
+	case f.memory == "":
+		return sandbox.DefaultMemory(), nil
+	}
+	n, err := config.ParseSize(f.memory)
+	switch {
+	case err != nil:
+		return 0, cli.Usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
+	case n == 0:
+		err = errors.New("write a size above 0 such as 2G, or none")
+	case n < sandbox.MinMemory:
+		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
+	}
+	if err != nil {
+		return 0, cli.Usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+	}
+	return n, nil
+}
+
+// confinement turns the flags about it into the sandbox's options.
+func (f *RunFlags) confinement(p *plan, args []string) error {
+	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
+		return cli.Usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
+	}
+	p.memoryAsked = f.memory != ""
+	memory, err := f.memoryMax()
+	if err != nil {
+		return err
+	}
+	homeMax, err := grantflags.ParseSize(f.homeMax)
+	if err == nil && homeMax != 0 && homeMax < sandbox.MinTmpSize {
+		err = fmt.Errorf("choose at least %dM", sandbox.MinTmpSize>>20)
+	}
+	if err != nil {
+		return cli.Usage(fmt.Errorf("--home-max %s: %w", names.Quote(f.homeMax), err))
+	}
+	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
+		return cli.Usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
+	}
+	p.program = args[0]
+	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	if p.box.Listen, err = f.Ports(); err != nil {
+		return err
+	}
+	p.net = f.Net.Rules
+	p.netTimeout = defaultNetTimeout
+	if conf := p.session.Config; conf != nil && conf.Run.NetTimeout > 0 {
+		p.netTimeout = conf.Run.NetTimeout
+	}
+	if conf := p.session.Config; conf != nil && !f.Net.All && !f.Net.none {
+		p.configuredHosts(conf.Net, cmp.Or(f.Name, p.session.NameFor))
+	}
+	if f.netAsk {
+		p.netAsk, p.netAskUntil = true, time.Time{}
+	}
+	if f.netAsk && f.Net.All {
+		return cli.Usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
+	}
+	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 && !p.netAsk {
+		return cli.Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
+	}
+	if err := f.limitNet(p); err != nil {
+		return err
+	}
+	switch f.paths {
+	case "same":
+	case "flat":
+		p.box.Map = sandbox.Flat
+		p.session.FlatAt = sandbox.DefaultFlatAt
+	default:
+		return cli.Usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
+	}
+	if p.strictLinks = f.links == "strict"; !p.strictLinks && f.links != "visible" {
+		return cli.Usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
+	}
+	if f.level != "" {
+		level, err := sandbox.ParseLevel(f.level)
+		if err != nil {
+			return cli.Usage(fmt.Errorf("--level: %w", err))
+		}
+		if p.box.Level = level; level == sandbox.None && !f.unconfined {
+			return cli.Usage(errors.New("--level none confines nothing: write --unconfined if that is meant"))
+		}
+	} else if f.unconfined {
+		p.box.Level = sandbox.None
+	}
+	if err := f.pinLevel(p); err != nil {
+		return err
+	}
+	if f.home != "" {
+		home, err := filepath.Abs(f.home)
+		if err != nil {
+			return cli.Usage(fmt.Errorf("--home: %w", err))
+		}
+		p.box.Home = home
+		// A root that reaches it would let the command make it a link, and the
+		// next run's HOME, which it may write, any directory of yours.
+		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+	}
+	return nil
+}
+
+// configured takes from the configuration what no flag says.
+func (f *RunFlags) configured(cmd *cobra.Command, conf *config.Config) {
+	if conf == nil {
+		return
+	}
+	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
+		f.links = conf.Run.Links
+	}
+	if f.Net.All && !cmd.Flags().Changed("listen") {
+		f.Listen = conf.Run.Listen
+	}
+}
+
+// Ports are the ports that --listen names.
+func (f *RunFlags) Ports() ([]uint16, error) {
+	var ports []uint16
+	for _, port := range f.Listen {
+		if port < 1 || port > 65535 {
+			return nil, cli.Usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
+		}
+		ports = append(ports, uint16(port))
+	}
+	if len(ports) > 0 && !f.Net.All {
+		return nil, cli.Usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
+	}
+	return ports, nil
+}
+
+// configuredHosts adds the hosts that the configuration gives to runs of this name, and
+// whether others are asked about, until the last block's end that says so.
+func (p *plan) configuredHosts(blocks []config.Net, name string) {
+	now := time.Now()
+	p.netEnds = map[network.Rule]time.Time{}
+	for _, b := range blocks {
+		end := b.Ends(now)
+		if b.Subject != "" && b.Subject != name || !end.IsZero() && !now.Before(end) {
+			continue
+		}
+		if len(b.Hosts) > 0 {
+			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: network.Limits(b.Limits)})
+		}
+		if b.Ask && (!p.netAsk || end.IsZero() || !p.netAskUntil.IsZero() && end.After(p.netAskUntil)) {
+			p.netAsk, p.netAskUntil = true, end
+		}
+		for _, rule := range b.Hosts {
+			if slices.Contains(p.net, rule) {
+				continue
+			}
+			p.net = append(p.net, rule)
+			if !end.IsZero() {
+				p.netEnds[rule] = end
+			}
+		}
+	}
+}
+
+// pinLevel takes the level that the configuration demands, unless a flag demands a
+// stronger one.
+func (f *RunFlags) pinLevel(p *plan) error {
+	conf := p.session.Config
+	if conf == nil || conf.Run.Level == "" {
+		return nil
+	}
+	level, err := sandbox.ParseLevel(conf.Run.Level)
+	if err != nil {
+		return err
+	}
+	if p.box.Level == 0 {
+		p.box.Level, p.pinned = level, conf.Path
+		return nil
+	}
+	if p.box.Level > level {
+		return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
+			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
+	}
+	return nil
+}
+
+// launchers are the programs whose sessions are called after what they run: with true,
+// their first argument is that; the others have subcommands (runners).
+var launchers = map[string]bool{
+	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
+	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
+}
+
+// runners are the subcommands that run what the next argument names. Others, such as
+// "npm install", are the program's own work.
+var runners = []string{"exec", "run", "dlx", "x"}
+
+// commandName is what to call the session of a command: a package's name for
+// those that run packages, otherwise the program's.
+func commandName(args []string) string {
+	base := filepath.Base(args[0])
+	running, known := launchers[base]
+	if !known {
+		return base
+	}
+	for _, arg := range args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
+			continue
+		case !running && slices.Contains(runners, arg):
+			running = true
+			continue
+		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
+			// A script, without "run".
+		case !running:
+			return base
+		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
+			arg = name // a version
+		}
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+	}
+	return base
+}

@@ -1,0 +1,319 @@
+package servecmd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/broker/tools/oauth"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// httpFlags are the flags of serving over HTTP.
+type httpFlags struct {
+	addr, cert, key, tokenFile string
+	hosts, origins             []string
+	sessions, userSessions     int
+	noToken                    bool
+	issuer                     string // of tokens
+	audiences, scopes          []string
+}
+
+func (f *httpFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.addr, "http", "", "serve over Streamable HTTP at `ADDR`: [HOST]:PORT, by default on the loopback address")
+	cli.PathVar(fs, &f.tokenFile, "token-file", "`file` with the bearer token that clients send (default: a new one)")
+	fs.BoolVar(&f.noToken, "no-token", false, "ask for no token: on the loopback address only, and every local user gets in")
+	cli.PathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
+	cli.PathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
+	fs.StringArrayVar(&f.hosts, "host", nil, "a further `name` by which clients call the server, or NAME:PORT; repeatable")
+	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; repeatable")
+	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth server at this `URL` instead of a bearer token")
+	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server in tokens (default: the URL that clients call); repeatable")
+	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; repeatable")
+	fs.IntVar(&f.sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
+	fs.IntVar(&f.userSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
+}
+
+// check refuses what would let in anybody.
+func (f *httpFlags) check() error {
+	if f.addr == "" {
+		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.issuer != "" {
+			return cli.Usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http: give it as well"))
+		}
+		return nil
+	}
+	if err := f.checkOAuth(); err != nil {
+		return err
+	}
+	host, port, err := net.SplitHostPort(f.addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return cli.Usage(fmt.Errorf("--http %s: write [HOST]:PORT, such as :8931, with a port up to 65535", cli.QuoteIfNeeded(f.addr)))
+	}
+	if err := f.checkNames(); err != nil {
+		return err
+	}
+	if host == "" {
+		f.addr = "localhost" + f.addr
+	}
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return cli.Usage(errors.New("--tls-cert and --tls-key go together: give both"))
+	case f.noToken && f.tokenFile != "":
+		return cli.Usage(errors.New("--no-token and --token-file cannot be combined"))
+	case f.sessions < 1:
+		return cli.Usage(errors.New("--max-sessions: write a number above 0"))
+	case host == "" || loopback(host):
+	case f.noToken:
+		return cli.Usage(fmt.Errorf("--http %s is not a loopback address: leave --no-token out", cli.QuoteIfNeeded(f.addr)))
+	case f.cert == "":
+		return cli.Usage(fmt.Errorf("--http %s is not a loopback address: the token would pass unencrypted; give --tls-cert and --tls-key", cli.QuoteIfNeeded(f.addr)))
+	}
+	return nil
+}
+
+// checkNames refuses names that no request could have.
+func (f *httpFlags) checkNames() error {
+	for _, h := range f.hosts {
+		name, port, err := net.SplitHostPort(h)
+		if err != nil {
+			name, port = strings.Trim(h, "[]"), "1"
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || name == "" || strings.ContainsAny(name, "/@ ") || strings.Contains(name, ":") && net.ParseIP(name) == nil {
+			return cli.Usage(fmt.Errorf("--host %s: write NAME or NAME:PORT, such as files.example:443", cli.QuoteIfNeeded(h)))
+		}
+	}
+	for _, o := range f.origins {
+		if u, err := url.Parse(o); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return cli.Usage(fmt.Errorf("--origin %s: write SCHEME://HOST[:PORT], such as https://app.example, without anything behind it", cli.QuoteIfNeeded(o)))
+		}
+	}
+	return nil
+}
+
+// checkOAuth refuses what cannot be meant about tokens of an issuer.
+func (f *httpFlags) checkOAuth() error {
+	switch {
+	case f.userSessions < 1:
+		return cli.Usage(errors.New("--max-user-sessions: write a number above 0"))
+	case f.issuer == "" && len(f.audiences)+len(f.scopes) > 0:
+		return cli.Usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
+	case f.issuer == "" && f.userSessions != tools.DefaultUserSessions:
+		return cli.Usage(errors.New("--max-user-sessions goes with --oauth-issuer: without it all clients are one user"))
+	case f.issuer == "":
+		return nil
+	case f.noToken || f.tokenFile != "":
+		return cli.Usage(errors.New("--oauth-issuer says whose tokens are taken: leave --token-file and --no-token out"))
+	case slices.Contains(f.audiences, "") || slices.Contains(f.scopes, ""):
+		return cli.Usage(errors.New("--oauth-audience and --oauth-scope: write a name"))
+	}
+	if err := oauth.CheckURL(f.issuer); err != nil {
+		return cli.Usage(fmt.Errorf("--oauth-issuer %s %w", cli.QuoteIfNeeded(f.issuer), err))
+	}
+	return nil
+}
+
+// resources are the URLs of the server by each of its names. The port is the
+// listener's: by another one somebody else may be meant.
+func (f *httpFlags) resources(at *url.URL) []string {
+	host, port := at.Hostname(), at.Port()
+	hosts := slices.Concat([]string{host}, f.names())
+	if loopback(host) {
+		hosts = append(hosts, "localhost", "127.0.0.1", "::1")
+	}
+	var list []string
+	for _, h := range hosts {
+		u := *at
+		u.Host = net.JoinHostPort(strings.Trim(h, "[]"), port)
+		if _, _, err := net.SplitHostPort(h); err == nil {
+			u.Host = h // with a port of its own
+		}
+		if u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
+			u.Host = strings.TrimSuffix(u.Host, ":"+port)
+		}
+		if !slices.Contains(list, u.String()) {
+			list = append(list, u.String())
+		}
+	}
+	return list
+}
+
+// loopback reports whether a host of --http is this machine only, by its text: a
+// name may come to mean another address.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// carrying is how many connections more than the session keeps are on their way to it,
+// or to their end, at a time.
+const carrying = 64
+
+// servingMessage is the line with --json.
+type servingMessage struct {
+	URL       string `json:"url"`
+	Session   string `json:"session"`
+	TokenFile string `json:"token_file,omitempty"`
+	Issuer    string `json:"issuer,omitempty"`
+}
+
+// serving says where the server is; a token that was made is shown this once.
+func (a *app) serving(m servingMessage, token string, made bool) {
+	if a.JSON {
+		// Whoever reads has gone away if this fails; the server has not.
+		_ = a.Line(m)
+		return
+	}
+	a.Say("serving at %s; session %s", m.URL, m.Session)
+	file := m.TokenFile
+	switch {
+	case m.Issuer != "":
+		a.Say("clients send an access token of %s", cli.QuoteIfNeeded(m.Issuer))
+	case file != "" && made:
+		a.Say("bearer token, shown this once and kept in %s: %s", cli.QuoteIfNeeded(file), token)
+	case file != "":
+		a.Say("clients send the bearer token in %s", cli.QuoteIfNeeded(file))
+	}
+}
+
+// request is how the session is to serve, at a URL.
+func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
+	h := &f.http
+	return control.HTTPRequest{
+		ToolsRequest: f.tools(), Path: at.Path, Port: at.Port(), Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions, UserSessions: h.userSessions,
+		Issuer: h.issuer, Audiences: h.audiences, Scopes: h.scopes, Resources: h.resources(at),
+	}
+}
+
+// overHTTP opens the port and has serve serve on it until ctx ends. session is the
+// name of the session that does.
+func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
+	l, at, err := f.http.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	token, file, done, err := f.http.token(session)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return serve(ctx, l, f.request(at, token), func() {
+		a.serving(servingMessage{at.String(), session, file, f.http.issuer}, token, f.http.tokenFile == "")
+	})
+}
+
+// serveHTTP serves a session of this program's own.
+func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
+	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
+		front, err := s.NewFront(ctx, guard.Subject(s.Name()), req)
+		if err != nil {
+			return err
+		}
+		defer front.Close()
+		ready()
+		return front.Serve(ctx, l)
+	})
+}
+
+// shareHTTP carries clients' connections to a live session, which serves them.
+func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
+	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
+		id, front, err := c.HTTP(ctx, req)
+		if err != nil {
+			return err
+		}
+		defer front.Close()
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		go func() {
+			_, _ = io.Copy(io.Discard, front) // until the session ends
+			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, cli.QuoteIfNeeded(c.Info().Name)))
+		}()
+		// The session closes what is too much, so that there is room soon.
+		l = netutil.LimitListener(l, tools.SessionRequests*f.http.sessions+carrying)
+		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+		ready()
+		for {
+			conn, err := l.Accept()
+			switch {
+			case ctx.Err() != nil:
+				if err := context.Cause(ctx); errors.Is(err, control.ErrNoSession) {
+					return err
+				}
+				return nil // a signal
+			case err != nil:
+				return fmt.Errorf("--http: %w", err)
+			}
+			go carry(ctx, c, id, conn)
+		}
+	})
+}
+
+// carry carries one client's connection.
+func carry(ctx context.Context, c *control.Client, front string, conn net.Conn) {
+	defer conn.Close()
+	stream, err := c.HTTPClient(ctx, front, conn.RemoteAddr().String())
+	if err != nil {
+		return // the client sees its connection end
+	}
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(stream, conn)
+		_ = stream.CloseWrite()
+	}()
+	_, _ = io.Copy(conn, stream)
+	_ = conn.Close() // whoever closes first ends both directions
+	<-over
+}
+
+// listen opens the port, and returns where it is.
+func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, err error) {
+	var pair tls.Certificate
+	at = &url.URL{Scheme: "http", Path: "/mcp"}
+	if f.cert != "" {
+		at.Scheme = "https"
+		if pair, err = tls.LoadX509KeyPair(f.cert, f.key); err != nil {
+			return nil, nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+	}
+	if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr); err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = fmt.Errorf("%w; choose another port, or :0 for any that is free", err)
+		}
+		return nil, nil, fmt.Errorf("--http: %w", err)
+	}
+	at.Host = l.Addr().String()
+	if f.cert != "" {
+		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	}
+	return l, at, nil
+}
+
+// names are those by which clients may call, beside the loopback's.
+func (f *httpFlags) names() []string {
+	if host, _, err := net.SplitHostPort(f.addr); err == nil {
+		return append(slices.Clone(f.hosts), host)
+	}
+	return f.hosts
+}

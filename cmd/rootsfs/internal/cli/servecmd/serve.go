@@ -1,0 +1,247 @@
+// Package servecmd has the command `serve`.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package servecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+type app struct{ *cli.App }
+
+// Commands are those of this package.
+func Commands(c *cli.App) cli.Commands {
+	a := &app{c}
+	return cli.Commands{"serve": a.newServeCmd}
+}
+
+// serveFlags are the flags of `rootsfs serve`.
+type serveFlags struct {
+	grantflags.Session
+	http        httpFlags
+	ask         bool
+	clientRoots string
+}
+
+// ServeCommand returns the command, for its flags.
+func ServeCommand(c *cli.App) *cobra.Command { return (&app{c}).newServeCmd() }
+
+func (a *app) newServeCmd() *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve [flags] [SPEC]...",
+		Short: "Serve approved directories as MCP tools",
+		Long: `Serve the approved roots as MCP tools and resources, in place of
+@modelcontextprotocol/server-filesystem: over standard input and output, or with
+--http over Streamable HTTP. Nothing is mounted. Files are named ROOT/path,
+absolutely, or by file:// URI. Tools that no root allows are not offered. SPEC is
+written as for --root; use one of the two.
+
+With --session, serve the roots of a live session instead, such as that of a mount.
+With --ask, paths outside of the roots are put before the person at the host, or wait
+for "rootsfs consent". --http prints the URL and the bearer token that clients send;
+a public address needs a token and TLS.`,
+		Example: `  rootsfs serve ~/code
+  rootsfs serve --root code=~/code:ro
+  rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
+  rootsfs serve --root .:rw --http :8931
+  rootsfs serve --root ~/code:ro --http :8931 --oauth-issuer https://login.example --oauth-scope files
+  rootsfs serve --session work
+  rootsfs serve --session work --http :8931
+  claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
+		Args: cli.ArgCount(0, -1, ""),
+		RunE: func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
+	}
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
+	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
+	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: serve)")
+	f.AuditFlag(cmd)
+	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
+	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "`effect` of the client's own roots: narrow or ignore")
+	cli.HideFlags(fs, "client-roots")
+	f.Verbosity(fs, "every refusal")
+	f.http.add(fs)
+	a.JSONFlag(cmd)
+	f.Add(cmd)
+	a.SessionFlag(cmd)
+	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
+	f.Abuse.Add(fs)
+	grantflags.ProfileCompletion(cmd, &f.Config)
+	cli.FixedWords(cmd, "client-roots", "narrow", "ignore")
+	cli.AllFlag(cmd)
+	return cmd
+}
+
+// serveMCP is the command. specs are the roots that are named without --root.
+func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
+	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
+		return cli.Usage(fmt.Errorf("--client-roots %s: write narrow or ignore", cli.QuoteIfNeeded(f.clientRoots)))
+	}
+	if len(specs) > 0 && cmd.Flags().Changed("root") {
+		return cli.Usage(fmt.Errorf("--root and the root %s cannot be combined: write every root with --root, or none", cli.QuoteIfNeeded(specs[0])))
+	}
+	if len(specs) > 0 && cmd.Flags().Changed("session") {
+		return cli.Usage(fmt.Errorf("--session and the root %s cannot be combined: --session serves the session's roots", cli.QuoteIfNeeded(specs[0])))
+	}
+	if cmd.Flags().Changed("session") {
+		return a.share(cmd, f)
+	}
+	f.Roots = append(f.Roots, specs...)
+	if err := f.http.check(); err != nil {
+		return err
+	}
+	f.Cache, f.Locks, f.Posix = "audit", "local", "safe"
+	opt, err := f.Options(cmd, "")
+	if err != nil {
+		return err
+	}
+	opt.Unmounted, opt.NameFor = true, "serve"
+	opt.Flags, opt.Stopped = []string{"serve"}, "the host hung up, or a signal came"
+	if len(opt.Roots) == 0 && !f.ask {
+		return cli.Usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
+	}
+	garbage()
+	revokes := cli.RevokeOnSignal()
+	opt.Signal = true
+	s, err := session.Start(cmd.Context(), opt)
+	if err != nil {
+		return err
+	}
+	revokes(s)
+	stop, over := make(chan struct{}), make(chan error, 1)
+	go func() { over <- s.Run(stop) }()
+	err = a.converse(cmd.Context(), s, f)
+	close(stop)
+	return errors.Join(err, <-over)
+}
+
+// Bounds of what is collected late: little of what a call makes outlives it, and
+// looking for that little after every few calls costs more than the calls
+// (measured: 1 MB reads and trees take half as long).
+const (
+	garbagePercent = 400
+	garbageLimit   = 512 << 20 // bytes, from which on it is collected as usual
+)
+
+// garbage lets it gather, unless the user's settings say when it is collected.
+func garbage() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(garbagePercent)
+		debug.SetMemoryLimit(garbageLimit)
+	}
+}
+
+// tools is how the tools are to be served.
+func (f *serveFlags) tools() control.ToolsRequest {
+	return control.ToolsRequest{Ask: f.ask, IgnoreRoots: f.clientRoots == "ignore"}
+}
+
+// share carries between the host and a live session that serves it: its roots,
+// its records, its end. The roots that flags would approve are that session's.
+func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
+	with := []string{"session", "ask", "client-roots", "json"}
+	network := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(httpFlags).add(network)
+	cmd.Flags().Visit(func(given *pflag.Flag) {
+		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
+			more := ""
+			if strings.HasPrefix(given.Name, "abuse-") {
+				more = "; set it where the session is started, or at once in [abuse] of its configuration"
+			}
+			err = cli.Usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log%s", given.Name, more))
+		}
+	})
+	if err == nil {
+		err = f.http.check()
+	}
+	if err != nil {
+		return err
+	}
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := cli.Interruptible(cmd.Context())
+	defer cancel()
+	if f.http.addr != "" {
+		return a.shareHTTP(ctx, c, f)
+	}
+	stream, err := c.Tools(ctx, f.tools())
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	hungUp, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, _ = io.Copy(stream, a.Stdin)
+		close(hungUp)
+		_ = stream.CloseWrite() // what is under way is still answered
+	}()
+	go func() {
+		_, err := io.Copy(a.Stdout, stream)
+		over <- err
+	}()
+	select {
+	case err = <-over:
+	case <-ctx.Done():
+		return nil // a signal
+	}
+	select {
+	case <-hungUp:
+		return err
+	default:
+		return fmt.Errorf("%w: %s has ended", control.ErrNoSession, cli.QuoteIfNeeded(c.Info().Name))
+	}
+}
+
+// converse serves until the host hangs up, the session ends or a signal comes.
+func (a *app) converse(ctx context.Context, s *session.Session, f *serveFlags) error {
+	ctx, cancel := cli.Interruptible(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.Ended():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if f.http.addr != "" {
+		return a.serveHTTP(ctx, s, f)
+	}
+	if in, ok := a.Stdin.(*os.File); ok && cli.IsTerminal(in) {
+		a.Warn("waiting for an MCP host to speak on standard input, which is a terminal; see: rootsfs serve --help. Ctrl-C: the end")
+	}
+	t := s.NewTools(guard.Subject(s.Name()), f.tools())
+	defer t.Close()
+	return t.Run(ctx, io.NopCloser(a.Stdin), nopWriteCloser{a.Stdout})
+}
+
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }

@@ -1,0 +1,166 @@
+package servecmd
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of tokens, bytes.
+const (
+	leastToken    = 16
+	greatestToken = 4096
+)
+
+// token is the token of the file, or a new one in a file that is this process's until
+// done.
+func (f *httpFlags) token(session string) (token, path string, done func(), err error) {
+	done = func() {}
+	if f.noToken || f.issuer != "" {
+		return "", "", done, nil
+	}
+	if f.tokenFile != "" {
+		token, err = readToken(f.tokenFile)
+		return token, f.tokenFile, done, err
+	}
+	dir, err := config.StateDir()
+	if err != nil {
+		return "", "", nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", nil, fmt.Errorf("make the directory of the token: %w", err)
+	}
+	file, err := newTokenFile(dir, session)
+	if err != nil {
+		return "", "", nil, fmt.Errorf("keep the token: %w", err)
+	}
+	token = rand.Text()
+	if _, err := io.WriteString(file.f, token+"\n"); err != nil {
+		file.remove()
+		return "", "", nil, fmt.Errorf("keep the token: %w", err)
+	}
+	return token, file.path, file.remove, nil
+}
+
+// tokenFile is a file with a token that was made. It is locked for as long as its
+// process lives, and so is nobody else's to replace.
+type tokenFile struct {
+	f    *os.File
+	path string
+}
+
+// tokenTries bounds the rounds with others who make one at the same time, and the
+// servers of one name.
+const tokenTries = 100
+
+// newTokenFile makes NAME.token, or, while another live process has that, NAME.2.token
+// and so on. What a killed one left is replaced.
+func newTokenFile(dir, name string) (*tokenFile, error) {
+	n := 1
+	for range tokenTries {
+		path := filepath.Join(dir, name+".token")
+		if n > 1 {
+			path = filepath.Join(dir, fmt.Sprintf("%s.%d.token", name, n))
+		}
+		// Never into a file that is there: its mode, or a link, would be another's.
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		switch {
+		case err == nil:
+			t := &tokenFile{f, path}
+			if t.lock() {
+				return t, nil
+			}
+			_ = f.Close() // somebody took it for one that was left
+		case !errors.Is(err, fs.ErrExist):
+			return nil, err
+		default:
+			live, err := clearToken(path)
+			if err != nil {
+				return nil, err
+			}
+			if live {
+				n++
+			}
+		}
+	}
+	return nil, fmt.Errorf("too many servers are called %s", cli.QuoteIfNeeded(name))
+}
+
+// clearToken removes the token of a process that has ended; live is true if it has not.
+func clearToken(path string) (live bool, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, unix.ELOOP): // a link is no process's
+		return false, os.Remove(path)
+	case err != nil:
+		return false, err
+	}
+	t := &tokenFile{f, path}
+	if !t.lock() {
+		_ = f.Close()
+		return true, nil
+	}
+	t.remove()
+	return false, nil
+}
+
+// lock makes the file this process's, if it is nobody's and still has its name.
+func (t *tokenFile) lock() bool {
+	return unix.Flock(int(t.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && t.named()
+}
+
+// named reports whether the path still leads to the file.
+func (t *tokenFile) named() bool {
+	held, err1 := t.f.Stat()
+	named, err2 := os.Lstat(t.path)
+	return err1 == nil && err2 == nil && os.SameFile(held, named)
+}
+
+// remove ends the file, if it is still the one that was made.
+func (t *tokenFile) remove() {
+	if t.named() {
+		_ = os.Remove(t.path) // the next server of this name does it otherwise
+	}
+	_ = t.f.Close()
+}
+
+// readToken reads a token that others cannot read.
+func readToken(path string) (string, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--token-file: %s does not exist: write a token to it, or leave the flag out for a new one", cli.QuoteIfNeeded(path))
+	}
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", cli.Usage(fmt.Errorf("--token-file %s can be read by others; chmod 600 %s", cli.QuoteIfNeeded(path), names.ShellWord(path)))
+	}
+	text, err := io.ReadAll(io.LimitReader(file, greatestToken))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < leastToken || strings.ContainsAny(token, " \t\r\n") {
+		return "", cli.Usage(fmt.Errorf("--token-file %s: write one token of %d characters or more, such as of: openssl rand -hex 16", cli.QuoteIfNeeded(path), leastToken))
+	}
+	return token, nil
+}

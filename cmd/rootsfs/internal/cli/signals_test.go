@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// `timeout 60 rootsfs mount …` says SIGTERM twice in one breath, to the program and to
+// its group: the mount is taken down all the same. Who asks again later is impatient.
+func TestASignalSaidTwiceIsOneRequest(t *testing.T) {
+	start := time.Unix(1000, 0)
+	for _, tt := range []struct {
+		name  string
+		after []time.Duration // of each signal
+		heard int             // how many are taken until one insists
+	}{
+		{"one", []time.Duration{0}, 1},
+		{"twice at once", []time.Duration{0, 0}, 2},
+		{"thrice in a breath", []time.Duration{0, time.Millisecond, sameBreath - 1}, 3},
+		{"a breath later", []time.Duration{0, sameBreath, 2 * sameBreath}, 2},
+		{"twice, and once more later", []time.Duration{0, 1, time.Minute, time.Hour}, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			signals := make(chan os.Signal, len(tt.after))
+			for range tt.after {
+				signals <- unix.SIGTERM
+			}
+			close(signals)
+			heard, ended := 0, 0
+			obey(signals, func() time.Time {
+				heard++
+				return start.Add(tt.after[heard-1])
+			}, func(os.Signal) { ended++ })
+			if heard != tt.heard || ended != 1 {
+				t.Errorf("%d signals heard, want %d; asked to end %d times, want once", heard, tt.heard, ended)
+			}
+		})
+	}
+}

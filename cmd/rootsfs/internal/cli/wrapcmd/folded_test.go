@@ -1,0 +1,36 @@
+package wrapcmd
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/clitest"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Long names do not make a terminal break a line of ours. Issue 36.
+func TestForeignLinesAreFolded(t *testing.T) {
+	clitest.CheckFolded(t, map[string]func(a *cli.App, name string){
+		"server": func(a *cli.App, name string) {
+			(&app{a}).printServer(&wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
+		},
+		"change": func(a *cli.App, name string) {
+			path := filepath.Join(t.TempDir(), "mcp.json")
+			write(t, path, `{"mcpServers": {"`+name+`": {"command": "true"}}}`, 0o600)
+			file, err := openHostFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &wrapping{wrapFlags: &wrapFlags{}, file: file}
+			if w.conf, err = hostconfig.Parse(path, file.doc); err != nil {
+				t.Fatal(err)
+			}
+			if w.res.Diff, err = w.diff(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.How{w.conf.Servers[0]: {}})); err != nil {
+				t.Fatal(err)
+			}
+			(&app{a}).printWrapping(w)
+		},
+	})
+}

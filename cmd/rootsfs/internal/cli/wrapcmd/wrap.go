@@ -1,0 +1,414 @@
+// Package wrapcmd has the commands that change the files of MCP hosts: `wrap` and `setup`.
+//
+// # Promises
+//
+// Those of package cli.
+//
+// # Not promised
+//
+// Those of package cli.
+package wrapcmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+type app struct{ *cli.App }
+
+// Commands are those of this package.
+func Commands(c *cli.App) cli.Commands {
+	a := &app{c}
+	return cli.Commands{"wrap": a.newWrapCmd, "setup": a.newSetupCmd}
+}
+
+func (a *app) newWrapCmd() *cobra.Command {
+	f := &wrapFlags{}
+	var known []string
+	for _, k := range hostconfig.Known {
+		known = append(known, string(k))
+	}
+	cmd := &cobra.Command{
+		Use:   "wrap HOSTCONFIG",
+		Short: "Make an MCP host start its servers confined",
+		Long: `Rewrite the configuration of an MCP host, so that the servers that it starts run
+through "rootsfs run" and reach nothing but their roots. HOSTCONFIG is claude-desktop,
+claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex, opencode, or a file
+in the format of one of them. The change is shown, and written only after you said
+yes; everything else stays byte for byte, and a copy is kept. --undo takes the change
+back, server by server if the file was changed since.
+
+Without --root, a server gets the files and directories that its own arguments and
+variables name, read-only. The variables of its "env" pass; others need --env. Servers
+that npx or uvx fetch need --net; --home keeps what they fetched. Servers reached over
+HTTP, and container tools, are left alone. Quit a host that writes the file itself
+(Claude Code does) before, and start it again after.`,
+		Example: `  rootsfs wrap claude-desktop
+  rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
+  rootsfs wrap ~/.claude.json --net --dry-run
+  rootsfs wrap claude-desktop --undo`,
+		Args: cli.ArgCount(1, 1, "the name of a host, or of its configuration file,"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return known, cobra.ShellCompDirectiveDefault // files, too
+		},
+	}
+	f.add(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// wrapFlags are the flags of `rootsfs wrap`.
+type wrapFlags struct {
+	roots, servers, env []string
+	program, home       string
+	net                 bool
+	listen              []int
+	undo, dryRun, yes   bool
+	programGiven        bool // by --rootsfs
+	// fetchedHome is where servers that are fetched have their HOME, and then they have
+	// the network, too; "": they are as the others.
+	fetchedHome string
+}
+
+func (f *wrapFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.roots, "root", nil, "give the servers this root: `SPEC` is [NAME=]PATH[:MODE]; repeatable (default: the paths in their own arguments)")
+	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; repeatable (default: all)")
+	fs.StringArrayVar(&f.env, "env", nil, "pass this variable as well: `NAME[=VALUE]`; repeatable")
+	fs.BoolVar(&f.net, "net", false, "give the servers the network")
+	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the servers listen on this TCP and UDP `port`; repeatable")
+	cli.PathVar(fs, &f.home, "home", "keep each server's HOME, with what npx or uvx fetched, in `directory`/NAME (default: a new one at each start)")
+	cli.PathVar(fs, &f.program, "rootsfs", "`path` of rootsfs to write (default: of this program)")
+	fs.BoolVar(&f.undo, "undo", false, "take the change back")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change, and do not write it")
+	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	// They fail only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("env", cli.CompleteEnv)
+	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
+	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
+}
+
+// check refuses flags that cannot be meant, and makes the SPECs hold wherever the
+// host starts its servers.
+func (f *wrapFlags) check() error {
+	switch {
+	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || len(f.listen) > 0 || f.home != ""):
+		return cli.Usage(errors.New("--undo cannot be combined with --root, --env, --home, --net or --listen: leave those out"))
+	case f.dryRun && f.yes:
+		return cli.Usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
+	}
+	if _, err := (&runcmd.RunFlags{Listen: f.listen, Net: runcmd.NetValue{All: f.net}}).Ports(); err != nil {
+		return err
+	}
+	for _, v := range f.env {
+		if name, _, _ := strings.Cut(v, "="); name == "" || strings.IndexByte(v, 0) >= 0 {
+			return cli.Usage(fmt.Errorf("--env %s: write NAME or NAME=VALUE", names.Quote(v)))
+		}
+	}
+	f.programGiven = f.program != ""
+	var err error
+	if f.home != "" {
+		if f.home, err = filepath.Abs(f.home); err != nil {
+			return cli.Usage(fmt.Errorf("--home: %w", err))
+		}
+	}
+	if f.program, err = wrapProgram(f.program); err != nil {
+		return err
+	}
+	f.roots, err = wrapSpecs(f.roots)
+	return err
+}
+
+// wrapping is one run of the command.
+type wrapping struct {
+	*wrapFlags
+	file *hostFile
+	conf *hostconfig.Config
+	res  wrapResult
+	// exact is the backup that undoing comes to, if there is one.
+	exact string
+	first string // the oldest backup, for undoing
+}
+
+func (a *app) wrap(f *wrapFlags, arg string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	w, doc, err := planHost(f, arg)
+	if err != nil {
+		return err
+	}
+	return a.finishWrap(w, doc)
+}
+
+// planHost reads a host's file and makes the document that takes its place.
+func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
+	w = &wrapping{wrapFlags: f}
+	if w.file, err = openHostFile(arg); err != nil {
+		return nil, nil, err
+	}
+	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
+		return nil, nil, cli.Usage(fmt.Errorf("%s: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err))
+	}
+	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
+	if w.file.target != w.file.path {
+		w.res.Target = w.file.target
+	}
+	if st, ok := w.file.info.Sys().(*syscall.Stat_t); ok {
+		w.res.Links = int(st.Nlink) - 1
+	}
+	if err := w.known(); err != nil {
+		return nil, nil, err
+	}
+	if f.undo {
+		doc, err = w.planUndo()
+	} else {
+		doc, err = w.planWrap()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	w.res.Changed = !bytes.Equal(doc, w.file.doc)
+	w.res.Diff, err = w.diff(doc)
+	return w, doc, err
+}
+
+// finishWrap shows the change, asks, and makes it.
+func (a *app) finishWrap(w *wrapping, doc []byte) error {
+	var err error
+	if !a.JSON {
+		a.printWrapping(w)
+	}
+	if w.res.Changed && !w.dryRun {
+		if !w.yes {
+			again := ""
+			if a.JSON || !cli.IsTerminal(a.Stdout) {
+				again = w.res.Diff
+			}
+			if err := cli.Confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
+				return fmt.Errorf("nothing was changed: %w", err)
+			}
+		}
+		if w.res.Backup, err = w.file.replace(doc, w.exact); err != nil {
+			return err
+		}
+		w.res.Written = true
+	}
+	if err := a.Report(w.res, func() { a.printWritten(w) }); err != nil {
+		return err
+	}
+	if left := w.left(); len(left) > 0 {
+		from := ""
+		if w.first != "" {
+			from = ", or take it from " + cli.QuoteIfNeeded(w.first)
+		}
+		return fmt.Errorf("not undone: %s; edit it there%s", strings.Join(left, ", "), from)
+	}
+	return nil
+}
+
+// known refuses names that no server has, and servers that are not understood.
+func (w *wrapping) known() error {
+	for _, name := range w.servers {
+		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
+			continue
+		}
+		var have []string
+		for _, s := range w.conf.Servers {
+			have = append(have, names.Quote(s.Name))
+		}
+		slices.Sort(have)
+		all := strings.Join(slices.Compact(have), ", ")
+		if all == "" {
+			all = "none"
+		}
+		return cli.Usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), cli.QuoteIfNeeded(w.file.path), all))
+	}
+	for _, s := range w.conf.Servers {
+		err := s.Err
+		if list := s.Steers(w.file.isOwners()); err == nil && !w.undo && s.Kind == hostconfig.Stdio && len(list) > 0 {
+			err = fmt.Errorf("server %v sets %s, which rootsfs itself obeys, outside of any confinement: remove it from the file, and give it to the server alone with --env NAME=VALUE",
+				s, names.Quote(list[0]))
+		}
+		if err != nil && w.selected(s) {
+			return cli.Usage(fmt.Errorf("%s: %w; nothing was written (--server NAME leaves the others out)", cli.QuoteIfNeeded(w.file.path), err))
+		}
+	}
+	return nil
+}
+
+func (w *wrapping) selected(s *hostconfig.Server) bool {
+	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name.Raw())
+}
+
+// planWrap decides about each server and makes the document.
+func (w *wrapping) planWrap() ([]byte, error) {
+	place := w.file.place()
+	how := map[*hostconfig.Server]hostconfig.How{}
+	for _, s := range w.conf.Servers {
+		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
+		switch {
+		case !w.selected(s):
+			r.State = "not named"
+		case s.Kind == hostconfig.Wrapped:
+			w.judge(s, &r)
+		case notStarted[s.Kind] != "":
+			r.State = notStarted[s.Kind]
+		case s.Container() && len(w.servers) == 0:
+			r.State = "container"
+		default:
+			how[s] = w.how(s, place, &r)
+		}
+		if s.HeadersHelper && r.State != "not named" {
+			r.Notes = append(r.Notes, `NOT confined: its "headersHelper" is a command that the host itself runs`)
+		}
+		w.res.Servers = append(w.res.Servers, r)
+	}
+	doc := w.conf.Wrap(w.program, how)
+	return doc, w.verify(doc, how)
+}
+
+// how decides with which flags a server is started.
+func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
+	p := w.conf.Propose(s, place)
+	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
+	if len(w.roots) > 0 {
+		for _, spec := range w.roots {
+			w.addRoot(r, wrapRoot{Spec: spec, From: "--root"}, specPath(spec))
+		}
+	} else {
+		for _, root := range p.Roots {
+			w.addRoot(r, wrapRoot{Spec: root.Spec, From: root.From, Outside: w.file.outside(root.Path)}, root.Path)
+		}
+	}
+	r.Env = slices.Clone(s.Env)
+	for _, v := range w.env {
+		name, _, _ := strings.Cut(v, "=")
+		r.Env = slices.DeleteFunc(r.Env, func(e string) bool { return e == name })
+		r.Env = append(r.Env, v)
+	}
+	r.Fetcher = p.Fetcher
+	base := w.home
+	if base == "" && w.fetchedHome != "" && p.Fetcher != "" {
+		base, r.Net = w.fetchedHome, true
+	}
+	r.Home = w.homeOf(s, base)
+	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: r.Net, Listen: w.listen}
+	for _, root := range r.Roots {
+		h.Roots = append(h.Roots, root.Spec)
+	}
+	return h
+}
+
+// addRoot adds a root with the place where its path leads. One whose path passes a link
+// that others can change is left out, with a note: the server would not be given it.
+func (w *wrapping) addRoot(r *wrapServer, root wrapRoot, path string) {
+	if path != "" {
+		resolved, err := written.Resolve(path)
+		var link *guard.LinkError
+		switch {
+		case errors.As(err, &link):
+			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), link))
+			return
+		case err == nil && resolved != path:
+			root.Resolved = resolved
+			root.Outside = root.From != "--root" && w.file.outside(resolved)
+		}
+	}
+	r.Roots = append(r.Roots, root)
+}
+
+// specPath is the absolute path of a SPEC, "" if it has none here.
+func specPath(text string) string {
+	spec, err := guard.ParseSpec(text)
+	if err != nil {
+		return ""
+	}
+	g, err := grantflags.FromSpec(spec)
+	if err != nil {
+		return ""
+	}
+	return g.Dir
+}
+
+// homeOf is a directory of the server's own below base: servers that shared one
+// could change each other's programs.
+func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
+	if base == "" {
+		return ""
+	}
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}, s.Name.Raw())
+	dir := filepath.Join(base, strings.TrimLeft(safe, ".")+"-")
+	path := strings.TrimSuffix(dir, "-")
+	for n := 2; path == base || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
+		path = dir + strconv.Itoa(n)
+	}
+	return path
+}
+
+// verify reads what is to be written: a file that the host cannot read takes all
+// its servers away.
+func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) error {
+	c, err := hostconfig.Parse(w.file.path, doc, w.program)
+	if err == nil && len(c.Servers) == len(w.conf.Servers) {
+		for i, s := range c.Servers {
+			if _, wrapped := how[w.conf.Servers[i]]; wrapped && s.Kind != hostconfig.Wrapped {
+				err = fmt.Errorf("server %v is not wrapped by %s; use another --rootsfs", s, names.Quote(w.program))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err)
+	}
+	return nil
+}
+
+// completeServers offers the servers of the file that is named before.
+func completeServers(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	file, err := openHostFile(args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := hostconfig.Parse(file.path, file.doc, os.Args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, s := range c.Servers {
+		out = append(out, cobra.CompletionWithDesc(s.Name.Raw(), names.Escape(s.Command)))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
