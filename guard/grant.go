@@ -122,14 +122,14 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 }
 
 // checkRules judges a grant by the rules, and by what it allows itself.
-func (g *Registry) checkRules(ask *Grant, place string) error {
+func (g *Registry) checkRules(ask *Grant, location string) error {
 	g.mu.Lock()
 	rules := g.rules
 	g.mu.Unlock()
 	if err := rules.with(ask).Check(ask.Resolved, ask.Policy.Rights); err != nil {
 		return err
 	}
-	return g.checkLocation(rules, ask.Resolved, place)
+	return g.checkLocation(rules, ask.Resolved, location)
 }
 
 // GrantProposed grants proposals in one transaction, each as its element of got

@@ -130,7 +130,7 @@ type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
 	index   index
-	longest int // bytes; no path byDir or byAsked is longer
+	longest int // bytes; no path byDir or byRequested is longer
 }
 
 // next is a copy to change.

@@ -91,7 +91,7 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 	return nil, err
 }
 
-// lockPoll are the shortest and longest pause between two tries of WaitLock: a
+// lockPollMin and lockPollMax are the shortest and longest pause between two tries of WaitLock: a
 // system call that waits for a lock could not be cancelled, and would keep the
 // root from ending.
 const (

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// The attributes that pass are the user's own and the POSIX ACLs. Those of security.* and
-// trusted.* also steer the kernel outside our mount (capabilities, overlayfs), so they
-// take full POSIX.
+// xattrAllowed refuses attributes other than the user's own and the POSIX ACLs. Those of
+// security.* and trusted.* also steer the kernel outside our mount (capabilities,
+// overlayfs), so they take full POSIX.
 func xattrAllowed(l *guard.Lease, name string, change bool) error {
 	if strings.HasPrefix(name, userAttr) || aclNames[name] || l.PosixFull() {
 		return nil

@@ -118,7 +118,7 @@ type Hub struct {
 	reg  *guard.Registry
 	o    HubOptions
 	seed maphash.Seed
-	key  [32]byte // makes MoveIDs
+	key  [32]byte // for Event.MoveID
 	// room is what all watches may take together, maxRoom. The sessions of a subject
 	// share its room, or each would be new room.
 	room    shares.Shares[guard.Subject]

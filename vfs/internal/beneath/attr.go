@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Chmod, Chown and Utimes change what fd refers to; fd may be O_PATH.
+// Chmod changes the mode of what fd refers to. For Chmod, Chown and Utimes fd may be O_PATH.
 func Chmod(l *guard.Lease, fd int, mode uint32) error {
 	err := change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
@@ -62,9 +62,8 @@ func TruncatePath(l *guard.Lease, fd int, size int64) error {
 	return Truncate(l, w, size)
 }
 
-// Getxattr, Listxattr, Setxattr and Removexattr take fd of either kind: an
-// O_PATH descriptor is refused by fgetxattr(2), so all go through its
-// /proc/self/fd name.
+// Getxattr reads one attribute. For this and the other calls about attributes fd may be
+// O_PATH, which fgetxattr(2) refuses: so all go through its /proc/self/fd name.
 func Getxattr(fd int, name string, buf []byte) (n int, err error) {
 	err = retry(func() (err error) { n, err = unix.Getxattr(procPath(fd), name, buf); return err })
 	return n, err

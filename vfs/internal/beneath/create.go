@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Owner is on whose behalf a new object is made. A daemon running as root makes
-// it with the file-system uid and gid of the caller, so that it never belongs
-// to anybody else, not even for a moment; any other daemon makes it as itself.
+// Owner is the user for whom a new file or directory is made. A daemon running as root
+// makes it with the file-system uid and gid of the caller, so that it never belongs to
+// anybody else, not even for a moment; any other daemon makes it as itself.
 type Owner struct {
 	UID, GID uint32
 }
@@ -138,9 +138,9 @@ func (o Owner) own(l *guard.Lease, fd int, mode uint32) error {
 	return nil
 }
 
-// made makes an object that has no descriptor of its own (directory, node,
-// link) and returns its attributes.
-func made(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
+// makeNode makes a directory, device or link, which making does not open, and returns its
+// attributes.
+func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
 	err := o.as(make, func() error {
 		if err := make(); err != nil {
 			return err
@@ -168,9 +168,9 @@ func made(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() 
 	return info, err
 }
 
-// Mkdir, Mknod and Symlink make the name base in d.
+// Mkdir makes a directory called base in d.
 func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, error) {
-	return made(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
+	return makeNode(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
 		return change(l, func() error { return unix.Mkdirat(d.FD, base, mode) })
 	})
 }
@@ -189,24 +189,23 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 		}
 		return info, err
 	}
-	return made(l, d, base, mode&07777, o, func() error {
+	return makeNode(l, d, base, mode&07777, o, func() error {
 		return change(l, func() error { return unix.Mknodat(d.FD, base, mode, 0) })
 	})
 }
 
-// Symlink makes a link; its target is text to us.
+// Symlink makes a link. The target is not looked at.
 func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, error) {
-	return made(l, d, base, 0, o, func() error {
+	return makeNode(l, d, base, 0, o, func() error {
 		return change(l, func() error { return unix.Symlinkat(target, d.FD, base) })
 	})
 }
 
-// TempPrefix begins the names of files that are not finished. A new file has no
-// such name at any time where the file system knows files without a name
-// (O_TMPFILE); one that replaces another has it for the moment between getting a
-// name and taking the other's, because only a rename can replace. One that is
-// found when nothing is being written was left by a daemon that died, or when its root
-// ended: see vfs.Tree.CleanTemp.
+// TempPrefix begins the names of files that are not finished. Where the file system has
+// files without a name (O_TMPFILE), a new file never has such a name, and a file that
+// replaces another has it only for a moment, because only a rename can replace. A name
+// that is found when nothing is being written was left by a daemon that died, or when its
+// root ended: see vfs.Tree.CleanTemp.
 const TempPrefix = ".rootsfs-tmp-"
 
 // Nameless makes a file without a name in d, to be given one by Link when it is
@@ -234,11 +233,11 @@ func Name(l *guard.Lease, fd int, d Dir, base string) error {
 	})
 }
 
-// The umask of the process is nobody's wish: that of the program that asks has been
-// taken into account, or the peer has none. It cannot be set for one call, and setting
-// it for the process would set it for all else that the process does, and for the
-// programs that it starts. So what it took from a file just made is given back. Until
-// then the file has fewer permissions than it will have, never more.
+// The umask of the process must not apply to new files: the umask of the program that asks
+// has been applied already, and a peer has none. It cannot be set for one call, and setting
+// it to 0 would affect everything else in the process and the programs that it starts. So
+// a new file gets back the permissions that the umask took. Until then it has fewer
+// permissions than it will have, never more.
 
 // unmask gives a file just made in d, of which fd is any descriptor, the permissions
 // of mode that the umask of the process has taken.

@@ -97,8 +97,7 @@ func (w *linkWalk) toTop() error {
 	return err
 }
 
-// follow notes a link in the directory that has been reached, and puts its target in
-// its place.
+// follow notes a link in the directory that the walk has reached, and walks its target next.
 func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	if len(w.links) >= maxPathLinks {
 		return unix.ELOOP
@@ -117,7 +116,7 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 		return err
 	}
 	link := guard.Link{Path: filepath.Join(at, name), Others: others(&dir, info)}
-	if p := place(w.fd, at); p != "" {
+	if p := locationOf(w.fd, at); p != "" {
 		link.Location = p + "/" + name
 	}
 	w.links = append(w.links, link)
@@ -129,8 +128,8 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	return nil
 }
 
-// others names who else than this process's user and root can put another link in
-// the place of one, or made it; "" if nobody can.
+// others names the users, other than this process's user and root, who made the link or can
+// replace it; "" if there are none.
 func others(dir, link *Info) string {
 	mine := func(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 	switch {
@@ -154,7 +153,7 @@ func ownGroup(gid uint32) bool {
 	return int(gid) == os.Getegid() && os.Getegid() == os.Geteuid()
 }
 
-// Trace implements what guard.Registry.CheckLinks asks for.
+// Trace implements guard.Opener.
 func (Opener) Trace(path string) (resolved string, links []guard.Link, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A place is a file system and a path in it, see package guard (index.go): what
-// /proc/self/mountinfo tells of the mount that a descriptor lies on, and the
-// descriptor's path below the mount point.
+// A location is a file system and a path in it, see guard/nesting.go. It is made of what
+// /proc/self/mountinfo says of the mount that a descriptor lies on, and of the descriptor's
+// path below the mount point.
 
-// Place implements the guard's question; "" on file systems that can hang, whose
-// mounts need not tell which part of a server's tree they show.
+// Location implements guard.Source. It is "" on file systems that can hang, because their
+// mounts need not say which part of a server's tree they show.
 func (s *source) Location() string {
 	if s.remote {
 		return ""
@@ -28,15 +28,15 @@ func (s *source) Location() string {
 	if s.file != "" {
 		dir = filepath.Dir(dir)
 	}
-	p := place(s.fd, dir)
+	p := locationOf(s.fd, dir)
 	if p != "" && s.file != "" {
 		p += "/" + s.file
 	}
 	return p
 }
 
-// PlaceOf is the place of a name, by that of the nearest directory above it that
-// exists. The name itself is not touched: it may be our own mountpoint.
+// LocationOf implements guard.Opener, by the location of the nearest directory above the
+// path that exists. The path's last element is not touched: it may be our own mountpoint.
 func (Opener) LocationOf(path string) string {
 	rest := ""
 	for dir := filepath.Clean(path); dir != "/" && dir != "."; {
@@ -52,7 +52,7 @@ func (Opener) LocationOf(path string) string {
 		resolved, err := PathOf(fd)
 		p := ""
 		if err == nil {
-			p = place(fd, resolved)
+			p = locationOf(fd, resolved)
 		}
 		_ = unix.Close(fd)
 		if p == "" {
@@ -63,8 +63,8 @@ func (Opener) LocationOf(path string) string {
 	return ""
 }
 
-// place is that of a directory, which fd refers to and path leads to.
-func place(fd int, path string) string {
+// locationOf is the location of a directory, which fd refers to and path leads to.
+func locationOf(fd int, path string) string {
 	m, ok := mountOf(fd)
 	if !ok {
 		return ""

@@ -111,11 +111,11 @@ func (s *source) Free() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, err
 }
 
-// maxUp bounds the climbing of Below: no path is longer that can be opened at once.
+// maxUp bounds the climbing of LiesIn: no path that can be opened at once is longer.
 const maxUp = 4096
 
-// Below implements what guard.Proposal.Below asks for: it climbs from the
-// directory's descriptor, so that no name on the way can mean something else.
+// LiesIn implements guard.Source. It climbs from the directory's descriptor, so that no
+// name on the way can mean something else.
 func (s *source) LiesIn(top guard.Identity) bool {
 	fd, at := -1, s.fd
 	defer func() { _ = unix.Close(fd) }()

@@ -71,7 +71,7 @@ func untrack(l *guard.Lease, d Dir, id guard.Identity) {
 	}
 }
 
-// KeepsTrash implements guard.Source.
+// CheckTrash implements guard.Source.
 func (s *source) CheckTrash() error {
 	d, _, err := Trash(s.fd)
 	if err == nil {

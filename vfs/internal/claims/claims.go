@@ -96,7 +96,7 @@ type Table struct {
 	replaced recentFiles
 }
 
-// get returns the claim of a key; the caller holds mu, and calls settleLocked.
+// getLocked returns the claim of a key. The caller holds mu, and calls settleLocked.
 func (t *Table) getLocked(k key) *claim {
 	c := t.held[k]
 	if c != nil {
