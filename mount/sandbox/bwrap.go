@@ -38,7 +38,7 @@ func findBwrap() (string, error) {
 
 // bubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
 // means and starts the init in it, as pid 1.
-func (l *launch) bubblewrap(where Places) error {
+func (l *launch) bubblewrap(where privatePlaces) error {
 	bwrap, err := findBwrap()
 	if err != nil {
 		return err

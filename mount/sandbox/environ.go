@@ -31,11 +31,10 @@ var envName = sync.OnceValue(func() *regexp.Regexp {
 // variables, and those on the list, each NAME (passed on if it is set),
 // PREFIX* (all that begin so) or NAME=VALUE. The later one counts. What names
 // the private places (HOME, TMPDIR, XDG's directories, caches of npm, pip and
-// Go) is added for the places inside; with zero Places it is left to Start,
-// which knows them. Everything else stays outside, above all secrets.
+// Go) is added by Start. Everything else stays outside, above all secrets.
 //
 // An entry that is none of the three forms is an error of kind Invalid.
-func Environ(allow []string, inside Places) ([]string, error) {
+func Environ(allow []string) ([]string, error) {
 	vars := map[string]string{}
 	for _, a := range append(slices.Clone(passedOn), allow...) {
 		name, value, given := strings.Cut(a, "=")
@@ -64,9 +63,6 @@ func Environ(allow []string, inside Places) ([]string, error) {
 		env = append(env, n+"="+v)
 	}
 	slices.Sort(env)
-	if inside != (Places{}) {
-		env = without(env, inside.environ())
-	}
 	return env, nil
 }
 
@@ -89,7 +85,7 @@ func without(env, more []string) []string {
 // complete is the environment that the command gets at a level: the caller's, with
 // the private places and the user's name, and a PATH without directories that do
 // not exist inside: their names are the host's business.
-func complete(o *Options, level Level, where Places) []string {
+func complete(o *Options, level Level, where privatePlaces) []string {
 	name := layout.UserName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
 	if !o.Net && o.Network == nil && level != None {
@@ -129,23 +125,23 @@ func field(text, name string) string {
 	return ""
 }
 
-// Places are the directories that belong to one command alone, as paths inside.
-type Places struct {
+// privatePlaces are the directories that belong to one command alone, as paths inside.
+type privatePlaces struct {
 	Home    string // HOME; kept between runs with Options.Home
 	Tmp     string // TMPDIR
 	Runtime string // XDG_RUNTIME_DIR
 }
 
 // places returns where the private directories are at a level.
-func places(o *Options, level Level) Places {
+func places(o *Options, level Level) privatePlaces {
 	if level == Landlock || level == None {
-		p := Places{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
+		p := privatePlaces{Home: filepath.Join(o.Private, "home"), Tmp: filepath.Join(o.Private, "tmp"), Runtime: filepath.Join(o.Private, "runtime")}
 		if o.Home != "" {
 			p.Home = o.Home
 		}
 		return p
 	}
-	p := Places{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
+	p := privatePlaces{Home: layout.Home, Tmp: "/tmp", Runtime: layout.Runtime}
 	if o.Map == Same && slices.Contains(o.Roots, "/tmp") {
 		p.Tmp = layout.Tmp
 	}
@@ -155,7 +151,7 @@ func places(o *Options, level Level) Places {
 // environ names the places to programs. XDG's directories and the caches of npm,
 // pip and Go are named one by one, because a system-wide configuration may point
 // them elsewhere.
-func (p Places) environ() []string {
+func (p privatePlaces) environ() []string {
 	home := func(elem ...string) string { return filepath.Join(append([]string{p.Home}, elem...)...) }
 	return []string{
 		"HOME=" + p.Home,

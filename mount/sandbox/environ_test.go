@@ -52,7 +52,7 @@ func TestEnviron(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			setEnv(t, outside...)
-			got, err := Environ(c.allow, Places{})
+			got, err := Environ(c.allow)
 			want := slices.Sorted(slices.Values(append(slices.Clone(harmless), c.more...)))
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("Environ(%q) = %q, %v; want %q", c.allow, got, err, want)
@@ -63,7 +63,7 @@ func TestEnviron(t *testing.T) {
 
 func TestEnvironRefuses(t *testing.T) {
 	for _, bad := range []string{"", "=x", "A B", "A-B=1", "*", "A*=1", "1A", "A=\x00", "Ä"} {
-		if got, err := Environ([]string{bad}, Places{}); !errors.Is(err, names.Invalid) || !strings.Contains(err.Error(), "NAME=VALUE") {
+		if got, err := Environ([]string{bad}); !errors.Is(err, names.Invalid) || !strings.Contains(err.Error(), "NAME=VALUE") {
 			t.Errorf("Environ(%q) = %q, %v; want an Invalid that says what to write", bad, got, err)
 		}
 	}
@@ -72,10 +72,11 @@ func TestEnvironRefuses(t *testing.T) {
 // Every variable by which programs find a place to write leads to a private one.
 func TestEnvironPlaces(t *testing.T) {
 	setEnv(t, "HOME=/home/u", "XDG_CACHE_HOME=/home/u/.cache", "PATH=/usr/bin")
-	got, err := Environ([]string{"GOPATH=/mine"}, Places{Home: "/h", Tmp: "/t", Runtime: "/r"})
+	got, err := Environ([]string{"GOPATH=/mine"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	got = complete(&Options{Env: got}, Namespaces, privatePlaces{Home: "/h", Tmp: "/t", Runtime: "/r"})
 	for _, want := range []string{
 		"HOME=/h", "TMPDIR=/t", "TMP=/t", "TEMP=/t", "XDG_RUNTIME_DIR=/r", "XDG_CACHE_HOME=/h/.cache", "npm_config_cache=/h/.npm",
 		"PIP_CACHE_DIR=/h/.cache/pip", "GOPATH=/mine", "GOCACHE=/h/.cache/go-build",

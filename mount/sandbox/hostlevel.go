@@ -17,7 +17,7 @@ import (
 
 // onHost prepares levels Landlock and None, where the command sees the host's
 // own directories and the roots where the tree is mounted.
-func (l *launch) onHost(level Level, where Places) error {
+func (l *launch) onHost(level Level, where privatePlaces) error {
 	o := l.o
 	if o.Private == "" && !o.probe {
 		return invalid("Private is empty: level %s needs a directory for HOME and TMPDIR", level)
@@ -80,7 +80,7 @@ func (o *Options) toHost(p string) string {
 }
 
 // privateDirs makes the private directories, the command's own.
-func (l *launch) privateDirs(where Places) error {
+func (l *launch) privateDirs(where privatePlaces) error {
 	if l.o.probe {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (l *launch) openParent() error {
 
 // hostRules are what a command may open on the host: the same system files that
 // the minimal root would show.
-func (o *Options) hostRules(where Places) landlock.Rules {
+func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	// All of /proc: a rule for /proc/self would be for the init's directory.
 	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
 	// The rule is for the directory around the tree, because one for the

@@ -40,7 +40,7 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 }
 
 // layoutSpec is what the layout of levels with a root directory of their own is made for.
-func (o *Options) layoutSpec(where Places) *layout.Spec {
+func (o *Options) layoutSpec(where privatePlaces) *layout.Spec {
 	s := &layout.Spec{
 		Tree: o.Tree, Roots: o.Roots, Spare: o.Spare, Interpreters: o.Interpreters,
 		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize,
@@ -56,7 +56,7 @@ func (o *Options) layoutSpec(where Places) *layout.Spec {
 
 // namespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
-func (l *launch) namespaces(where Places) error {
+func (l *launch) namespaces(where privatePlaces) error {
 	o := l.o
 	l.cmd.SysProcAttr = o.initAttr()
 	lay, err := layout.New(o.layoutSpec(where))

@@ -144,7 +144,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 }
 
 // prepare does what differs between levels.
-func (l *launch) prepare(where Places) error {
+func (l *launch) prepare(where privatePlaces) error {
 	switch l.level {
 	case Namespaces:
 		return l.namespaces(where)

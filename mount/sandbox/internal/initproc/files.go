@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// own makes what hides and holds other things, and where those are mounted that are
+// scratchDirs makes what hides and holds other things, and where those are mounted that are
 // the same everywhere.
-func (b *builder) own() error {
+func (b *builder) scratchDirs() error {
 	for _, dir := range []string{scratch, emptyDir, sysDir, "/proc", "/dev", "/dev/pts"} {
 		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil {
 			return step(err, "make %s", dir)

@@ -25,8 +25,8 @@ type lateMounts struct {
 }
 
 type lateMount struct {
-	under int           // what it is mounted on
-	made  []createdName // what was made for that, the outermost first
+	target  int           // what it is mounted on
+	created []createdName // what was made for that, the outermost first
 }
 
 // createdName is a name in a directory.
@@ -36,12 +36,12 @@ type createdName struct {
 	file bool
 }
 
-// keep binds the tree where nobody gets to it, and keeps it.
-func (b *builder) keep(from string) error {
+// keepTree binds the tree where nobody gets to it, and keeps it.
+func (b *builder) keepTree(from string) error {
 	if len(b.layout.Spare) == 0 {
 		return nil
 	}
-	if err := b.part(from, lateAt); err != nil {
+	if err := b.bindTree(from, lateAt); err != nil {
 		return err
 	}
 	fd, err := b.open(lateAt, unix.O_PATH|unix.O_DIRECTORY)
@@ -112,9 +112,9 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 		return vanished(err), step(err, "look at %s in the tree", from)
 	}
 	s := &lateMount{}
-	if s.under, err = k.point(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
+	if s.target, err = k.mountpoint(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
 		// Not by open_tree: nested has forbidden what it would take.
-		err = step(unix.Mount(ownFD(src), ownFD(s.under), "", unix.MS_BIND, ""), "mount %s", at)
+		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
 		again = vanished(err)
 	}
 	if err != nil {
@@ -131,18 +131,18 @@ func vanished(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(
 
 func ownFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// inside opens a path as the command would see it, but follows no link.
-func inside(path string) (int, error) {
+// openInside opens a path as the command would see it, but follows no link.
+func openInside(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// point finds what a mount at a path goes on, and makes it if it is not there.
-func (k *lateMounts) point(at string, file bool, s *lateMount) (int, error) {
-	fd, err := inside(at)
+// mountpoint finds what a mount at a path goes on, and makes it if it is not there.
+func (k *lateMounts) mountpoint(at string, file bool, s *lateMount) (int, error) {
+	fd, err := openInside(at)
 	dir := "/"
 	for rest := at[1:]; errors.Is(err, unix.ENOENT); {
 		name, more, deeper := strings.Cut(rest, "/")
-		next, nextErr := inside(filepath.Join(dir, name))
+		next, nextErr := openInside(filepath.Join(dir, name))
 		if errors.Is(nextErr, unix.ENOENT) {
 			next, nextErr = k.make(dir, name, file && !deeper, s)
 		}
@@ -177,7 +177,7 @@ func (k *lateMounts) point(at string, file bool, s *lateMount) (int, error) {
 // make makes a name in a directory: of the minimal root's, which is read-only for
 // everybody else, or of the command's own.
 func (k *lateMounts) make(dir, name string, file bool, s *lateMount) (int, error) {
-	parent, err := inside(dir)
+	parent, err := openInside(dir)
 	if err != nil {
 		return -1, err
 	}
@@ -203,17 +203,17 @@ func (k *lateMounts) make(dir, name string, file bool, s *lateMount) (int, error
 		unix.Close(parent)
 		return -1, err
 	}
-	s.made = append(s.made, createdName{parent, name, file})
-	return inside(filepath.Join(dir, name))
+	s.created = append(s.created, createdName{parent, name, file})
+	return openInside(filepath.Join(dir, name))
 }
 
 // remove lets go of what something is mounted on, and removes what was made for it
 // as far as nobody has put anything there.
 func (s *lateMount) remove() {
-	if s.under > 0 {
-		unix.Close(s.under)
+	if s.target > 0 {
+		unix.Close(s.target)
 	}
-	for _, m := range slices.Backward(s.made) {
+	for _, m := range slices.Backward(s.created) {
 		flags := unix.AT_REMOVEDIR
 		if m.file {
 			flags = 0
@@ -227,14 +227,14 @@ func (s *lateMount) remove() {
 func (k *lateMounts) unbind(at string) error {
 	s := k.bound[at]
 	if s == nil { // since the start
-		fd, err := inside(at)
+		fd, err := openInside(at)
 		if err != nil {
 			return step(err, "find %s", at)
 		}
-		s = &lateMount{under: fd}
+		s = &lateMount{target: fd}
 	}
 	// Whoever is in it keeps it, with what the tree says to that.
-	err := unix.Unmount(ownFD(s.under), unix.MNT_DETACH)
+	err := unix.Unmount(ownFD(s.target), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
 		return step(err, "unmount %s", at)
 	}

@@ -96,7 +96,7 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 func (b *builder) overlay(dir string) (int, error) {
 	// There must be two layers. The other one is empty.
 	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(dir) + ":" + ownFD(b.root) + emptyDir
-	return newFS("overlay", closed, "lowerdir", lower, "xino", "auto")
+	return newFS("overlay", readOnlyAttrs, "lowerdir", lower, "xino", "auto")
 }
 
 // mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
@@ -122,10 +122,7 @@ func (b *builder) mountOverlay(m layout.Bind) error {
 		return step(err, "show %s", m.From)
 	}
 	defer unix.Close(fd)
-	if err := b.place(fd, m.To); err != nil {
-		return err
-	}
-	return b.attach(fd, m.To)
+	return b.mount(fd, m.To)
 }
 
 // refreshEvery is how long the command may see a system directory as it was. An overlay
@@ -142,7 +139,7 @@ func refreshSystem(l *layout.Layout) {
 		if !m.System {
 			continue
 		}
-		fd, err := inside(m.To)
+		fd, err := openInside(m.To)
 		if err != nil {
 			continue // left out
 		}

@@ -171,7 +171,7 @@ func (b *builder) maskProc(proc int) error {
 	if err != nil {
 		return step(err, "list /proc")
 	}
-	uuid, uuidErr := clone(proc, "sys/"+sysctlUUID, closed|unix.MOUNT_ATTR_NOEXEC)
+	uuid, uuidErr := clone(proc, "sys/"+sysctlUUID, readOnlyAttrs|unix.MOUNT_ATTR_NOEXEC)
 	if uuidErr == nil {
 		defer unix.Close(uuid)
 	}
@@ -192,13 +192,13 @@ func (b *builder) maskProc(proc int) error {
 	return nil
 }
 
-// hiddenFlags are those of what hides something.
-const hiddenFlags = closed | unix.MOUNT_ATTR_NOEXEC
+// hidingAttrs are those of what hides something.
+const hidingAttrs = readOnlyAttrs | unix.MOUNT_ATTR_NOEXEC
 
 // empties mounts what hides over itself, so that its copies have the flags.
 func (b *builder) empties() error {
 	for _, path := range []string{emptyDir, emptyFile} {
-		if err := b.rebind(path, path, hiddenFlags); err != nil {
+		if err := b.rebind(path, path, hidingAttrs); err != nil {
 			return err
 		}
 	}
@@ -210,11 +210,11 @@ func (b *builder) mask(proc int, e os.DirEntry) error {
 	name, over := e.Name(), emptyFile
 	switch {
 	case name == "sys":
-		return b.rebind(sysDir, "/proc/"+name, hiddenFlags)
+		return b.rebind(sysDir, "/proc/"+name, hidingAttrs)
 	case e.IsDir():
 		over = emptyDir
 	case e.Type()&os.ModeSymlink != 0: // what it leads to
-		return b.rebind(over, "/proc/"+name, hiddenFlags)
+		return b.rebind(over, "/proc/"+name, hidingAttrs)
 	}
 	// There are some thirty, so with as few calls as can be.
 	fd, err := unix.OpenTree(b.root, over[1:], unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

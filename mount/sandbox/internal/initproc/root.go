@@ -17,10 +17,10 @@ const (
 	// at most layout.CopyMax each.
 	rootSize = "64m"
 
-	// shown is what every bind gets on top of its own flags; closed is for
+	// bindAttrs is what every bind gets on top of its own flags; readOnlyAttrs is for
 	// what the command may not even write to where modes would let it.
-	shown  = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	closed = shown | unix.MOUNT_ATTR_RDONLY
+	bindAttrs     = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	readOnlyAttrs = bindAttrs | unix.MOUNT_ATTR_RDONLY
 
 	// scratch holds what is bound elsewhere. It stays, and nobody may enter it.
 	scratch = "/.rootsfs"
@@ -68,7 +68,7 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	}
 	// What is copied comes from the host, and goes to the new root, which the tree's
 	// directories may hide afterwards.
-	return b, steps(b.own, b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return b, steps(b.scratchDirs, b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 // privateFS mounts the file system that the command can fill.
@@ -119,7 +119,7 @@ func (b *builder) binds() error {
 		}
 	}
 	for _, m := range b.layout.Places {
-		if err := b.rebind(m.From, m.To, shown); err != nil {
+		if err := b.rebind(m.From, m.To, bindAttrs); err != nil {
 			return err
 		}
 	}
@@ -127,12 +127,12 @@ func (b *builder) binds() error {
 }
 
 func (b *builder) bind(m layout.Bind) error {
-	attrs := uint64(closed)
+	attrs := uint64(readOnlyAttrs)
 	switch {
 	case m.Device:
 		attrs = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 	case m.Write:
-		attrs = shown
+		attrs = bindAttrs
 	}
 	fd, opened := b.files[m.File()]
 	if !opened {
@@ -144,15 +144,20 @@ func (b *builder) bind(m layout.Bind) error {
 		return step(err, "bind %s", m.From)
 	}
 	defer unix.Close(fd)
-	if err := b.place(fd, m.To); err != nil {
-		return err
-	}
-	return b.attach(fd, m.To)
+	return b.mount(fd, m.To)
 }
 
-// place makes the empty directory or file that fd is mounted on, if the new root
+// mount mounts what fd is at a path, which is made if the new root does not have it.
+func (b *builder) mount(fd int, at string) error {
+	if err := b.makeMountpoint(fd, at); err != nil {
+		return err
+	}
+	return b.attach(fd, at)
+}
+
+// makeMountpoint makes the empty directory or file that fd is mounted on, if the new root
 // does not have one.
-func (b *builder) place(fd int, at string) error {
+func (b *builder) makeMountpoint(fd int, at string) error {
 	if old, err := b.open(at, unix.O_PATH); err == nil {
 		unix.Close(old)
 		return nil
@@ -209,36 +214,34 @@ func (b *builder) tree() error {
 		}
 	}
 	if l.FlatAt != "" {
-		return b.part(from, l.FlatAt)
+		return b.bindTree(from, l.FlatAt)
 	}
-	if err := b.keep(from); err != nil {
+	if err := b.keepTree(from); err != nil {
 		return err
 	}
 	for _, top := range l.Tops {
-		if err := b.part(from+top, top); errors.Is(err, unix.ENOENT) {
+		if err := b.bindTree(from+top, top); errors.Is(err, unix.ENOENT) {
 			b.notes = append(b.notes, top+" is empty: the tree does not show it")
 		} else if err != nil {
 			return err
 		}
 	}
 	for _, p := range l.Nested {
-		if err := b.part(from+p, p); err != nil {
+		if err := b.bindTree(from+p, p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// part binds one path of the tree at a path inside.
-func (b *builder) part(from, at string) error {
+// bindTree binds one path of the tree at a path inside.
+func (b *builder) bindTree(from, at string) error {
 	for try := 1; ; try++ {
-		fd, err := clone(unix.AT_FDCWD, from, shown)
+		fd, err := clone(unix.AT_FDCWD, from, bindAttrs)
 		if err != nil {
 			return step(err, "bind %s of the tree of roots", at)
 		}
-		if err = b.place(fd, at); err == nil {
-			err = b.attach(fd, at)
-		}
+		err = b.mount(fd, at)
 		unix.Close(fd)
 		if !vanished(err) || try == bindTries {
 			return err

@@ -230,7 +230,7 @@ func (r *runner) start(ctx context.Context, f *RunFlags) error {
 func (r *runner) sandboxOptions(f *RunFlags) (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
-	if box.Env, err = sandbox.Environ(f.env, sandbox.Places{}); err != nil {
+	if box.Env, err = sandbox.Environ(f.env); err != nil {
 		return box, cli.Usage(fmt.Errorf("--env: %w", err))
 	}
 	r.a.unsetEnv(f.env)
