@@ -75,10 +75,10 @@ func (r *request) Done() <-chan struct{} {
 	if r.death == nil {
 		r.death = make(chan struct{})
 		if r.from.Pid != 0 && !r.ended { // 0: of a pid namespace that is not ours
-			if r.over == nil {
-				r.over = make(chan struct{})
+			if r.finished == nil {
+				r.finished = make(chan struct{})
 			}
-			go r.awaitDeath(r.over)
+			go r.awaitDeath(r.finished)
 		}
 	}
 	return r.death
@@ -116,10 +116,10 @@ func (r *request) dieLocked() {
 }
 
 // awaitDeath closes death when the thread that asked is being killed, after an INTERRUPT.
-// It ends at over.
-func (r *request) awaitDeath(over <-chan struct{}) {
+// It ends when finished is closed.
+func (r *request) awaitDeath(finished <-chan struct{}) {
 	select {
-	case <-over:
+	case <-finished:
 		return
 	case <-r.cancel:
 	}
@@ -131,7 +131,7 @@ func (r *request) awaitDeath(over <-chan struct{}) {
 			return
 		}
 		select {
-		case <-over:
+		case <-finished:
 			return
 		case <-time.After(deathPoll):
 		}

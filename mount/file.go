@@ -91,7 +91,7 @@ func (n *node) anyFile() *vfs.File {
 	if found == nil {
 		k := &n.view.m.fileCache
 		k.mu.Lock()
-		found = e.keep
+		found = e.cached
 		k.mu.Unlock()
 	}
 	if found == nil {

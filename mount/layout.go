@@ -16,11 +16,11 @@ import (
 // Layout says where the roots appear in the mount.
 type Layout struct {
 	// ByPath shows each root at its own absolute path below the mountpoint,
-	// /home/u/code as MOUNTPOINT/home/u/code, with directories of ours on the
+	// /home/u/code as MOUNTPOINT/home/u/code, with directories of the mount's own on the
 	// way that nobody can change: for a process whose file system the mount
-	// is, paths then mean what they mean on the host. A root that was asked
-	// for by way of a link appears where it led, with a link of ours where it
-	// was asked for. A root inside another is found under the outer one's
+	// is, paths then mean what they mean on the host. A root that was granted
+	// through a link appears where the link led, with a link of the mount's own at the
+	// granted path. A root inside another is found under the outer one's
 	// path with its own rights. "/" itself cannot be shown so, and is absent.
 	//
 	// Otherwise each root is under its name, at the top.
@@ -31,10 +31,9 @@ type Layout struct {
 	Tops []string
 	// Spare is how many spare directories there are, when ByPath: see Mount.Show.
 	Spare int
-	// Missing is told, when ByPath, of each path that was looked for in a
-	// directory of ours and is not there: what a program wanted that nobody
-	// granted. It may be called concurrently and must not wait. nil: nobody
-	// asks.
+	// Missing is called, when ByPath, with each path that was looked for in a
+	// directory of the mount's own and is not there: what a program wanted that nobody
+	// granted. It may be called concurrently and must not wait. It may be nil.
 	Missing func(path string)
 }
 
@@ -187,21 +186,22 @@ func (n *node) nestedRootAt(name string) guard.RootName {
 	})
 }
 
-// invalidatePlace makes the kernel ask again for what is found where a root has been
-// added: at the first name on the way that it may know otherwise.
-func (m *Mount) invalidatePlace(name guard.RootName) {
-	st, ok := m.reg.Lookup(name)
+// Refresh makes the kernel ask again for what is at a root's place, at the first name on
+// the way to it that the kernel may know otherwise: when the root has been added, or when
+// the file of a root that is a single file has been exchanged, for whoever has bound it.
+func (m *Mount) Refresh(root guard.RootName) {
+	st, ok := m.reg.Lookup(root)
 	if !ok {
 		return
 	}
-	paths := []string{string(name)}
+	paths := []string{string(root)}
 	if m.opt.Layout.ByPath {
 		paths = []string{trim(st.Grant.Resolved), trim(st.Grant.Dir)}
 	}
-	for _, way := range slices.Compact(paths) {
+	for _, rest := range slices.Compact(paths) {
 		at := m.top
 		for {
-			elem, rest, more := strings.Cut(way, "/")
+			elem, below, more := strings.Cut(rest, "/")
 			child := at.child(elem)
 			if at.own() != nil {
 				child = m.childrenOfOwn(at)[elem]
@@ -219,7 +219,7 @@ func (m *Mount) invalidatePlace(name guard.RootName) {
 				}), stuckAfter) // a program may hold the directory, see view.invalidate
 				break
 			}
-			at, way = child, rest
+			at, rest = child, below
 		}
 	}
 }

@@ -17,10 +17,10 @@ import (
 // lost its name, in which case nobody could open it again for the program that
 // may still hold it.
 type fileCache struct {
-	mu   sync.Mutex // guards the fields below and nodeExt.keep, nodeExt.elem
-	lru  list.List  // of *node, most recent first
-	max  int
-	held int // nameless ones, outside the list
+	mu       sync.Mutex // guards the fields below, and cached and listed of nodes
+	lru      list.List  // of *node, most recent first
+	max      int
+	nameless int // descriptors of files without a name, outside the list
 }
 
 const defaultMaxOpen = 1024
@@ -81,44 +81,45 @@ func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	return f, again
 }
 
-// use returns the kept descriptor if it will do, and marks it as used.
+// use returns the node's own descriptor if it will do, and marks it as used.
 func (k *fileCache) use(n *node, write bool) *vfs.File {
 	e := n.extra()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if e.keep == nil || write && !e.keep.Writable() || !write && !e.keep.Readable() {
+	if e.cached == nil || write && !e.cached.Writable() || !write && !e.cached.Readable() {
 		return nil
 	}
-	if e.elem != nil {
-		k.lru.MoveToFront(e.elem)
+	if e.listed != nil {
+		k.lru.MoveToFront(e.listed)
 	}
-	return e.keep
+	return e.cached
 }
 
-// add keeps a descriptor, closing the one it replaces and those over the bound.
+// add makes f the node's own descriptor, and closes the one it replaces and those over the
+// bound.
 func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 	e := n.extra()
 	var closing []*vfs.File
 	k.mu.Lock()
-	if e.keep != nil {
-		closing = append(closing, e.keep)
+	if e.cached != nil {
+		closing = append(closing, e.cached)
 	}
-	e.keep = f
-	if e.elem == nil {
-		e.elem = k.lru.PushFront(n)
+	e.cached = f
+	if e.listed == nil {
+		e.listed = k.lru.PushFront(n)
 	}
 	for k.lru.Len() > k.max {
 		last := k.lru.Back()
 		old := last.Value.(*node)
 		oe := old.extra()
 		k.lru.Remove(last)
-		oe.elem = nil
+		oe.listed = nil
 		if old.parent().dir == nil {
-			k.held++ // nameless: kept outside the list
+			k.nameless++
 			continue
 		}
-		closing = append(closing, oe.keep)
-		oe.keep = nil
+		closing = append(closing, oe.cached)
+		oe.cached = nil
 	}
 	k.mu.Unlock()
 	for _, f := range closing {
@@ -127,20 +128,20 @@ func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 	return f
 }
 
-// drop closes the node's descriptor.
+// drop closes the node's own descriptor.
 func (k *fileCache) drop(n *node) {
 	e := n.ext.Load()
 	if e == nil {
 		return
 	}
 	k.mu.Lock()
-	f := e.keep
-	e.keep = nil
-	if e.elem != nil {
-		k.lru.Remove(e.elem)
-		e.elem = nil
+	f := e.cached
+	e.cached = nil
+	if e.listed != nil {
+		k.lru.Remove(e.listed)
+		e.listed = nil
 	} else if f != nil {
-		k.held--
+		k.nameless--
 	}
 	k.mu.Unlock()
 	if f != nil {
@@ -148,7 +149,7 @@ func (k *fileCache) drop(n *node) {
 	}
 }
 
-// closeHeldFiles closes the descriptors we hold of an ended root.
+// closeHeldFiles closes the descriptors that nodes of an ended root hold.
 func (v *view) closeHeldFiles() {
 	for _, n := range v.all() {
 		v.m.fileCache.drop(n)

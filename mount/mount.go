@@ -28,7 +28,7 @@ type Mount struct {
 	tree *vfs.Tree
 	log  *slog.Logger
 	raw  *fileSystem
-	// kernel is told what it has to give up.
+	// kernel takes the notifications of what it has to give up.
 	kernel  kernel
 	nodes   nodeTable
 	ownView *view // of the mount's own files
@@ -129,7 +129,7 @@ func (m *Mount) serve() error {
 		}
 		close(m.served)
 	}()
-	if err == nil && !m.opt.Outside {
+	if err == nil && !m.opt.OpenNothing {
 		err = m.answerPoll(conn)
 	}
 	if err != nil {
@@ -295,7 +295,7 @@ const topIno = 1
 func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	switch c.Kind {
 	case guard.ChangeAdded:
-		m.invalidatePlace(c.Root)
+		m.Refresh(c.Root)
 		return nil
 	case guard.ChangeWidened:
 		return nil

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"container/list"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -56,15 +57,15 @@ type nodeExtra struct {
 
 	nameless atomic.Bool // of a directory, see withdrawName; set under mu
 
-	mu     sync.Mutex // guards the fields below
-	taking int        // calls that are taking back the name of a directory
-	open   []*handle  // open files
-	change *ownChange // of a file changed through the mount
+	mu          sync.Mutex // guards the fields below
+	withdrawing int        // calls that are taking back the name of a directory
+	open        []*handle  // open files
+	change      *ownChange // of a file changed through the mount
 	// locks are the owners' descriptions on the source, see locks.go.
 	locks map[lockOwner]*lockHolder
 
-	keep *vfs.File     // level Max: see fileCache, whose lock guards these
-	elem *list.Element // keep's place in the list
+	cached *vfs.File     // level Max: see fileCache, whose lock guards these two
+	listed *list.Element // cached in the list of fileCache
 }
 
 func (n *node) extra() *nodeExtra {
@@ -334,12 +335,8 @@ func (t *nodeTable) removeUnusedLocked(n *node) (removed []*node) {
 // The caller holds nodeTable.mu.
 func (v *view) shrinkLocked() {
 	byID, latest := make(map[uint64]*node, len(v.byID)), make(map[fileKey]*node, len(v.latest))
-	for id, n := range v.byID {
-		byID[id] = n
-	}
-	for key, n := range v.latest {
-		latest[key] = n
-	}
+	maps.Copy(byID, v.byID)
+	maps.Copy(latest, v.latest)
 	v.byID, v.latest, v.most = byID, latest, len(byID)
 }
 

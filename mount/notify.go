@@ -46,7 +46,7 @@ type dirQueue struct {
 	all    bool      // instead of events: too many, or nobody knows which
 	since  time.Time // when the present call began
 	stuck  bool
-	told   chan struct{} // closed when nothing is left to tell; nil: nobody asked
+	done   chan struct{} // closed when nothing is left to tell; nil: nobody waits
 }
 
 const (
@@ -80,10 +80,10 @@ func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := d.enqueueLocked(n, ev)
-	if q.told == nil {
-		q.told = make(chan struct{})
+	if q.done == nil {
+		q.done = make(chan struct{})
 	}
-	return q.told
+	return q.done
 }
 
 func (d *delivery) enqueueLocked(n *node, ev watch.SourceEvent) *dirQueue {
@@ -150,8 +150,8 @@ func (d *delivery) work() {
 			d.ready = append(d.ready, q)
 		} else {
 			delete(d.queues, q.n)
-			if q.told != nil {
-				close(q.told)
+			if q.done != nil {
+				close(q.done)
 			}
 		}
 		if wasStuck {
@@ -319,6 +319,8 @@ const (
 
 // notifyAll calls f for every node from a few goroutines. How long that takes in
 // all depends on how much the kernel holds, so there is no limit on the whole.
+// The goroutines are not those of a delivery: what a delivery has to tell of a directory
+// waits behind what is stuck there, and no revocation may wait for that.
 func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
 	if len(nodes) == 0 {
 		return nil

@@ -34,15 +34,15 @@ func (n *node) foundAt(before, at location) {
 
 // nameWithdrawal is an old name that the kernel is being made to let go of.
 type nameWithdrawal struct {
-	told  <-chan struct{} // closed when it has been told
-	until time.Time       // nobody waits for it any longer: a program may hold it off
+	done     <-chan struct{} // closed when the kernel has been told
+	deadline time.Time       // of the waiting: a program may hold the kernel off
 }
 
 // withdrawOldName has the kernel drop an old name of n. By way of the delivery, which bounds
 // how many may hang behind a directory that a program holds.
 func (n *node) withdrawOldName(dir *node, name string) {
-	told := n.view.m.delivery.enqueueNotify(dir, watch.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
-	x := &nameWithdrawal{told, time.Now().Add(10 * movedWait)}
+	done := n.view.m.delivery.enqueueNotify(dir, watch.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
+	x := &nameWithdrawal{done, time.Now().Add(10 * movedWait)}
 	n.extra().withdrawal.Store(x)
 	dir.extra().withdrawal.Store(x)
 }
@@ -58,7 +58,7 @@ func (n *node) awaitWithdrawal() {
 	if x == nil {
 		return
 	}
-	if left := time.Until(x.until); left <= 0 || waitFor(x.told, min(left, movedWait)) {
+	if left := time.Until(x.deadline); left <= 0 || waitFor(x.done, min(left, movedWait)) {
 		e.withdrawal.CompareAndSwap(x, nil)
 	}
 }
@@ -75,7 +75,7 @@ func (n *node) withdrawName(f func()) {
 	e := n.extra()
 	mark := func(by int) {
 		e.mu.Lock()
-		e.taking += by
+		e.withdrawing += by
 		e.nameless.Store(true)
 		e.mu.Unlock()
 	}
@@ -93,7 +93,7 @@ func (n *node) nameRestored() {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.taking == 0 {
+	if e.withdrawing == 0 {
 		e.nameless.Store(false)
 	}
 }

@@ -105,13 +105,13 @@ type Options struct {
 	// Transport is how requests come; "": what the environment variable
 	// ROOTSFS_TRANSPORT says, or TransportAuto.
 	Transport Transport
-	// Outside says that this process opens and looks up nothing of the mount itself. New
+	// OpenNothing says that this process opens and looks up nothing of the mount itself. New
 	// then opens nothing of it either; otherwise it opens a file to have POLL answered
 	// for the Go runtime's sake (transport.Conn.AnswerPoll). A process that is killed
 	// while it has a file of its own mount open cannot end, and only umount(8) -f ends the
 	// mount: to close the file is a request to the process itself (measured on 6.18,
 	// kernel fs/fuse/file.c, fuse_flush).
-	Outside bool
+	OpenNothing bool
 	// MaxOpen bounds the descriptors that Max keeps for files the kernel
 	// reads without opening; default 1024.
 	MaxOpen int

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"fmt"
+	"maps"
 	gopath "path"
 	"slices"
 	"strconv"
@@ -63,10 +64,6 @@ func (m *Mount) Show(i int, root guard.RootName) error {
 	return nil
 }
 
-// Retell makes the kernel ask again for what is at a root's place: for whoever has
-// bound a root that is a single file, and would keep the one that it was.
-func (m *Mount) Retell(root guard.RootName) { m.invalidatePlace(root) }
-
 // invalidateShown makes the kernel ask again for what is in a fixed directory, and what
 // that is like. Never for its name: whoever has bound it would find it removed.
 func (m *Mount) invalidateShown(dir *node) {
@@ -85,13 +82,9 @@ func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
 	defer m.nodes.mu.Unlock()
 	all := map[string]*node{}
 	for _, v := range dir.own().shown {
-		for name, child := range v.root.children {
-			all[name] = child
-		}
+		maps.Copy(all, v.root.children)
 	}
-	for name, child := range dir.children {
-		all[name] = child
-	}
+	maps.Copy(all, dir.children)
 	return all
 }
 

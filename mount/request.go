@@ -66,7 +66,7 @@ type request struct {
 	draining []*view    // that wait for its end
 	files    []*vfs.File
 	ended    bool
-	over     chan struct{} // closed at the end; nil: nobody waits for it
+	finished chan struct{} // closed at the end; nil: nobody waits for it
 	death    chan struct{} // closed when the caller is dying, or by abandon; nil: nobody has waited
 }
 
@@ -156,8 +156,8 @@ func (r *request) join(v *view) {
 func (r *request) end() {
 	r.mu.Lock()
 	r.ended = true
-	if r.over != nil {
-		close(r.over)
+	if r.finished != nil {
+		close(r.finished)
 	}
 	views, files := r.views, r.files
 	r.files = nil
@@ -197,12 +197,12 @@ func (v *view) drain(ctx context.Context) error {
 		r.abandon(v)
 	}
 	for _, r := range waiting {
-		over, ended := r.overChan()
+		finished, ended := r.finishedChan()
 		if ended {
 			continue
 		}
 		select {
-		case <-over:
+		case <-finished:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -221,14 +221,14 @@ func (r *request) abandon(v *view) {
 	}
 }
 
-// overChan returns what is closed at the end of the request, if it has not ended.
-func (r *request) overChan() (over <-chan struct{}, ended bool) {
+// finishedChan returns what is closed at the end of the request, if it has not ended.
+func (r *request) finishedChan() (finished <-chan struct{}, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over == nil && !r.ended {
-		r.over = make(chan struct{})
+	if r.finished == nil && !r.ended {
+		r.finished = make(chan struct{})
 	}
-	return r.over, r.ended
+	return r.finished, r.ended
 }
 
 // A step is a moment of a request that the order of a revocation depends on.

@@ -19,7 +19,7 @@ import (
 // known to do that:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
-//     before (mount.New does that, unless Options.Outside is set);
+//     before (mount.New does that, unless Options.OpenNothing is set);
 //   - a page fault in a mapping;
 //   - a fork that changes into the mount, or executes a file of it, before it executes:
 //     the runtime stands still until it has.
@@ -75,13 +75,13 @@ func hangs(fset *token.FileSet, file *ast.File) (found []string) {
 				if sel.Sel.Name == "Dir" && id != nil && commands[id.Name] {
 					add(id.Name+".Dir", n)
 				}
-				if sel.Sel.Name == "Outside" && i < len(n.Rhs) && isTrue(n.Rhs[i]) {
-					add("Outside", n)
+				if sel.Sel.Name == "OpenNothing" && i < len(n.Rhs) && isTrue(n.Rhs[i]) {
+					add("OpenNothing", n)
 				}
 			}
 		case *ast.KeyValueExpr:
-			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Outside" && isTrue(n.Value) {
-				add("Outside", n)
+			if key, ok := n.Key.(*ast.Ident); ok && key.Name == "OpenNothing" && isTrue(n.Value) {
+				add("OpenNothing", n)
 			}
 		case *ast.SelectorExpr:
 			if id, ok := n.X.(*ast.Ident); ok && (id.Name == "unix" || id.Name == "syscall") {
@@ -217,8 +217,8 @@ func TestOwnMounts(t *testing.T) {
 func TestHangsAreFound(t *testing.T) {
 	const code = `package x
 func f() {
-	o.Outside = true
-	New(Options{Outside: true})
+	o.OpenNothing = true
+	New(Options{OpenNothing: true})
 	cmd := exec.Command("sleep")
 	cmd.Dir = point
 	c := &exec.Cmd{}
@@ -226,14 +226,14 @@ func f() {
 	b, _ := unix.Mmap(fd, 0, 4, 1, 1)
 	syscall.RawSyscall(1, 2, 3, 4)
 	g.Dir = code
-	o.Outside = false
+	o.OpenNothing = false
 }`
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "x.go", code, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "Outside at line 3, Outside at line 4, cmd.Dir at line 6, c.Dir at line 8, unix.Mmap at line 9, syscall.RawSyscall at line 10"
+	want := "OpenNothing at line 3, OpenNothing at line 4, cmd.Dir at line 6, c.Dir at line 8, unix.Mmap at line 9, syscall.RawSyscall at line 10"
 	if got := strings.Join(hangs(fset, file), ", "); got != want {
 		t.Errorf("found %s\nwant %s", got, want)
 	}

@@ -39,7 +39,7 @@ func Check(path string) (resolved string, err error) {
 		}
 		return "", errorf(fs.ErrExist, "mountpoint %s is in use: a session is mounted there; unmount it first: rootsfs unmount %[1]s", names.ShellWord(resolved))
 	}
-	_, err = bounded(accessTimeout, func() (struct{}, error) {
+	_, err = withTimeout(accessTimeout, func() (struct{}, error) {
 		return struct{}{}, checkDirectory(resolved, os.Geteuid())
 	})
 	if err != nil {
@@ -158,11 +158,11 @@ func errorf(kind error, format string, args ...any) error {
 // far above what a slow disk takes and short enough for a command line.
 const accessTimeout = 5 * time.Second
 
-// bounded runs f and returns what it returns, or os.ErrDeadlineExceeded once
+// withTimeout runs f and returns what it returns, or os.ErrDeadlineExceeded once
 // limit has passed. A call stuck in the kernel cannot be taken back: f then
 // runs on in its goroutine until the file system answers or its connection
 // ends, so f must not write to what the caller goes on using.
-func bounded[T any](limit time.Duration, f func() (T, error)) (T, error) {
+func withTimeout[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T
 		err error
@@ -188,7 +188,7 @@ func bounded[T any](limit time.Duration, f func() (T, error)) (T, error) {
 // end nothing, so a stale or hanging mount there does no harm. One further up does: the
 // answer is then its error, or os.ErrDeadlineExceeded.
 func Resolve(path string) (string, error) {
-	return bounded(accessTimeout, func() (string, error) {
+	return withTimeout(accessTimeout, func() (string, error) {
 		name := path
 		if name != "" && !filepath.IsAbs(name) {
 			// The kernel would ask a mount that the working directory lies in about ".".

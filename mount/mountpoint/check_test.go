@@ -96,7 +96,7 @@ func TestPointErrorSentences(t *testing.T) {
 func TestBoundedGivesUp(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
-	got, err := bounded(time.Millisecond, func() (int, error) { <-release; return 1, nil })
+	got, err := withTimeout(time.Millisecond, func() (int, error) { <-release; return 1, nil })
 	if !errors.Is(err, os.ErrDeadlineExceeded) || got != 0 {
 		t.Errorf("got %d, %v", got, err)
 	}

@@ -20,7 +20,7 @@ import (
 // whom the kernel lets see nothing. Do not ask about a mount this process
 // serves.
 func IsStale(path string) bool {
-	gone, err := bounded(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
+	gone, err := withTimeout(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
 	return err == nil && gone
 }
 
@@ -48,7 +48,7 @@ func ListStale(leaveOut func(Info) bool) ([]string, error) {
 			})
 		}
 	}
-	_, _ = bounded(listStaleTime, func() (struct{}, error) { queries.Wait(); return struct{}{}, nil })
+	_, _ = withTimeout(listStaleTime, func() (struct{}, error) { queries.Wait(); return struct{}{}, nil })
 	var points []string
 	for len(stale) > 0 {
 		points = append(points, <-stale)

@@ -352,8 +352,8 @@ func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 // Show has a spare directory of the session's mount show a root: see mount.Mount.
 func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
 
-// Retell has the kernel ask again for what is at a root's place: see mount.Mount.
-func (s *Session) Retell(root guard.RootName) { s.mnt.Retell(root) }
+// Refresh has the kernel ask again for what is at a root's place: see mount.Mount.
+func (s *Session) Refresh(root guard.RootName) { s.mnt.Refresh(root) }
 
 // leastFiles is how many descriptors a session and its mount need with a few to spare:
 // one that runs out of them during its start cannot even end it.

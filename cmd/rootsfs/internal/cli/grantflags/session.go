@@ -82,7 +82,7 @@ func (f *Session) Options(cmd *cobra.Command, point string) (session.Options, er
 	if err != nil {
 		return o, err
 	}
-	o.Mount = mount.Options{Point: point, ReadOnly: f.ReadOnly, AllowOther: f.AllowOther, Debug: f.Level(slog.LevelWarn) == slog.LevelDebug, Outside: true}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.ReadOnly, AllowOther: f.AllowOther, Debug: f.Level(slog.LevelWarn) == slog.LevelDebug, OpenNothing: true}
 	if o.Mount.Level, err = mount.ParseLevel(f.Cache); err != nil {
 		return o, cli.Usage(fmt.Errorf("--cache: %w", err))
 	}

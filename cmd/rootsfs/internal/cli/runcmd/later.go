@@ -137,7 +137,7 @@ func (l *laterRoots) follow() {
 			continue
 		}
 		if replaced {
-			l.r.s.Retell(st.Grant.Root)
+			l.r.s.Refresh(st.Grant.Root)
 		}
 		l.warn(at, l.r.proc.Unbind(at))
 		delete(l.bound, at)
