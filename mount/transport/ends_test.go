@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -42,19 +43,66 @@ func TestServerOnOneProcessor(t *testing.T) {
 		t.Run(words, func(t *testing.T) {
 			runtimeAffinity(t, 0)
 			s := startServer(t, string(IOUring)+" "+words)
-			if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
-				t.Errorf("served by %s", s.kind)
-			}
-			n, err := PossibleCPUs()
-			must(t, err)
-			for cpu := range n {
-				set := unix.CPUSet{}
-				set.Set(cpu)
-				must(t, unix.SchedSetaffinity(0, &set))
-				_, err := os.Stat(s.path("fa"))
-				must(t, err)
+			askFromEachProcessor(t, s)
+		})
+	}
+}
+
+// The same in a control group whose cpuset has one processor.
+func TestServerInACpuset(t *testing.T) {
+	lockThread(t)
+	var before unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &before))
+	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
+	s := startServer(t, string(IOUring)+" group="+newCpuset(t))
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(s.cmd.Process.Pid) + "/status")
+	must(t, err)
+	if !strings.Contains(string(status), "\nCpus_allowed_list:\t0\n") {
+		t.Error("the server is not confined to processor 0")
+	}
+	askFromEachProcessor(t, s)
+}
+
+// newCpuset makes a control group that may use processor 0 only, and skips the test where
+// there is no cpuset (cgroup v1, or v2 at its usual place).
+func newCpuset(t *testing.T) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, "rootsfs-transport-"+strconv.Itoa(os.Getpid()))
+		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil || os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { // after the server's
+			for errors.Is(os.Remove(dir), unix.EBUSY) {
+				time.Sleep(time.Millisecond)
 			}
 		})
+		if mems, err := os.ReadFile(filepath.Join(root, "cpuset.mems")); err == nil { // v1 demands it
+			_ = os.WriteFile(filepath.Join(dir, "cpuset.mems"), mems, 0)
+		}
+		if os.WriteFile(filepath.Join(dir, "cpuset.cpus"), []byte("0"), 0) == nil {
+			return dir
+		}
+	}
+	t.Skip("no control group with a cpuset can be made")
+	return ""
+}
+
+// askFromEachProcessor has a server over io_uring answer a caller on each processor. The
+// caller must have locked its thread.
+func askFromEachProcessor(t *testing.T, s *served) {
+	t.Helper()
+	if !strings.HasPrefix(s.kind, string(IOUring)+" ") {
+		t.Errorf("served by %s", s.kind)
+	}
+	n, err := PossibleCPUs()
+	must(t, err)
+	for cpu := range n {
+		set := unix.CPUSet{}
+		set.Set(cpu)
+		must(t, unix.SchedSetaffinity(0, &set))
+		_, err := os.Stat(s.path("fa"))
+		must(t, err)
 	}
 }
 

@@ -227,6 +227,11 @@ func serve(how string) error {
 		if err := refuse(word); err != nil {
 			return err
 		}
+		if group, ok := strings.CutPrefix(word, "group="); ok {
+			if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+				return err
+			}
+		}
 	}
 	device, err := mountAt(os.Getenv(serveEnv + "_DIR"))
 	if err != nil {
