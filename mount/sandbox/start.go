@@ -77,7 +77,7 @@ type launch struct {
 	// layout is what the command sees; nil: the host's own directories.
 	layout *layout.Layout
 	cmd    *exec.Cmd
-	files  []*os.File // passed to the init from firstFD on
+	files  []*os.File // passed to the init from initproc.FirstFD on
 	// joined tells that the init is in the group, which takes the kernel 10 ms (see
 	// cgroup_attach_task): it builds the root meanwhile. nil: it was so from the start.
 	joined chan error
