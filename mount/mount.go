@@ -54,8 +54,8 @@ type Mount struct {
 	served     chan struct{} // closed when the kernel's connection has ended
 
 	mu sync.Mutex // guards the fields below
-	// views are those of a root's lifetimes, the latest last. Earlier ones stay until
-	// their ending has come.
+	// views has one view for each lifetime of a root, the latest last. One that has ended
+	// is removed when the next one is made.
 	views map[guard.RootName][]*view
 	devs  []uint64 // see devIndex
 }
@@ -96,7 +96,7 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if m.fileCache.max = opt.MaxOpen; m.fileCache.max <= 0 {
 		m.fileCache.max = defaultMaxOpen
 	}
-	// What is kept without having been asked for leaves room for what is.
+	// Descriptors that level Max keeps leave room for those that programs ask for.
 	m.fileCache.max = max(1, min(m.fileCache.max, vfs.MaxKept()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
@@ -284,8 +284,8 @@ func inoOf(ino uint64, dev uint32) uint64 {
 	return ino
 }
 
-// releaseDelay is how long after close(2) the kernel's word of it may come, on a busy
-// machine too.
+// releaseDelay is how long after close(2) the kernel's RELEASE may come, also on a busy
+// machine.
 const releaseDelay = 500 * time.Millisecond
 
 // topIno is the inode number of the mountpoint itself.

@@ -260,24 +260,27 @@ func (n *node) isOrphan() bool {
 // forget takes back what countLocked has counted. A node that nobody uses any more is
 // removed.
 func (t *nodeTable) forget(id, times uint64) {
-	t.mu.Lock()
-	var removed []*node
-	if v := t.views[id>>viewShift]; v != nil {
-		if n := v.byID[id]; n != nil {
-			n.lookups -= min(times, n.lookups)
-			removed = t.removeUnusedLocked(n)
+	t.removing(func() []*node {
+		v := t.views[id>>viewShift]
+		if v == nil || v.byID[id] == nil {
+			return nil
 		}
-	}
-	t.mu.Unlock()
-	for _, n := range removed {
-		n.release()
-	}
+		n := v.byID[id]
+		n.lookups -= min(times, n.lookups)
+		return t.removeUnusedLocked(n)
+	})
 }
 
 // removeUnused removes the node if nobody uses it.
 func (t *nodeTable) removeUnused(n *node) {
+	t.removing(func() []*node { return t.removeUnusedLocked(n) })
+}
+
+// removing runs a change of the table, and then releases the nodes that the change has
+// removed, without the lock.
+func (t *nodeTable) removing(change func() []*node) {
 	t.mu.Lock()
-	removed := t.removeUnusedLocked(n)
+	removed := change()
 	t.mu.Unlock()
 	for _, n := range removed {
 		n.release()
@@ -297,14 +300,14 @@ func (n *node) isUsedLocked() bool {
 	return n == v.root && len(v.aliases) > 0 && !v.ended.Load() // the kernel knows it as another
 }
 
-// removeUnusedLocked takes a node that nobody uses out of the table and out of the
-// directories it is in, and those of them that are then not used either. The caller holds
-// nodeTable.mu, and releases what is returned without it.
-func (t *nodeTable) removeUnusedLocked(n *node) (removed []*node) {
-	for todo := []*node{n}; len(todo) > 0; {
+// removeUnusedLocked takes those nodes that nobody uses out of the table and out of the
+// directories they are in, and such a directory too if it is then not used either. A node
+// may be nil. The caller holds nodeTable.mu, and releases what is returned without it.
+func (t *nodeTable) removeUnusedLocked(todo ...*node) (removed []*node) {
+	for len(todo) > 0 {
 		n := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if n.removed || n.isUsedLocked() {
+		if n == nil || n.removed || n.isUsedLocked() {
 			continue
 		}
 		n.removed = true

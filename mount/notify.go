@@ -16,8 +16,8 @@ import (
 // the kernel works off before it returns.
 const workers = 4
 
-// delivery tells the kernel of what the source's watch reports. Telling can
-// wait for as long as somebody likes: a program that reads a directory into
+// delivery tells the kernel of what the source's watch reports. A notification can
+// wait for as long as a program likes: one that reads a directory into
 // memory it never provides (userfaultfd, a FUSE file of its own) holds the
 // directory's lock in the kernel meanwhile. So it is done by a few workers, each
 // directory by one at a time and in order; a worker that waits too long is
@@ -36,7 +36,7 @@ type delivery struct {
 	active map[*dirQueue]struct{}
 	// running are the workers but for those of stuck directories.
 	running, stuck int
-	armed          bool // check is going to run
+	armed          bool // check is scheduled
 }
 
 // dirQueue is the work on one directory.
@@ -57,8 +57,8 @@ const (
 	maxStuckDirs = 64
 	// maxQueuedEvents of one directory; more are cheaper told as "anything".
 	maxQueuedEvents = 1024
-	// turn is how many events of one directory are told before others with
-	// work have theirs.
+	// turn is how many events of one directory are told before it is the next
+	// directory's turn.
 	turn = 64
 )
 

@@ -83,44 +83,26 @@ func (n *node) namesLocked() []location {
 // unlink notes that a name has gone from dir.
 func (dir *node) unlink(name string) {
 	t := &dir.view.m.nodes
-	t.mu.Lock()
-	removed := dir.removedLocked(dir.unlinkLocked(name), dir)
-	t.mu.Unlock()
-	for _, n := range removed {
-		n.release()
-	}
-}
-
-// removedLocked removes what nobody uses of some nodes. The caller holds nodeTable.mu.
-func (dir *node) removedLocked(nodes ...*node) (removed []*node) {
-	for _, n := range nodes {
-		if n != nil {
-			removed = append(removed, dir.view.m.nodes.removeUnusedLocked(n)...)
-		}
-	}
-	return removed
+	t.removing(func() []*node { return t.removeUnusedLocked(dir.unlinkLocked(name), dir) })
 }
 
 // move notes that a name in dir is now another one in to, which replaces what was there
 // or, with exchange, takes its place.
 func (dir *node) move(name string, to *node, newName string, exchange bool) {
 	t := &dir.view.m.nodes
-	t.mu.Lock()
-	n, replaced := dir.unlinkLocked(name), to.unlinkLocked(newName)
-	if n == replaced { // two names of one file
-		replaced = nil
-	}
-	if n != nil {
-		n.linkLocked(to, newName)
-	}
-	if exchange && replaced != nil {
-		replaced.linkLocked(dir, name)
-	}
-	removed := dir.removedLocked(replaced, dir, to)
-	t.mu.Unlock()
-	for _, n := range removed {
-		n.release()
-	}
+	t.removing(func() []*node {
+		n, replaced := dir.unlinkLocked(name), to.unlinkLocked(newName)
+		if n == replaced { // two names of one file
+			replaced = nil
+		}
+		if n != nil {
+			n.linkLocked(to, newName)
+		}
+		if exchange && replaced != nil {
+			replaced.linkLocked(dir, name)
+		}
+		return t.removeUnusedLocked(replaced, dir, to)
+	})
 }
 
 // parent returns where the node was found last; dir is nil for a node without a name.
