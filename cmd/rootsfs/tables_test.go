@@ -101,7 +101,7 @@ func limitTable(*testing.T) string { return limitRows(config.Limits()) }
 // netLimitTable is made of the limits that --net-limit takes.
 func netLimitTable(*testing.T) string { return limitRows(config.NetLimits()) }
 
-func limitRows(limits []config.Limit) string {
+func limitRows[T any](limits []config.Key[T]) string {
 	out := "| limit | meaning |\n|---|---|\n"
 	for _, l := range limits {
 		out += row("`"+l.Name()+"`", l.Meaning())

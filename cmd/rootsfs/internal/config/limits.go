@@ -7,91 +7,103 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Limit is one limit of a root, or of a network. The fields of limits are the only list of the
-// former: [limits], --limit NAME=VALUE, what the command line allows configured roots, what a
-// reload widens and Save take the names, kinds and bounds from there. So are the fields of
-// netLimits for run.net_limits, net.limits and --net-limit.
-type Limit struct{ key key }
+// Key is a key of the configuration that a command line sets as well, such as a limit of a
+// root; its value is a field of T. The fields of limits are the only list of limits: [limits],
+// --limit NAME=VALUE, what the command line allows configured roots, what a reload widens
+// and Save take the names, kinds and bounds from there. So it is with the other tables.
+type Key[T any] struct{ key key }
 
-// Limits are all limits of a root, in the order of [limits]. Their values are in a
-// guard.Limits.
-func Limits() []Limit { return limitsOf[limits]() }
+// Limits are all limits of a root, in the order of [limits].
+func Limits() []Key[guard.Limits] { return keysFor[guard.Limits, limits]() }
 
-// NetLimits are all limits of a network, likewise. Their values are in a network.Limits.
-func NetLimits() []Limit { return limitsOf[netLimits]() }
+// NetLimits are all limits of a network, in the order of run.net_limits and net.limits.
+func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimits]() }
 
-func limitsOf[T any]() (list []Limit) {
-	for _, k := range tableKeys(reflect.TypeFor[T]()) {
-		list = append(list, Limit{k})
+// AbuseBounds are the keys of [abuse].
+func AbuseBounds() []Key[guard.Abuse] { return keysFor[guard.Abuse, abuse]() }
+
+// TrashBounds are the keys of [trash] behind on.
+func TrashBounds() []Key[guard.Trash] { return keysFor[guard.Trash, trash]()[1:] }
+
+// keysFor are the keys of a table whose fields are those of T.
+func keysFor[T, table any]() (list []Key[T]) {
+	for _, k := range tableKeys(reflect.TypeFor[table]()) {
+		list = append(list, Key[T]{k})
 	}
 	return list
 }
 
-// LimitNamed is the limit of that name, in which - is as good as _.
-func LimitNamed(all []Limit, name string) (Limit, error) {
+// KeyNamed is the key of that name, in which - is as good as _.
+func KeyNamed[T any](all []Key[T], name string) (Key[T], error) {
 	var known []string
-	for _, l := range all {
-		if l.Name() == strings.ReplaceAll(name, "-", "_") {
-			return l, nil
+	for _, k := range all {
+		if k.Name() == strings.ReplaceAll(name, "-", "_") {
+			return k, nil
 		}
-		known = append(known, l.Name())
+		known = append(known, k.Name())
 	}
-	return Limit{}, fmt.Errorf("there is no limit %s: write one of %s", names.Quote(name), strings.Join(known, ", "))
+	return Key[T]{}, fmt.Errorf("there is no limit %s: write one of %s", names.Quote(name), strings.Join(known, ", "))
 }
 
-// Name is the limit's key in its table.
-func (l Limit) Name() string { return l.key.name }
+// Name is the key in its table.
+func (k Key[T]) Name() string { return k.key.name }
 
-// Meaning says in a line what is limited.
-func (l Limit) Meaning() string { return l.key.meaning }
+// Meaning says in a line what the key means.
+func (k Key[T]) Meaning() string { return k.key.meaning }
 
-// of is the limit's place in a set of limits: a pointer to a guard.Limits or network.Limits,
-// which have the fields of limits and netLimits.
-func (l Limit) of(all any) reflect.Value {
-	return reflect.ValueOf(all).Elem().FieldByIndex(l.key.field)
+// of is the key's field.
+func (k Key[T]) of(all *T) reflect.Value {
+	return reflect.ValueOf(all).Elem().FieldByIndex(k.key.field)
 }
 
-// Copy puts the limit of from in the place of that of to.
-func (l Limit) Copy(to, from *guard.Limits) { l.of(to).Set(l.of(from)) }
+// Copy puts the value of from in the place of that of to.
+func (k Key[T]) Copy(to, from *T) { k.of(to).Set(k.of(from)) }
 
-// Negative reports whether the limit is below 0, as no limit is.
-func (l Limit) Negative(all *guard.Limits) bool { return above(l.of(new(guard.Limits)), l.of(all)) }
+// IsNegative reports whether the value is below 0, as none may be.
+func (k Key[T]) IsNegative(all *T) bool { return above(k.of(new(T)), k.of(all)) }
 
-// Set reads the limit from the text of a command line; to is as of has it. An error begins
-// with the text.
-func (l Limit) Set(to any, text string) error {
-	field := l.of(to)
+// IsSwitch reports whether the value is true or false.
+func (k Key[T]) IsSwitch() bool { return k.of(new(T)).Kind() == reflect.Bool }
+
+// Set reads the value from the text of a command line. An error begins with the text.
+func (k Key[T]) Set(to *T, text string) error {
+	field := k.of(to)
 	var v any = text
-	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+	if on, err := strconv.ParseBool(text); err == nil && k.IsSwitch() {
+		v = on
+	} else if n, err := strconv.ParseInt(text, 0, 64); err == nil {
 		v = n
 	} else if f, err := strconv.ParseFloat(text, 64); err == nil {
 		v = f
 	}
-	got, err := kindOf(field.Type(), &l.key).read(&cell{key: &l.key, v: v})
-	if err != nil || got == int64(0) && l.key.kind == "size" {
-		return fmt.Errorf("%s: write %s", names.ShellWord(text), l.takes(field))
+	got, err := kindOf(field.Type(), &k.key).read(&cell{key: &k.key, v: v})
+	if err != nil || got == int64(0) && k.key.kind == "size" {
+		return fmt.Errorf("%s: write %s", names.ShellWord(text), k.takes())
 	}
 	field.Set(reflect.ValueOf(got).Convert(field.Type()))
 	return nil
 }
 
-// takes says what the limit can be.
-func (l Limit) takes(field reflect.Value) string {
-	switch field.Interface().(type) {
+// takes says what the value can be.
+func (k Key[T]) takes() string {
+	switch k.of(new(T)).Interface().(type) {
 	case time.Duration:
-		least, most := rangeOf(&l.key)
+		least, most := rangeOf(&k.key)
 		return fmt.Sprintf("a duration from %v to %v, such as 10m", least, most)
 	case float64:
 		return fmt.Sprintf("a number from 0 (no limit) to %d", int64(maxSpeed))
+	case bool:
+		return "true or false"
 	}
-	if l.key.kind == "size" {
+	if k.key.kind == "size" {
 		return "a size above 0 such as 500K, 10M or 1G; leave the limit out for none"
 	}
-	return fmt.Sprintf("a whole number from 0 (no limit) to %d", mostOf(&l.key))
+	return fmt.Sprintf("a whole number from 0 (no limit) to %d", mostOf(&k.key))
 }
 
 // Stricter takes the stricter of each of two limits, of which 0 is none.

@@ -17,7 +17,7 @@ func TestLimitSet(t *testing.T) {
 		"max_file=4096": "0 big", "max_written=1G": "0", "max_created=0x10": "-1 some", "timeout=90s": "0s 25h soon 5", "idle=1h": "10ms 9000h",
 	} {
 		name, value, _ := strings.Cut(text, "=")
-		l, err := LimitNamed(Limits(), name)
+		l, err := KeyNamed(Limits(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestLimitSet(t *testing.T) {
 	if got != want || len(Limits()) != 8 {
 		t.Errorf("%+v", got)
 	}
-	if _, err := LimitNamed(Limits(), "max_fil"); err == nil || !strings.Contains(err.Error(), "write one of ops_per_second, burst, ") {
+	if _, err := KeyNamed(Limits(), "max_fil"); err == nil || !strings.Contains(err.Error(), "write one of ops_per_second, burst, ") {
 		t.Error(err)
 	}
 }
@@ -51,8 +51,8 @@ func TestStricter(t *testing.T) {
 	}
 	for _, l := range Limits() {
 		negative := guard.Limits{OpsPerSecond: -1, Burst: -1, BytesInFlight: -1, MaxFile: -1, MaxWritten: -1, MaxCreated: -1, Timeout: -1, Idle: -1}
-		if !l.Negative(&negative) || l.Negative(&a) {
-			t.Errorf("%s: Negative is wrong", l.Name())
+		if !l.IsNegative(&negative) || l.IsNegative(&a) {
+			t.Errorf("%s: IsNegative is wrong", l.Name())
 		}
 	}
 }

@@ -73,7 +73,7 @@ func checkAsked(g *guard.Grant) error {
 		return invalid("the path of root %s is not absolute", name)
 	}
 	for _, l := range config.Limits() {
-		if l.Negative(&g.Policy.Limits) {
+		if l.IsNegative(&g.Policy.Limits) {
 			return invalid("the limit %s of root %s is negative", l.Name(), name)
 		}
 	}

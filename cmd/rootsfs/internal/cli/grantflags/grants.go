@@ -34,7 +34,7 @@ type Grants struct {
 	ForTime  time.Duration
 	ForGiven bool // with `run`, whose --for takes more than a duration
 	Until    string
-	Limits   LimitFlags
+	Limits   KeyFlags[guard.Limits]
 	oneFS    bool
 	crossFS  bool
 	Once     []string
@@ -48,13 +48,13 @@ func (g *Grants) Add(cmd *cobra.Command) {
 	g.Fs = fs
 	fs.DurationVar(&g.ForTime, "for", 0, "revoke after this `duration`, such as 30m or 8h")
 	fs.StringVar(&g.Until, "until", "", "revoke at this `time`: 15:04, 2006-01-02T15:04 or RFC 3339")
-	g.Limits.add(cmd)
+	addLimits(cmd, &g.Limits)
 	fs.BoolVar(&g.oneFS, "one-file-system", true, "do not enter other file systems mounted inside a root")
 	cli.HideFlags(fs, "one-file-system") // the default
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 	fs.StringArrayVar(&g.Once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
 	g.Patterns.Add(fs)
-	g.trash.add(fs)
+	g.trash.add(cmd)
 }
 
 // given reports whether a flag was written, rather than left at its default.
@@ -73,7 +73,7 @@ func (g *Grants) contradiction() error {
 	switch {
 	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
 		return cli.Usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
-	case g.Limits.Burst > 0 && g.Limits.OpsPerSecond == 0:
+	case g.Limits.Values.Burst > 0 && g.Limits.Values.OpsPerSecond == 0:
 		return cli.Usage(errors.New("--limit burst needs --limit ops_per_second: write both"))
 	}
 	return nil
@@ -87,7 +87,7 @@ func (g *Grants) policy() (guard.Policy, error) {
 	if err != nil {
 		return p, err
 	}
-	if p.Limits = g.Limits.Limits; p.Limits.Timeout == 0 {
+	if p.Limits = g.Limits.Values; p.Limits.Timeout == 0 {
 		p.Limits.Timeout = guard.DefaultTimeout
 	}
 	if p.Trash, err = g.trash.trash(); err != nil {
@@ -154,7 +154,7 @@ func (g *Grants) bound(now time.Time) (session.Bound, error) {
 	if err != nil {
 		return session.Bound{}, err
 	}
-	b := session.Bound{Limits: g.Limits.Limits, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
+	b := session.Bound{Limits: g.Limits.Values, OneFileSystem: g.given("one-file-system") && g.oneFS, Patterns: p.Patterns, Trash: p.Trash}
 	b.Expires, err = g.Expires(now)
 	return b, err
 }

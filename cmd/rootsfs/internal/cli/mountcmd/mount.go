@@ -74,7 +74,7 @@ value wins. Mounting confines nobody: see "rootsfs run".`,
 	f.Verbosity(fs, "every request of the kernel")
 	fs.StringVar(&f.Subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.Add(cmd)
-	f.Abuse.Add(fs)
+	f.Abuse.Add(cmd)
 	a.JSONFlag(cmd)
 	grantflags.ProfileCompletion(cmd, &f.Config)
 	cli.FixedWords(cmd, "cache", "strict", "audit", "max")

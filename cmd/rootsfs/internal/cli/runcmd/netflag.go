@@ -66,7 +66,7 @@ func hostTexts(rules []network.Rule) []string {
 
 // limitNet adds the limits of all connections to approved hosts.
 func (f *RunFlags) limitNet(p *plan) error {
-	limits := f.netLimits.Limits
+	limits := f.netLimits.Values
 	if limits != (network.Limits{}) && (f.Net.All || len(p.net) == 0 && !p.learn && !p.netAsk) {
 		return cli.Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
 	}

@@ -123,8 +123,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	cli.PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
 	netFlag(fs, &f.Net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
-	fs.Var(&f.netLimits, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable")
-	_ = cmd.RegisterFlagCompletionFunc("net-limit", grantflags.CompleteLimit(config.NetLimits())) // as for words
+	f.netLimits.AddNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
 	fs.IntSliceVar(&f.Listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
@@ -141,7 +140,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	cli.PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	f.Verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
-	f.Abuse.Add(fs)
+	f.Abuse.Add(cmd)
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"

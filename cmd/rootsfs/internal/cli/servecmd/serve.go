@@ -91,7 +91,7 @@ a public address needs a token and TLS.`,
 	f.Add(cmd)
 	a.SessionFlag(cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
-	f.Abuse.Add(fs)
+	f.Abuse.Add(cmd)
 	grantflags.ProfileCompletion(cmd, &f.Config)
 	cli.FixedWords(cmd, "client-roots", "narrow", "ignore")
 	cli.AllFlag(cmd)
