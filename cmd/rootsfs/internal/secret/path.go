@@ -1,0 +1,157 @@
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// requestPath is the path of a request, as it is compared with rules and as it is sent.
+type requestPath struct {
+	sent string // encoded
+	// kept is decoded, but for encoded slashes, which are %2F. split has slashes for them, as
+	// servers read it that decode before they split.
+	kept, split string
+}
+
+const encodedSlash = "%2F"
+
+var errAmbiguous = errors.New("servers read this path in more than one way")
+
+// encodedTwice finds what is still encoded after it was decoded once.
+var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9A-Fa-f]{2}`) })
+
+// parsePath reads the path of a request. It decodes once and removes . and .. and empty
+// elements.
+func parsePath(escaped string) (requestPath, error) {
+	rest, ok := strings.CutPrefix(escaped, "/")
+	if !ok {
+		return requestPath{}, errors.New("the path does not begin with /")
+	}
+	var elems [][]string // each split at its encoded slashes
+	isDir := false       // the path ends in a slash
+	for elem := range strings.SplitSeq(rest, "/") {
+		parts, err := parseElem(elem)
+		if err != nil {
+			return requestPath{}, err
+		}
+		isDir = false
+		switch {
+		case len(parts) == 1 && (parts[0] == "" || parts[0] == "."):
+			isDir = true
+		case len(parts) == 1 && parts[0] == "..":
+			isDir = true
+			elems = elems[:max(0, len(elems)-1)]
+		default:
+			elems = append(elems, parts)
+		}
+	}
+	join := func(slash string, encode func(string) string) string {
+		var b strings.Builder
+		for _, parts := range elems {
+			b.WriteByte('/')
+			for i, part := range parts {
+				if i > 0 {
+					b.WriteString(slash)
+				}
+				b.WriteString(encode(part))
+			}
+		}
+		if isDir || len(elems) == 0 {
+			b.WriteByte('/')
+		}
+		return b.String()
+	}
+	plain := func(s string) string { return s }
+	return requestPath{sent: join(encodedSlash, url.PathEscape), kept: join(encodedSlash, plain), split: join("/", plain)}, nil
+}
+
+// parseElem decodes one element, which is split at its encoded slashes, and refuses what is
+// ambiguous.
+func parseElem(elem string) ([]string, error) {
+	parts := strings.Split(strings.ReplaceAll(elem, "%2f", encodedSlash), encodedSlash)
+	for i, part := range parts {
+		text, err := url.PathUnescape(part)
+		switch {
+		case err != nil:
+			return nil, errors.New("the path is not encoded as it should be")
+		case !utf8.ValidString(text), strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' || c == ';' }):
+			return nil, fmt.Errorf("%w: it has a backslash, a semicolon, a control character, or is not UTF-8", errAmbiguous)
+		case encodedTwice().MatchString(text):
+			return nil, fmt.Errorf("%w: it is encoded twice", errAmbiguous)
+		case text != "" && strings.Trim(text, ". ") == "" && text != "." && text != "..",
+			len(parts) > 1 && strings.Trim(text, ". ") == "":
+			return nil, fmt.Errorf("%w: it has dots beside an encoded slash, or only dots and spaces between slashes", errAmbiguous)
+		}
+		parts[i] = text
+	}
+	return parts, nil
+}
+
+// Rule allows requests: one method, and paths.
+type Rule struct {
+	method string // "*": every method
+	paths  pattern.Glob
+}
+
+var methodText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\*|[A-Z]+)$`) })
+
+// maxGlob is how long a rule's pattern may be.
+const maxGlob = 1024
+
+// ParseRule reads METHOD PATTERN, as in "GET /repos/me/**". The method * is every method, and
+// GET is HEAD as well.
+func ParseRule(text string) (Rule, error) {
+	method, glob, _ := strings.Cut(text, " ")
+	glob = strings.TrimSpace(glob)
+	var err error
+	switch {
+	case !methodText().MatchString(method) || !strings.HasPrefix(glob, "/"):
+		err = errors.New(`write a method and a path, as in "GET /repos/me/**"`)
+	case len(glob) > maxGlob:
+		err = fmt.Errorf("the pattern is longer than %d bytes", maxGlob)
+	case strings.Contains(strings.ReplaceAll(glob, encodedSlash, ""), "%"):
+		err = errors.New("write the path decoded; only %2F, a slash within a name, stays encoded")
+	default:
+		if cerr := pattern.Glob(glob).Check(); cerr != nil {
+			err = fmt.Errorf("the path %w", cerr)
+		}
+	}
+	if err != nil {
+		return Rule{}, fmt.Errorf("%s: %w", names.Quote(text), err)
+	}
+	return Rule{method: method, paths: pattern.Glob(glob)}, nil
+}
+
+// String returns the rule as ParseRule reads it.
+func (r Rule) String() string { return r.method + " " + string(r.paths) }
+
+// MarshalText is String.
+func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// allows reports whether the rule allows a request. A path with an encoded slash is also read
+// as servers do that decode it first, unless the rule has an encoded slash itself.
+func (r Rule) allows(method string, p requestPath) bool {
+	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
+		return false
+	}
+	return r.paths.Match(p.kept) && (strings.Contains(string(r.paths), encodedSlash) || r.paths.Match(p.split))
+}
+
+// allowed reports whether one of the rules allows a request.
+func allowed(rules []Rule, method string, p requestPath) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool { return r.allows(method, p) })
+}
+
+// below reports whether the path is prefix or lies below it. A prefix has no final slash.
+func (p requestPath) below(prefix string) bool {
+	return p.kept == prefix || strings.HasPrefix(p.kept, prefix+"/")
+}

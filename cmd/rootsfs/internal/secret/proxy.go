@@ -1,0 +1,300 @@
+package secret
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of the connections inside. Bodies have none, and neither have answers that take long.
+const (
+	maxHeader        = 64 << 10
+	maxAnswerHeader  = 256 << 10
+	headerTimeout    = 30 * time.Second
+	idleTimeout      = 2 * time.Minute
+	handshakeTimeout = 10 * time.Second
+)
+
+// Request is what became of one request.
+type Request struct {
+	Secret         string // its name
+	Host           string // HOST[:PORT]
+	Method, Path   string // as sent, or as the program wrote them if it was refused
+	Status         int    // of the answer; 0: there was none
+	Sent, Received int64  // bytes of the bodies
+	Began          time.Time
+	Duration       time.Duration
+	Refused        error // why it was not sent
+	Failed         error // why there is no answer, or not all of it
+}
+
+// Options is what a Proxy needs of its caller.
+type Options struct {
+	// Dial connects to the host of the URL.
+	Dial func(context.Context) (net.Conn, error)
+	// Record takes what became of each request. It is called concurrently. After an error the
+	// proxy sends nothing more.
+	Record func(Request) error
+	// Roots are the certificate authorities that the host's certificate may be from; nil: the
+	// machine's.
+	Roots *x509.CertPool
+}
+
+// Proxy sends requests of the program on to the host of a secret, with the credential.
+type Proxy struct {
+	secret        *Secret
+	opt           Options
+	header, value string // the credential's
+	credential    Credential
+	transport     *http.Transport
+	unrecorded    atomic.Bool
+}
+
+// NewProxy returns the proxy of a secret.
+func NewProxy(s *Secret, c Credential, o Options) *Proxy {
+	p := &Proxy{secret: s, opt: o, credential: c}
+	p.header, p.value = s.header(c.value)
+	p.transport = &http.Transport{
+		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
+		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
+		// Answers go to the program as they come, also compressed.
+		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
+		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
+	}
+	return p
+}
+
+// Serve answers the connections of the program until l fails.
+func (p *Proxy) Serve(l net.Listener) {
+	defer p.transport.CloseIdleConnections()
+	s := &http.Server{
+		Handler: p, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		DisableGeneralOptionsHandler: true, ErrorLog: silent,
+	}
+	_ = s.Serve(l) // it ends when l does
+}
+
+// silent drops what net/http says of connections: the program could write to the log.
+var silent = log.New(io.Discard, "", 0)
+
+// refusal is a request that is not sent: what the program is told of it.
+type refusal struct {
+	status int
+	err    error
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	written, _, _ := strings.Cut(r.RequestURI, "?")
+	x := &exchange{p: p, rec: Request{
+		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method, Path: written, Began: time.Now(),
+	}}
+	defer x.record()
+	if no := x.admit(r, written); no != nil {
+		x.rec.Refused, x.rec.Status = no.err, no.status
+		say(w, no.status, no.err)
+		return
+	}
+	// The host may answer before it has got the whole body.
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 has it
+	r.Body = &countedBody{ReadCloser: r.Body, count: &x.sent}
+	proxy := httputil.ReverseProxy{
+		Rewrite: x.rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: silent,
+		ModifyResponse: x.answer, ErrorHandler: x.fail,
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// say answers a request that the host has not answered.
+func say(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "rootsfs: %v\n", err)
+}
+
+// exchange is a request and its answer.
+type exchange struct {
+	p              *Proxy
+	path           requestPath
+	sent, received atomic.Int64
+	rec            Request
+}
+
+// admit decides whether a request is sent.
+func (x *exchange) admit(r *http.Request, written string) *refusal {
+	s := x.p.secret
+	path, err := parsePath(written)
+	switch {
+	case x.p.unrecorded.Load():
+		return &refusal{http.StatusServiceUnavailable, errors.New("requests cannot be recorded, so none is sent")}
+	case r.URL.Host != "" || r.URL.Scheme != "" || r.Method == http.MethodConnect:
+		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
+	case err != nil:
+		return &refusal{http.StatusBadRequest, err}
+	case r.Method == http.MethodTrace:
+		return &refusal{http.StatusMethodNotAllowed, errors.New("TRACE would send the credential back")}
+	case isUpgrade(r):
+		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
+	}
+	x.path, x.rec.Path = path, path.sent
+	switch {
+	case !path.below(s.URL.Prefix):
+		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
+	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
+		texts := make([]string, len(s.Allow))
+		for i, rule := range s.Allow {
+			texts[i] = rule.String()
+		}
+		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
+			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
+	}
+	return nil
+}
+
+// isUpgrade reports whether a request asks for another protocol than HTTP. A request for h2c
+// is answered by HTTP/1.1, as it may be.
+func isUpgrade(r *http.Request) bool {
+	for _, list := range r.Header.Values("Upgrade") {
+		for protocol := range strings.SplitSeq(list, ",") {
+			if protocol = strings.TrimSpace(protocol); protocol != "" && !strings.EqualFold(protocol, "h2c") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// droppedHeaders do not go to the host: credentials of others than the owner, and what makes
+// some servers take a request for one with another method or path.
+var droppedHeaders = []string{
+	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "Private-Token", "Job-Token",
+	"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri",
+	"Connection", "Expect", "Trailer", "Upgrade", "Http2-Settings",
+}
+
+// rewrite makes the request that is sent.
+func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
+	out := pr.Out
+	path, err := url.PathUnescape(x.path.sent)
+	if err != nil {
+		panic(err) // it was encoded here
+	}
+	authority := x.p.secret.URL.authority()
+	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: out.URL.RawQuery}
+	out.Host, out.Trailer = authority, nil
+	for _, name := range droppedHeaders {
+		out.Header.Del(name)
+	}
+	out.Header.Set(x.p.header, x.p.value)
+}
+
+// answer looks at what the host has answered, before it goes to the program.
+func (x *exchange) answer(res *http.Response) error {
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return errors.New("the host changes the protocol unasked")
+	}
+	x.rec.Status = res.StatusCode
+	x.clean(res.Header)
+	res.Body = &countedBody{ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed}
+	return nil
+}
+
+// clean takes out of an answer's headers what is the owner's, and has links to the host lead
+// here.
+func (x *exchange) clean(h http.Header) {
+	h.Del("Set-Cookie")
+	for name, values := range h {
+		for _, v := range values {
+			if x.p.credential.In(v) || strings.Contains(v, x.p.value) {
+				h.Del(name) // the host sends back what it has got
+				break
+			}
+		}
+	}
+	outside, inside := "https://"+x.p.secret.URL.authority()+"/", "http://"+x.p.secret.Inside()+"/"
+	for _, name := range []string{"Location", "Content-Location"} {
+		if rest, ok := strings.CutPrefix(h.Get(name), outside); ok {
+			h.Set(name, inside+rest)
+		}
+	}
+	for i, v := range h["Link"] {
+		h["Link"][i] = strings.ReplaceAll(v, "<"+outside, "<"+inside)
+	}
+}
+
+// fail answers a request that has got no answer.
+func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
+	x.rec.Failed, x.rec.Status = err, http.StatusBadGateway
+	if r.Context().Err() != nil {
+		x.rec.Failed, x.rec.Status = errors.New("the program did not wait for the answer"), 0
+	}
+	say(w, http.StatusBadGateway, x.p.explain(err))
+}
+
+// explain says to the program why there is no answer. It leaves out what is the machine's own
+// business, such as its resolver and its files.
+func (p *Proxy) explain(err error) error {
+	host := p.secret.URL.authority()
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return fmt.Errorf("the TLS certificate of %s is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities", host)
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Errorf("%s does not speak TLS as it should", host)
+	case errors.Is(err, network.ErrClosed):
+		return fmt.Errorf("%s leads to this machine or to a private network; --net=ADDRESS permits an address", host)
+	case errors.Is(err, network.ErrRevoked), errors.Is(err, network.ErrEnded), errors.Is(err, network.ErrNoRule):
+		return fmt.Errorf("the secret %s was revoked", p.secret.Name)
+	case errors.Is(err, network.ErrLimit), errors.Is(err, network.ErrTooMany):
+		return errors.New("a limit of the network is reached")
+	case errors.As(err, &dns):
+		return fmt.Errorf("%s cannot be resolved", host)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%s did not answer in time", host)
+	}
+	return fmt.Errorf("%s cannot be reached, or broke the connection off", host)
+}
+
+// record puts on record what became of the request.
+func (x *exchange) record() {
+	rec := x.rec
+	rec.Sent, rec.Received, rec.Duration = x.sent.Load(), x.received.Load(), time.Since(rec.Began)
+	if rec.Failed != nil && x.p.credential.In(rec.Failed.Error()) {
+		rec.Failed = errors.New("it failed, with an error that cannot be told") // none does, as far as is known
+	}
+	if err := x.p.opt.Record(rec); err != nil {
+		x.p.unrecorded.Store(true)
+	}
+}
+
+// countedBody counts the bytes of a body, and keeps why it broke off.
+type countedBody struct {
+	io.ReadCloser
+	count  *atomic.Int64
+	failed *error // nil: nobody asks
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.count.Add(int64(n))
+	if b.failed != nil && err != nil && !errors.Is(err, io.EOF) {
+		*b.failed = err
+	}
+	return n, err
+}

@@ -1,0 +1,383 @@
+package secret
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const credential = "s3cr3t-value"
+
+// lab is a proxy between a program and a host.
+type lab struct {
+	t       *testing.T
+	proxy   *Proxy
+	address string // of the proxy
+	mu      sync.Mutex
+	records []Request
+	arrived []*http.Request // at the host
+	dialErr error
+	noted   chan struct{} // one for each record
+}
+
+func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
+	t.Helper()
+	l := &lab{t: t, noted: make(chan struct{}, 1000)}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.mu.Lock()
+		l.arrived = append(l.arrived, r)
+		l.mu.Unlock()
+		host(w, r)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	if s.Name == "" {
+		s.Name = "API_TOKEN"
+	}
+	if s.URL.Host == "" {
+		s.URL.Host, s.URL.Port = "example.com", 443
+	}
+	l.proxy = NewProxy(s, Credential{credential}, Options{
+		Roots: roots,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.dialErr != nil {
+				return nil, l.dialErr
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", srv.Listener.Addr().String())
+		},
+		Record: func(r Request) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.records = append(l.records, r)
+			l.noted <- struct{}{}
+			return nil
+		},
+	})
+	in, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.address = in.Addr().String()
+	served := make(chan struct{})
+	go func() { l.proxy.Serve(in); close(served) }()
+	t.Cleanup(func() { in.Close(); <-served })
+	return l
+}
+
+func hello(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }
+
+// raw sends bytes to the proxy and returns the first answer and its body.
+func (l *lab) raw(request string) (*http.Response, string) {
+	l.t.Helper()
+	c, err := net.Dial("tcp", l.address)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(c, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
+		l.t.Fatal(err)
+	}
+	method, _, _ := strings.Cut(request, " ")
+	res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		l.t.Fatalf("%q: %v", request, err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	return res, string(body)
+}
+
+// get sends one request with headers.
+func (l *lab) get(target string, headers ...string) (*http.Response, string) {
+	l.t.Helper()
+	return l.raw("GET " + target + " HTTP/1.1\nHost: api-token.secret.internal\nConnection: close\n" + strings.Join(append(headers, "", ""), "\n"))
+}
+
+// last waits for the records of n requests and returns the last one.
+func (l *lab) last(n int) Request {
+	l.t.Helper()
+	for range n {
+		<-l.noted
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.records[len(l.records)-1]
+}
+
+// at returns the requests that have arrived at the host.
+func (l *lab) at() []*http.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.arrived)
+}
+
+// The host gets the request with the credential in the place of every other one, and nothing
+// of the connection inside.
+func TestCredentialIsAdded(t *testing.T) {
+	for _, c := range []struct {
+		secret       Secret
+		header, want string
+	}{
+		{Secret{}, "Authorization", "Bearer " + credential},
+		{Secret{Header: "x-api-key"}, "X-Api-Key", credential},
+		{Secret{Header: "authorization: token"}, "Authorization", "token " + credential},
+		{Secret{User: "git"}, "Authorization", "Basic Z2l0OnMzY3IzdC12YWx1ZQ=="},
+	} {
+		l := newLab(t, &c.secret, hello)
+		res, body := l.get("/x?q=1&q=2", "Authorization: Bearer mine", "AUTHORIZATION: twice", "X-Api-Key: mine", "Cookie: a=b", "Proxy-Authorization: x",
+			"X-HTTP-Method-Override: DELETE", "X-Original-URL: /admin", "X-Forwarded-For: 1.2.3.4", "Keep-Alive: 5", "X-Kept: yes", "Expect: 100-continue")
+		if res.StatusCode != 200 || body != "hello" {
+			t.Fatal(res.Status, body)
+		}
+		r := l.at()[0]
+		if got := r.Header[c.header]; !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%+v: the host got %q", c.secret, got)
+		}
+		for name := range r.Header {
+			if !slices.Contains([]string{c.header, "X-Kept", "User-Agent", "Accept-Encoding"}, name) {
+				t.Errorf("the host got %s: %q", name, r.Header[name])
+			}
+		}
+		if r.Host != "example.com" || r.RequestURI != "/x?q=1&q=2" {
+			t.Errorf("the host got %s for %s", r.RequestURI, r.Host)
+		}
+		rec := l.last(1)
+		if rec.Method != "GET" || rec.Path != "/x" || rec.Host != "example.com" || rec.Status != 200 || rec.Received != 5 || rec.Refused != nil || rec.Failed != nil {
+			t.Errorf("on record: %+v", rec)
+		}
+	}
+}
+
+// What is no plain request for an allowed path is not sent.
+func TestRefusedRequests(t *testing.T) {
+	rule, err := ParseRule("GET /repos/me/**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	post, err := ParseRule("POST /repos/me/**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, &Secret{Allow: []Rule{rule, post}}, hello)
+	const host = "Host: api-token.secret.internal\n"
+	for _, c := range []struct {
+		request string
+		status  int
+		says    string // "": net/http's own words
+	}{
+		{"GET /repos/you/x HTTP/1.1\n" + host + "\n", 403, `no rule of the secret API_TOKEN allows GET "/repos/you/x"; it allows: GET /repos/me/**`},
+		{"DELETE /repos/me/x HTTP/1.1\n" + host + "\n", 403, "no rule"},
+		{"GET /repos/me/../you HTTP/1.1\n" + host + "\n", 403, "no rule"},
+		{"GET /repos/me/%2e%2e/you HTTP/1.1\n" + host + "\n", 403, "no rule"},
+		{"GET /repos/me/..%2fyou HTTP/1.1\n" + host + "\n", 400, "more than one way"},
+		{"GET /repos/me/%252e%252e/you HTTP/1.1\n" + host + "\n", 400, "encoded twice"},
+		{"GET /repos/me/..;/you HTTP/1.1\n" + host + "\n", 400, "more than one way"},
+		{"GET /repos/me/x\\..\\y HTTP/1.1\n" + host + "\n", 400, "more than one way"},
+		{"GET http://example.com/repos/me/x HTTP/1.1\n" + host + "\n", 400, "this is no proxy"},
+		{"GET https://other.test/repos/me/x HTTP/1.1\n" + host + "\n", 400, "this is no proxy"},
+		{"CONNECT example.com:443 HTTP/1.1\nHost: example.com:443\n\n", 400, "this is no proxy"},
+		{"OPTIONS * HTTP/1.1\n" + host + "\n", 400, "does not begin with /"},
+		{"TRACE /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: websocket\n\n", 501, `the protocol "websocket" is not possible`},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Host: other.test\n\n", 400, ""},
+		{"GET /repos/me/x HTTP/1.1\n\n", 400, ""},
+		{"POST /repos/me/x HTTP/1.1\n" + host + "Content-Length: 3\nContent-Length: 4\n\nabcd", 400, ""},
+		{"POST /repos/me/x HTTP/1.1\n" + host + "Transfer-Encoding: xchunked\n\n0\n\n", 501, ""},
+		{"POST /repos/me/x HTTP/1.1\n" + host + "Transfer-Encoding: chunked, chunked\n\n0\n\n", 501, ""},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Authorization : x\n\n", 400, ""},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "X: a\n b\x00: c\n\n", 400, ""},
+		{"GET /repos/me/x HTTP/1.1\n" + host + "Expect: something\n\n", 417, ""},
+		{"PRI * HTTP/2.0\n\nSM\n\n", 400, ""},
+	} {
+		res, body := l.raw(c.request)
+		if res.StatusCode != c.status || !strings.Contains(body, c.says) {
+			t.Errorf("%q: %s %q", c.request, res.Status, body)
+		}
+		if strings.HasPrefix(body, "rootsfs: ") {
+			if rec := l.last(1); rec.Refused == nil || rec.Status != c.status || rec.Failed != nil {
+				t.Errorf("%q is on record as %+v", c.request, rec)
+			}
+		}
+	}
+	if got := l.at(); len(got) != 0 {
+		t.Errorf("%d requests have arrived at the host, the first for %s", len(got), got[0].RequestURI)
+	}
+}
+
+// Content-Length beside Transfer-Encoding, trailers, and what follows a request do not make a
+// second request of one at the host.
+func TestSmuggling(t *testing.T) {
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %q %v %v", r.URL.Path, b, err, r.Trailer)
+	})
+	for request, want := range map[string]string{
+		"POST /a HTTP/1.1\nHost: x\nContent-Length: 4\nTransfer-Encoding: chunked\n\n1\nZ\n0\n\nGET /admin HTTP/1.1\nHost: x\n\n":   `/a "Z" <nil> map[]`,
+		"POST /b HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\nTrailer: Authorization\n\n1\nZ\n0\nAuthorization: mine\nX: y\n\n":   `/b "Z" <nil> map[]`,
+		"GET /c HTTP/1.1\nHost: x\nContent-Length: 0\nConnection: keep-alive, Authorization, X-Api-Key\n\n":                         `/c "" <nil> map[]`,
+		"GET /d HTTP/1.1\nHost: x\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\n\n": `/d "" <nil> map[]`,
+	} {
+		if res, body := l.raw(request); res.StatusCode != 200 || body != want {
+			t.Errorf("%q: %s %q, want %q", request, res.Status, body, want)
+		}
+	}
+	for _, r := range l.at() {
+		if r.URL.Path == "/admin" {
+			continue // a request of its own, by the one reading of these bytes
+		}
+		if got := r.Header["Authorization"]; !slices.Equal(got, []string{"Bearer " + credential}) {
+			t.Errorf("%s: the host got %q", r.URL.Path, got)
+		}
+	}
+}
+
+// A prefix holds against every way up, and the path that was compared is sent.
+func TestPrefix(t *testing.T) {
+	l := newLab(t, &Secret{URL: URL{Host: "example.com", Port: 443, Prefix: "/v1"}}, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.RequestURI)
+	})
+	for target, want := range map[string]string{
+		"/v1/x":            "/v1/x",
+		"/v1":              "/v1",
+		"//v1//%78/.":      "/v1/x/",
+		"/v2/../v1/a%2fb":  "/v1/a%2Fb",
+		"/v1/x/../y?a=../": "/v1/y?a=../",
+		"/":                "403",
+		"/v1/../v2":        "403",
+		"/v1%2fx":          "403",
+		"/v10":             "403",
+		"/V1/x":            "403",
+	} {
+		res, body := l.get(target)
+		if want == "403" && res.StatusCode != 403 || want != "403" && body != want {
+			t.Errorf("%s: %s %q", target, res.Status, body)
+		}
+	}
+}
+
+// Redirects are handed back: to the host by way of the proxy, to others as they are. Cookies
+// and headers that hold the credential are not.
+func TestAnswers(t *testing.T) {
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", r.URL.Query().Get("to"))
+		w.Header().Set("Link", `<https://example.com/p?page=2>; rel="next", <https://other.test/>; rel="x"`)
+		w.Header().Set("Set-Cookie", "session=1")
+		w.Header().Set("X-Echo", r.Header.Get("Authorization"))
+		w.Header().Set("X-Kept", "yes")
+		w.WriteHeader(302)
+	})
+	for to, want := range map[string]string{
+		"https://example.com/b":     "http://api-token.secret.internal/b",
+		"https://example.com.test/": "https://example.com.test/",
+		"https://other.test/c":      "https://other.test/c",
+		"/d":                        "/d",
+	} {
+		res, _ := l.get("/?to=" + to)
+		if res.StatusCode != 302 || res.Header.Get("Location") != want {
+			t.Errorf("%s: %s, to %s", to, res.Status, res.Header.Get("Location"))
+		}
+		if got := res.Header.Get("Link"); got != `<http://api-token.secret.internal/p?page=2>; rel="next", <https://other.test/>; rel="x"` {
+			t.Errorf("the link is %s", got)
+		}
+		if res.Header.Get("Set-Cookie") != "" || res.Header.Get("X-Echo") != "" || res.Header.Get("X-Kept") != "yes" {
+			t.Errorf("the answer has %v", res.Header)
+		}
+	}
+	if n := len(l.at()); n != 4 {
+		t.Errorf("%d requests have arrived", n)
+	}
+}
+
+// An event reaches the program when the host has sent it, and what the program sends reaches
+// the host before its request is complete.
+func TestStreams(t *testing.T) {
+	next := make(chan struct{})
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		one := make([]byte, 1)
+		if r.Method == http.MethodPost {
+			_, _ = io.ReadFull(r.Body, one)
+		}
+		fmt.Fprintf(w, "data: %s\n\n", one)
+		w.(http.Flusher).Flush()
+		<-next
+		fmt.Fprint(w, "data: 2\n\n")
+	})
+	body, more := io.Pipe()
+	req, _ := http.NewRequest(http.MethodPost, "http://"+l.address+"/", body)
+	go func() { _, _ = more.Write([]byte("1")) }()
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	r := bufio.NewReader(res.Body)
+	if line, err := r.ReadString('\n'); line != "data: 1\n" {
+		t.Fatal(line, err)
+	}
+	close(next)
+	more.Close()
+	rest, err := io.ReadAll(r)
+	if string(rest) != "\ndata: 2\n\n" || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+	if rec := l.last(1); rec.Sent != 1 || rec.Received != 18 || rec.Failed != nil {
+		t.Errorf("on record: %+v", rec)
+	}
+}
+
+// Without an answer the program is told why, and nothing of the machine's own.
+func TestNoAnswer(t *testing.T) {
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
+	l.proxy.transport.DisableKeepAlives = true
+	try := func(want string) {
+		t.Helper()
+		res, body := l.get("/x")
+		rec := l.last(1)
+		if res.StatusCode != 502 || !strings.Contains(body, want) || rec.Status != 502 || rec.Failed == nil {
+			t.Errorf("%s %q, on record: %+v", res.Status, body, rec)
+		}
+		if strings.Contains(body, "10.0.0.2") || strings.Contains(body+rec.Failed.Error(), credential) {
+			t.Errorf("told: %s", body)
+		}
+	}
+	try("broke the connection off")
+	for err, want := range map[error]string{
+		&net.DNSError{Err: "no such host", Name: "example.com", Server: "10.0.0.2:53"}: "cannot be resolved",
+		&net.OpError{Op: "dial", Err: errors.New("10.0.0.2: refused")}:                 "cannot be reached",
+		context.DeadlineExceeded:             "did not answer in time",
+		errors.New("it holds " + credential): "cannot be reached",
+	} {
+		l.mu.Lock()
+		l.dialErr = err
+		l.mu.Unlock()
+		try(want)
+	}
+	l.dialErr = nil
+	l.proxy.transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+	try("the TLS certificate of example.com is not trusted")
+	l.proxy.opt.Record = func(Request) error { l.noted <- struct{}{}; return errors.New("the disk is full") }
+	before := len(l.at())
+	l.get("/x")
+	<-l.noted
+	if res, body := l.get("/x"); res.StatusCode != 503 || !strings.Contains(body, "cannot be recorded") || len(l.at()) != before {
+		t.Errorf("%s %q", res.Status, body)
+	}
+}

@@ -1,0 +1,187 @@
+package secret
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/textproto"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Placeholder is what the program gets in the place of a credential.
+const Placeholder = "rootsfs-adds-the-credential"
+
+// DefaultHeader is how a credential is sent if nothing else is said.
+const DefaultHeader = "Authorization: Bearer"
+
+// Secret is a credential that a program uses and does not have.
+type Secret struct {
+	Name   string // of the variable that holds it, outside, and a placeholder, inside
+	URL    URL    // the requests that it is for
+	Header string // NAME, or NAME: SCHEME; "": DefaultHeader
+	User   string // set: the credential is the password of this user (HTTP Basic)
+	// Variable is what tells the program the base URL; "": NAME_BASE_URL.
+	Variable string
+	Allow    []Rule   // requests that are sent on; nil: every one below URL
+	File     string   // that holds the credential
+	Command  []string // that prints it
+}
+
+// URL is https://HOST[:PORT][/PREFIX]. The zero URL is none.
+type URL struct {
+	Host   string // name in lower case, or address
+	Port   uint16
+	Prefix string // without a final slash; "" for every path
+}
+
+// ParseURL reads a URL.
+func ParseURL(text string) (URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Opaque != "":
+		return URL{}, fmt.Errorf("%s: write https://HOST[:PORT][/PREFIX]", names.Quote(text))
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return URL{}, errors.New("the URL has a user, a query or a fragment: leave them out")
+	}
+	rule, err := network.ParseRule(net.JoinHostPort(u.Hostname(), "443"))
+	if err != nil {
+		return URL{}, err
+	}
+	if !rule.IsOneHost() {
+		return URL{}, fmt.Errorf("%s: a credential is for one host", names.Quote(text))
+	}
+	out := URL{Host: rule.Name, Port: 443}
+	if out.Host == "" {
+		out.Host = rule.Prefix.Addr().String()
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return URL{}, fmt.Errorf("%s: the port is not a number from 1 to 65535", names.Quote(text))
+		}
+		out.Port = uint16(n)
+	}
+	out.Prefix = strings.TrimRight(u.EscapedPath(), "/")
+	if out.Prefix == "" {
+		return out, nil
+	}
+	if p, err := parsePath(out.Prefix); err != nil || p.sent != out.Prefix || p.kept != out.Prefix || p.split != p.kept {
+		return URL{}, fmt.Errorf("%s: write the path plainly, without encoding", names.Quote(text))
+	}
+	return out, nil
+}
+
+// authority returns the URL's HOST[:PORT].
+func (u URL) authority() string {
+	host := u.Host
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() {
+		host = "[" + host + "]"
+	}
+	if u.Port != 443 {
+		host += ":" + strconv.Itoa(int(u.Port))
+	}
+	return host
+}
+
+// String returns the URL as ParseURL reads it.
+func (u URL) String() string { return "https://" + u.authority() + u.Prefix }
+
+// MarshalText is String.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+var (
+	variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`) })
+	headerText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^:\s]+)(?:: ([!-~]+))?$`) })
+)
+
+// CheckName returns an error if text does not name a variable.
+func CheckName(text string) error {
+	if !variableText().MatchString(text) || hostLabel(text) == "" {
+		return fmt.Errorf("%s does not name a variable: use at most 63 letters, digits and _", names.Quote(text))
+	}
+	return nil
+}
+
+// transportHeaders belong to the connection or to the request itself.
+var transportHeaders = []string{
+	"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive", "Proxy-Authenticate",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// CheckHeader returns an error if text is not as Secret.Header takes it.
+func CheckHeader(text string) error {
+	m := headerText().FindStringSubmatch(text)
+	if m == nil || !httpguts.ValidHeaderFieldName(m[1]) || slices.Contains(transportHeaders, textproto.CanonicalMIMEHeaderKey(m[1])) {
+		return fmt.Errorf(`%s: write a header that takes a credential, as in "x-api-key" or "Authorization: Bearer"`, names.Quote(text))
+	}
+	return nil
+}
+
+// header returns the header that holds the credential, and its value.
+func (s *Secret) header(credential string) (name, value string) {
+	if s.User != "" {
+		return "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(s.User+":"+credential))
+	}
+	name, value = DefaultHeader, credential
+	if s.Header != "" {
+		name = s.Header
+	}
+	name, scheme, ok := strings.Cut(name, ": ")
+	if ok {
+		value = scheme + " " + credential
+	}
+	return textproto.CanonicalMIMEHeaderKey(name), value
+}
+
+// String returns NAME=URL, as `rootsfs run --secret` takes it.
+func (s *Secret) String() string { return s.Name + "=" + s.URL.String() }
+
+// hostLabel is a variable's name as a label of a host name.
+func hostLabel(name string) string {
+	return strings.Trim(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-")
+}
+
+// Inside returns the name inside that the program speaks to.
+func (s *Secret) Inside() string { return hostLabel(s.Name) + ".secret.internal" }
+
+// BaseURL returns the variable that tells the program where to send its requests, and its
+// value. The paths are those of the host.
+func (s *Secret) BaseURL() (variable, value string) {
+	if variable = s.Variable; variable == "" {
+		variable = s.Name + "_BASE_URL"
+	}
+	return variable, "http://" + s.Inside() + s.URL.Prefix
+}
+
+// Environ returns the variables that the program gets.
+func (s *Secret) Environ() []string {
+	variable, base := s.BaseURL()
+	return []string{s.Name + "=" + Placeholder, variable + "=" + base}
+}
+
+// CheckAll returns an error if secrets are in each other's way.
+func CheckAll(list []*Secret) error {
+	users := map[string]string{} // by what only one may have
+	for _, s := range list {
+		variable, _ := s.BaseURL()
+		for _, one := range []string{"the name " + s.Inside(), "the variable " + s.Name, "the variable " + variable} {
+			if other, taken := users[one]; taken {
+				return fmt.Errorf("the secrets %s and %s would both have %s: leave one out, or give it another variable", other, s.Name, one)
+			}
+			users[one] = s.Name
+		}
+	}
+	return nil
+}

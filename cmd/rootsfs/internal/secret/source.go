@@ -1,0 +1,104 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// maxCredential bounds a credential, commandTimeout the command that prints one. A person may
+// have to unlock something first.
+const (
+	maxCredential  = 16 << 10
+	commandTimeout = 2 * time.Minute
+)
+
+// Credential is the value of a secret. It prints as nothing.
+type Credential struct{ value string }
+
+// String implements fmt.Stringer.
+func (Credential) String() string { return "(a credential)" }
+
+// GoString implements fmt.GoStringer.
+func (Credential) GoString() string { return "(a credential)" }
+
+// In reports whether text holds the credential.
+func (c Credential) In(text string) bool { return c.value != "" && strings.Contains(text, c.value) }
+
+// Read returns the credential: what the command prints, what the file holds, or the value of
+// the variable, which it removes from the environment of this process. No error holds it.
+func (s *Secret) Read(ctx context.Context) (Credential, error) {
+	var text []byte
+	var err error
+	switch {
+	case len(s.Command) > 0:
+		text, err = output(ctx, s.Command)
+	case s.File != "":
+		text, err = readFile(s.File)
+	default:
+		value, ok := os.LookupEnv(s.Name)
+		if !ok || value == "" {
+			err = errors.New("the variable is not set here: set it, or say where the credential is, with file or command in a [[secret]] block")
+		}
+		text = []byte(value)
+		_ = os.Unsetenv(s.Name) // fails for no name of a variable
+	}
+	value := string(bytes.TrimSpace(text))
+	switch {
+	case err != nil:
+	case value == "":
+		err = errors.New("the credential is empty")
+	case len(value) > maxCredential:
+		err = fmt.Errorf("the credential is longer than %d bytes", maxCredential)
+	case !httpguts.ValidHeaderFieldValue(value):
+		err = errors.New("the credential has more than one line, or other characters that no header can hold")
+	}
+	if err != nil {
+		return Credential{}, fmt.Errorf("secret %s: %w", s.Name, err)
+	}
+	return Credential{value}, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxCredential+2))
+}
+
+// output runs a command and returns the beginning of what it prints. What it says to a person
+// goes to standard error.
+func output(ctx context.Context, command []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	out := &firstBytes{most: maxCredential + 2}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)         //nolint:gosec // the owner wrote it
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, os.Stderr, time.Second // standard input may be an MCP client's
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("the command %s: %w", names.Quote(command[0]), err)
+	}
+	return out.text, nil
+}
+
+// firstBytes keeps the beginning of what is written, and drops the rest.
+type firstBytes struct {
+	most int
+	text []byte
+}
+
+func (f *firstBytes) Write(p []byte) (int, error) {
+	f.text = append(f.text, p[:min(len(p), f.most-len(f.text))]...)
+	return len(p), nil
+}
