@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/pattern"
@@ -34,7 +36,7 @@ var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
-		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "limits": limitTable, "net limits": netLimitTable,
+		"json fields": fieldTables, "metrics": metricTable, "agents": agentTable, "secrets": secretTable, "limits": limitTable, "net limits": netLimitTable,
 	}
 	files, err := filepath.Glob("help/*.md")
 	if err != nil {
@@ -91,6 +93,15 @@ func agentTable(*testing.T) string {
 	for _, a := range agents.All() {
 		env := slices.DeleteFunc(slices.Concat(a.Env, a.Set), func(v string) bool { return strings.HasSuffix(strings.ToUpper(v), "_PROXY") })
 		out += row(fmt.Sprintf("[%s](%s)", a.Name, a.Docs), "`"+a.Command+"`", code(env), code(a.Home), code(a.Protect), code(a.Hosts))
+	}
+	return out
+}
+
+// secretTable is made of the secrets that programs without a preset take.
+func secretTable(*testing.T) string {
+	out := "| key | is for | base URL | header |\n|---|---|---|---|\n"
+	for _, s := range agents.Secrets() {
+		out += row("`"+s.Name+"`", "`"+s.URL+"`", "`"+s.Variable+"`", "`"+cmp.Or(s.Header, secret.DefaultHeader)+"`")
 	}
 	return out
 }

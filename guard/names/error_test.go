@@ -236,8 +236,8 @@ func TestRetryAfter_R055(t *testing.T) {
 }
 
 func TestOpNames(t *testing.T) {
-	if Ops != int(OpDisconnect)+1 {
-		t.Errorf("Ops = %d, the last operation is %d", Ops, OpDisconnect)
+	if Ops != int(OpRequest)+1 {
+		t.Errorf("Ops = %d, the last operation is %d", Ops, OpRequest)
 	}
 	seen := map[string]Op{}
 	for o := OpNone; o < opCount; o++ {

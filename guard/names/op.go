@@ -67,6 +67,8 @@ const (
 	// A network connection of that command's, and its end: in audit records only.
 	OpConnect
 	OpDisconnect
+	// A request that went out with a secret of the command's: in audit records only.
+	OpRequest
 	opCount
 )
 
@@ -78,7 +80,7 @@ var opNames = [opCount]string{
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
 	"trash", "restore", "empty", "abuse", "suspend", "resume",
-	"run", "connect", "disconnect",
+	"run", "connect", "disconnect", "request",
 }
 
 // Ops is the number of operations; a table with one row for each has this length.

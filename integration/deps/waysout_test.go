@@ -41,6 +41,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/cli/log.go stream":                "the log, see handler",
 	"cmd/rootsfs/internal/cli/grantflags/session.go stream": "the log, see handler",
 	"cmd/rootsfs/internal/cli/signals.go stream":            "the stacks of our own goroutines",
+	"cmd/rootsfs/internal/secret/source.go stream":          "is handed to a command of the owner's",
 }
 
 // wayOut is the kind of way out that an expression is, "" if it is none.

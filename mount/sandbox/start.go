@@ -104,7 +104,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		return nil, cannot("sockets of the host's are granted at level namespaces only: leave --socket and run.socket out, or --level")
 	}
 	if o.Network != nil && !o.Network.Optional && level != Namespaces && level != Bubblewrap {
-		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: write --net for the whole network, or leave --net out")
+		return nil, cannot("a network of approved hosts needs level namespaces or bubblewrap: leave --net and --secret out, or write --net for the whole network")
 	}
 	where := places(o, level)
 	l := &launch{o: o, level: level, network: map[string][]*os.File{}}

@@ -34,12 +34,13 @@ type Topic struct {
 // topics are all there are, in the order of the list.
 var topics = []Topic{
 	{"roots", "root grant mode modes rights spec once links symlinks revoke locks subject"},
-	{"policy", "rules patterns hide deny protect hidden protected secrets gitignore env git hooks"},
+	{"policy", "rules patterns hide deny protect hidden protected gitignore env git hooks"},
 	{"consent", "ask question questions approve permission permissions"},
 	{"trash", "undelete restore deleted recover"},
 	{"limits", "limit quota quotas abuse expire expiry time size memory"},
 	{"confinement", "sandbox confine landlock bubblewrap namespaces seccomp level home socket attacks"},
 	{"network", "net host hosts internet connect dns domain firewall"},
+	{"secrets", "secret credential credentials key token tokens password header"},
 	{"agents", "agent presets preset claude codex gemini opencode aider goose"},
 	{"hosts", "wrap wrapping claude codex gemini opencode mcp client clients desktop vscode cursor windsurf zed cline systemd service"},
 	{"serve", "tools http oauth server filesystem"},

@@ -39,6 +39,38 @@ type Agent struct {
 	Protect []string `toml:"protect" json:"protect,omitempty"` // likewise
 	Offline bool     `toml:"offline" json:"offline,omitempty"` // it needs no network
 	Hosts   []string `toml:"hosts" json:"hosts"`               // that it may connect to, as run --net takes them
+	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use from outside, if run --secret names them
+}
+
+// Secret is a credential whose program sends its requests where a variable says.
+type Secret struct {
+	Name     string `toml:"name" json:"name"`         // of the variable that holds it
+	URL      string `toml:"url" json:"url"`           // that it is for
+	Header   string `toml:"header" json:"header"`     // that it is sent in; "": Authorization: Bearer
+	Variable string `toml:"variable" json:"variable"` // that holds the base URL
+}
+
+// secrets are those of programs without a preset, as the makers of the services document them.
+var secrets = []Secret{
+	{"ANTHROPIC_API_KEY", "https://api.anthropic.com", "x-api-key", "ANTHROPIC_BASE_URL"},
+	{"ANTHROPIC_AUTH_TOKEN", "https://api.anthropic.com", "", "ANTHROPIC_BASE_URL"},
+	{"GEMINI_API_KEY", "https://generativelanguage.googleapis.com", "x-goog-api-key", "GOOGLE_GEMINI_BASE_URL"},
+	{"GITHUB_TOKEN", "https://api.github.com", "", "GITHUB_API_URL"},
+	{"OPENAI_API_KEY", "https://api.openai.com/v1", "", "OPENAI_BASE_URL"},
+}
+
+// Secrets returns the secrets of programs without a preset.
+func Secrets() []Secret { return slices.Clone(secrets) }
+
+// FindSecret returns the secret of a name as an agent takes it; "" is no agent.
+func FindSecret(agent, name string) (Secret, bool) {
+	a, _ := Find(agent)
+	for _, s := range slices.Concat(a.Secrets, secrets) {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return Secret{}, false
 }
 
 // proxies are variables that every agent gets: without them it reaches nothing where a

@@ -1,12 +1,14 @@
 package agents
 
 import (
+	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -49,6 +51,22 @@ func TestAll(t *testing.T) {
 		if err := p.Check(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	for _, name := range append(want, "") {
+		a, _ := Find(name)
+		for _, s := range slices.Concat(a.Secrets, secrets) {
+			url, err := secret.ParseURL(s.URL)
+			err = errors.Join(err, secret.CheckName(s.Name), secret.CheckName(s.Variable))
+			if s.Header != "" {
+				err = errors.Join(err, secret.CheckHeader(s.Header))
+			}
+			if err != nil || url.String() != s.URL {
+				t.Errorf("%s: secret %+v: %s, %v", name, s, url, err)
+			}
+		}
+	}
+	if s, ok := FindSecret("goose", "OPENAI_API_KEY"); !ok || s.Variable != "OPENAI_HOST" {
+		t.Errorf("goose's secret is %+v", s)
 	}
 	if _, ok := Find("nobody"); ok {
 		t.Error("nobody is found")

@@ -25,7 +25,7 @@ var commandGroups = []struct{ title, names string }{
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
 	{"Roots", "root once for subject session", "profile config cross-file-systems allow-system allow-root-dir"},
-	{"Confinement", "for-agent net net-ask env home dir socket level unconfined learn", "net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
+	{"Confinement", "for-agent net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
 	{"MCP", "ask", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
 	{"End of a grant", "for until", ""},

@@ -42,18 +42,24 @@ func RepositoryText(root string, dir names.Foreign) string {
 }
 
 // NetText says which network a command has.
-func NetText(all bool, hosts []string, asks bool) string {
+func NetText(c *control.Confined) string {
+	var parts []string
+	switch hosts := Plural(len(c.Hosts), "approved host") + " (" + strings.Join(c.Hosts, ", ") + ")"; {
+	case len(c.Hosts) > 0 && c.Asks:
+		parts = append(parts, "a network of "+hosts+"; others are asked about")
+	case len(c.Hosts) > 0:
+		parts = append(parts, "a network of "+hosts)
+	case c.Asks:
+		parts = append(parts, "a network whose hosts are asked about")
+	}
+	if len(c.Secrets) > 0 {
+		parts = append(parts, Plural(len(c.Secrets), "secret")+" ("+strings.Join(c.Secrets, ", ")+")")
+	}
 	switch {
-	case all:
+	case c.Net:
 		return "the host's network"
-	case len(hosts) > 0:
-		text := "a network of " + Plural(len(hosts), "approved host") + " (" + strings.Join(hosts, ", ") + ")"
-		if asks {
-			text += "; others are asked about"
-		}
-		return text
-	case asks:
-		return "a network whose hosts are asked about"
+	case len(parts) > 0:
+		return strings.Join(parts, ", ")
 	}
 	return "no network"
 }

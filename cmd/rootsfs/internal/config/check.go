@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -53,6 +54,9 @@ func (f *File) config(r *reader) *Config {
 		b.check()
 		c.Net = append(c.Net, b.Net)
 	}
+	for i := range f.Secrets {
+		c.Secrets = append(c.Secrets, f.Secrets[i].secret())
+	}
 	for i := range f.Subjects {
 		s := &f.Subjects[i]
 		if _, twice := c.Subjects[s.Name]; twice {
@@ -77,6 +81,24 @@ func (b *netBlock) check() {
 	if b.For > 0 && !b.Expires.IsZero() {
 		b.fail("for", "hosts have an end (expires) or a life (for), not both")
 	}
+}
+
+func (b *secretBlock) secret() Secret {
+	if b.has("allow") && len(b.Allow) == 0 {
+		b.fail("allow", "is empty, which allows nothing: write allow = [\"GET /repos/me/**\"], or leave it out")
+	}
+	if b.has("user") && (b.User == "" || strings.ContainsAny(b.User, ":\r\n")) {
+		b.fail("user", "is no name of a user")
+	}
+	if b.has("user") && b.has("header") {
+		b.fail("header", "a credential is sent in a header (header) or as a user's password (user), not both")
+	}
+	if b.has("file") && len(b.Command) > 0 {
+		b.fail("command", "a credential is in a file (file) or printed by a command (command), not both")
+	}
+	return Secret{Subject: b.Subject, Secret: secret.Secret{
+		Name: b.Name, URL: b.URL, Allow: b.Allow, Header: b.Header, User: b.User, Variable: b.Variable, File: b.File, Command: b.Command,
+	}}
 }
 
 func (c *Config) roots(f *File) {

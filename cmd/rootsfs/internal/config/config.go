@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -34,8 +35,15 @@ type Config struct {
 	Roots    []Root                        // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root
 	Net      []Net         // the [[net]] blocks
+	Secrets  []Secret      // the [[secret]] blocks
 	Debounce time.Duration // never 0
 	limits   guard.Limits  // of [limits]
+}
+
+// Secret is a credential that commands of `rootsfs run` use and do not get.
+type Secret struct {
+	secret.Secret
+	Subject string // the name of the run that gets it unasked; "": runs that ask for it
 }
 
 // Root is a root the owner wrote down, which counts as consent.

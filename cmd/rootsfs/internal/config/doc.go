@@ -33,6 +33,17 @@
 //	bytes = "100M"
 //	connections = 10
 //
+//	[[secret]]                   # a credential that commands of `rootsfs run` use and do not get
+//	name = "GITHUB_TOKEN"        # the variable: the credential outside, a placeholder inside
+//	url = "https://api.github.com" # where it is sent, and nowhere else
+//	allow = ["GET /repos/me/**"] # requests that are sent on; default: every one
+//	header = "Authorization: Bearer" # the header that it is sent in
+//	user = "git"                 # or the user whose password it is (HTTP Basic)
+//	variable = "GITHUB_API_URL"  # tells the program its base URL; default: NAME_BASE_URL
+//	file = "~/.github-token"     # holds the credential, in the place of the variable
+//	command = ["gh", "auth", "token"] # or prints it
+//	subject = "my-agent"         # the run that gets it unasked; default: runs with --secret NAME
+//
 //	[limits]                     # for every root that does not say otherwise
 //	ops_per_second = 2000        # operations; more wait
 //	burst = 4000                 # operations that need not wait

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -29,6 +30,7 @@ type File struct {
 	Run      Run                `toml:"run" jsonschema:"what every rootsfs run keeps to"`
 	Agents   map[string]Agent   `toml:"agent" jsonschema:"what differs from the presets of agents (run --for NAME), by name" each:"what differs for one agent"`
 	Net      []netBlock         `toml:"net" jsonschema:"hosts that commands of rootsfs run may connect to, as run --net takes them"`
+	Secrets  []secretBlock      `toml:"secret" jsonschema:"credentials that commands of rootsfs run use and do not get, as run --secret names them"`
 	Files    Files              `toml:"files" jsonschema:"what MCP servers get over files/*; from the next mount on, but for consent and allow"`
 	Subjects []subjectBlock     `toml:"subject" jsonschema:"what one server may use in all its roots together, in force at once"`
 	Abuse    abuse              `toml:"abuse" jsonschema:"when to report a server that is refused again and again, in force at once"`
@@ -128,6 +130,20 @@ type netLimits struct {
 	BytesPerSecond int64 `toml:"bytes_per_second" kind:"size" jsonschema:"bytes a second, both ways together; more wait"`
 	Bytes          int64 `toml:"bytes" kind:"size" jsonschema:"bytes in all, both ways together; then every connection is reset"`
 	Connections    int   `toml:"connections" max:"4096" jsonschema:"connections that are open at a time; one more is reset"`
+}
+
+// secretBlock is a [[secret]] block.
+type secretBlock struct {
+	place
+	Name     string        `toml:"name" kind:"secret" need:"name = \"GITHUB_TOKEN\"" jsonschema:"the variable that holds the credential outside, and a placeholder inside"`
+	URL      secret.URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
+	Allow    []secret.Rule `toml:"allow" jsonschema:"requests that are sent on, as in GET /repos/me/**; default: every one below url"`
+	Header   string        `toml:"header" kind:"header" jsonschema:"the header that the credential is sent in (default \"Authorization: Bearer\")"`
+	User     string        `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
+	Variable string        `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
+	File     string        `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
+	Command  []string      `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`
+	Subject  string        `toml:"subject" kind:"server" jsonschema:"the name of the run that gets it unasked; default: only runs with --secret NAME"`
 }
 
 // Files is what [files] says about servers that are served over files/*. Zero

@@ -15,6 +15,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -84,6 +85,10 @@ var kinds = map[string]*kind{
 	"server or *":  {want: aText, read: as(checkedBy(checkSubjects)), schema: &textSchema},
 	"name":         {want: aText, read: as(names.ParseRootName), schema: &textSchema},
 	"host":         {want: aText, list: "a list of texts", read: as(network.ParseRule), schema: &textSchema},
+	"secret":       {want: aText, read: as(checkedBy(secret.CheckName)), schema: &textSchema},
+	"header":       {want: aText, read: as(checkedBy(secret.CheckHeader)), schema: &textSchema},
+	"secret url":   {want: aText, read: as(secret.ParseURL), schema: &textSchema},
+	"request":      {want: aText, list: "a list of texts", read: as(secret.ParseRule), schema: &textSchema},
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,
 		read: readPattern, schema: &textSchema},
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: as(notEmpty), schema: &textSchema},
@@ -103,6 +108,8 @@ var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[guard.RootName](): "name",
 	reflect.TypeFor[guard.Pattern]():  "pattern",
 	reflect.TypeFor[network.Rule]():   "host",
+	reflect.TypeFor[secret.URL]():     "secret url",
+	reflect.TypeFor[secret.Rule]():    "request",
 }
 
 // kindOf is the kind of a field's values; nil for tables, lists and pointers.

@@ -95,6 +95,7 @@ type Confined struct {
 	Net          bool      `json:"net"`                     // it has the host's network
 	Hosts        []string  `json:"hosts,omitempty"`         // hosts that it may connect to, as `run --net` takes them
 	Asks         bool      `json:"asks,omitempty"`          // its owner is asked about other hosts
+	Secrets      []string  `json:"secrets,omitempty"`       // credentials that it uses and does not have, as `run --secret` takes them
 	Notes        []string  `json:"notes,omitempty"`         // limits of what it sees
 	Follows      []string  `json:"follows,omitempty"`       // directories in which a root appears that is granted later
 	Closed       []string  `json:"closed,omitempty"`        // directories in which no later root appears
@@ -204,7 +205,8 @@ type RevokeAnswer struct {
 	Ended []Ended `json:"ended"`
 }
 
-// NetRequest names hosts as `run --net` takes them.
+// NetRequest names hosts as `run --net` takes them. Secrets, as NetState has them, can be
+// removed as well.
 type NetRequest struct {
 	Hosts []string `json:"hosts"`
 }
@@ -223,6 +225,7 @@ type NetRemoved struct {
 // NetState is the network of approved hosts that a command has.
 type NetState struct {
 	Hosts       []string        `json:"hosts"`          // as `run --net` takes them
+	Secrets     []string        `json:"secrets"`        // as `run --secret` takes them; never their values
 	Asks        bool            `json:"asks,omitempty"` // the owner is asked about other hosts
 	Reach       string          `json:"reach"`          // which connections reach the rules; the kernel refuses others unseen
 	Connections []NetConnection `json:"connections"`    // those that are open, the oldest first; in a session's status the busiest, at most 32

@@ -154,7 +154,12 @@ func hostLabel(name string) string {
 }
 
 // Inside returns the name inside that the program speaks to.
-func (s *Secret) Inside() string { return hostLabel(s.Name) + ".secret.internal" }
+func (s *Secret) Inside() string { return hostLabel(s.Name) + insideZone }
+
+const insideZone = ".secret.internal"
+
+// IsInside reports whether a name is one of those that Inside returns.
+func IsInside(name string) bool { return strings.HasSuffix(name, insideZone) }
 
 // BaseURL returns the variable that tells the program where to send its requests, and its
 // value. The paths are those of the host.

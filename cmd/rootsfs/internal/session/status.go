@@ -77,7 +77,7 @@ func (s *Session) state() control.Status {
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()
-		now.Hosts = net.Hosts
+		now.Hosts, now.Secrets = net.Hosts, net.Secrets
 		net.Connections = busiest(net.Connections)
 		st.Server, st.Network = &now, &net
 	}

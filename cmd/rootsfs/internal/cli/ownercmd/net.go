@@ -3,6 +3,8 @@ package ownercmd
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,10 +43,10 @@ func newNetListCmd(a *app) *cobra.Command {
 }
 
 func (a *app) printNet(st control.NetState) {
-	if len(st.Hosts) == 0 {
+	if len(st.Hosts) == 0 && len(st.Secrets) == 0 {
 		a.Say("no host is approved; add one: rootsfs net add HOST")
 	}
-	for _, h := range st.Hosts {
+	for _, h := range slices.Concat(st.Hosts, st.Secrets) {
 		a.Say("%s", names.EscapeQuoted(h))
 	}
 	if st.Asks {
@@ -87,19 +89,19 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove HOSTS...",
 		Short: "Take hosts back, and end the connections to them",
-		Long: `Take hosts back, written as "rootsfs net list" shows them. When the command returns, no
-connection that only they permitted carries a byte any more. "rootsfs revoke --net" takes
-all back.`,
+		Long: `Take hosts and secrets back, written as "rootsfs net list" shows them; of a secret,
+NAME= is enough. When the command returns, no connection that only they permitted
+carries a byte any more. "rootsfs revoke --net" takes all back.`,
 		Example: "  rootsfs net remove registry.npmjs.org:443",
 		Args:    cli.ArgCount(1, -1, "the host"),
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 			st, err := control.ListNet.Call(ctx, c, control.None{})
-			return st.Hosts, err
+			return slices.Concat(st.Hosts, st.Secrets), err
 		}))
 	}
-	return cli.Do(a.App, cmd, control.RemoveNet, netRequest, func(out control.NetRemoved) {
+	return cli.Do(a.App, cmd, control.RemoveNet, removeRequest, func(out control.NetRemoved) {
 		for _, h := range out.Removed {
 			a.Say("%s: revoked", names.EscapeQuoted(h))
 		}
@@ -107,6 +109,18 @@ all back.`,
 			a.Say("%s ended", cli.Plural(out.Connections, "connection"))
 		}
 	})
+}
+
+// removeRequest is netRequest for hosts and secrets, which have a = after their names.
+func removeRequest(args []string) (control.NetRequest, error) {
+	isSecret := func(arg string) bool { return strings.Contains(arg, "=") }
+	req, err := netRequest(slices.DeleteFunc(slices.Clone(args), isSecret))
+	for _, arg := range args {
+		if isSecret(arg) {
+			req.Hosts = append(req.Hosts, arg)
+		}
+	}
+	return req, err
 }
 
 // netRequest reads hosts, each of which may be a list with commas.

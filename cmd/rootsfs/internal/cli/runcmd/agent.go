@@ -166,7 +166,7 @@ func (f *RunFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 		if err != nil {
 			return err // a host of the configuration: those of the presets are tested
 		}
-		f.Net.Rules = append(f.Net.Rules, rule)
+		f.presetNets = append(f.presetNets, rule)
 	}
 	// A model's address that the owner has set, such as OPENAI_BASE_URL.
 	for _, name := range one.Env {
@@ -178,7 +178,7 @@ func (f *RunFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		f.Net.Rules = append(f.Net.Rules, rule)
+		f.presetNets = append(f.presetNets, rule)
 	}
 	return nil
 }

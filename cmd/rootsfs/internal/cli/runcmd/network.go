@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -29,6 +30,7 @@ type commandNet struct {
 	learn   bool
 	refused refusedHosts
 	limited reachedLimits
+	secrets []*commandSecret
 	session *session.Session // set before the gate serves
 	asks    bool             // about hosts without a rule
 	ends    map[network.Rule]time.Time
@@ -40,11 +42,11 @@ type commandNet struct {
 // newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
 // be learned or asked about.
 func newCommandNet(p *plan) *commandNet {
-	if p.box.Net || len(p.net) == 0 && !p.learn && !p.netAsk {
+	if p.box.Net || len(p.net) == 0 && len(p.secrets) == 0 && !p.learn && !p.netAsk {
 		return nil
 	}
-	n := &commandNet{learn: p.learn, asks: p.netAsk, ends: p.netEnds, timers: map[network.Rule]*time.Timer{}}
-	opt := network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Record: n.record}
+	n := &commandNet{learn: p.learn, asks: p.netAsk, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	opt := network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Services: n.serveSecrets(p.secrets), Record: n.record}
 	if p.netAsk {
 		opt.Ask = &network.Ask{Put: n.ask, Denied: n.denied, For: p.netTimeout, Until: p.netAskUntil}
 	}
@@ -60,7 +62,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 	n.session = s
 	rules := n.gate.Rules()
 	return &sandbox.Network{
-		Optional:   len(rules) == 0 && !n.asks,
+		Optional:   len(rules) == 0 && len(n.secrets) == 0 && !n.asks,
 		Listeners:  network.Listeners(rules),
 		ResolvConf: network.ResolvConf(),
 		Serve: func(sockets map[string][]*os.File) error {
@@ -70,8 +72,8 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 				}
 				return nil
 			}
-			for _, rule := range rules {
-				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+rule.String()); err != nil {
+			for _, host := range slices.Concat(hostTexts(rules), secretTexts(n.secrets)) {
+				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+host); err != nil {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
 			}
@@ -156,7 +158,7 @@ func (n *commandNet) Close() { n.gate.Close() }
 
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {
-	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Asks: n.asks, Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Secrets: secretTexts(n.liveSecrets()), Asks: n.asks, Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		st.Connections = append(st.Connections, control.NetConnection{
 			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
@@ -200,9 +202,17 @@ func (n *commandNet) Add(hosts []string) error {
 
 // Remove implements session.Network.
 func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err error) {
-	have := n.gate.Rules()
+	have, secrets := n.gate.Rules(), n.liveSecrets()
 	rules := have
 	if hosts != nil {
+		secrets = nil
+		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+			s := n.findSecret(h)
+			if s != nil {
+				secrets = append(secrets, s)
+			}
+			return s != nil
+		})
 		if rules, err = parseHosts(hosts); err != nil {
 			return nil, 0, err
 		}
@@ -213,7 +223,11 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 		}
 	}
 	n.keep(rules)
-	return hostTexts(rules), n.gate.Remove(rules...), nil
+	removed = slices.Concat(hostTexts(rules), secretTexts(secrets))
+	for _, s := range secrets {
+		ended += n.gate.RemoveService(s.service)
+	}
+	return removed, ended + n.gate.Remove(rules...), nil
 }
 
 // refusedHosts returns the hosts without a rule that the command tried to reach, and how often.
@@ -245,7 +259,7 @@ func (n *commandNet) record(e network.Event) error {
 	case network.Failed:
 		rec.Verdict, rec.Kind = guard.Failed, names.IO
 	}
-	if errors.Is(e.Reason, network.ErrNoRule) {
+	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
 		n.refused.add(e)
 	}
 	if errors.Is(e.Reason, network.ErrLimit) {

@@ -77,7 +77,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
-	c.Hosts, c.Asks = hostTexts(r.plan.net), r.plan.netAsk
+	c.Hosts, c.Secrets, c.Asks = hostTexts(r.plan.net), secretTexts(r.plan.secrets), r.plan.netAsk
 	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
@@ -148,6 +148,6 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 		}
 	}
 	parts = append(parts, "HOME kept in "+cli.QuoteIfNeeded(box.Home))
-	parts = append(parts, cli.NetText(r.confined.Net, r.confined.Hosts, r.confined.Asks))
+	parts = append(parts, cli.NetText(&r.confined))
 	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
 }

@@ -51,6 +51,8 @@ type RunFlags struct {
 	netLimits  grantflags.NetLimits
 	netAsk     bool
 	Listen     []int
+	secrets    []string
+	presetNets []network.Rule // hosts of the preset
 	sockets    []string
 	mcp        string
 	paths      string
@@ -90,6 +92,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
   rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
   rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
   rootsfs run --root .:rw --net=api.github.com --net-ask -- my-agent      # answer: rootsfs consent
+  rootsfs run --root .:rw --secret GITHUB_TOKEN=https://api.github.com -- my-agent      # the token stays outside
   rootsfs run --for codex      # an agent, in a project; --for help lists them
   rootsfs run --root .:rw -- bash
   rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
@@ -125,6 +128,7 @@ around the working directory, a HOME of its own that is kept, its keys and its h
 	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
 	f.netLimits.AddNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
 	fs.IntSliceVar(&f.Listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
@@ -178,6 +182,7 @@ type plan struct {
 	netAskUntil time.Time                  // until then; zero: always
 	netTimeout  time.Duration              // how long a question waits
 	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
+	secrets     []*commandSecret
 	network     *commandNet
 	agent       string   // whose preset was taken, "" for none
 	homeParts   []string // files of the owner's HOME for the kept one
@@ -221,6 +226,9 @@ func (f *RunFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 		return nil, err
 	}
 	if err := f.hostSockets(p); err != nil {
+		return nil, err
+	}
+	if err := f.readSecrets(cmd.Context(), p); err != nil {
 		return nil, err
 	}
 	if p.network = newCommandNet(p); p.network != nil {
@@ -281,7 +289,10 @@ func (f *RunFlags) confinement(p *plan, args []string) error {
 	if p.box.Listen, err = f.Ports(); err != nil {
 		return err
 	}
-	p.net = f.Net.Rules
+	if err := f.planSecrets(p); err != nil {
+		return err
+	}
+	p.net = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
 	p.netTimeout = defaultNetTimeout
 	if conf := p.session.Config; conf != nil && conf.Run.NetTimeout > 0 {
 		p.netTimeout = conf.Run.NetTimeout
@@ -325,6 +336,9 @@ func (f *RunFlags) confinement(p *plan, args []string) error {
 	}
 	if err := f.pinLevel(p); err != nil {
 		return err
+	}
+	if len(p.secrets) > 0 && (p.box.Level == sandbox.None || p.box.Level == sandbox.Landlock) {
+		return cli.Usage(fmt.Errorf("--secret needs level namespaces or bubblewrap: at level %s nothing keeps the command from the credential", p.box.Level))
 	}
 	if f.home != "" {
 		home, err := filepath.Abs(f.home)

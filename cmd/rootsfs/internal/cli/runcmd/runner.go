@@ -235,6 +235,9 @@ func (r *runner) sandboxOptions(f *RunFlags) (box sandbox.Options, err error) {
 	}
 	r.a.unsetEnv(f.env)
 	box.Env = r.plan.socketEnv(box.Env)
+	if err := r.plan.checkLeaks(&box); err != nil {
+		return box, err
+	}
 	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
 		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
 	}

@@ -234,7 +234,7 @@ func (a *app) printConfined(c *control.Confined) {
 	for i, w := range c.Command {
 		words[i] = names.Escape(w)
 	}
-	net := cli.NetText(c.Net, c.Hosts, c.Asks)
+	net := cli.NetText(c)
 	a.Fold(fmt.Sprintf("runs %s (pid %d, uid %d): confined by %s, paths %s, %s", strings.Join(words, " "), c.PID, c.UID, c.Confinement, c.Map, net))
 	for _, l := range c.Layers {
 		if l.State != "on" {

@@ -1,0 +1,229 @@
+package runcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// commandSecret is a credential that the command uses and does not get.
+type commandSecret struct {
+	*secret.Secret
+	credential secret.Credential
+	service    *network.Service // set with the network
+}
+
+// askedSecrets returns the secrets that --secret names, without their credentials.
+func (f *RunFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error) {
+	var list []*secret.Secret
+	for _, text := range f.secrets {
+		name, url, hasURL := strings.Cut(text, "=")
+		if err := secret.CheckName(name); err != nil {
+			return nil, cli.Usage(fmt.Errorf("--secret: %w", err))
+		}
+		s, isConfigured, err := f.findSecret(name, blocks)
+		if err != nil {
+			return nil, err
+		}
+		if hasURL {
+			if s.URL, err = secret.ParseURL(url); err != nil {
+				return nil, cli.Usage(fmt.Errorf("--secret %s: %w", name, err))
+			}
+		} else if !isConfigured {
+			if err := checkPreset(s); err != nil {
+				return nil, cli.Usage(fmt.Errorf("--secret %s: %w", name, err))
+			}
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// findSecret returns what the configuration, or else the preset of the agent, says of a
+// secret. One that neither knows has no URL.
+func (f *RunFlags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
+	for _, b := range blocks {
+		if b.Name == name {
+			return &b.Secret, true, nil
+		}
+	}
+	one, ok := agents.FindSecret(f.Agent, name)
+	if !ok {
+		return &secret.Secret{Name: name}, false, nil
+	}
+	url, err := secret.ParseURL(one.URL)
+	return &secret.Secret{Name: name, URL: url, Header: one.Header, Variable: one.Variable}, false, err
+}
+
+// checkPreset returns an error if it is not plain where a preset's credential goes. A
+// repository's settings may have set the variable of the base URL: a person says which it is.
+func checkPreset(s *secret.Secret) error {
+	write := "write --secret " + names.ShellWord(s.Name+"=https://HOST")
+	if s.URL == (secret.URL{}) {
+		return fmt.Errorf("it is not said what it is for: %s, or a [[secret]] block of the configuration", write)
+	}
+	own := os.Getenv(s.Variable)
+	if own != "" && strings.TrimRight(own, "/") != s.URL.String() {
+		return fmt.Errorf("the variable %s is set to %s, and the credential would go to %s: %s for the right one", s.Variable, names.Quote(own), s.URL, write)
+	}
+	return nil
+}
+
+// planSecrets finds the secrets of a run: those of --secret, and those that the configuration
+// gives to runs of this name.
+func (f *RunFlags) planSecrets(p *plan) error {
+	var blocks []config.Secret
+	if conf := p.session.Config; conf != nil {
+		blocks = conf.Secrets
+	}
+	list, err := f.askedSecrets(blocks)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 && f.Net.All {
+		return cli.Usage(errors.New("--secret needs a network of approved hosts, and --net without a value is the whole network: write --net=HOSTS, or leave it out"))
+	}
+	name := cmp.Or(f.Name, p.session.NameFor)
+	for _, b := range blocks {
+		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
+		if b.Subject == name && !isAsked && !f.Net.All && !f.Net.none {
+			list = append(list, &b.Secret)
+		}
+	}
+	if err := secret.CheckAll(list); err != nil {
+		return cli.Usage(err)
+	}
+	for _, s := range list {
+		p.secrets = append(p.secrets, &commandSecret{Secret: s})
+	}
+	return nil
+}
+
+// withoutSecretHosts leaves out of a preset's hosts those that secrets are for: the agent is to
+// reach them by way of the secret, not with another credential.
+func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r network.Rule) bool {
+		return slices.ContainsFunc(list, func(s *commandSecret) bool { return r.Name == s.URL.Host })
+	})
+}
+
+// readSecrets reads the credentials. The variables that hold them are not the command's any
+// more, and their files are in no root.
+func (f *RunFlags) readSecrets(ctx context.Context, p *plan) error {
+	for _, s := range p.secrets {
+		var err error
+		if s.credential, err = s.Read(ctx); err != nil {
+			return err
+		}
+		if s.File != "" {
+			path, err := filepath.EvalSymlinks(s.File)
+			if err != nil {
+				return err
+			}
+			p.session.Keep = append(p.session.Keep, guard.Keep{Path: path, What: "the file of the secret " + s.Name})
+		}
+		variable, _ := s.BaseURL()
+		f.env = slices.DeleteFunc(f.env, func(e string) bool {
+			name, _, _ := strings.Cut(e, "=")
+			return name == s.Name || name == variable
+		})
+	}
+	for _, s := range p.secrets {
+		f.env = append(f.env, s.Environ()...) // the later one counts, also against PREFIX*
+	}
+	return nil
+}
+
+// checkLeaks returns an error if the command would get a credential in another way.
+func (p *plan) checkLeaks(box *sandbox.Options) error {
+	for _, s := range p.secrets {
+		for _, e := range box.Env {
+			if name, value, _ := strings.Cut(e, "="); s.credential.In(value) {
+				return cli.Usage(fmt.Errorf("the variable %s would give the command the credential of --secret %s: leave it out of --env", names.Escape(name), s.Name))
+			}
+		}
+		for i, arg := range box.Args {
+			if s.credential.In(arg) {
+				return cli.Usage(fmt.Errorf("word %d of the command holds the credential of --secret %s: let the command take it from %s, which holds a placeholder", i+1, s.Name, s.Name))
+			}
+		}
+	}
+	return nil
+}
+
+func secretTexts(list []*commandSecret) []string {
+	out := make([]string, 0, len(list))
+	for _, s := range list {
+		out = append(out, s.String())
+	}
+	return out
+}
+
+// serveSecrets makes the services of the secrets.
+func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service) {
+	for _, s := range list {
+		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
+		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
+			Record: n.recordRequest,
+			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
+		})
+		s.service.Serve = proxy.Serve
+		services = append(services, s.service)
+	}
+	return services
+}
+
+// liveSecrets are those that were not revoked.
+func (n *commandNet) liveSecrets() (list []*commandSecret) {
+	live := n.gate.Services()
+	for _, s := range n.secrets {
+		if slices.Contains(live, s.service) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// findSecret returns the live secret of a text as `net list` shows it, or nil.
+func (n *commandNet) findSecret(text string) *commandSecret {
+	for _, s := range n.liveSecrets() {
+		if text == s.String() || text == s.Name+"=" {
+			return s
+		}
+	}
+	return nil
+}
+
+// recordRequest puts on record what became of a request with a secret.
+func (n *commandNet) recordRequest(r secret.Request) error {
+	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration}
+	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)
+	if r.Status != 0 {
+		detail += fmt.Sprintf(", status %d", r.Status)
+	}
+	switch {
+	case r.Refused != nil:
+		rec.Verdict, rec.Kind = guard.Refused, names.Permission
+		detail += ": " + r.Refused.Error()
+	case r.Failed != nil:
+		rec.Verdict, rec.Kind = guard.Failed, names.IO
+		detail += ": " + r.Failed.Error()
+	}
+	rec.Detail = detail
+	return n.session.Registry().NoteConnection(rec)
+}

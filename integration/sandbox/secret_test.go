@@ -1,0 +1,260 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// credential is what the commands of these tests use and must not have. They make it of its
+// halves to look for it.
+const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
+
+// api is a host that answers those who have the credential.
+type api struct {
+	port, certificate string
+	ended             chan struct{} // gets one when a request for /held is over
+}
+
+func newAPI(t *testing.T) *api {
+	t.Helper()
+	a := &api{ended: make(chan struct{}, 10)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s\n", r.Method, r.RequestURI, b)
+	})
+	mux.HandleFunc("/events", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			w.(http.Flusher).Flush()
+		}
+	})
+	mux.HandleFunc("/held", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "held\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		a.ended <- struct{}{}
+	})
+	if missing([]string{"git"}) == "" {
+		path, err := exec.Command("git", "--exec-path").Output()
+		must(t, err)
+		mux.Handle("/git/", &cgi.Handler{
+			Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"), Root: "/git",
+			Env: []string{"GIT_PROJECT_ROOT=" + repository(t), "GIT_HTTP_EXPORT_ALL=1"},
+		})
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header["Authorization"]; len(got) != 1 || got[0] != "Bearer "+credential {
+			http.Error(w, "you are nobody", http.StatusUnauthorized)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	s.Listener.Close()
+	s.Listener = listenAt(t)
+	cert := certificate(t)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	a.port = portOf(s.Listener)
+	a.certificate = filepath.Join(t.TempDir(), "ca.crt")
+	must(t, os.WriteFile(a.certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o644))
+	for dir := filepath.Dir(a.certificate); dir != "/"; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
+			must(t, os.Chmod(dir, info.Mode().Perm()|0o111))
+		}
+	}
+	return a
+}
+
+// using is the order for a shell script with the secret. Its host leads to 127.0.0.5, which
+// needs a rule of its own.
+func (o *outside) using(a *api, script string, name string) order {
+	t := o.t
+	t.Helper()
+	dir := filepath.Join(o.base, "xdg_config_home", "rootsfs")
+	must(t, os.MkdirAll(dir, 0o700))
+	conf := filepath.Join(dir, "config.toml")
+	must(t, os.WriteFile(conf, fmt.Appendf(nil, `
+[[secret]]
+name = "API_TOKEN"
+url = "https://%s.example.com:%s"
+allow = ["GET /{hello,events,held}", "PUT /hello", "GET /git/**", "POST /git/*/git-upload-pack"]
+`, name, a.port), 0o600))
+	o.own(dir)
+	o.own(conf)
+	ord := o.shell(netLevels[0], "--net=127.0.0.5:"+a.port, script)
+	at := len(ord.Args) - 4 // before --
+	ord.Args = append(append(append([]string{}, ord.Args[:at]...), "--secret", "API_TOKEN"), ord.Args[at:]...)
+	ord.Env = append(append([]string{}, o.env...), "API_TOKEN="+credential, "SSL_CERT_FILE="+a.certificate)
+	return ord
+}
+
+// secretPrograms are programs that know nothing of rootsfs, but where the API is.
+var secretPrograms = []struct {
+	name   string
+	needs  []string // in /usr/bin
+	script string
+	want   string
+}{
+	{"curl", []string{"curl"}, `curl -sS "$API_TOKEN_BASE_URL/hello?q=1"`, "GET /hello?q=1 \n"},
+	{"curl with a body", []string{"curl"}, `curl -sS -X PUT -d body -H "Authorization: Bearer $API_TOKEN" $API_TOKEN_BASE_URL/./hello`, "PUT /hello body\n"},
+	{"curl, what is not allowed", []string{"curl"}, `curl -sS -X DELETE $API_TOKEN_BASE_URL/hello`,
+		"rootsfs: no rule of the secret API_TOKEN allows DELETE \"/hello\"; it allows: GET /{hello,events,held}, PUT /hello, GET /git/**, POST /git/*/git-upload-pack\n"},
+	{"curl, events", []string{"curl"}, `curl -sSN $API_TOKEN_BASE_URL/events`, "data: 0\n\ndata: 1\n\ndata: 2\n\n"},
+	{"curl to the host itself", []string{"curl"}, `curl -sS https://api.example.com:PORT/hello`, "curl: (6) Could not resolve host: api.example.com\n"},
+	{"curl to another port", []string{"curl"}, `curl -s -m 10 $API_TOKEN_BASE_URL:81/hello || echo refused`, "refused\n"},
+	{"python3 urllib", []string{"python3"}, `python3 -c '
+import os, urllib.request
+print(urllib.request.urlopen(os.environ["API_TOKEN_BASE_URL"] + "/hello").read().decode(), end="")'`, "GET /hello \n"},
+	{"node fetch", []string{"node"}, `node -e 'fetch(process.env.API_TOKEN_BASE_URL + "/hello").then((r) => r.text()).then((s) => process.stdout.write(s))'`,
+		"GET /hello \n"},
+	{"git clone", []string{"git"}, `git clone -q $API_TOKEN_BASE_URL/git/repo.git repo && cat repo/file`, "hello by clone\n"},
+	{"what the command has", nil, `echo $API_TOKEN; echo $API_TOKEN_BASE_URL`, "rootsfs-adds-the-credential\nhttp://api-token.secret.internal\n"},
+	// The pattern of grep is in a file: it would find itself.
+	{"where the credential could be", nil, `printf %s v3ryS3cret -tok3n-of-the-owner >pattern
+		find /proc/[0-9]*/environ /proc/[0-9]*/cmdline /tmp /etc /run -type f -readable ! -name pattern -exec grep -laF -f pattern {} + 2>/dev/null; env | grep -F -f pattern; rm pattern; echo searched`,
+		"searched\n"},
+}
+
+// Unmodified programs use a credential that is nowhere inside, at each level that has a network
+// of its own, as root and as a user.
+func TestSecretPrograms(t *testing.T) {
+	a := newAPI(t)
+	var script strings.Builder
+	for _, p := range secretPrograms {
+		if missing(p.needs) != "" {
+			p.script = ":"
+		}
+		fmt.Fprintf(&script, "( %s\n) 2>&1 </dev/null; echo ====\n", strings.ReplaceAll(p.script, "PORT", a.port))
+	}
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		for _, level := range netLevels {
+			ord := o.using(a, script.String(), "api")
+			for i, arg := range ord.Args {
+				if arg == netLevels[0].String() {
+					ord.Args[i] = level.String()
+				}
+			}
+			stdout, log, code := o.run(ord)
+			said := strings.Split(stdout, "====\n")
+			if len(said) != len(secretPrograms)+1 || code != 0 {
+				t.Errorf("%s, %s: exit code %d, the programs said\n%s; rootsfs: %s", w.name, level, code, stdout, log)
+				continue
+			}
+			for i, p := range secretPrograms {
+				t.Run(fmt.Sprintf("%s/%s/%s", p.name, w.name, level), func(t *testing.T) {
+					if tool := missing(p.needs); tool != "" {
+						t.Skipf("this machine has no %s", tool)
+					}
+					if said[i] != p.want {
+						t.Errorf("it said\n%swant\n%s", said[i], p.want)
+					}
+				})
+			}
+			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+			for _, line := range []string{
+				fmt.Sprintf("GET \"/hello\", at api.example.com:%s, secret API_TOKEN, status 200)", a.port),
+				fmt.Sprintf("DELETE \"/hello\", at api.example.com:%s, secret API_TOKEN, status 403: no rule", a.port),
+				"allowed  grant        -  (control, network API_TOKEN=https://api.example.com:" + a.port + ")",
+			} {
+				if !strings.Contains(audit, line) {
+					t.Errorf("not on record: %s\n%s", line, audit)
+				}
+			}
+			if strings.Contains(audit+log, credential) || strings.Contains(audit, "q=1") {
+				t.Errorf("on record: %s\n%s", audit, log)
+			}
+		}
+	}
+}
+
+// A secret that is taken back ends a request that is under way, at both ends, and no further
+// one is answered.
+func TestSecretIsRevoked(t *testing.T) {
+	a := newAPI(t)
+	for _, w := range everybody {
+		for _, command := range [][]string{{"net", "remove", "API_TOKEN="}, {"revoke", "--net"}, {"revoke", "--all"}} {
+			t.Run(w.name+" "+strings.Join(command, " "), func(t *testing.T) {
+				o := newOutside(t, w)
+				cmd := o.driver(o.using(a, `curl -sSN $API_TOKEN_BASE_URL/held 2>&1; echo ended; curl -sS $API_TOKEN_BASE_URL/hello 2>&1`, "api"))
+				var log bytes.Buffer
+				cmd.Stderr = &log
+				out, err := cmd.StdoutPipe()
+				must(t, err)
+				must(t, cmd.Start())
+				defer time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() }).Stop()
+				lines := bufio.NewReader(out)
+				if line, err := lines.ReadString('\n'); line != "held\n" {
+					t.Fatal(line, err)
+				}
+				owner := func(args ...string) string {
+					out, err := o.driver(order{Args: o.rootsfs(append(args, "--session", sessionName)...)}).CombinedOutput()
+					if err != nil {
+						t.Errorf("%v: %v\n%s", args, err, out)
+					}
+					if strings.Contains(string(out), credential) {
+						t.Errorf("%v says %s", args, out)
+					}
+					return string(out)
+				}
+				name := "API_TOKEN=https://api.example.com:" + a.port
+				if list := owner("net", "list"); !strings.Contains(list, name+"\n") || !strings.Contains(list, "api.example.com") {
+					t.Errorf("listed: %s", list)
+				}
+				for _, args := range [][]string{{"status"}, {"status", "--json"}, {"net", "list", "--json"}} {
+					if got := owner(args...); !strings.Contains(got, name) {
+						t.Errorf("%v: %s", args, got)
+					}
+				}
+				owner(command...)
+				<-a.ended
+				rest, _ := io.ReadAll(lines)
+				_ = cmd.Wait()
+				if got := string(rest); !strings.HasPrefix(got, "curl: (56)") || !strings.HasSuffix(got, "ended\ncurl: (6) Could not resolve host: api-token.secret.internal\n") {
+					t.Errorf("the command said %q; rootsfs: %s", got, log.String())
+				}
+			})
+		}
+	}
+}
+
+// Without an answer the program is told why, and not what the machine has.
+func TestSecretNotAnswered(t *testing.T) {
+	a := newAPI(t)
+	o := newOutside(t, everybody[0])
+	script := `curl -sS -w '%{http_code}\n' $API_TOKEN_BASE_URL/hello`
+	ord := o.using(a, script, "api")
+	ord.Env = append(append([]string{}, o.env...), "API_TOKEN="+credential)
+	want := "rootsfs: the TLS certificate of api.example.com:" + a.port + " is not trusted, or is for another name; SSL_CERT_FILE of rootsfs itself names other authorities\n502\n"
+	if stdout, log, _ := o.run(ord); stdout != want {
+		t.Errorf("%q; rootsfs: %s", stdout, log)
+	}
+	ord = o.using(a, script, "nowhere")
+	if stdout, log, _ := o.run(ord); stdout != "rootsfs: nowhere.example.com:"+a.port+" cannot be resolved\n502\n" {
+		t.Errorf("%q; rootsfs: %s", stdout, log)
+	}
+	ord = o.using(a, script, "api")
+	ord.Env = append([]string{}, o.env...)
+	if stdout, log, code := o.run(ord); stdout != "" || code == 0 || !strings.Contains(log, "secret API_TOKEN: the variable is not set here") {
+		t.Errorf("exit code %d, %q; rootsfs: %s", code, stdout, log)
+	}
+}
