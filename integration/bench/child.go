@@ -16,7 +16,7 @@ import (
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles and childProxy
+	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy and childNetwork
 )
 
 // child runs a child mode and reports whether args name one.
@@ -33,6 +33,8 @@ func child(args []string) (ran bool, err error) {
 		return true, serveFiles()
 	case args[0] == childProxy && len(args) > 2:
 		return true, serveProxy(args[1], args[2:])
+	case args[0] == childNetwork && len(args) > 1:
+		return true, runNetworkClient(args[1], len(args) > 2 && args[2] == childProxied)
 	case args[0] == childHold && len(args) == 4:
 		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
 	}

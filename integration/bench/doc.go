@@ -81,6 +81,14 @@
 // that takes a megabyte apart costs more than either server. Every answer is
 // checked for length and for being no error.
 //
+// The network rows move 256 MB between a client (this program) and a server (this process) on
+// the loopback interface: without a sandbox, in rootsfs run --net=HOST, and behind
+// slirp4netns, pasta and srt, if they are in PATH. srt serves only programs that use its
+// proxy; the client does so for it. The peers take turns, and a start is not in the time.
+// "Connect and first byte" is the median of 300 connections. What many connections take is
+// the growth of VmRSS of rootsfs; revoke is the command from start to exit, after which the
+// client finds every connection broken off, or the row is broken.
+//
 // # What not to conclude
 //
 // The numbers are of one client on an otherwise idle machine. They say nothing

@@ -14,23 +14,24 @@ import (
 
 // report is everything a run found out, as -json writes it.
 type report struct {
-	When        time.Time     `json:"when"`
-	Machine     machine       `json:"machine"`
-	Size        sizes         `json:"size"`
-	Repetitions int           `json:"repetitions"`
-	Peers       []string      `json:"peers"` // those that could run, native first
-	Rows        []*row        `json:"rows"`
-	Revocations []*revocation `json:"revocations,omitempty"`
-	Memory      []*memory     `json:"memory,omitempty"`
-	Files       []*filesRow   `json:"files,omitempty"`
-	FilesMemory *filesMemory  `json:"filesMemory,omitempty"`
-	Proxy       []*proxyRow   `json:"proxy,omitempty"`
-	Serve       []*filesRow   `json:"serve,omitempty"`
-	Starts      *starts       `json:"starts,omitempty"`
-	Footprints  []*footprint  `json:"footprints,omitempty"`
-	Turns       *turns        `json:"turns,omitempty"`
-	Goals       []outcome     `json:"goals"`
-	Skipped     []string      `json:"skipped,omitempty"` // what was not measured, and why
+	When        time.Time      `json:"when"`
+	Machine     machine        `json:"machine"`
+	Size        sizes          `json:"size"`
+	Repetitions int            `json:"repetitions"`
+	Peers       []string       `json:"peers"` // those that could run, native first
+	Rows        []*row         `json:"rows"`
+	Revocations []*revocation  `json:"revocations,omitempty"`
+	Memory      []*memory      `json:"memory,omitempty"`
+	Files       []*filesRow    `json:"files,omitempty"`
+	FilesMemory *filesMemory   `json:"filesMemory,omitempty"`
+	Proxy       []*proxyRow    `json:"proxy,omitempty"`
+	Serve       []*filesRow    `json:"serve,omitempty"`
+	Network     *networkReport `json:"network,omitempty"`
+	Starts      *starts        `json:"starts,omitempty"`
+	Footprints  []*footprint   `json:"footprints,omitempty"`
+	Turns       *turns         `json:"turns,omitempty"`
+	Goals       []outcome      `json:"goals"`
+	Skipped     []string       `json:"skipped,omitempty"` // what was not measured, and why
 }
 
 type machine struct {
@@ -117,6 +118,14 @@ func (r *report) broken() []string {
 	}
 	for _, row := range r.Serve {
 		add(row.Name, row.Broken)
+	}
+	if r.Network != nil {
+		add(networkName, r.Network.Broken)
+		for _, p := range r.Network.Peers {
+			if p.isOwn() {
+				add(networkName+", "+p.Name, p.Broken)
+			}
+		}
 	}
 	for _, f := range r.Footprints {
 		add(f.Name, f.Broken)

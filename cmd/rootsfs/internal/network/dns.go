@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // dnsTTL is how many seconds programs may keep an address. Addresses stay the same for the
@@ -148,7 +150,10 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 	case q.Type == dnsmessage.TypePTR:
 		return g.lookupAddr(name)
 	case !isName(name):
-		return nil, dnsmessage.RCodeNameError // not recorded: it may be anything
+		if g.mayResolve(name) { // below a wildcard
+			g.refuseName(names.Quote(name), errNotName)
+		}
+		return nil, dnsmessage.RCodeNameError // others are not recorded: they may be anything
 	case !g.mayResolve(name):
 		g.refuseName(name, ErrNoRule)
 		return nil, dnsmessage.RCodeNameError

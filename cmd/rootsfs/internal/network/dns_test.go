@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -28,5 +29,22 @@ func TestTooManyNamesAreOnRecord(t *testing.T) {
 	}
 	if log.Len() > 0 || refused < newNames {
 		t.Errorf("%d refusals are on record, and the log says %.100q", refused, log.String())
+	}
+}
+
+// Each answer that a name does not exist is on record if a rule permits the name.
+func TestMissingNamesAreOnRecord(t *testing.T) {
+	var hosts []string
+	g := New(Options{Rules: mustRules(t, "api.test,*.wild.test"), Record: func(e Event) error {
+		if e.State == Refused {
+			hosts = append(hosts, e.Host)
+		}
+		return nil
+	}})
+	for _, name := range []string{"api.test.", "a.wild.test.", "-a.wild.test.", "a b.wild.test.", "\x1b[1m.wild.test.", "\x1b[1m.evil.test.", "evil.test."} {
+		g.lookup(dnsmessage.Question{Name: dnsmessage.MustNewName(name), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET})
+	}
+	if want := []string{`"-a.wild.test"`, `"a b.wild.test"`, `"\u{1b}[1m.wild.test"`, "evil.test"}; !slices.Equal(hosts, want) {
+		t.Errorf("on record are %q, want %q", hosts, want)
 	}
 }

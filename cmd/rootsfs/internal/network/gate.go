@@ -33,6 +33,7 @@ var (
 	ErrEnded     = errors.New("the session ended")
 	errNoRecord  = errors.New("it cannot be recorded")
 	errNoAddress = errors.New("no name has this address")
+	errNotName   = errors.New("a rule permits what is no host name, and does not exist")
 )
 
 // Options is how a gate decides and what it tells.

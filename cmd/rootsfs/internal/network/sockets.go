@@ -206,12 +206,17 @@ func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error 
 	return nil
 }
 
+// dnsBuffer holds some 5,000 questions that wait: with the usual one a program that asks for a
+// few hundred names at once has to ask again, seconds later, or gives up.
+const dnsBuffer = 2 << 20
+
 // listenDatagrams takes DNS questions to any address.
 func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 	fd := int(s.Datagram.Fd())
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_PKTINFO, 1); err != nil {
 		return nil, err
 	}
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, dnsBuffer) // works without it, too
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 53}); err != nil {
 		return nil, err
 	}
