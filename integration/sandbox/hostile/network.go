@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// netTargets are what the tests serve for attempts at a network of approved hosts.
+type netTargets struct {
+	Approved string // host of the approved server
+	TLS      string // its port for TLS
+	UDP      string // its port for UDP, which repeats what it gets
+	Evil     string // a name that is not approved, of the same server
+	Rebound  string // an approved name that leads to this machine's loopback interface
+	Metadata string // an approved name that leads to a metadata service
+	Own      string // an address of this machine that no rule names
+	Port     string // of a server at every address of this machine
+
+	Group, Everybody string // address and port at which a server of this machine hears multicast and broadcast
+}
+
+// netAttempts get an answer of somebody that was not approved, or do what only the owner of a
+// network can.
+var netAttempts = []struct {
+	name string
+	try  func(t *netTargets) error
+}{
+	{"connect to an address of the host's", func(t *netTargets) error { return reach(net.JoinHostPort(t.Own, t.Port)) }},
+	{"the same as a mapped IPv6 address", func(t *netTargets) error { return reach("[::ffff:" + t.Own + "]:" + t.Port) }},
+	{"connect to the host's loopback, IPv4", func(t *netTargets) error { return reach("127.0.0.1:" + t.Port) }},
+	{"connect to the host's loopback, IPv6", func(t *netTargets) error { return reach("[::1]:" + t.Port) }},
+	{"connect to a metadata service", func(*netTargets) error { return reach("169.254.169.254:80") }},
+	{"connect to an approved name that leads to one", func(t *netTargets) error { return reach(t.Metadata + ":80") }},
+	{"connect to an approved name that leads to the host", func(t *netTargets) error { return reach(t.Rebound + ":" + t.Port) }},
+	{"connect to another port of an approved name", func(t *netTargets) error { return reach(t.Approved + ":" + t.Port) }},
+	{"connect to a listener of rootsfs itself", func(*netTargets) error { return reach("127.0.0.1:1") }},
+	{"look up a name that is not approved", func(t *netTargets) error { return resolve(t.Evil, "udp", "") }},
+	{"the same by TCP", func(t *netTargets) error { return resolve(t.Evil, "tcp", "") }},
+	{"the same from another resolver", func(t *netTargets) error { return resolve(t.Evil, "udp", "8.8.8.8:53") }},
+	{"connect to a resolver over TLS", func(*netTargets) error { return reach("1.1.1.1:853") }},
+	{"ask an approved host for another server by TLS", askOther},
+	{"send by UDP to an approved host", sendDatagram},
+	{"send by multicast", func(t *netTargets) error { return shout(t.Group) }},
+	{"send by broadcast", func(t *netTargets) error { return shout(t.Everybody) }},
+	{"open a raw socket", func(*netTargets) error { return withSocket(unix.SOCK_RAW, unix.IPPROTO_ICMP, nil) }},
+	{"send by SCTP", func(*netTargets) error { return withSocket(unix.SOCK_STREAM, unix.IPPROTO_SCTP, nil) }},
+	{"choose a route (IP_OPTIONS)", func(*netTargets) error {
+		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error {
+			return unix.SetsockoptString(fd, unix.SOL_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")
+		})
+	}},
+	{"send with another's address (IP_TRANSPARENT)", func(*netTargets) error {
+		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
+	}},
+	{"mark packets (SO_MARK)", func(*netTargets) error {
+		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1) })
+	}},
+}
+
+// attackNetwork makes the attempts.
+func attackNetwork(raw string) int {
+	var t netTargets
+	if err := json.Unmarshal([]byte(raw), &t); err != nil {
+		return 2
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, a := range netAttempts {
+		err := a.try(&t)
+		said := detail(err)
+		var missing *net.DNSError
+		if errors.As(err, &missing) && missing.IsNotFound {
+			said = "NXDOMAIN"
+		} else if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &missing) && missing.IsTimeout {
+			said = "no answer"
+		}
+		if err := out.Encode(result{a.name, err == nil, said}); err != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+const netPatience = 3 * time.Second
+
+// reach gets an answer from a server that takes a line.
+func reach(address string) error {
+	c, err := net.DialTimeout("tcp", address, netPatience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answered(c)
+}
+
+func answered(c net.Conn) error {
+	_ = c.SetDeadline(time.Now().Add(netPatience))
+	if _, err := io.WriteString(c, "hello\n"); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 1))
+	return err
+}
+
+// resolve looks a name up; "" is the resolver of the system.
+func resolve(name, network, server string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), netPatience)
+	defer cancel()
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+		var d net.Dialer
+		if server != "" {
+			address = server
+		}
+		return d.DialContext(ctx, network, address)
+	}}
+	_, err := r.LookupHost(ctx, name)
+	return err
+}
+
+// askOther connects to the approved host, and asks for a server that is not approved.
+func askOther(t *netTargets) error {
+	d := &net.Dialer{Timeout: netPatience}
+	c, err := tls.DialWithDialer(d, "tcp", t.Approved+":"+t.TLS, &tls.Config{ServerName: t.Evil, InsecureSkipVerify: true})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answered(c)
+}
+
+func sendDatagram(t *netTargets) error {
+	c, err := net.Dial("udp", t.Approved+":"+t.UDP)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answered(c)
+}
+
+// shout sends to many and waits for one who answers.
+func shout(address string) error {
+	c, err := net.ListenPacket("udp4", ":0")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	to, err := net.ResolveUDPAddr("udp4", address)
+	if err != nil {
+		return err
+	}
+	_ = c.SetDeadline(time.Now().Add(netPatience))
+	if _, err := c.WriteTo([]byte("hello\n"), to); err != nil {
+		return err
+	}
+	_, _, err = c.ReadFrom(make([]byte, 1))
+	return err
+}
+
+func withSocket(kind, protocol int, f func(fd int) error) error {
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil || f == nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return f(fd)
+}

@@ -1,0 +1,154 @@
+package sandbox
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// netTargets has the fields that the hostile program reads.
+type netTargets struct {
+	Approved, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
+}
+
+// provenOnNetwork are attempts that work without rootsfs, on every machine and for everybody.
+var provenOnNetwork = []string{
+	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
+	"look up a name that is not approved", "ask an approved host for another server by TLS", "send by UDP to an approved host",
+}
+
+// A hostile program with a network of approved hosts gets an answer of nobody else, at every
+// level that has one, as root and as a user. Issue 35, lines 2 and 6 of what must be shown.
+func TestNetworkAttacks(t *testing.T) {
+	targets := serveAttacks(t)
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		raw, err := json.Marshal(targets)
+		must(t, err)
+		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,127.0.0.5:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata)
+		names, table := []string{}, map[string]map[string]result{}
+		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
+			ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
+			if level == bare {
+				ord.Args = []string{o.root + "/hostile", "-network", string(raw)}
+				ord.Bare, ord.Env = true, append(o.env, "HOME="+o.home)
+			}
+			stdout, log, code := o.run(ord)
+			results := map[string]result{}
+			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+				var res result
+				must(t, json.Unmarshal(lines.Bytes(), &res))
+				results[res.Name] = res
+				switch {
+				case level == bare:
+					names = append(names, res.Name)
+					if !res.Worked && slices.Contains(provenOnNetwork, res.Name) {
+						t.Errorf("%s: %q does not work without rootsfs (%s): it shows nothing", w.name, res.Name, res.Detail)
+					}
+				case res.Worked:
+					t.Errorf("%s, %s: %q works", w.name, level, res.Name)
+				}
+			}
+			if len(results) != len(names) || len(names) < 20 || code != 0 {
+				t.Fatalf("%s, level %d: exit code %d, %d attempts of %d were made\n%s%s", w.name, level, code, len(results), len(names), stdout, log)
+			}
+			table[level.String()] = results
+		}
+		made := attacksTable(names, table)
+		t.Log("\n" + made)
+		if w.uid == 0 {
+			compareRows(t, "security", made)
+		}
+	}
+}
+
+func attacksTable(names []string, table map[string]map[string]result) string {
+	out := "| attempt, with `--net=HOSTS` | outcome |\n|---|---|\n"
+	for _, n := range names {
+		out += fmt.Sprintf("| %s | %s |\n", n, table[sandbox.Namespaces.String()][n].Detail)
+	}
+	return out
+}
+
+// serveAttacks serves what the hostile program attacks.
+func serveAttacks(t *testing.T) netTargets {
+	t.Helper()
+	repeat := func(c net.Conn) { _, _ = io.Copy(c, c) }
+	cert := certificate(t)
+	all, err := net.Listen("tcp", ":0")
+	must(t, err)
+	go func() {
+		for {
+			c, err := all.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); repeat(c) }()
+		}
+	}()
+	t.Cleanup(func() { all.Close() })
+	udp := repeatDatagrams(t, "127.0.0.5:0")
+	heard := repeatDatagrams(t, "0.0.0.0:0")
+	group := net.IPv4(224, 0, 0, 77)
+	_ = ipv4.NewPacketConn(heard).JoinGroup(nil, &net.UDPAddr{IP: group}) // a machine without a network has no multicast
+	targets := netTargets{
+		Approved: "api.example.com", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
+		TLS:  answerConns(t, func(c net.Conn) { repeat(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})) }),
+		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // of nobody, if this machine has no other
+		Group: net.JoinHostPort(group.String(), udpPort(heard)), Everybody: "255.255.255.255:" + udpPort(heard),
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			targets.Own = n.IP.String()
+		}
+	}
+	return targets
+}
+
+func udpPort(c net.PacketConn) string { return fmt.Sprint(c.LocalAddr().(*net.UDPAddr).Port) }
+
+// repeatDatagrams sends datagrams back.
+func repeatDatagrams(t *testing.T, address string) net.PacketConn {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", address)
+	must(t, err)
+	go func() {
+		b := make([]byte, 64)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo(b[:n], from)
+		}
+	}()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// compareRows demands that a topic has the rows of a table, in any order of their reasons: why
+// an attempt fails depends on the kernel.
+func compareRows(t *testing.T, topic, made string) {
+	t.Helper()
+	text, err := os.ReadFile("../../cmd/rootsfs/help/" + topic + ".md")
+	must(t, err)
+	for line := range strings.Lines(made) {
+		first, _, _ := strings.Cut(line[1:], "|")
+		first = "|" + first + "|"
+		if !strings.Contains(string(text), first) {
+			t.Errorf("cmd/rootsfs/help/%s.md has no row %q; paste the table that this test logs with -v", topic, first)
+		}
+	}
+}
