@@ -6,7 +6,8 @@
 //
 // # Not promised
 //
-//   - FORGET, RELEASEDIR and what the kernel writes back from its cache: they have no caller.
+//   - FORGET, RELEASE, RELEASEDIR and what the kernel writes back from its cache: no program
+//     waits for them.
 package incoming
 
 import "github.com/hanwen/go-fuse/v2/fuse"
