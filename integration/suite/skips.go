@@ -51,8 +51,7 @@ var allowedSkips = []allowedSkip{
 	{"vfs", "*", "a file system without holes", everywhere, "the same"},
 	{"integration/revoke", "*", "no userfaultfd", everywhere, "without it no program can be made to stop in the middle of a listing"},
 	{"mount/sandbox", "*", "the kernel has no Landlock", everywhere, "the level is refused there, which another test shows"},
-	{"mount/sandbox", "*", "nobody gets a copy of a detached mount here", everywhere, "kernels before 6.15 cannot"},
-	{"mount", "*", "no detached mount can be made here", everywhere, "the same"},
+	{"mount/transport", "TestServerInACpuset", "no control group with a cpuset", everywhere, "a bare container mounts no cpuset controller; TestServerOnOneProcessor shows the same with a system call that is refused"},
 	{"mount/sandbox", "*", "this machine gives no control group", everywhere, "a bare container mounts no memory controller; TestMemoryMax shows what is said then"},
 	{"mount/sandbox", "TestCopies", "this host has only", everywhere, "a bare container has too few files in /etc to copy"},
 
