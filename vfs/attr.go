@@ -103,7 +103,7 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 		})
 	}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none T, n int64, err error) {
-		d, info, err := nodeAt(l, at)
+		d, info, err := nodeAt(l, at, l.Access())
 		if err != nil {
 			return none, 0, err
 		}

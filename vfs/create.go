@@ -84,7 +84,7 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guar
 // makeIn resolves a directory and makes a name in it. The caller has called Lease.Making,
 // so nobody moves the directory meanwhile.
 func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
-	d, err := parentAt(l, dir, name)
+	d, err := parentAt(l, dir, name, l.Access())
 	if err != nil {
 		return Info{}, err
 	}
@@ -330,7 +330,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	}
 	defer unlock()
 	_, name := p.Split()
-	d, err := parentAt(l, dir, name)
+	d, err := parentAt(l, dir, name, l.Access())
 	if err != nil {
 		return opened{}, err
 	}

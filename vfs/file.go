@@ -59,7 +59,7 @@ func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, 
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
-		d, info, err := nodeAt(l, at)
+		d, info, err := nodeAt(l, at, l.Access())
 		if err != nil {
 			return opened{}, err
 		}
@@ -265,7 +265,7 @@ func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 		if l.Epoch() != f.epoch() {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
-		d, err := beneath.Node(l, req.Path)
+		d, err := beneath.Node(l, req.Path, l.Access())
 		if errors.Is(err, names.Hidden) {
 			return nil, 0, err
 		}

@@ -114,7 +114,7 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 	if err != nil {
 		return false
 	}
-	d, err := beneath.NodeFor(l, p, guard.ToLook)
+	d, err := beneath.Node(l, p, guard.ToLook)
 	if err != nil {
 		return false
 	}

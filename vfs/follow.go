@@ -143,7 +143,7 @@ func (w *follower) fileRoot(p guard.Path) error {
 	if !p.IsRoot() {
 		return unix.ENOTDIR
 	}
-	d, err := beneath.Node(w.l, p)
+	d, err := beneath.Node(w.l, p, w.l.Access())
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			return Info{}, 0, err
 		}
 		defer unlock()
-		d, err := parentAt(l, dir, name)
+		d, err := parentAt(l, dir, name, l.Access())
 		if err != nil {
 			return Info{}, 0, err
 		}
@@ -57,7 +57,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			info, err := linked(l, fd, d, dir, name, owner(c))
 			return info, 0, err
 		}
-		src, info, err := nodeFor(l, old, guard.ToChange)
+		src, info, err := nodeAt(l, old, guard.ToChange)
 		if err != nil {
 			return Info{}, 0, err
 		}

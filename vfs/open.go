@@ -82,9 +82,9 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 		if l.File() == "" {
 			return opened{}, unix.EISDIR
 		}
-		d, base, err = beneath.Parent(l, at.Path)
+		d, base, err = beneath.Parent(l, at.Path, l.Access())
 	} else {
-		d, err = parentAt(l, At{Path: dir}, base)
+		d, err = parentAt(l, At{Path: dir}, base, l.Access())
 	}
 	if err != nil {
 		return opened{}, at.stale(err)

@@ -44,7 +44,7 @@ func (t *Tree) remove(ctx context.Context, c guard.Caller, op guard.Op, dir At, 
 	}
 	req := dir.request(c, op, p)
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
-		d, err := parentAt(l, dir, name)
+		d, err := parentAt(l, dir, name, l.Access())
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	if q.IsRoot() {
 		return isRoot()
 	}
-	d, base, err := beneath.Parent(l, q)
+	d, base, err := beneath.Parent(l, q, l.Access())
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 				return isRoot()
 			}
 			// Now, for the links on the way; again when nobody else moves.
-			src, _, err := beneath.ParentFor(l, q, guard.ToChange)
+			src, _, err := beneath.Parent(l, q, guard.ToChange)
 			if err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	d, info, err := nodeFor(l, At{Path: p}, guard.ToLook)
+	d, info, err := nodeAt(l, At{Path: p}, guard.ToLook)
 	if err != nil {
 		return false, nil
 	}
@@ -192,7 +192,7 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 // resolveParents opens the directories of the two names. The new name is judged later,
 // with what comes to it.
 func (m *move) resolveParents() (err error) {
-	if m.src, err = parentFor(m.l, m.oldDir, m.oldName, guard.ToChange); err != nil {
+	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, guard.ToChange); err != nil {
 		return about(m.asked, err)
 	}
 	if m.dst, err = dirAt(m.l, m.newDir); err != nil {

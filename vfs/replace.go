@@ -222,7 +222,7 @@ func whenDead(dead <-chan struct{}, f func()) (stop func()) {
 // begin resolves the place and stages a file for it. It refuses early what commit would
 // refuse, so that no contents are sent in vain.
 func (p *replacement) begin(check func(old *Info) error) (err error) {
-	if p.d, p.base, err = beneath.ParentFor(p.l, p.path, p.cond.access()); err != nil {
+	if p.d, p.base, err = beneath.Parent(p.l, p.path, p.cond.access()); err != nil {
 		return err
 	}
 	old, err := existing(p.l, p.d, p.base, p.cond, guard.Write)
@@ -355,7 +355,7 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 	if err != nil || !p.l.Patterned() {
 		return release, err
 	}
-	d, _, err := beneath.ParentFor(p.l, p.path, p.cond.access())
+	d, _, err := beneath.Parent(p.l, p.path, p.cond.access())
 	if err == nil {
 		var now, then Info
 		if now, err = beneath.Stat(d.FD); err == nil {

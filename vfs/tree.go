@@ -135,13 +135,10 @@ func dirAt(l *guard.Lease, at At) (beneath.Dir, error) {
 	return d, nil
 }
 
-// nodeAt resolves whatever lies at a place, checks that it is the expected
-// file, and that it may be seen.
-func nodeAt(l *guard.Lease, at At) (beneath.Dir, Info, error) { return nodeFor(l, at, l.Access()) }
-
-// nodeFor is nodeAt for another access than that of the operation.
-func nodeFor(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
-	d, err := beneath.NodeFor(l, at.Path, a)
+// nodeAt resolves whatever lies at a place, judges it for an access, checks that it is the
+// expected file, and that it may be seen.
+func nodeAt(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
+	d, err := beneath.Node(l, at.Path, a)
 	if err != nil {
 		return d, Info{}, at.stale(err)
 	}
@@ -159,14 +156,9 @@ func nodeFor(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
 	return d, info, nil
 }
 
-// parentAt resolves the directory of a name, checks its identity, and judges the
-// name for what the operation does; name must be one clean element.
-func parentAt(l *guard.Lease, dir At, name string) (beneath.Dir, error) {
-	return parentFor(l, dir, name, l.Access())
-}
-
-// parentFor is parentAt for another access than that of the operation.
-func parentFor(l *guard.Lease, dir At, name string, a guard.Access) (beneath.Dir, error) {
+// parentAt resolves the directory of a name, checks its identity, and judges the name for an
+// access; name must be one clean element.
+func parentAt(l *guard.Lease, dir At, name string, a guard.Access) (beneath.Dir, error) {
 	d, err := dirAt(l, dir)
 	if err != nil {
 		return d, err
@@ -199,7 +191,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 	}
 	req := dir.request(c, names.OpLookup, p)
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		d, err := parentAt(l, dir, name)
+		d, err := parentAt(l, dir, name, l.Access())
 		if err != nil {
 			return Info{}, 0, err
 		}
@@ -213,7 +205,7 @@ func (t *Tree) Lookup(ctx context.Context, c guard.Caller, dir At, name string) 
 func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		d, info, err := nodeAt(l, at)
+		d, info, err := nodeAt(l, at, l.Access())
 		if err != nil {
 			return Info{}, 0, err
 		}

@@ -211,7 +211,7 @@ func doUpload[T any](ctx context.Context, u *Upload, req guard.Request, prepare 
 
 // parent is the directory the file will appear in, if it is still the same.
 func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
-	d, base, err := beneath.ParentFor(l, u.path, u.cond.access())
+	d, base, err := beneath.Parent(l, u.path, u.cond.access())
 	if err != nil {
 		return d, base, err
 	}

@@ -114,7 +114,7 @@ func (o *overwriting) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer release()
-	d, base, err := beneath.ParentFor(o.l, o.path, o.how.access())
+	d, base, err := beneath.Parent(o.l, o.path, o.how.access())
 	if err != nil {
 		return written{}, err
 	}

@@ -182,7 +182,7 @@ func (s *scan) walker(ctx context.Context) *walk.Walker {
 func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	isFile := wasFile
 	if !wasFile {
-		n, err := beneath.Node(s.l, s.w.path)
+		n, err := beneath.Node(s.l, s.w.path, s.l.Access())
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +213,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 
 // file watches the path, which is that of a file, in the directory above it.
 func (s *scan) file() (*watchedDir, error) {
-	d, base, err := beneath.Parent(s.l, s.w.path)
+	d, base, err := beneath.Parent(s.l, s.w.path, s.l.Access())
 	if err != nil {
 		return nil, err
 	}

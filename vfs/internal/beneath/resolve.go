@@ -106,15 +106,10 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	return walk(l, rel, unix.O_DIRECTORY)
 }
 
-// Parent resolves the directory that holds p's last element, and judges the
-// name for what the operation does. A root's own path has no parent, except that
-// of a single-file root, whose parent is the root's descriptor.
-func Parent(l *guard.Lease, p guard.Path) (Dir, string, error) {
-	return ParentFor(l, p, l.Access())
-}
-
-// ParentFor is Parent for another access than that of the operation.
-func ParentFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
+// Parent resolves the directory that holds p's last element, and judges that name for an
+// access. A root's own path has no parent, except that of a single-file root, whose parent
+// is the root's descriptor.
+func Parent(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
 			return In(l, l.Dir()), f, nil
@@ -179,11 +174,8 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 }
 
 // Node resolves p itself, whatever it is, without following it (O_PATH), and
-// judges it for what the operation does.
-func Node(l *guard.Lease, p guard.Path) (Dir, error) { return NodeFor(l, p, l.Access()) }
-
-// NodeFor is Node for another access than that of the operation.
-func NodeFor(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
+// judges it for an access.
+func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 	switch f := l.File(); {
 	case !p.IsRoot() && f != "":
 		return Dir{}, unix.ENOTDIR

@@ -136,7 +136,7 @@ func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 	case slices.Contains(strings.Split(to, "/"), guard.TrashName):
 		return q, refused(names.Invalid, "what is restored leaves the trash: name another path")
 	}
-	d, base, err := beneath.ParentFor(b.l, q, guard.ToMake)
+	d, base, err := beneath.Parent(b.l, q, guard.ToMake)
 	switch err { //nolint:errorlint // bare errno
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR:

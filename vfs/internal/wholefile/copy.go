@@ -148,12 +148,9 @@ type Source struct {
 // was when it was opened; an empty one means there is no more.
 func (in *Source) data(off int64) (from, to int64) {
 	size := in.Info.Size
-	from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
-	switch {
-	case err == unix.ENXIO: //nolint:errorlint // bare errno
+	from, err := in.nextData(off)
+	if err != nil {
 		return size, size
-	case err != nil:
-		return off, size // a file system without holes
 	}
 	if to, err = beneath.Lseek(in.FD, from, unix.SEEK_HOLE); err != nil {
 		to = size
@@ -161,18 +158,21 @@ func (in *Source) data(off int64) (from, to int64) {
 	return from, min(to, size)
 }
 
+// nextData is where the next data begins; ENXIO: nowhere.
+func (in *Source) nextData(off int64) (int64, error) {
+	from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
+	if err != nil && err != unix.ENXIO { //nolint:errorlint // bare errno
+		return off, nil // a file system without holes
+	}
+	return from, err
+}
+
 // reader reads the file from its beginning; see Copy.
 func (in *Source) reader(most int64, tell func(int64)) *SparseReader {
 	return &SparseReader{
 		most: most, Tell: tell,
-		ReadAt: func(buf []byte, off int64) (int, error) { return beneath.Pread(in.FD, buf, off) },
-		NextData: func(off int64) (int64, error) {
-			from, err := beneath.Lseek(in.FD, off, unix.SEEK_DATA)
-			if err != nil && err != unix.ENXIO { //nolint:errorlint // bare errno
-				return off, nil // a file system without holes
-			}
-			return from, err
-		},
+		ReadAt:   func(buf []byte, off int64) (int, error) { return beneath.Pread(in.FD, buf, off) },
+		NextData: in.nextData,
 		Size: func() (int64, error) {
 			now, err := beneath.Stat(in.FD)
 			return now.Size, err
