@@ -139,6 +139,7 @@ func equalRoots(t *testing.T, what string, got, want []Root) {
 // Every error names the file, the line, the key and what to do.
 func TestParseErrors(t *testing.T) {
 	const root = "[[root]]\npath = \"/srv/a\"\n"
+	const oneSecret = "[[secret]]\nname = \"A\"\nurl = \"https://a.test\"\n"
 	for _, tc := range []struct{ name, doc, want string }{
 		{"syntax", "[mount]\ncache = \n", ":2"},
 		{"twice", "[mount]\nread_only = true\nread_only = true\n", ":3"},
@@ -208,6 +209,17 @@ func TestParseErrors(t *testing.T) {
 		{"allow bad mode", "[[files.allow]]\npath = \"/a\"\nmode = \"x\"\n", ":3: files.allow.mode: "},
 		{"allow unknown", "[files]\n[[files.allow]]\npath = \"/a\"\nfor = \"1h\"\n", ":4: files.allow.for: unknown key"},
 		{"files unknown", "[files]\nconsents = 1\n", ":2: files.consents: unknown key"},
+		{"secret without a name", "[[secret]]\nurl = \"https://a.test\"\n", ":1: secret.name: is missing"},
+		{"secret without a URL", "[[secret]]\nname = \"A\"\n", ":1: secret.url: is missing: write url = \"https://api.example.org\""},
+		{"secret with an odd name", "[[secret]]\nname = \"a-b\"\nurl = \"https://a.test\"\n", ":2: secret.name: \"a-b\" does not name a variable"},
+		{"secret over HTTP", "[[secret]]\nname = \"A\"\nurl = \"http://a.test\"\n", ":3: secret.url: \"http://a.test\": write https://"},
+		{"secret that allows nothing", oneSecret + "allow = []\n", ":4: secret.allow: is empty"},
+		{"secret with an odd rule", oneSecret + "allow = [\"/x\"]\n", ":4: secret.allow: \"/x\": write a method and a path"},
+		{"secret in Host", oneSecret + "header = \"Host\"\n", ":4: secret.header: \"Host\": write a header that takes a credential"},
+		{"secret with header and user", oneSecret + "header = \"x-a\"\nuser = \"git\"\n", "not both"},
+		{"secret of two users", oneSecret + "user = \"a:b\"\n", ":4: secret.user: is no name of a user"},
+		{"secret of two sources", oneSecret + "file = \"/a\"\ncommand = [\"a\"]\n", "not both"},
+		{"secret in a relative file", oneSecret + "file = \"a\"\n", ":4: secret.file: path \"a\" is relative"},
 		{"hosts of nobody", "[[net]]\nsubject = \"a\"\n", ":1: net.hosts: is missing: write hosts = [\"api.example.org:443\"], or ask = true"},
 		{"hosts and ask = false", "[[net]]\nask = false\n", ":1: net.hosts: is missing"},
 		{"no hosts", "[[net]]\nhosts = []\nask = true\n", ":2: net.hosts: is empty"},
