@@ -162,6 +162,8 @@ func (g *Gate) register(c *conn) error {
 		return ErrNoRule
 	case len(g.conns)+g.asking.waiting >= g.maxConns:
 		return ErrTooMany
+	case c.isAnswered() && g.answered >= maxAnswered:
+		return errTooManyAnswered
 	}
 	if err := g.openLocked(c); err != nil {
 		return err
@@ -170,6 +172,9 @@ func (g *Gate) register(c *conn) error {
 	g.conns[c] = struct{}{}
 	if c.service != nil {
 		g.served.Add(1) // until it is closed
+	}
+	if c.isAnswered() {
+		g.answered++
 	}
 	return nil
 }
@@ -295,6 +300,9 @@ func (g *Gate) dropLocked(c *conn) {
 		return
 	}
 	delete(g.conns, c)
+	if c.isAnswered() {
+		g.answered--
+	}
 	g.addUpLocked(c)
 	for _, m := range c.meters {
 		m.open--

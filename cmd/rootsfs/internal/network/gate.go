@@ -82,6 +82,8 @@ type Gate struct {
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
 	live    map[*Service]bool
+	// answered is how many connections services answer.
+	answered int
 	// sent and received are of connections that are not in the table any more.
 	sent, received int64
 	inside         *inside // nil before Serve

@@ -66,7 +66,7 @@ func newMeters(list []Limited) (meters []*meter) {
 // metersOf returns the meters of a connection. One that a service answers has none: what the
 // service dials for it has.
 func (g *Gate) metersOf(c *conn) (list []*meter) {
-	if c.service != nil && c.inside != nil {
+	if c.isAnswered() {
 		return nil
 	}
 	for _, m := range g.meters {

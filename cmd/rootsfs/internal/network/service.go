@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -23,6 +24,15 @@ type Service struct {
 	// is done for it. Gate.Close waits for that.
 	Serve func(net.Listener)
 }
+
+// maxAnswered bounds the connections that services answer at a time. What answers one takes
+// more memory than what copies it.
+const maxAnswered = 256
+
+var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are answered here already", maxAnswered)
+
+// isAnswered reports whether a service answers the connection.
+func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 
 // ServicePort is where services are reached inside.
 const ServicePort = 80

@@ -188,3 +188,34 @@ func TestServiceKeepsToLimits(t *testing.T) {
 		t.Errorf("event is %+v", e)
 	}
 }
+
+// A program that holds many connections to services is refused more, until one ends.
+func TestServicesAreBounded(t *testing.T) {
+	g := New(Options{Services: []*Service{{Name: "one.service.test"}}})
+	defer g.Close()
+	s := g.Services()[0]
+	var held []*conn
+	for range maxAnswered {
+		c := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
+		if err := g.register(c); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	more := &conn{inside: &net.TCPConn{}, service: s, port: ServicePort}
+	if err := g.register(more); !errors.Is(err, errTooManyAnswered) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := g.register(&conn{service: s}); err != nil {
+		t.Errorf("one that a service dials: %v", err)
+	} else {
+		g.served.Done()
+	}
+	g.unserve(held[0])
+	if err := g.register(more); err != nil {
+		t.Errorf("when one has ended: %v", err)
+	}
+	for _, c := range append(held[1:], more) {
+		g.unserve(c)
+	}
+}
