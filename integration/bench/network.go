@@ -85,6 +85,7 @@ type networkLab struct {
 	bytes  int64 // of a transfer
 	firsts int64 // connections
 	held   int
+	tries  int // starts of a repetition
 }
 
 // networkRows measures the peers that there are, the start, and what many connections cost.
@@ -136,9 +137,9 @@ func (l *lab) networkRows(ctx context.Context, r *report, wanted *regexp.Regexp)
 
 // newNetworkLab starts the server.
 func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
-	n = &networkLab{lab: l, dir: l.path("network"), bytes: 256 << 20, firsts: 300, held: netHeld}
+	n = &networkLab{lab: l, dir: l.path("network"), bytes: 256 << 20, firsts: 300, held: netHeld, tries: startTries}
 	if l.size.Name != "full" {
-		n.bytes, n.firsts, n.held = 1<<20, 5, 20
+		n.bytes, n.firsts, n.held, n.tries = 1<<20, 5, 20, 2
 	}
 	n.client = filepath.Join(n.dir, "client")
 	if err := os.MkdirAll(n.dir, 0o755); err != nil {
@@ -332,7 +333,7 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 // starts measures what --net=HOST adds to `rootsfs run -- true`, the two taking turns.
 func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	var plain, gated []float64
-	for range startTries {
+	for range n.tries {
 		for _, c := range []struct {
 			to  *[]float64
 			net string
