@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 )
 
 // nowatches is a program of TestMain: it runs a command for which the kernel has no
@@ -88,4 +91,13 @@ func initTrace(t *testing.T) string {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	return string(out)
+}
+
+// A process that may open too few files says so, and does not panic.
+func TestFewFiles(t *testing.T) {
+	out, err := exec.Command("sh", "-c", "ulimit -n 6; exec rootsfs version").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != cli.ExitSystem || !strings.Contains(string(out), "may open too few files: close those") {
+		t.Errorf("%v: %s", err, out)
+	}
 }

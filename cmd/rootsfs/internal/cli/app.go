@@ -64,9 +64,8 @@ whatever a program holds of it is dead when revoke returns.`,
   rootsfs revoke code
   rootsfs unmount ~/agent`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	Group(cmd)
 	cmd.SetFlagErrorFunc(a.flagError)
 	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
 	v := readVersion()

@@ -47,8 +47,16 @@ func unknownCommand(c *cobra.Command, typed string) error {
 	return Usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
 }
 
-// NoSuchCommand refuses the arguments of a command that only has others below it.
-func NoSuchCommand(c *cobra.Command, args []string) error {
+// Group completes a command that only has others below it.
+func Group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	cmd.Args = noSuchCommand
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// noSuchCommand refuses the arguments of a command that only has others below it.
+func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownCommand(c, args[0])
 	}

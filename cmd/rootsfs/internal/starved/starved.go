@@ -12,6 +12,8 @@
 // files are then read by blocking calls, and package control speaks to sessions by
 // blocking calls in any case.
 //
+// A process that cannot open a handful of files ends at once and says so.
+//
 // Go initialises packages in the order of their import paths as far as their own imports
 // let it (language specification, "Program initialization"). This package imports little,
 // so it comes before every package that opens a file.
@@ -33,6 +35,24 @@ import (
 // missing: this process runs without a poller.
 var missing = !takePoller()
 
+// requireFiles ends a process that cannot open as many files as are opened while packages
+// are initialised: two for the poller, and a library's pipe. Both panic for want of them.
+func requireFiles() {
+	for range 2 {
+		var ends [2]int
+		if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
+			const text = "rootsfs: this process may open too few files: close those that it was started with, or raise the limit (ulimit -n)\n"
+			_, _ = syscall.Write(2, []byte(text))
+			syscall.Exit(exitSystem)
+		}
+		defer syscall.Close(ends[0])
+		defer syscall.Close(ends[1])
+	}
+}
+
+// exitSystem is cli.ExitSystem, which this package cannot import.
+const exitSystem = 5
+
 // Err says why this process runs without a poller; nil: it has one.
 func Err() error {
 	if !missing {
@@ -44,6 +64,7 @@ func Err() error {
 // takePoller makes the runtime's poller while there is room for it, and reports whether
 // there was. Where there is none the runtime is made to do without.
 func takePoller() bool {
+	requireFiles()
 	if watchesLeft() {
 		startPoller()
 		return true

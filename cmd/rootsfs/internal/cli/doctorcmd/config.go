@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) newConfigCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "config",
 		Short: "Check the configuration, and print its schema",
 		Long: `Check a configuration as a session would read it, with what it grants, or print
@@ -28,11 +28,7 @@ the JSON Schema of configurations. The file is
 $XDG_CONFIG_HOME/rootsfs/config.toml, by default ~/.config/rootsfs/config.toml.`,
 		Example: `  rootsfs config check
   rootsfs config schema >config.schema.json`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newConfigCheckCmd(a), newConfigSchemaCmd(a))
-	return cmd
+	}, newConfigCheckCmd(a), newConfigSchemaCmd(a))
 }
 
 func newConfigSchemaCmd(a *app) *cobra.Command {

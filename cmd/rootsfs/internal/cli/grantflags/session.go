@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -153,8 +154,13 @@ func (f *Session) Load(cmd *cobra.Command) (*config.Config, error) {
 // error has room for one.
 func badConfig(path string, err error) error {
 	var bad *config.Error
-	if errors.As(err, &bad) && len(bad.Rest) > 0 {
+	switch {
+	case errors.As(err, &bad) && len(bad.Rest) > 0:
 		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.ShellWord(path))
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%w; check the spelling of --config, or leave it out", err)
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%w; make the file readable for you, or name another one with --config", err)
 	}
 	return cli.Usage(err)
 }

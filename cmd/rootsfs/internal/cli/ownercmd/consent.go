@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) newConsentCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "consent",
 		Short: "Answer servers and commands that ask for files or hosts",
 		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
@@ -30,12 +30,7 @@ session.`,
   rootsfs consent approve 4kq --mode ro --for 1h
   rootsfs consent deny 4kq
   rootsfs consent denials`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a),
-		newConsentDenialsCmd(a), newConsentForgetCmd(a))
-	return cmd
+	}, newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a), newConsentDenialsCmd(a), newConsentForgetCmd(a))
 }
 
 func newConsentListCmd(a *app) *cobra.Command {

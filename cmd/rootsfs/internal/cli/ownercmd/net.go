@@ -16,7 +16,7 @@ import (
 )
 
 func (a *app) newNetCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "net",
 		Short: "List and change the hosts that a command may connect to",
 		Long: `List, add and remove the hosts that the command of "rootsfs run --net=HOSTS" may connect
@@ -24,11 +24,7 @@ to, while it runs. See: rootsfs help network.`,
 		Example: `  rootsfs net list
   rootsfs net add registry.npmjs.org:443
   rootsfs net remove registry.npmjs.org:443`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
-	return cmd
+	}, newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
 }
 
 func newNetListCmd(a *app) *cobra.Command {

@@ -41,7 +41,7 @@ func Commands(c *cli.App) cli.Commands {
 }
 
 func (a *app) newRootsCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "roots",
 		Short: "List, add and change the roots of a session",
 		Long:  "List, add, remove and change the roots of a live session. Changes take effect at once.",
@@ -49,11 +49,7 @@ func (a *app) newRootsCmd() *cobra.Command {
   rootsfs roots add docs=~/docs
   rootsfs roots set out ro
   rootsfs roots remove docs`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
-	return cmd
+	}, newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
 }
 
 func newRootsListCmd(a *app) *cobra.Command {

@@ -19,7 +19,7 @@ import (
 )
 
 func (a *app) newTrashCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "trash",
 		Short: "List, restore and empty what was removed",
 		Long: `A root with a trash (mount --trash, or trash = { on = true } in the configuration)
@@ -31,11 +31,7 @@ directory of a root itself, and needs no session.`,
 		Example: `  rootsfs trash list
   rootsfs trash restore 4kq2jx5n
   rootsfs trash empty --older-than 72h`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
-	return cmd
+	}, newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
 }
 
 // trashRootFlag adds --root and --session.

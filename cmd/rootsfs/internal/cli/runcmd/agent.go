@@ -24,7 +24,7 @@ import (
 
 // ForValue is --for of `run`: a duration, after which the roots are revoked, or the
 // agent whose preset is taken. It may be given once for each.
-type ForValue struct{ F *RunFlags }
+type ForValue struct{ F *Flags }
 
 // String implements pflag.Value.
 func (v ForValue) String() string {
@@ -91,7 +91,7 @@ func KeptHome(of, name string) (string, error) {
 }
 
 // agentCommand is the command of a command line that names an agent and no command.
-func (f *RunFlags) agentCommand(args []string) []string {
+func (f *Flags) agentCommand(args []string) []string {
 	if one, ok := agents.Find(f.Agent); ok && len(args) == 0 {
 		return []string{one.Command}
 	}
@@ -99,7 +99,7 @@ func (f *RunFlags) agentCommand(args []string) []string {
 }
 
 // preset puts what the agent needs in the place of flags that were not given.
-func (f *RunFlags) preset(cmd *cobra.Command) error {
+func (f *Flags) preset(cmd *cobra.Command) error {
 	one, ok := agents.Find(f.Agent)
 	if !ok {
 		return nil
@@ -152,7 +152,7 @@ func overrule(one *agents.Agent, own config.Agent) {
 
 // presetNet gives the agent the hosts that it connects to. Hosts of --net are added to them;
 // its other values, and net of the configuration, which is whole, take their place.
-func (f *RunFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
+func (f *Flags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
 	isGiven := cmd.Flags().Changed("net")
 	switch {
 	case isGiven && len(f.Net.Rules) == 0:
@@ -185,7 +185,7 @@ func (f *RunFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 
 // projectRoot makes the repository around the working directory the root, or, if it is in
 // none, the working directory, where the command works in either case.
-func (f *RunFlags) projectRoot(mode string) error {
+func (f *Flags) projectRoot(mode string) error {
 	dir, err := cli.WorkingDir()
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func proposedRoot() (spec, written string) {
 
 // askRepository asks on the terminal whether a command that has no root gets the
 // repository that it is started in.
-func (f *RunFlags) askRepository() (granted bool) {
+func (f *Flags) askRepository() (granted bool) {
 	spec, _ := proposedRoot()
 	if spec == "" || f.learn || f.unconfined || !cli.IsTerminal(os.Stdin) {
 		return false

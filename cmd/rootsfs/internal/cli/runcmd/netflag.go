@@ -65,7 +65,7 @@ func hostTexts(rules []network.Rule) []string {
 }
 
 // limitNet adds the limits of all connections to approved hosts.
-func (f *RunFlags) limitNet(p *plan) error {
+func (f *Flags) limitNet(p *plan) error {
 	limits := f.netLimits.Values
 	if limits != (network.Limits{}) && (f.Net.All || len(p.net) == 0 && !p.learn && !p.netAsk) {
 		return cli.Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))

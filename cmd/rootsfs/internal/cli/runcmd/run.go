@@ -41,8 +41,8 @@ func Commands(c *cli.App) cli.Commands {
 	return cli.Commands{"run": a.newRunCmd}
 }
 
-// RunFlags are the flags of `rootsfs run`.
-type RunFlags struct {
+// Flags are the flags of `rootsfs run`.
+type Flags struct {
 	grantflags.Session
 	env        []string
 	home       string
@@ -69,11 +69,11 @@ type RunFlags struct {
 	homeParts  []string // see agents.Agent.Home
 }
 
-// RunCommand returns the command, for its flags.
-func RunCommand(c *cli.App) *cobra.Command { return (&app{c}).newRunCmd() }
+// New returns the command, for its flags.
+func New(c *cli.App) *cobra.Command { return (&app{c}).newRunCmd() }
 
 func (a *app) newRunCmd() *cobra.Command {
-	f := &RunFlags{}
+	f := &Flags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG]...",
 		Short: "Run a program that reaches only approved directories",
@@ -191,7 +191,7 @@ type plan struct {
 }
 
 // plan checks the flags, all of them before anything is made.
-func (f *RunFlags) plan(cmd *cobra.Command, args []string) (*plan, error) {
+func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	f.Locks, f.Posix = "local", "safe"
 	p := &plan{learn: f.learn}
 	err := f.preset(cmd)
@@ -242,7 +242,7 @@ const defaultNetTimeout = time.Minute
 
 // memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
 // if it was asked for.
-func (f *RunFlags) memoryMax() (int64, error) {
+func (f *Flags) memoryMax() (int64, error) {
 	switch {
 	case f.memory == "none", f.memory == "" && (f.unconfined || f.level == sandbox.None.String()):
 		return 0, nil
@@ -265,7 +265,7 @@ func (f *RunFlags) memoryMax() (int64, error) {
 }
 
 // confinement turns the flags about it into the sandbox's options.
-func (f *RunFlags) confinement(p *plan, args []string) error {
+func (f *Flags) confinement(p *plan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
 		return cli.Usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
 	}
@@ -354,7 +354,7 @@ func (f *RunFlags) confinement(p *plan, args []string) error {
 }
 
 // configured takes from the configuration what no flag says.
-func (f *RunFlags) configured(cmd *cobra.Command, conf *config.Config) {
+func (f *Flags) configured(cmd *cobra.Command, conf *config.Config) {
 	if conf == nil {
 		return
 	}
@@ -367,7 +367,7 @@ func (f *RunFlags) configured(cmd *cobra.Command, conf *config.Config) {
 }
 
 // Ports are the ports that --listen names.
-func (f *RunFlags) Ports() ([]uint16, error) {
+func (f *Flags) Ports() ([]uint16, error) {
 	var ports []uint16
 	for _, port := range f.Listen {
 		if port < 1 || port > 65535 {
@@ -411,7 +411,7 @@ func (p *plan) configuredHosts(blocks []config.Net, name string) {
 
 // pinLevel takes the level that the configuration demands, unless a flag demands a
 // stronger one.
-func (f *RunFlags) pinLevel(p *plan) error {
+func (f *Flags) pinLevel(p *plan) error {
 	conf := p.session.Config
 	if conf == nil || conf.Run.Level == "" {
 		return nil

@@ -55,7 +55,7 @@ type runner struct {
 }
 
 // runCommand is `rootsfs run`.
-func (a *app) runCommand(cmd *cobra.Command, f *RunFlags, args []string) error {
+func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 	p, err := f.plan(cmd, args)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func exitOf(e sandbox.Exit) int {
 
 // run makes everything, waits for the command, and takes everything down again,
 // in the opposite order.
-func (r *runner) run(ctx context.Context, f *RunFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+func (r *runner) run(ctx context.Context, f *Flags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
@@ -114,7 +114,7 @@ func (r *runner) run(ctx context.Context, f *RunFlags, signals <-chan os.Signal)
 }
 
 // runSession is all of run that the watcher cleans up after.
-func (r *runner) runSession(ctx context.Context, f *RunFlags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+func (r *runner) runSession(ctx context.Context, f *Flags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.Waiting("mounting")
 	r.s, err = session.Start(ctx, r.sessionOptions())
@@ -205,7 +205,7 @@ func (r *runner) endTogether() {
 }
 
 // start starts the command.
-func (r *runner) start(ctx context.Context, f *RunFlags) error {
+func (r *runner) start(ctx context.Context, f *Flags) error {
 	defer r.later.begin()
 	box, err := r.sandboxOptions(f)
 	if err != nil {
@@ -227,7 +227,7 @@ func (r *runner) start(ctx context.Context, f *RunFlags) error {
 }
 
 // sandboxOptions are those of the plan, with what the session's mount decides.
-func (r *runner) sandboxOptions(f *RunFlags) (box sandbox.Options, err error) {
+func (r *runner) sandboxOptions(f *Flags) (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
 	if box.Env, err = sandbox.Environ(f.env); err != nil {

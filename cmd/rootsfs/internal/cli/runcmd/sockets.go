@@ -3,6 +3,7 @@ package runcmd
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,7 @@ type grantedSocket struct {
 }
 
 // hostSockets grants the sockets of the flag and of the configuration.
-func (f *RunFlags) hostSockets(p *plan) error {
+func (f *Flags) hostSockets(p *plan) error {
 	for _, text := range f.sockets {
 		one, err := parseSocket(text)
 		if err == nil {
@@ -98,7 +99,10 @@ func (p *plan) addSocket(one grantedSocket) error {
 	if link != nil && err != nil {
 		return &control.Error{Class: control.NotApproved, Text: "the socket is refused: " + err.Error()}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return cli.Usage(fmt.Errorf("--socket %s: %s does not exist; check the spelling, or start the program that serves it", names.Quote(one.asked), names.Quote(one.resolved)))
+	case err != nil:
 		return cli.Usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
 	}
 	keeps, err := session.Keeps("", nil)

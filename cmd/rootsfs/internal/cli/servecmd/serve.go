@@ -46,8 +46,8 @@ type serveFlags struct {
 	clientRoots string
 }
 
-// ServeCommand returns the command, for its flags.
-func ServeCommand(c *cli.App) *cobra.Command { return (&app{c}).newServeCmd() }
+// New returns the command, for its flags.
+func New(c *cli.App) *cobra.Command { return (&app{c}).newServeCmd() }
 
 func (a *app) newServeCmd() *cobra.Command {
 	f := &serveFlags{}

@@ -23,7 +23,7 @@ import (
 )
 
 func (a *app) newAuditCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "audit",
 		Short: "Show, follow and verify the record of operations",
 		Long: `Every session records what was opened, changed and refused in
@@ -32,11 +32,7 @@ line, linked into a chain of hashes. Contents of files are never recorded.`,
 		Example: `  rootsfs audit show --since 10m --denied
   rootsfs audit follow --root code
   rootsfs audit verify`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
-	return cmd
+	}, newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
 }
 
 // auditFlags choose records.

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) newPolicyCmd() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "policy",
 		Short: "Show, try and change the rules for names",
 		Long: `Show, try and change the rules of a root for names: which are hidden (not there),
@@ -29,11 +29,7 @@ in .gitignore. Built-in rules cover secrets, and files that other programs execu
 		Example: `  rootsfs policy show
   rootsfs policy check code/.env --op read
   rootsfs policy set code --hide '*.sql' --allow .env.test`,
-		Args: cli.NoSuchCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
-	return cmd
+	}, newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
 }
 
 func newPolicyShowCmd(a *app) *cobra.Command {

@@ -32,11 +32,11 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	i, ok := s.Inner()
 	switch {
 	case ok:
-		if r.Broad, ok = w.broad(runcmd.RunCommand(&cli.App{}), s, s.Args[1:i-1], home); !ok {
+		if r.Broad, ok = w.broad(runcmd.New(&cli.App{}), s, s.Args[1:i-1], home); !ok {
 			r.State = "not confined"
 		}
 	case len(s.Args) > 0 && s.Args[0] == "serve":
-		r.Broad, _ = w.broad(servecmd.ServeCommand(&cli.App{}), s, s.Args[1:], home)
+		r.Broad, _ = w.broad(servecmd.New(&cli.App{}), s, s.Args[1:], home)
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}

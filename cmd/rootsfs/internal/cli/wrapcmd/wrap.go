@@ -122,7 +122,7 @@ func (f *wrapFlags) check() error {
 	case f.dryRun && f.yes:
 		return cli.Usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
 	}
-	if _, err := (&runcmd.RunFlags{Listen: f.listen, Net: runcmd.NetValue{All: f.net}}).Ports(); err != nil {
+	if _, err := (&runcmd.Flags{Listen: f.listen, Net: runcmd.NetValue{All: f.net}}).Ports(); err != nil {
 		return err
 	}
 	for _, v := range f.env {
