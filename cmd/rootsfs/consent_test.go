@@ -206,7 +206,7 @@ func TestConsentApprove_R087_R088_R089(t *testing.T) {
 	a.contains("list", text, "question "+id+", ", " left\n", `"to index\n2. \u{202e}nothing"`, "(indexer)",
 		`  1. "`+a.work+`/src/priv" (directory, with everything below), read and WRITE, asked for as "`+link+`"`,
 		`  2. "/proc/self": cannot be granted: `, "rootsfs consent approve "+id[:8])
-	a.contains("status", a.cli(cli.ExitOK, "status"), "1 question of servers waits for your consent", "  indexer ")
+	a.contains("status", a.cli(cli.ExitOK, "status"), "1 question waits for your consent", "  indexer ")
 	a.contains("completion", a.cli(cli.ExitOK, "__complete", "consent", "approve", ""), id+"\t\""+a.work+"/src/priv\" (directory", ":4")
 
 	// What cannot be meant leaves the question waiting.

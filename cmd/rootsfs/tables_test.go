@@ -308,7 +308,7 @@ var outputs = []struct{ title, file, name string }{
 	{"`consent list --json`: a list of questions", "../../broker/ask.go", "Question"},
 	{"`items` of a question", "../../broker/ask.go", "Item"},
 	{"`host` of a question", "../../broker/host.go", "Host"},
-	{"`reached` of a question's host", "../../broker/host.go", "Reached"},
+	{"`reached` of the host of a question", "../../broker/host.go", "Reached"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
 	{"`console --json`: a line for each link", "internal/cli/showcmd/views.go", "consoleMessage"},

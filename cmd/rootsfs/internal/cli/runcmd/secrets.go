@@ -29,7 +29,7 @@ type commandSecret struct {
 }
 
 // askedSecrets returns the secrets that --secret names, without their credentials.
-func (f *RunFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error) {
+func (f *Flags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error) {
 	var list []*secret.Secret
 	for _, text := range f.secrets {
 		name, url, hasURL := strings.Cut(text, "=")
@@ -56,7 +56,7 @@ func (f *RunFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error
 
 // findSecret returns what the configuration, or else the preset of the agent, says of a
 // secret. One that neither knows has no URL.
-func (f *RunFlags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
+func (f *Flags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
 	for _, b := range blocks {
 		if b.Name == name {
 			return &b.Secret, true, nil
@@ -86,7 +86,7 @@ func checkPreset(s *secret.Secret) error {
 
 // planSecrets finds the secrets of a run: those of --secret, and those that the configuration
 // gives to runs of this name.
-func (f *RunFlags) planSecrets(p *plan) error {
+func (f *Flags) planSecrets(p *plan) error {
 	var blocks []config.Secret
 	if conf := p.session.Config; conf != nil {
 		blocks = conf.Secrets
@@ -124,7 +124,7 @@ func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.R
 
 // readSecrets reads the credentials. The variables that hold them are not the command's any
 // more, and their files are in no root.
-func (f *RunFlags) readSecrets(ctx context.Context, p *plan) error {
+func (f *Flags) readSecrets(ctx context.Context, p *plan) error {
 	for _, s := range p.secrets {
 		var err error
 		if s.credential, err = s.Read(ctx); err != nil {
