@@ -25,8 +25,6 @@ const (
 	maxSpeed = 1e9
 	// MaxIdle is the longest time without use that a limit may say.
 	MaxIdle = 365 * 24 * time.Hour
-	// MaxAuditDays bounds audit_max_days.
-	MaxAuditDays = 36_500
 )
 
 // kind is one kind of value, such as a size.
