@@ -53,7 +53,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		out = append(out, fmt.Sprintf("It can take all the room in pipes that the kernel gives to its uid (%d); new pipes of that uid's are small then.", o.UID))
 	}
 	if level == Namespaces || level == Bubblewrap {
-		if !on("landlock") {
+		if !on(initproc.LandlockLayer) {
 			out = append(out, "Landlock is missing: a mistake in the flags of a mount would have no second line behind it.")
 		}
 		return out
