@@ -28,7 +28,7 @@ func LogAttr(_ []string, at slog.Attr) slog.Attr {
 	return at
 }
 
-// dropTime: whoever reads standard error knows the time, or records it.
+// DropTime: whoever reads standard error knows the time, or records it.
 func DropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
 		return slog.Attr{}
