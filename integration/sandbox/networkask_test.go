@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,7 +15,7 @@ import (
 // askingRun is a run whose command asks for hosts, and its owner in another terminal.
 type askingRun struct {
 	*outside
-	stdout bytes.Buffer
+	stdout string // file
 	ended  chan error
 }
 
@@ -29,8 +28,12 @@ func (o *outside) asking(script string, flags ...string) *askingRun {
 	at := len(ord.Args) - 4 // before --
 	ord.Args = append(append(append([]string{}, ord.Args[:at]...), flags...), ord.Args[at:]...)
 	cmd := o.driver(ord)
-	cmd.Stdout, cmd.Stderr = &a.stdout, os.Stderr
+	a.stdout = filepath.Join(o.base, "stdout")
+	out, err := os.Create(a.stdout)
+	must(t, err)
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	must(t, cmd.Start())
+	must(t, out.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
 	go func() { a.ended <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -71,13 +74,21 @@ func (a *askingRun) question(host string) (q broker.Question) {
 	return q
 }
 
+// said returns what the command has printed so far.
+func (a *askingRun) said() string {
+	a.t.Helper()
+	b, err := os.ReadFile(a.stdout)
+	must(a.t, err)
+	return string(b)
+}
+
 // end waits for the command's end and returns what it printed, line by line.
 func (a *askingRun) end() []string {
 	a.t.Helper()
 	if err := <-a.ended; err != nil {
 		a.t.Error(err)
 	}
-	return strings.Split(strings.TrimSuffix(a.stdout.String(), "\n"), "\n")
+	return strings.Split(strings.TrimSuffix(a.said(), "\n"), "\n")
 }
 
 // get is a script that asks for each URL, and prints the answer, or that it failed.
@@ -150,5 +161,124 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 				}
 			}
 		})
+	}
+}
+
+// settings writes the caller's configuration.
+func (o *outside) settings(text string) {
+	o.t.Helper()
+	dir := filepath.Join(o.base, "xdg_config_home/rootsfs")
+	must(o.t, os.MkdirAll(dir, 0o700))
+	must(o.t, os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600))
+	o.own(dir)
+	o.own(filepath.Join(dir, "config.toml"))
+}
+
+// What nobody answers is refused in time (ask = true and net_timeout of the configuration).
+func TestNetworkAskTimesOut(t *testing.T) {
+	port := web(t)
+	for _, w := range everybody {
+		t.Run(w.name, func(t *testing.T) {
+			o := newOutside(t, w)
+			o.settings("[run]\nnet_timeout = \"1s\"\n[[net]]\nask = true\nhosts = [\"127.0.0.5\"]\n")
+			ord := o.shell(netLevels[1], "--net=a.wild.test:"+port, get(port, "a.wild.test", "api.test", "api.test"))
+			stdout, log, code := o.run(ord)
+			if stdout != "GET a.wild.test/ \nfailed\nfailed\n" || code != 0 || !strings.Contains(log, "to permit them: --net=api.test:"+port) {
+				t.Errorf("exit code %d, %q: %s", code, stdout, log)
+			}
+			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+			if n := strings.Count(audit, "api.test port "+port+": nobody answered the question about it in time, and no rule permits it"); n != 2 {
+				t.Errorf("%d refusals on record:\n%s", n, audit)
+			}
+		})
+	}
+}
+
+// The owner answers open questions with no by taking hosts back, and by ending the session.
+func TestNetworkAskEnds(t *testing.T) {
+	port := web(t)
+	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {
+		t.Run(strings.Join(end, " "), func(t *testing.T) {
+			o := newOutside(t, everybody[1])
+			a := o.asking(get(port, "api.test"), "--net=other.test,127.0.0.5")
+			a.question("api.test")
+			if out, err := a.owner(end...); err != nil {
+				t.Errorf("%s, %v", out, err)
+			}
+			if out, err := a.owner("consent", "list", "--json"); err == nil && strings.TrimSpace(out) != "[]" {
+				t.Errorf("waits still: %s", out)
+			}
+			if lines := a.end(); len(lines) != 1 || lines[0] != "failed" {
+				t.Errorf("the command said %q", lines)
+			}
+			audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+			if !strings.Contains(audit, "api.test port "+port+": the rule was removed") {
+				t.Errorf("not on record:\n%s", audit)
+			}
+		})
+	}
+	t.Run("unmount", func(t *testing.T) {
+		o := newOutside(t, everybody[0])
+		a := o.asking(get(port, "api.test") + "sleep 60")
+		a.question("api.test")
+		if out, err := a.owner("revoke", "--all"); err != nil {
+			t.Errorf("%s, %v", out, err)
+		}
+		cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
+		cmd.Stderr = os.Stderr
+		must(t, cmd.Run())
+		if err := <-a.ended; err == nil {
+			t.Error("the command ended well")
+		}
+	})
+}
+
+// A program that asks about as many hosts as it can gets few questions, its own approved hosts
+// are reached meanwhile, and odd names cause none.
+func TestNetworkAskFlood(t *testing.T) {
+	port := web(t)
+	o := newOutside(t, everybody[1])
+	script := `python3 - <<'END'
+import socket
+for odd in ["a b.test", "x\x1b[2J.test", "\u202etest", "a" * 70 + ".test", "-x.test", "1.2.3.4.5", "127.0.0.1", "10.0.0.1", "fd00::1"]:
+    try:
+        s = socket.create_connection((odd, 80), 1)
+        if s.recv(1): print("odd", ascii(odd))
+    except (OSError, UnicodeError):
+        pass
+held = []
+for i in range(200):
+    s = socket.socket()
+    s.setblocking(False)
+    s.connect_ex((socket.gethostbyname("%d.%s.example.com" % (i, "x" * 60)), 80 + i % 7))
+    held.append(s)
+END
+` + get(port, "api.test") + "echo flooded; sleep 60\n"
+	a := o.asking(script, "--net=api.test:"+port+",127.0.0.5")
+	for end := time.Now().Add(giveUp); !strings.Contains(a.said(), "flooded") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	}
+	out, err := a.owner("consent", "list", "--json")
+	var list []broker.Question
+	must(t, json.Unmarshal([]byte(out), &list))
+	if err != nil || len(list) != 16 {
+		t.Errorf("%d questions wait, %v", len(list), err)
+	}
+	for _, q := range list {
+		if !strings.HasSuffix(q.Host.Name, strings.Repeat("x", 60)+".example.com") {
+			t.Errorf("%+v", q.Host)
+		}
+	}
+	if out, err := a.owner("consent", "deny", "--all"); err != nil || strings.Count(out, "denied: ") != len(list) {
+		t.Errorf("%q, %v", out, err)
+	}
+	if said := a.said(); said != "GET api.test/ \nflooded\n" {
+		t.Errorf("the command said %q", said)
+	}
+	cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
+	must(t, cmd.Run())
+	<-a.ended
+	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
+	if n := strings.Count(audit, "the program caused too many questions"); n < 200-16-15 {
+		t.Errorf("%d refusals are on record", n)
 	}
 }

@@ -30,6 +30,7 @@ var (
 	ErrDenied           = errors.New("it was denied")
 	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
 	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
+	ErrTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for answers, and %w", ErrNoRule)
 	// ErrPermitted ends a question and refuses nothing.
 	ErrPermitted = errors.New("a rule permits it now")
 )
@@ -154,7 +155,7 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	case g.closed:
 		return nil, ErrEnded
 	case g.asking.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
-		return nil, ErrTooMany
+		return nil, ErrTooManyWaiting
 	case q == nil && (len(g.asking.open) >= maxQuestions || !g.asking.fresh.Allow()):
 		return nil, ErrTooManyQuestions
 	}

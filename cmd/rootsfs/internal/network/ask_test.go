@@ -310,7 +310,7 @@ func TestWaitingConnectionsAreBounded(t *testing.T) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		for _, e := range n.events {
-			if errors.Is(e.Reason, ErrTooMany) {
+			if errors.Is(e.Reason, ErrTooManyWaiting) {
 				n0++
 			}
 		}
