@@ -105,8 +105,8 @@ func newAsking() asking {
 	return asking{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
 }
 
-// isAsking reports whether hosts without a rule are asked about.
-func (g *Gate) isAsking() bool {
+// IsAsking reports whether hosts without a rule are asked about.
+func (g *Gate) IsAsking() bool {
 	a := g.opt.Ask
 	return a != nil && (a.Until.IsZero() || time.Now().Before(a.Until))
 }
@@ -114,7 +114,7 @@ func (g *Gate) isAsking() bool {
 // mayAsk reports whether a connection that no rule permits is worth a question. An address
 // that is closed needs a rule of its own, which a person writes down.
 func (g *Gate) mayAsk(c *conn) bool {
-	return c.service == nil && g.isAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
+	return c.service == nil && g.IsAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
 }
 
 // ask holds a connection until the question about its host is answered.

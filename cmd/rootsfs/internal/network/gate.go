@@ -162,7 +162,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 		g.served.Go(func() { g.accept(l) })
 	}
 	first := append(g.startServices(), g.rules...)
-	if g.isAsking() {
+	if g.IsAsking() {
 		first = append(first, Rule{}) // the ports of a rule without one
 	}
 	return g.listenLocked(first)
@@ -300,7 +300,7 @@ func (g *Gate) permitsLocked(c *conn) bool {
 }
 
 func (g *Gate) mayResolve(name string) bool {
-	if g.opt.ResolveAll || g.isAsking() {
+	if g.opt.ResolveAll || g.IsAsking() {
 		return true
 	}
 	g.mu.Lock()

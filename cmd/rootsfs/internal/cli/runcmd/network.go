@@ -117,8 +117,8 @@ func (n *commandNet) endAfter(rule network.Rule, length time.Duration) {
 	n.timers[rule] = time.AfterFunc(length, func() { n.expire(rule) })
 }
 
-// keep lets rules last that were to be taken back, because they are taken back now.
-func (n *commandNet) keep(rules []network.Rule) {
+// stopTimers stops the timers of rules that are taken back before their time is over.
+func (n *commandNet) stopTimers(rules []network.Rule) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, r := range rules {
@@ -158,7 +158,7 @@ func (n *commandNet) Close() { n.gate.Close() }
 
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {
-	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Secrets: secretTexts(n.liveSecrets()), Asks: n.asks, Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Secrets: secretTexts(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		st.Connections = append(st.Connections, control.NetConnection{
 			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
@@ -222,7 +222,7 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 			return nil, 0, &control.Error{Class: control.NoSuch, Text: r.String() + " is not approved; nothing was revoked; see: rootsfs net list"}
 		}
 	}
-	n.keep(rules)
+	n.stopTimers(rules)
 	removed = slices.Concat(hostTexts(rules), secretTexts(secrets))
 	for _, s := range secrets {
 		ended += n.gate.RemoveService(s.service)

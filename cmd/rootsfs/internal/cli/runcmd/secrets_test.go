@@ -15,7 +15,7 @@ import (
 )
 
 // secretsOf plans the secrets of a run.
-func secretsOf(t *testing.T, f *RunFlags, blocks ...config.Secret) (*plan, error) {
+func secretsOf(t *testing.T, f *Flags, blocks ...config.Secret) (*plan, error) {
 	t.Helper()
 	p := &plan{}
 	p.session.Config, p.session.NameFor = &config.Config{Secrets: blocks}, "my-agent"
@@ -47,7 +47,7 @@ func TestPlanSecrets(t *testing.T) {
 		{"goose", []string{"OPENAI_API_KEY"}, "OPENAI_API_KEY=https://api.openai.com  OPENAI_HOST"},
 		{"", []string{"OPENAI_API_KEY=https://gateway.test"}, "OPENAI_API_KEY=https://gateway.test  OPENAI_BASE_URL"},
 	} {
-		f := &RunFlags{secrets: c.flags, Agent: c.agent}
+		f := &Flags{secrets: c.flags, Agent: c.agent}
 		p, err := secretsOf(t, f, block(t, "MINE", "https://mine.test", "my-agent"), block(t, "FORGE_TOKEN", "https://forge.test", ""), block(t, "THEIRS", "https://theirs.test", "editor"))
 		if err != nil || len(p.secrets) == 0 {
 			t.Errorf("%q: %v", c.flags, err)
@@ -61,14 +61,14 @@ func TestPlanSecrets(t *testing.T) {
 			t.Errorf("%q: %q", c.flags, secretTexts(p.secrets))
 		}
 	}
-	if p, err := secretsOf(t, &RunFlags{Net: NetValue{none: true}}, block(t, "MINE", "https://mine.test", "my-agent")); err != nil || len(p.secrets) != 0 {
+	if p, err := secretsOf(t, &Flags{Net: NetValue{none: true}}, block(t, "MINE", "https://mine.test", "my-agent")); err != nil || len(p.secrets) != 0 {
 		t.Errorf("--net=false: %q, %v", secretTexts(p.secrets), err)
 	}
 }
 
 func TestPlanSecretsRefuses(t *testing.T) {
 	t.Setenv("OPENAI_BASE_URL", "https://evil.test/v1")
-	for want, f := range map[string]*RunFlags{
+	for want, f := range map[string]*Flags{
 		"it is not said what it is for": {secrets: []string{"FOO"}},
 		"does not name a variable":      {secrets: []string{"a-b=https://a.test"}},
 		"write https://":                {secrets: []string{"FOO=http://a.test"}},
@@ -91,7 +91,7 @@ func TestReadSecrets(t *testing.T) {
 	if err := os.WriteFile(file, []byte("another-credential\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &RunFlags{secrets: []string{"FOO=https://a.test"}, env: []string{"FOO", "F*", "FOO=x", "FOO_BASE_URL=y", "BAR=z", "TERM"}}
+	f := &Flags{secrets: []string{"FOO=https://a.test"}, env: []string{"FOO", "F*", "FOO=x", "FOO_BASE_URL=y", "BAR=z", "TERM"}}
 	p, err := secretsOf(t, f, config.Secret{Secret: secret.Secret{Name: "BAR", File: file}, Subject: "my-agent"})
 	if err == nil {
 		err = f.readSecrets(context.Background(), p)
