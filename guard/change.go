@@ -10,31 +10,33 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// policyChange is what a change makes of a live root.
+// policyChange is a new policy for a live root.
 type policyChange struct {
-	policy *Policy // afterwards
+	policy *Policy // the new policy
 	detail string  // for the record and the event
-	// narrows says that the change may forbid more than before, widens that it may
-	// allow more: that is on record before it holds.
+	// narrows says that the change may forbid more than before, widens that it may allow
+	// more. A change that widens is recorded before it takes effect.
 	narrows, widens bool
-	// also, unless nil, is called when the policy is put in force, with the live roots
-	// around.
-	also func(outers []*root)
+	// apply, unless nil, is called right after the policy is stored. outers are the live
+	// roots around the root.
+	apply func(outers []*root)
 }
 
-// change makes one change of a root, while it is in use: prepare says which, when no
-// other change of the root is under way. What a narrower policy forbids is dead when
-// change returns, as after a revocation, through the live roots around the root, too.
+// change changes the policy of a root that is in use. It calls prepare, which returns the
+// change, when no other change of the root is under way. When change returns, handles and
+// mappings that the new policy forbids are dead, as after a revocation. That includes those
+// that were handed out through the live roots around the root.
 func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
 	outers, err := g.changeLocked(ctx, r, prepare)
-	// Without the lock: of roots that lie in each other each may be changed just now.
+	// r's lock is released: two roots at one directory are around each other, and if both
+	// are changed, each would wait for the other's lock.
 	errs := make([]error, len(outers))
 	sideBySide(outers, func(i int, o *root) { errs[i] = g.narrowViews(ctx, o) })
 	return errors.Join(append(errs, err)...)
 }
 
-// changeLocked is the part of change that locks the root's changes. It returns the roots
-// around that have to be narrowed, too.
+// changeLocked is the part of change that holds the lock of the root's changes. It returns
+// the roots around the root whose views have to be narrowed, too.
 func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) (narrowed []*root, err error) {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if err != nil {
@@ -56,17 +58,17 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 		}
 	}
 	outers := g.outerRoots(r)
-	put := func() {
+	apply := func() {
 		r.policy.Store(c.policy)
-		if c.also != nil {
-			c.also(outers)
+		if c.apply != nil {
+			c.apply(outers)
 		}
 	}
 	if c.narrows {
 		narrowed = outers
-		err = g.narrow(ctx, r, outers, put)
+		err = g.narrow(ctx, r, outers, apply)
 	} else {
-		put()
+		apply()
 	}
 	if !c.widens {
 		err = errors.Join(err, record())
@@ -78,22 +80,23 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 	return narrowed, err
 }
 
-// narrow puts in force, by put, what may forbid more than before. What it forbids is
-// dead then, but for what was handed out through outers, the live roots around r. The
-// caller has locked r's changes.
-func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, put func()) error {
+// narrow calls apply, which puts a policy in force that may forbid more than before. When
+// narrow returns, what was handed out through r and is forbidden now is dead. What was
+// handed out through outers, the live roots around r, is left to the caller, who has locked
+// r's changes.
+func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, apply func()) error {
 	sideBySide(append(slices.Clone(outers), r), func(_ int, o *root) { g.flush(ctx, o.asChange(ChangeNarrowed), o) })
-	put()
+	apply()
 	return errors.Join(r.drainOrCut(ctx), g.invalidateViews(ctx, r.asChange(ChangeNarrowed)), r.settle(ctx))
 }
 
-// asChange is what views are told of a change of the root.
+// asChange returns the Change that tells views of a change of the root.
 func (r *root) asChange(kind ChangeKind) Change {
 	return Change{Root: r.name, Epoch: r.epoch, Kind: kind}
 }
 
-// narrowViews makes views judge a root anew after the roots in it changed. A root that
-// ends meanwhile has nothing left to judge.
+// narrowViews makes views judge anew what they handed out of r, after the roots in r
+// changed. If r ends meanwhile, there is nothing left to judge.
 func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	ctx, unlock, err := g.lockLiveChanges(ctx, r)
 	if State(r.state.Load()) != Live && errors.As(err, new(*Error)) {
@@ -108,8 +111,8 @@ func (g *Registry) narrowViews(ctx context.Context, r *root) error {
 	return errors.Join(r.drain(ctx), g.invalidateViews(ctx, narrowed), r.settle(ctx))
 }
 
-// Set changes a root's rights while it is in use. What a narrower policy
-// forbids is dead when Set returns, as after a revocation.
+// Set changes a root's rights while it is in use. When Set returns, handles and mappings
+// that the new rights forbid are dead, as after a revocation.
 func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -138,12 +141,11 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	})
 }
 
-// SetPatterns changes a root's patterns while it is in use. When it returns, what
-// the new ones forbid is dead, and what views had kept by the old ones is taken
-// back, in both directions: a name that was hidden is there. Open files are
-// judged anew at the place they were opened at; one that is not found there any
-// more is dead, because nobody can tell what it is called. .gitignore files are
-// read again.
+// SetPatterns changes a root's patterns while it is in use, and reads .gitignore files
+// again. When it returns, handles and mappings that the new patterns forbid are dead, and
+// views have dropped what they cached under the old ones: names that were hidden appear,
+// and the other way round. Open files are judged anew by the path they were opened at. A
+// file that is no longer there is dead, because its present name is not known.
 func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -158,7 +160,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
 		next.Patterns, next.rules = p, rules
 		detail := "patterns: " + p.Summary() + lifted(&p)
-		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, also: func(outers []*root) {
+		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, apply: func(outers []*root) {
 			g.judgeHoldsAgain(append(slices.Clone(outers), r))
 		}}, nil
 	})
@@ -175,8 +177,8 @@ func (g *Registry) judgeHoldsAgain(roots []*root) {
 	}
 }
 
-// Renew gives a live root another end: the zero time is that of the session. It
-// counts as a use. Handles and mappings live on.
+// Renew changes when a live root ends. With the zero time it ends with the session. Renew
+// counts as a use. Handles and mappings stay valid.
 func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) error {
 	refuse := func(kind Kind, format string, args ...any) error {
 		return &Error{Op: names.OpSet, Kind: kind, Err: fmt.Errorf(format, args...)}
@@ -194,7 +196,7 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	}
 	return g.change(ctx, r, func(old Policy) (policyChange, error) {
 		detail := "ends " + formatEnd(r.expires.Load()) + " -> " + formatEnd(at)
-		return policyChange{policy: &old, detail: detail, widens: true, also: func([]*root) {
+		return policyChange{policy: &old, detail: detail, widens: true, apply: func([]*root) {
 			r.setEnd(expires, g.clock.now())
 			g.startTimer(r)
 		}}, nil

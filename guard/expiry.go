@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A grant ends by itself at a time, or when nothing has used it for a while
-// (Limits.Idle), with all that a revocation does. Use is what comes to the gate
-// and is not refused: what the kernel answers from its caches is not seen, nor is
-// a file that is merely open.
+// A grant ends by itself at a set time, or when it was not used for Limits.Idle. It ends as
+// by a revocation. Every operation that the gate admits is a use. Requests that the kernel
+// answers from its caches are not, and neither is a file that is merely open.
 //
-// The clocks are looked at once a minute, and at every operation: a root whose time
-// passed while the machine slept, or because the clock was set, is refused at once.
+// The clocks are checked once a minute, and at every operation. So a root whose time passed
+// while the machine slept, or because the clock was set, refuses its next operation
+// (isOverdue).
 
-// startTimer starts the timer of a root's end, or sets it anew.
+// startTimer starts the timer that ends a root, or restarts it.
 func (g *Registry) startTimer(r *root) {
-	g.mu.Lock() // shut reads the timer under it
+	g.mu.Lock() // guards r.timer, which shut reads
 	defer g.mu.Unlock()
 	if r.timer != nil {
 		r.timer.Stop()
@@ -28,15 +28,15 @@ func (g *Registry) startTimer(r *root) {
 	}
 	r.timer = time.AfterFunc(min(left, g.clock.look), func() {
 		if !r.isExpired(g.clock.now()) {
-			g.startTimer(r) // it was used meanwhile, or is not to end yet
+			g.startTimer(r) // it was used meanwhile, or the timer ran for less than the time left
 			return
 		}
 		_, _ = g.end(context.Background(), r, ExpiredState)
 	})
 }
 
-// NextUse returns a channel that is closed when the next operation comes to the gate. One
-// caller may wait at a time.
+// NextUse returns a channel that is closed when the next operation comes to the gate. Only
+// the channel of the last call is closed, so one caller may wait at a time.
 func (g *Registry) NextUse() <-chan struct{} {
 	used := make(chan struct{})
 	g.nextUse.Store(&used)
@@ -45,20 +45,20 @@ func (g *Registry) NextUse() <-chan struct{} {
 
 func (g *Registry) noteUse() {
 	if g.nextUse.Load() == nil {
-		return // as a rule; this is cheaper than Swap
+		return // the usual case, for which Load is cheaper than Swap
 	}
 	if used := g.nextUse.Swap(nil); used != nil {
 		close(*used)
 	}
 }
 
-// overdueAfter is how long the timer of a root's end may take to fire, before operations
-// notice by themselves that the root should have ended.
+// overdueAfter is how late the timer of a root may fire before operations refuse by
+// themselves.
 const overdueAfter = time.Second
 
-// isOverdue reports whether the root should have ended a while ago, so that the operation
-// that asks is refused. If so, it also ends the root. Writing back what is dirty, which
-// belongs to the ending, still passes.
+// isOverdue reports whether the root should have ended more than overdueAfter ago, so that
+// the operation is to be refused. If so, it also begins to end the root. It reports false
+// while dirty data is flushed, which is a part of ending the root.
 func (g *Registry) isOverdue(r *root) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false
@@ -77,8 +77,8 @@ func (g *Registry) isOverdue(r *root) bool {
 	return true
 }
 
-// timeLeft is how long it is until the root may end, so that it has to be looked at then; ok
-// is false if it never ends by itself.
+// timeLeft returns the time until the root ends if nothing uses it. ok is false if the root
+// never ends by itself.
 func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 	if n := r.expires.Load(); n != 0 {
 		left, ok = time.Duration(min(n-now.wall, r.expiresOwn.Load()-now.own)), true
@@ -88,14 +88,14 @@ func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 		return left, ok
 	}
 	for _, at := range []*atomic.Int64{&r.lastUse, &r.since} {
-		// Used at a time to come: the clock was set back. It counts from now.
+		// A time in the future: the clock was set back. The idle time counts from now.
 		if t := at.Load(); t > now.wall {
 			at.CompareAndSwap(t, now.wall)
 		}
 	}
 	from := max(r.lastUse.Load(), r.since.Load())
 	if running, _ := r.gen.Load().counted(); running+r.waiting.Load() > 0 {
-		from = now.wall // what takes long is use
+		from = now.wall // an operation that runs or waits is a use
 	}
 	if by := time.Duration(from-now.wall) + idle; !ok || by < left {
 		return by, true
@@ -103,13 +103,14 @@ func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 	return left, true
 }
 
-// isExpired reports that the root's time is up.
+// isExpired reports whether the root's time is up.
 func (r *root) isExpired(now instant) bool {
 	left, ok := r.timeLeft(now)
 	return ok && left <= 0
 }
 
-// setEnd sets the root's end; the zero time is that of the session.
+// setEnd sets the time at which the root ends, and counts as a use. With the zero time, the
+// root ends with the session.
 func (r *root) setEnd(t time.Time, now instant) {
 	r.since.Store(now.wall)
 	if t.IsZero() {
@@ -121,20 +122,20 @@ func (r *root) setEnd(t time.Time, now instant) {
 	r.expires.Store(end.wall)
 }
 
-// The wall's clock can be set, and goes on while the machine sleeps. The process's
-// own cannot be set, and stands still then. A person says by the first when a grant
-// ends, or how long from now; so its end is kept by both, and the one that comes
-// first is it: a wall's clock that is set back gives no grant more time.
+// The wall clock can be set, and goes on while the machine sleeps. The process's monotonic
+// clock cannot be set, and stands still while the machine sleeps. The end of a grant is
+// stored by both clocks, and the grant ends by the one that gets there first. So setting the
+// wall clock back does not extend a grant.
 
-// instant is a moment by both clocks, nanoseconds: since 1970 and since the
-// registry's beginning.
+// instant is a moment by both clocks, in nanoseconds: wall since 1970, own (the monotonic
+// clock) since the registry was made.
 type instant struct{ wall, own int64 }
 
 type clock struct {
 	wall  func() time.Time
 	began time.Time
-	// look is how long a root's timer, which goes by the process's clock, runs at
-	// most, before both are looked at again.
+	// look is the longest that a root's timer runs before both clocks are checked again.
+	// The timer goes by the monotonic clock.
 	look time.Duration
 }
 
@@ -144,7 +145,7 @@ func (c *clock) now() instant {
 	return instant{c.wall().UnixNano(), int64(time.Since(c.began))}
 }
 
-// at is when the wall's clock will show t, if nobody sets it.
+// at returns the instant at which the wall clock will show t, if nobody sets it.
 func (i instant) at(t time.Time) instant {
 	wall := t.UnixNano()
 	return instant{wall, i.own + wall - i.wall}

@@ -112,9 +112,9 @@ type crossing struct {
 // Admit is the gate. In this order: caller present; root live (an in-flight
 // reference is taken); rights for the operation; patterns on an open file (those
 // on a path are judged as it is resolved, see Judge); rate (waits until ctx ends
-// or the root does); room for the record reserved; quota reserved. The caller then runs
-// the operation and calls Lease.Done, which settles the quota, wraps the error
-// once, audits and releases. A refusal is audited here.
+// or the root does); room for the record reserved; bytes in flight acquired (waits, too);
+// quota reserved. The caller then runs the operation and calls Lease.Done, which settles the
+// quota, wraps the error once, audits and releases. A refusal is audited here.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
 	g.noteUse()

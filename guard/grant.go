@@ -18,11 +18,10 @@ func (g *Registry) Grant(ctx context.Context, ask Grant) (Grant, error) {
 	return got[0], nil
 }
 
-// GrantAll adds roots in one transaction: all of them or none, with one event
-// each after the change is visible. Each directory is opened first: the directory that
-// the path led to is checked, shown to a person, and granted. A grant with the name of an
-// unavailable root replaces that root (so it is approved again); any other name in use is
-// refused.
+// GrantAll adds roots in one transaction: all of them or none. When they are visible, it
+// sends one event for each. It opens each directory first, and checks and grants the one
+// that it opened. A grant with the name of an unavailable root replaces that root, which
+// approves it again. Any other name in use is refused.
 func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) {
 	list := make([]*Proposal, 0, len(asks))
 	defer func() {
@@ -45,20 +44,23 @@ func (g *Registry) GrantAll(ctx context.Context, asks []Grant) ([]Grant, error) 
 	return g.GrantProposed(ctx, list, got)
 }
 
-// Proposal is a root that was opened and checked, and is not granted yet, so that a person
-// is asked about the very directory that a grant would give.
+// Proposal is a root that was opened and checked, and is not granted yet. A person can be
+// asked about it and then approves the directory that was opened, whatever its path leads to
+// by then.
 type Proposal struct {
 	ask Grant
 	src Source // nil once granted or closed
 }
 
-// Ask is what was asked, with Resolved telling where the path led.
+// Ask returns the grant that was asked for. Its Resolved is the path of what was opened.
 func (p *Proposal) Ask() Grant { return p.ask }
 
-// File reports whether the path is a single file.
+// File reports whether a single file was opened. It is false once the proposal was granted or
+// closed.
 func (p *Proposal) File() bool { return p.src != nil && p.src.File() != "" }
 
-// ID is the identity of the directory that was opened.
+// ID is the identity of the directory that was opened, and zero once the proposal was granted
+// or closed.
 func (p *Proposal) ID() Identity {
 	if p.src == nil {
 		return Identity{}
@@ -66,8 +68,8 @@ func (p *Proposal) ID() Identity {
 	return p.src.ID()
 }
 
-// LiesIn reports whether what was opened is, or lies in, the directory with this
-// identity (Source.LiesIn).
+// LiesIn reports whether what was opened is the directory top, or lies in it
+// (Source.LiesIn).
 func (p *Proposal) LiesIn(top Identity) bool { return p.src != nil && p.src.LiesIn(top) }
 
 // WithName gives the root another name, and returns p.
@@ -76,7 +78,7 @@ func (p *Proposal) WithName(root RootName) *Proposal {
 	return p
 }
 
-// Close gives up a proposal that was not granted.
+// Close releases a proposal that was not granted. After a grant it does nothing.
 func (p *Proposal) Close() {
 	if p.src != nil {
 		_ = p.src.Close()
@@ -94,7 +96,7 @@ func (g *Registry) Propose(ask Grant) (*Proposal, error) {
 	return &Proposal{ask: ask, src: src}, nil
 }
 
-// open checks one ask and opens its directory.
+// open opens the directory or file of a grant, checks the grant, and sets its Resolved.
 func (g *Registry) open(ask *Grant) (Source, error) {
 	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
 		return nil, err
@@ -111,7 +113,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	}
 	ask.Resolved = src.Resolved()
 	err = g.checkRules(ask, src.Location())
-	if err == nil && ask.Origin != "" { // who is asked is shown where the path led
+	if err == nil && ask.Origin != "" { // without an origin a person is asked, who sees Resolved
 		err = g.judgeLinks(ask.Dir, src.Resolved(), src.Links())
 	}
 	if err != nil {
@@ -121,7 +123,8 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	return src, nil
 }
 
-// checkRules judges a grant by the rules, and by what it allows itself.
+// checkRules checks a grant against the rules, and against those that the grant changes for
+// itself (Rules.with).
 func (g *Registry) checkRules(ask *Grant, location string) error {
 	g.mu.Lock()
 	rules := g.rules
@@ -132,9 +135,8 @@ func (g *Registry) checkRules(ask *Grant, location string) error {
 	return g.checkLocation(rules, ask.Resolved, location)
 }
 
-// GrantProposed grants proposals in one transaction, each as its element of got
-// says, which may be narrower than what was proposed and never wider. See
-// GrantAll.
+// GrantProposed grants proposals in one transaction, as GrantAll does. got has one grant for
+// each proposal, which may be narrower than the proposed one and must not be wider.
 func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Grant) ([]Grant, error) {
 	made := make([]*root, 0, len(list))
 	for i, p := range list {
@@ -154,12 +156,12 @@ func (g *Registry) GrantProposed(ctx context.Context, list []*Proposal, got []Gr
 		return nil, g.recordRefusedGrant(list[0].ask, err)
 	}
 	for _, p := range list {
-		p.src = nil // the root's now
+		p.src = nil // it belongs to the root now
 	}
 	return g.announce(ctx, made, outers)
 }
 
-// prepare makes the root of a proposal, which is not in the registry yet.
+// prepare makes the root of a proposal, and does not add it to the registry.
 func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	switch {
 	case p.src == nil:
@@ -167,7 +169,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	case isWider(&p.ask, &got):
 		return nil, &Error{Kind: names.NoConsent, Err: errors.New("the approval is wider than what was asked")}
 	}
-	// Once more, for a grant that is to be allowed less than was asked.
+	// Checked again, because got may allow less than p.ask.
 	if err := g.checkRules(&got, p.src.Location()); err != nil {
 		return nil, err
 	}
@@ -192,7 +194,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
 }
 
-// announce does what follows once new roots are visible.
+// announce records new roots that are visible now, and tells views and listeners of them.
 func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant, error) {
 	got := make([]Grant, len(made))
 	for i, r := range made {
@@ -207,23 +209,23 @@ func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant,
 		}
 		g.startTimer(r)
 	}
-	// Roots that now have a nested root inside: what was handed out for its
-	// files under the outer root's rights alone is judged anew.
-	var late []error
+	// Outer roots now have a nested root inside. What they handed out for its files, by
+	// their own rights alone, is judged anew.
+	var narrowErrs []error
 	for _, outer := range outers {
-		late = append(late, g.narrowViews(ctx, outer))
+		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))
 	}
 	for _, r := range made {
 		_ = g.invalidateViews(ctx, Change{Root: r.name, Epoch: r.epoch, Kind: ChangeAdded})
 		g.notify(Event{Kind: EventAdded, Root: r.name, Detail: r.policy.Load().Rights.String() + " " + r.grant.Resolved})
 	}
-	if err := errors.Join(late...); err != nil {
+	if err := errors.Join(narrowErrs...); err != nil {
 		return got, fmt.Errorf("granted, but what was handed out through the root around it could not all be taken back: %w", err)
 	}
 	return got, nil
 }
 
-// lifted is what a record says of protections that are not in force.
+// lifted returns the part of a record's detail about protections that are not in force.
 func lifted(p *Patterns) string {
 	if text := p.Lifted(); text != "" {
 		return "; " + text
@@ -231,7 +233,7 @@ func lifted(p *Patterns) string {
 	return ""
 }
 
-// recordRefusedGrant audits a grant that was refused and returns err unchanged in kind.
+// recordRefusedGrant audits a grant that was refused, and returns err.
 func (g *Registry) recordRefusedGrant(ask Grant, err error) error {
 	e := &Error{Op: names.OpGrant, Kind: names.Reason(err), Err: err}
 	var have *Error

@@ -14,42 +14,42 @@ import (
 // reached. When the inner root is revoked it leaves a tombstone, so that revocation never
 // widens. The outer root knows what lies in it (nesting).
 //
-// Several roots can be one directory, if each is for another subject. A grant to one
-// subject does not concern the others, so a nested root concerns only the callers it is
-// for. In a root that is for everybody, the roots of single subjects at the same directory
-// count as nested, too, and such a subject enters its own with every operation: its own
-// grant bounds what it can do there by any name.
+// Several roots can have the same directory, if each is for a different subject. A nested
+// root concerns only the callers it is for. Of a root for everybody, the roots of single
+// subjects at the same directory count as nested, too. Such a subject enters its own root
+// with every operation, so its own grant bounds what it can do there through any root.
 
 // nesting is what lies inside a root: other roots, and tombstones. They are recognised by
-// identity, so that no other name for them is a way around: a directory by its own, a
-// single file by that of its directory and by its name, because it may be replaced by
-// renaming. (A hard link of the file is another file to us, as it is anywhere.) gen grows
-// with every change, for holds to notice.
+// identity, so that a second path to them is no way around: a directory by its own
+// identity, a single file by that of its directory and its name, because the file may be
+// replaced by a rename. (A hard link of the file counts as another file, as everywhere.)
+// gen grows with every change, so that holds become stale.
 type nesting struct {
 	gen           uint64
 	nested        []nestedRoot // outermost first
-	sameDirectory []nestedRoot // at the root's own directory, for single subjects
-	scopes        []scope      // of the above, outermost first
+	sameDirectory []nestedRoot // at the root's own directory, for narrower subjects
+	scopes        []scope      // of the live directories in both lists; outermost first within each
 }
 
 type nestedRoot struct {
 	id    Identity // of the directory
-	name  string   // in it, of a single-file root; else ""
-	rel   string
-	root  *root // nil: a tombstone, nothing passes
-	whose Subject
-	epoch uint64 // of a tombstone
+	name  string   // of a single-file root, in the directory; else ""
+	rel   string   // its path below the outer root
+	root  *root    // nil: a tombstone, which refuses every operation
+	whose Subject  // of the grant
+	epoch uint64   // of a tombstone
 }
 
-// scope is a root whose policy, too, holds for what lies below a directory of the outer
-// root, for some subjects.
+// scope is a nested root. Its policy also holds for what lies below one directory of the
+// outer root, for the subjects of its grant.
 type scope struct {
 	root   *root
 	prefix string // the directory; "" is the outer root's own
 	whose  Subject
 }
 
-// below returns what a path of the outer root is called below the scope's directory.
+// below returns the path below the scope's directory for a path of the outer root. ok is
+// false if the path does not lie below the directory.
 func (s *scope) below(rel string) (inner string, ok bool) {
 	if s.prefix == "" {
 		return rel, true
@@ -60,7 +60,7 @@ func (s *scope) below(rel string) (inner string, ok bool) {
 	return rel[len(s.prefix)+1:], true
 }
 
-// concerns reports whether callers of a subject meet the nested root.
+// concerns reports whether the nested root bounds the callers of a subject.
 func (f *nestedRoot) concerns(who Subject) bool { return f.whose.Covers(who) }
 
 func nestedRootOf(r *root, rel string) nestedRoot {
@@ -71,9 +71,8 @@ func (t *tombstone) nestedRoot(rel string) nestedRoot {
 	return nestedRoot{id: t.id, name: t.file, rel: rel, whose: t.whose, epoch: t.epoch}
 }
 
-// updateNesting finds out anew what lies in every root that contains one of the changed
-// roots or a tombstone, and returns those for which that is something else now. The
-// caller holds mu.
+// updateNesting rebuilds the nesting of every root that contains one of the changed roots or
+// a tombstone, and returns the roots whose nesting has changed. The caller holds mu.
 func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
 	outers := map[*root]bool{}
 	mark := func(o *root) { outers[o] = true }
@@ -96,12 +95,12 @@ func (g *Registry) updateNesting(s *snapshot, changed []*root) []*root {
 	return out
 }
 
-// rebuildNesting finds out what lies in one root, from the sorted paths and locations
-// of all roots, and reports whether that has changed.
+// rebuildNesting rebuilds the nesting of o, from the sorted paths and locations of all
+// roots, and reports whether it has changed.
 func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool {
 	next := &nesting{}
 	own := o.grant.Subject
-	mine := func(whose Subject) bool { return own.Covers(whose) || whose.Covers(own) }
+	concernsOwn := func(whose Subject) bool { return own.Covers(whose) || whose.Covers(own) }
 	for kind, at := range [...]string{byDir: o.grant.Resolved, byLocation: o.location} {
 		if at == "" {
 			continue
@@ -112,7 +111,7 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 				break
 			}
 			for _, r := range s.index[indexKey{pathKind(kind), d}] {
-				if r != o && mine(r.grant.Subject) {
+				if r != o && concernsOwn(r.grant.Subject) {
 					rel, _ := o.relativePath(r.grant.Resolved, r.location)
 					next.nested = append(next.nested, nestedRootOf(r, rel))
 				}
@@ -125,14 +124,14 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 		}
 	})
 	for _, t := range g.tombs {
-		if rel, ok := o.relativePath(t.dir, t.location); ok && mine(t.whose) {
+		if rel, ok := o.relativePath(t.dir, t.location); ok && concernsOwn(t.whose) {
 			next.nested = append(next.nested, t.nestedRoot(rel))
 		}
 		if t.whose.isNarrowerThan(own) && t.id == o.src.ID() && t.file == o.src.File() {
 			next.sameDirectory = append(next.sameDirectory, t.nestedRoot(""))
 		}
 	}
-	next.sort()
+	next.arrange()
 	old := o.nesting.Load()
 	if slices.Equal(old.nested, next.nested) && slices.Equal(old.sameDirectory, next.sameDirectory) {
 		return false
@@ -142,9 +141,9 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 	return true
 }
 
-// sort puts the outermost first, drops what was found by its path and by its location,
-// and lists the scopes.
-func (n *nesting) sort() {
+// arrange sorts the lists, outermost first, drops roots that were found twice (by path and
+// by location), and fills in the scopes.
+func (n *nesting) arrange() {
 	for _, list := range []*[]nestedRoot{&n.nested, &n.sameDirectory} {
 		slices.SortStableFunc(*list, func(a, b nestedRoot) int {
 			return cmp.Or(len(a.rel)-len(b.rel), cmp.Compare(a.rel, b.rel), cmp.Compare(a.whose, b.whose))
@@ -158,21 +157,21 @@ func (n *nesting) sort() {
 	}
 }
 
-// HasNested reports whether other roots or tombstones lie inside this one, so that
-// every directory on the way has to be shown to EnterNested.
+// HasNested reports whether other roots or tombstones lie inside this one. If so, the caller
+// has to call EnterNested for every directory on a path.
 func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 
-// RootID is the identity of the directory Dir refers to.
+// RootID is the identity of the directory whose descriptor Dir returns.
 func (l *Lease) RootID() Identity { return l.root.src.ID() }
 
-// EnterNested is told the identity of each directory a resolution passes.
-// If it is a nested root, the operation needs that root's consent too; a
-// tombstone refuses. It returns a number for the domain entered, 0 for none:
-// two names in different domains are on different sides of a boundary (EXDEV).
+// EnterNested is called with the identity of each directory that a resolution passes. If
+// the directory is a nested root, that root has to permit the operation, too. A tombstone
+// refuses. EnterNested returns a number for the domain that was entered, 0 for none. Between
+// two names in different domains there is no rename and no link (EXDEV).
 func (l *Lease) EnterNested(id Identity) (domain uint64, err error) { return l.enterNestedAt(id, "") }
 
-// EnterNestedName is told each name a resolution passes, and the identity of the
-// directory it is in: a single-file root is told by both. Otherwise it is as EnterNested.
+// EnterNestedName is EnterNested for single-file roots, which are recognised by a name and
+// the identity of its directory. It is called with each name that a resolution passes.
 func (l *Lease) EnterNestedName(dir Identity, name string) (domain uint64, err error) {
 	return l.enterNestedAt(dir, name)
 }
@@ -200,16 +199,16 @@ func (l *Lease) enterNestedAt(id Identity, name string) (domain uint64, err erro
 	return domain, nil
 }
 
-// grantedSince reports whether a subject got a directory for itself after it had
-// been taken from everybody.
+// grantedSince reports whether a subject was granted the directory of a tombstone for itself
+// after a root for a wider subject there was revoked.
 func (l *Lease) grantedSince(t *nestedRoot, who Subject) bool {
 	return slices.ContainsFunc(l.nesting.nested, func(f nestedRoot) bool {
 		return f.id == t.id && f.name == t.name && f.root != nil && f.whose.Covers(who) && f.whose.isNarrowerThan(t.whose) && f.root.epoch > t.epoch
 	})
 }
 
-// enterSameDirectory makes a subject's own grant of the directory take part in an
-// operation through the root that is everybody's.
+// enterSameDirectory enters the caller's own root at the same directory, in an operation
+// through the root that is for everybody.
 func (l *Lease) enterSameDirectory() error {
 	for i := range l.nesting.sameDirectory {
 		p := &l.nesting.sameDirectory[i]
@@ -226,9 +225,9 @@ func (l *Lease) enterSameDirectory() error {
 	return nil
 }
 
-// enterRoot makes the rest of the operation one on c, too, which is a nested root or one of
-// the same directory: from here on the rights and the quota of c hold.
-func (l *Lease) enterRoot(c *root, peer bool) error {
+// enterRoot makes the rights and the quota of c hold for the rest of the operation, too. c is
+// a nested root, or with sameDirectory a root at the same directory.
+func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
 		gen, ok := c.acquire()
 		if !ok {
@@ -238,7 +237,7 @@ func (l *Lease) enterRoot(c *root, peer bool) error {
 			c.pins.Add(1)
 			l.detached.cross(gen)
 		}
-		l.crossed = append(l.crossed, crossing{c, gen, peer})
+		l.crossed = append(l.crossed, crossing{c, gen, sameDirectory})
 		if c.once != nil {
 			if err := l.useOnce(c); err != nil {
 				return err
@@ -256,20 +255,20 @@ func (l *Lease) enterRoot(c *root, peer bool) error {
 	return nil
 }
 
-// A directory can have several paths: a bind mount shows it, or one above it, a
-// second time. Whether one directory lies in another is therefore judged by paths and by
-// locations. A location is the file system and the path in it, written as a path
-// ("/8:1/home/u"): it is the same through every mount.
+// A directory can have several paths, by bind mounts of it or of a directory above it.
+// Whether one directory lies in another is therefore judged by paths and by locations. A
+// location is the file system and the path in it, written as a path ("/8:1/home/u"). It is
+// the same through every mount.
 //
 // What this does not notice:
 //   - a system directory (Rules) under another path;
 //   - a root on a network or FUSE file system, whose locations are not reliable: paths
 //     alone are judged;
 //   - one file system that the kernel knows as two, such as an overlay and its layers;
-//   - a bind mount that is made after the grant. It only shows under another path what
-//     was granted already, or it lies on another mount and is not entered.
+//   - a bind mount that is made after the grant. Outside a root it only gives what was
+//     granted another path; in a root it is another mount, which is not entered.
 
-// checkLocation is the part of Rules.Check about the owner's plane, by location.
+// checkLocation is the part of Rules.Check about Rules.Keep, by location instead of path.
 func (g *Registry) checkLocation(r Rules, resolved, location string) error {
 	if location == "" {
 		return nil
@@ -286,8 +285,8 @@ func (g *Registry) checkLocation(r Rules, resolved, location string) error {
 	return nil
 }
 
-// eachOuter calls f for every root of the snapshot that something lies in, by its
-// path or by its location; some twice.
+// eachOuter calls f for every root of the snapshot above a directory with that path or
+// location. It calls f twice for a root that is above by both.
 func (s *snapshot) eachOuter(dir, location string, f func(*root)) {
 	for _, from := range [...]indexKey{{byDir, dir}, {byLocation, location}} {
 		for at := from; at.path != ""; {
@@ -302,27 +301,27 @@ func (s *snapshot) eachOuter(dir, location string, f func(*root)) {
 	}
 }
 
-// eachAround is eachOuter and eachAt.
+// eachAround calls eachOuter and eachAt.
 func (s *snapshot) eachAround(dir, location string, f func(*root)) {
 	s.eachOuter(dir, location, f)
 	s.eachAt(dir, location, f)
 }
 
-// eachAt calls f for every root of the snapshot that is the very directory or
-// file; some twice.
+// eachAt calls f for every root of the snapshot that has that path or location itself. It
+// calls f twice for a root that has both.
 func (s *snapshot) eachAt(dir, location string, f func(*root)) {
 	for _, at := range [...]indexKey{{byDir, dir}, {byLocation, location}} {
-		for _, o := range s.index[at] { // none has the location ""
+		for _, o := range s.index[at] { // put indexes no root by an empty path
 			f(o)
 		}
 	}
 }
 
-// put and drop change a snapshot that is being made.
+// put and drop add a root to a snapshot that is not stored yet, and take it out.
 func (s *snapshot) put(r *root) {
 	s.byName[r.name] = r
 	if have := s.index.of(indexKey{byRequested, r.requestedDir}, r.grant.Subject); have != nil {
-		s.index.drop(indexKey{byRequested, r.requestedDir}, have) // a link that leads elsewhere by now
+		s.index.drop(indexKey{byRequested, r.requestedDir}, have) // approved through a link that leads elsewhere by now
 	}
 	for _, at := range r.keys() {
 		s.index.put(at, r)
@@ -339,7 +338,8 @@ func (s *snapshot) drop(r *root) {
 	}
 }
 
-// relativePath returns the path from o to something inside it, by path or by location.
+// relativePath returns the path below o of a directory with that path or location. ok is
+// false if the directory does not lie in o.
 func (o *root) relativePath(dir, location string) (rel string, ok bool) {
 	switch {
 	case dir != o.grant.Resolved && names.Under(dir, o.grant.Resolved):
@@ -352,9 +352,9 @@ func (o *root) relativePath(dir, location string) (rel string, ok bool) {
 	return rel, true
 }
 
-// index finds roots by a path of one of three kinds. Several roots can share one: each is
-// then another subject's, or everybody's. The slices do not change; put and drop make
-// others.
+// index finds roots by a path of one of three kinds. Several roots can share a path, each
+// for a different subject or for everybody. put and drop replace the slices and never change
+// them, because snapshots share them.
 type index map[indexKey][]*root
 
 type indexKey struct {
@@ -365,12 +365,12 @@ type indexKey struct {
 type pathKind uint8
 
 const (
-	byDir       pathKind = iota // the resolved path (of a file root: the file's)
+	byDir       pathKind = iota // the resolved path, of a single-file root that of the file
 	byLocation                  // the location
-	byRequested                 // the path it was asked for, where that is another one
+	byRequested                 // the path that was asked for, if it differs from the resolved one
 )
 
-// keys are under what a root is found.
+// keys are the index keys of a root.
 func (r *root) keys() [3]indexKey {
 	return [...]indexKey{{byDir, r.grant.Resolved}, {byLocation, r.location}, {byRequested, r.requestedDir}}
 }
@@ -400,8 +400,8 @@ func (m index) of(at indexKey, who Subject) *root {
 	return nil
 }
 
-// live returns the live root at a path that a subject sees: its own before
-// everybody's.
+// live returns the live root at a path for a subject: its own if it has one, else the one
+// for everybody.
 func (m index) live(at indexKey, who Subject) *root {
 	var found *root
 	for _, r := range m[at] {
@@ -412,7 +412,7 @@ func (m index) live(at indexKey, who Subject) *root {
 	return found
 }
 
-// paths are the sorted paths of one kind.
+// paths returns all paths of one kind, sorted.
 func (m index) paths(kind pathKind) (out []string) {
 	for at := range m {
 		if at.kind == kind {
@@ -423,8 +423,8 @@ func (m index) paths(kind pathKind) (out []string) {
 	return out
 }
 
-// requestedDir is the path by which a grant was asked for, as it is opened; "" if
-// that is where the root lies.
+// requestedDir returns the absolute path that a grant was asked for, or "" if it is the
+// resolved path.
 func requestedDir(g *Grant) string {
 	if g.Dir == "" {
 		return ""

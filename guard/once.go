@@ -10,27 +10,27 @@ import (
 )
 
 // A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
-// attributes) is no use. The use begins with the first operation that reads or changes the
+// attributes) does not count as a use. The use begins with the first operation that reads or changes the
 // file, and belongs to the subject and the front end of that operation:
 //
 //   - The use of an opening lasts until the last copy of the descriptor and the last
 //     mapping are closed. What the subject does to the file meanwhile is part of the use,
 //     except opening the file again.
 //   - Any other operation, such as a server's files/read or files/write, is the whole use.
-//     An operation that fails without having moved a byte is no use.
+//     An operation that fails without having moved a byte does not count.
 //
 // During the use an operation that would begin another is refused. After the use the root
-// ends, with all that a revocation does. Until the root has ended, the use stays taken, so
-// that no second one begins. Watching such a file is refused.
+// ends as by a revocation. Until it has ended, taken stays true, so that no second use
+// begins. Watching such a file is refused.
 
 // once is the one use of a root.
 type once struct {
 	mu    sync.Mutex // guards the fields below
-	taken bool
-	done  bool    // the use was made
-	open  int     // files that are open
-	who   Subject // whose use it is
-	via   Via     // the front end it came through
+	taken bool       // the use has begun
+	done  bool       // the use is over
+	open  int        // open files that belong to the use
+	who   Subject    // whose use it is
+	via   Via        // the front end it came through
 }
 
 var (
@@ -38,7 +38,7 @@ var (
 	errNoWatch = errors.New("the file was granted for one use, and cannot be watched")
 )
 
-// take admits an operation. began says that the use begins with it.
+// take admits or refuses an operation. began reports that the use begins with it.
 func (o *once) take(req *Request) (began bool, err error) {
 	if a := accesses[req.Op]; a == ToLook || req.Op == names.OpGetxattr || req.Op == names.OpListxattr {
 		return false, nil
@@ -60,15 +60,15 @@ func (o *once) take(req *Request) (began bool, err error) {
 	return false, &Error{Kind: names.Permission, Err: errUsed}
 }
 
-// opened makes the use last until closed.
+// opened counts one more open file. The use lasts at least until closed is called for it.
 func (o *once) opened() {
 	o.mu.Lock()
 	o.open++
 	o.mu.Unlock()
 }
 
-// closed ends one opening; over says that it was the last.
-func (o *once) closed() (over bool) {
+// closed counts one open file less. done reports that the use is over.
+func (o *once) closed() (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.open == 0 {
@@ -79,8 +79,9 @@ func (o *once) closed() (over bool) {
 	return o.done
 }
 
-// end ends the operation that began the use; over says that it was all of it.
-func (o *once) end(used bool) (over bool) {
+// end ends the operation that began the use. If used is false, the operation does not count
+// as a use. done reports that the use is over.
+func (o *once) end(used bool) (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -92,7 +93,7 @@ func (o *once) end(used bool) (over bool) {
 	return o.done
 }
 
-// state is what status says of the use.
+// state returns the use's state as `rootsfs status` shows it.
 func (o *once) state() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,10 +106,11 @@ func (o *once) state() string {
 	return "unused"
 }
 
-// useOnce takes the one use of a root for the operation, if it is the root's first.
+// useOnce admits the operation on a root for one use, or refuses it. If the use begins with
+// the operation, the lease notes the root for endUses.
 func (l *Lease) useOnce(r *root) error {
 	if l.notes != nil && slices.Contains(l.notes.uses, r) {
-		return nil // admission begins anew after waiting
+		return nil // admitted already, before it waited
 	}
 	began, err := r.once.take(&l.req)
 	if began {
@@ -117,8 +119,8 @@ func (l *Lease) useOnce(r *root) error {
 	return err
 }
 
-// NoteOpened says that the operation has opened a file which Closed will be told of:
-// a use of a grant for one use lasts until then.
+// NoteOpened says that the operation has opened a file. In a root for one use, the use
+// lasts until Registry.Closed is called for the file.
 func (l *Lease) NoteOpened() {
 	if l.root.once != nil {
 		l.root.once.opened()
@@ -130,7 +132,7 @@ func (l *Lease) NoteOpened() {
 	}
 }
 
-// endUses ends the uses that began with the operation.
+// endUses ends the operation for the uses that began with it. used is as for once.end.
 func (l *Lease) endUses(used bool) {
 	if l.notes == nil || len(l.notes.uses) == 0 {
 		return
@@ -143,7 +145,7 @@ func (l *Lease) endUses(used bool) {
 	l.notes.uses = nil
 }
 
-// closed is told of the end of a file that was opened under a hold.
+// closed counts a file as closed in the roots for one use that it was opened through.
 func (g *Registry) closed(h *Hold) {
 	for _, r := range append([]*root{h.root}, h.crossed...) {
 		if r.once != nil && r.once.closed() {
@@ -152,8 +154,8 @@ func (g *Registry) closed(h *Hold) {
 	}
 }
 
-// spend ends a root whose one use was made. It does not wait: who calls is in the
-// middle of a request, which the ending waits for.
+// spend ends a root whose one use is over. It does not wait for the end of the root, which
+// waits for the caller's operation.
 func (g *Registry) spend(r *root) {
 	go func() { _, _ = g.end(context.Background(), r, SpentState) }() // its failure is in the event and the record
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
-// path inside a live root, or a file URI. An absolute path chooses the innermost
-// root of those that the subject sees, its own before everybody's. Names alone are
-// compared: with the path that the root lies at, and with the one it was approved by, if
-// that led there through links. So nothing outside the roots is looked at on a peer's
-// behalf: no path makes it wait for a file system, or tells it what exists. Links are
-// resolved when the path is opened, beneath the root.
+// path inside a live root, or a file URI. An absolute path chooses the innermost root that
+// the subject sees, and at the same path the subject's own before everybody's. It is compared
+// as text with the resolved paths of the roots, and with the paths by which they were
+// approved. Parse never looks at the file system, so a peer cannot make it wait, or learn
+// what exists outside the roots. Links are resolved when the path is opened, beneath the
+// root.
 func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	if strings.HasPrefix(s, "file:") || len(s) > 5 && strings.EqualFold(s[:5], "file:") {
 		p, err := names.ParseURI(s)
@@ -33,6 +33,7 @@ func (g *Registry) Parse(who Subject, s string) (Path, error) {
 	return names.ParsePath(s)
 }
 
+// parseAbs is Parse for an absolute path.
 func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	for elem := range strings.SplitSeq(s, "/") {
 		if elem == ".." {
@@ -46,9 +47,9 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	return names.NewPath(r.name, rel)
 }
 
-// find returns the innermost live root of a subject that holds the absolute, clean
-// path, and the path below it. A root holds what lies below the path it was asked for as
-// what lies below the one that led to. Names are compared, nothing is looked up.
+// find returns the innermost live root of a subject that the absolute, clean path p is or
+// lies in, and the path below it. p may begin with the resolved path of the root, or with
+// the path by which the root was approved. Only text is compared.
 func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	_, at := s.innermost(byDir, who, p)
 	if r, asked := s.innermost(byRequested, who, p); len(asked) > len(at) {
@@ -61,9 +62,9 @@ func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	return r, strings.TrimPrefix(p[len(at):], "/"), true
 }
 
-// innermost returns the subject's live root with the longest path that p is or
-// lies below, and that path. The cost grows with the depth of the roots, not with their
-// number nor with what a peer may make p.
+// innermost returns the subject's live root with the longest path, of one kind, that p is or
+// lies below, and that path. Its cost is bounded by the length of the roots' paths, however
+// many roots there are, and however long a peer makes p.
 func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at string) {
 	if len(p) > s.longest {
 		p = parentDir(p[:s.longest+1])
@@ -79,23 +80,22 @@ func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at 
 	}
 }
 
-// parentDir is the directory of an absolute, clean path, for which filepath.Dir
-// would read the whole path again.
+// parentDir returns the directory of an absolute, clean path. filepath.Dir would clean the
+// whole path again.
 func parentDir(p string) string { return p[:max(1, strings.LastIndexByte(p, '/'))] }
 
 // Spec is a root as a person writes it: [NAME=]PATH[:MODE].
 type Spec struct {
-	Name   RootName // "" when the path's last element is to be used
+	Name   RootName // "" if none is given: see DefaultName
 	Path   string   // as written, or what a file:// URI names; "auto" asks for the enclosing project
 	Rights Rights
 	Mode   string // as written; "" when left out, which means ro
 }
 
-// ParseSpec reads [NAME=]PATH[:MODE]. PATH may be a file:// URI. What follows
-// the last colon is a mode if it looks like one (lower-case letters and commas
-// only); a path that really ends that way is written with :ro after it. What
-// precedes the first equals sign is a name if it has no slash; a path that
-// really begins that way is written with ./ before it.
+// ParseSpec parses [NAME=]PATH[:MODE]. PATH may be a file:// URI. Text after the last colon
+// is a mode if it has lower-case letters and commas only; a path that ends like this is
+// written with :ro after it. Text before the first equals sign is a name if it has no slash;
+// a path that begins like this is written with ./ before it.
 func ParseSpec(s string) (Spec, error) {
 	bad := func(format string, args ...any) (Spec, error) {
 		return Spec{}, &Error{Kind: names.Invalid, Err: fmt.Errorf("root %s: %w", names.Quote(s), fmt.Errorf(format, args...))}
@@ -131,8 +131,8 @@ func ParseSpec(s string) (Spec, error) {
 	return spec, nil
 }
 
-// DefaultName is the name a root gets when its spec gives none: the last
-// element of its path, with what a name may not hold replaced by "-".
+// DefaultName returns the name of a root whose spec has none: the last element of its path,
+// in which "-" replaces characters that a name may not have.
 func DefaultName(path string) (RootName, error) {
 	base := filepath.Base(path)
 	if base == "/" || base == "." {
@@ -152,6 +152,7 @@ func DefaultName(path string) (RootName, error) {
 	return names.ParseRootName(base)
 }
 
+// looksLikeMode reports whether s has lower-case letters and commas only.
 func looksLikeMode(s string) bool {
 	if s == "" {
 		return false

@@ -11,12 +11,12 @@ import (
 type Rules struct {
 	AllowSystem  bool // writable roots on system directories
 	AllowRootDir bool // "/" as a root
-	// Keep are places of the owner's plane that no root may contain or lie
-	// in: the mountpoint, the configuration, audit, session and state files.
+	// Keep are rootsfs's own files and directories, which no root may contain or lie in:
+	// the mountpoint, the configuration, audit, session and state files.
 	Keep []Keep
 }
 
-// Keep is one such place.
+// Keep is one file or directory of Rules.Keep.
 type Keep struct {
 	Path string // absolute, resolved
 	What string // "the mountpoint", "the configuration file", ...

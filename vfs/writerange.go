@@ -15,23 +15,22 @@ import (
 
 // WriteHow says where and on what condition WriteRange writes.
 type WriteHow struct {
-	Off        int64 // ignored with Append
-	Append     bool  // at the end, wherever that is; takes the right to append only
-	Truncate   bool  // the file ends after what was written
-	Create     bool  // make the file if it is not there
-	CreateOnly bool  // make it; if it is there, refuse
-	ETag       string
+	Off        int64  // ignored with Append
+	Append     bool   // write at the end of the file; the right to append is enough
+	Truncate   bool   // cut the file off after the data; ignored with Append
+	Create     bool   // create the file if it does not exist
+	CreateOnly bool   // create the file, and refuse if it exists
+	ETag       string // the state that the file must be in; "": any
 	Mode       uint32 // of a new file
-	// RespectLocks is that of IfMatch; the lock of flock(2) is held while
-	// writing.
+	// RespectLocks refuses as IfMatch.RespectLocks does. WriteRange then holds the lock of
+	// flock(2) while it writes.
 	RespectLocks bool
-	// Room, unless nil, is asked with the size that the file has to have for
-	// the data, which of an append only the file tells; an error of it refuses
-	// the write.
+	// Room, unless nil, is called with the size that the file needs for the data: for an
+	// append, its present size and the data. If Room returns an error, the write is refused.
 	Room func(size int64) error
 }
 
-// access is as that of IfMatch.
+// access returns what the write does to the name, as IfMatch.access does.
 func (h *WriteHow) access() guard.Access {
 	if h.Create && h.ETag == "" {
 		return guard.ToMake
@@ -40,11 +39,12 @@ func (h *WriteHow) access() guard.Access {
 }
 
 func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
-	// OpReplace, for the record: one with the bytes written. It takes Write
-	// or Create, which a root for appending only has not.
+	// OpReplace, because its success leaves one record with the bytes written. It takes
+	// the right Write or Create. An append is an OpWrite: a root for appending only has
+	// neither right.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
 	if h.Create {
-		req.Need = 0 // to make a file takes Create; existing looks at the rest
+		req.Need = 0 // Create if the file is missing, Write if it exists: existing checks the rights
 	}
 	if h.Append {
 		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
@@ -58,16 +58,17 @@ func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
 	return req
 }
 
+// written is the result of a write.
 type written struct {
 	path  guard.Path // without links
 	info  Info
-	quiet bool // the gate leaves no record
+	quiet bool // the gate leaves no record, so WriteRange does
 	hold  *guard.Hold
 }
 
-// WriteRange writes data into a file in place, excluding Replace, uploads and
-// other calls of its kind on the same name; what readers see meanwhile is for
-// the source's kernel to say. It returns how many bytes were written, also when
+// WriteRange writes data into a file in place. Replace, uploads and other calls of
+// WriteRange on the same name wait until it is done. Readers may see a part of the data
+// meanwhile, as with any write. WriteRange returns how many bytes were written, also when
 // it fails midway (a full disk), and the file's attributes afterwards.
 func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, data []byte, how WriteHow) (int, Info, error) {
 	if how.Off < 0 && !how.Append || how.Off+int64(len(data)) < how.Off {
@@ -75,14 +76,14 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 	}
 	how.Create = how.Create || how.CreateOnly
 	req := how.request(c, p, len(data))
-	var wrote atomic.Int64 // also of a failure, which has no result
-	own := func() func() {
+	var wrote atomic.Int64 // not in the result, which a failure does not have
+	copyData := func() func() {
 		data = bytes.Clone(data)
 		return func() {}
 	}
-	w, err := gate.DoPrepared(ctx, t.reg, req, own, nil, func(l *guard.Lease) (written, int64, error) {
+	w, err := gate.DoPrepared(ctx, t.reg, req, copyData, nil, func(l *guard.Lease) (written, int64, error) {
 		w, err := followed(ctx, l, p, true, func(q guard.Path) (written, error) {
-			o := overwriting{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
+			o := rangeWrite{t: t, ctx: ctx, l: l, c: c, how: how, path: q, wrote: &wrote}
 			w, err := o.run(data)
 			w.path = q
 			return w, err
@@ -97,8 +98,8 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 	return int(n), w.info, err
 }
 
-// overwriting is one run of WriteRange.
-type overwriting struct {
+// rangeWrite is one run of WriteRange on a path without links.
+type rangeWrite struct {
 	t     *Tree
 	ctx   context.Context
 	l     *guard.Lease
@@ -108,7 +109,7 @@ type overwriting struct {
 	wrote *atomic.Int64
 }
 
-func (o *overwriting) run(data []byte) (written, error) {
+func (o *rangeWrite) run(data []byte) (written, error) {
 	release, err := o.l.Making(o.ctx)
 	if err != nil {
 		return written{}, err
@@ -141,12 +142,12 @@ func (o *overwriting) run(data []byte) (written, error) {
 	defer o.t.claims.EndInPlace(id)
 	err = o.write(fd, data)
 	if err != nil && made && o.wrote.Load() == 0 && o.t.claims.IsAlone(id, since) {
-		takeBack(o.l, d, base, id)
+		removeEmpty(o.l, d, base, id)
 	}
 	if err != nil {
 		return written{}, err
 	}
-	quiet := !made && o.how.Create // what reserved no name has nothing to give back
+	quiet := !made && o.how.Create // without Create no name was reserved
 	if quiet {
 		o.l.NoteExisting()
 	}
@@ -160,16 +161,16 @@ func (o *overwriting) run(data []byte) (written, error) {
 	return written{info: info, quiet: quiet}, err
 }
 
-// takeBack removes a file that was made for what then was not written, unless
-// another has its name by now, or somebody else has written to it.
-func takeBack(l *guard.Lease, d beneath.Dir, base string, made guard.Identity) {
+// removeEmpty removes the file that was created for a write that failed, unless the name
+// is another file's by now, or the file has contents.
+func removeEmpty(l *guard.Lease, d beneath.Dir, base string, made guard.Identity) {
 	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == made && now.Size == 0 {
 		_ = beneath.Unlink(l, d, base)
 	}
 }
 
-// open opens the file to be written, or makes it.
-func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err error) {
+// open opens the file to be written, or creates it; made reports which.
+func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, made bool, err error) {
 	cond := IfMatch{ETag: o.how.ETag, MustExist: !o.how.Create, MustBeNew: o.how.CreateOnly, Follow: true}
 	need := guard.Write
 	if o.how.Append {
@@ -185,19 +186,19 @@ func (o *overwriting) open(d beneath.Dir, base string) (fd int, made bool, err e
 			if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
 				return fd, false, err
 			}
-			continue // removed by somebody else between the two calls
+			continue // somebody else removed it since existing found it
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
 		fd, _, err = beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
 		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
 			return fd, true, err
 		}
-		// Made by somebody else between the two calls.
+		// Somebody else created it since existing did not find it.
 	}
 	return -1, false, &guard.Error{Kind: names.Conflict}
 }
 
-func (o *overwriting) openExisting(d beneath.Dir, base string) (int, error) {
+func (o *rangeWrite) openExisting(d beneath.Dir, base string) (int, error) {
 	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
 	if err != nil {
 		return -1, err
@@ -222,7 +223,7 @@ func (o *overwriting) openExisting(d beneath.Dir, base string) (int, error) {
 	return fd, nil
 }
 
-func (o *overwriting) write(fd int, data []byte) error {
+func (o *rangeWrite) write(fd int, data []byte) error {
 	n := int64(len(data))
 	switch {
 	case o.how.Append:

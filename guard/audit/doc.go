@@ -6,28 +6,27 @@
 //
 // One record is one line of valid JSON, whatever a file name holds: control,
 // bidirectional and other invisible characters are written as \u escapes. Empty
-// fields are omitted. A path that is not UTF-8 appears lossy as "path" and
-// exactly, in base64, as "raw_path". The length of text is limited as it is written, so
-// that nobody can make the log grow fast by long or much-escaped names; a line whose text
-// was cut says "truncated":true. Of a path the first 4 KiB are written. A path that is
-// cut also has the "path_sha256" of the whole, and if the whole is no longer than 4 KiB
-// (PATH_MAX), so that only its escapes are too long, a "raw_path". The fields are those of
-// Entry. Contents of files are never written, only byte counts.
+// fields are omitted. A path that is not UTF-8 appears in "path" with replacement
+// characters, and exactly, in base64, in "raw_path". The length of text is limited after
+// escaping, so that nobody can make the log grow fast by long or much-escaped names. A line
+// whose text was cut says "truncated":true. A path is cut after 4 KiB. The line then also
+// has "path_sha256", the hash of the whole path, and "raw_path" if the whole path has at
+// most 4 KiB (PATH_MAX) without escapes. The fields are those of Entry. Contents of files
+// are never written, only byte counts.
 //
 // Files lie in Options.Dir and are called
 //
-//	SESSION-20060102T150405.000000000Z.jsonl     what Open began
+//	SESSION-20060102T150405.000000000Z.jsonl     the file that Open begins
 //	SESSION-20060102T150405.000000000Z.1.jsonl   its first continuation, and so on
 //
-// A file that is full is compressed, and so is the last one of a session that ends, if it
-// has 64 KiB or more. Its name then also ends in .zst: it is a zstd file of the very same
-// bytes.
+// A full file is compressed, and so is the last file of a session that ends, if it has 64
+// KiB or more. Its name then also ends in .zst: it is a zstd file of the same bytes.
 //
-// The time is that of Open in UTC, later than that of every earlier file of the
-// session. The first line of each file is a header: op "session", the format's
-// number, the file's own name, the mode of paths, the first sequence number not
-// pruned ("kept_from") and the anchor as Open found it. A file is continued in
-// the next one by the first record after it reached Options.MaxBytes.
+// The time in the name is that of Open, in UTC. It is later than in the name of every
+// earlier file of the session. The first line of each file is a header: op "session", the format's
+// number, the file's own name, how paths are written, the first sequence number that was
+// not pruned ("kept_from") and the anchor as Open found it. When a file has reached
+// Options.MaxBytes, the next record begins the next file.
 //
 // # Chain
 //
@@ -49,28 +48,29 @@
 // # Promises
 //
 //   - A refusal or a failure is in the file (write(2) has returned) before Record
-//     returns nil, after everything queued before it. Two kinds are only counted: one
-//     more of the same within a second, and what is above the subject's budget, which is
-//     summed up (limits.go). If a record cannot be written, Record returns an error, and
+//     returns nil, after everything queued before it. Two kinds are only counted:
+//     repetitions within a second, and those above the subject's budget, which are summed
+//     up (limits.go). If a record cannot be written, Record returns an error, and
 //     the guard then fails the operation. The record stays queued, and is written, in
 //     order, as soon as writing works; if the queue or the disk is full, it is summed up.
-//   - Other records are written when enough have gathered, at most 100 ms later, and
-//     on Close. Repetitions are counted, and what was counted is written about a second
-//     later, or once there is room. A change is never counted, summed up or left out.
-//   - A record for which Reserve promised room is taken, and has its place on the
+//   - Other records are written at most 100 ms later, sooner if many are queued, and on
+//     Close. Repetitions are counted, and the count is written about a second later, or
+//     once there is room. A change is never counted, summed up or left out.
+//   - A record for which Reserve promised room is taken, and there is room for it on the
 //     disk, if the file system can promise that (fallocate). An operation for which
 //     there is no room is refused before it begins. Bytes written to an open file are in
 //     the record of its close. The guard reserves room for that record when a file is
 //     opened for writing, so such writes go on while the disk is full. How many records
 //     without a reservation were not taken is itself recorded (op "lost") once there is
 //     room.
-//   - Whatever one subject does, its refusals and failures take no more than 1 MiB and
-//     4 KiB a second, and all else about 256 MiB and 24 KiB a second, compressed.
+//   - Whatever one subject does, its refusals and failures take at most 1 MiB and then 4
+//     KiB a second. Its other records take about 256 MiB and then 24 KiB a second,
+//     compressed.
 //   - To keep within Options.MaxTotal, files of the session that has most are deleted,
-//     never those of a live one. A live session writes no more than its share, half of MaxTotal. When half
-//     of the share is used, all its subjects together are slowed, the more the less is
-//     left, and more of what they are refused is summed up. Without any share left their
-//     operations are refused. The owner's own records are not slowed.
+//     never those of a live one. A live session writes no more than its share, half of
+//     MaxTotal. When half of the share is used, all its subjects together are slowed, the
+//     more the less is left, and more of their refusals are summed up. When nothing is
+//     left, their operations are refused. The owner's own records are not slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;
 //     and the removal of the oldest files, unless this package pruned them.
@@ -84,18 +84,18 @@
 //   - Lines after the anchored one can be cut off unnoticed: at most about a second of
 //     refusals, and the allowed records since.
 //   - write(2) is not fsync(2). A crash of the process loses at most 100 ms of
-//     allowed records. A power failure loses whatever the kernel had not written since
-//     the last anchor, and may bring back the whole anchor before that. A line
-//     torn by a crash is reported, not repaired.
-//   - A crash also loses counts: those of about the last second, and sums of ten seconds,
-//     or of five minutes when half of the session's share is used. Of each refusal that
-//     was only counted as a repetition, one is in the file.
+//     allowed records. A power failure loses what the kernel had not written since the
+//     last anchor, and may bring back the anchor before that one, whole. A line torn by a
+//     crash is reported, not repaired.
+//   - A crash also loses counts of repetitions of about the last second, and sums of the
+//     last ten seconds, or of five minutes when half of the session's share is used. Of
+//     refusals that were counted as repetitions, the first is in the file.
 //   - Every file is kept unless Options.MaxAge or MaxTotal asks for the oldest to be
-//     deleted. What they held is gone and can no longer be verified. The
-//     chain then begins in the middle: the newest header or the anchor says at
-//     which number, and only the links from there on are proved.
-//   - Hashed paths (PathsHash) cannot be guessed without the key, but whoever has
-//     the key can test guesses. Root names, operations and times stay readable.
+//     deleted. Their records are gone and can no longer be verified. The chain then begins
+//     at a later number, which the newest header or the anchor tells, and only the links
+//     from there on are proved.
+//   - Without the key, guesses at a hashed path (PathsHash) cannot be tested; with the key
+//     they can. Root names, operations and times stay readable.
 //     Names of subjects and sessions are not paths and are written as they are.
 //
 // A Log may be used by many goroutines. Two Logs of one session in the same

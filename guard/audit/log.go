@@ -14,30 +14,30 @@ import (
 
 // Bounds of the queue between Record and the file.
 const (
-	queueLimit = 4 << 20  // bytes; then Record waits, and fails if waiting does not help
-	flushSize  = 64 << 10 // bytes that are written at once
-	flushItems = 256      // records after which the writer does not wait
-	flushDelay = 100 * time.Millisecond
-	// retryDelay is between attempts nobody asked for while the file cannot be written.
+	queueLimit = 4 << 20                // bytes; above it Record waits, and fails if no room comes
+	flushSize  = 64 << 10               // bytes that one write(2) takes, about
+	flushItems = 256                    // records in the queue that wake the writer
+	flushDelay = 100 * time.Millisecond // after which the writer's turn begins by itself
+	// retryDelay is the time after which the writer tries again by itself when a write failed.
 	retryDelay = time.Second
-	// anchorDelay spaces anchors, each of which costs two fsyncs.
+	// anchorDelay is the least time between anchors, each of which costs two fsyncs.
 	anchorDelay = time.Second
 
-	// reserveLimit bounds what operations under way, and files that are open for
-	// writing, hold reserved: no more than this of the disk.
+	// reserveLimit bounds the disk space that operations under way, and files that are
+	// open for writing, hold reserved.
 	reserveLimit = 64 << 20
-	// reserveMargin is what Reserve leaves, for the records nobody reserved for
-	// (refusals, closes) and for details longer than a reservation expects.
+	// reserveMargin is the room that Reserve leaves free: for records without a
+	// reservation (refusals), and for details longer than a reservation expects.
 	reserveMargin = 32 << 10
-	// reserveDelay is how often Reserve looks whether others gave room back.
+	// reserveDelay is how often Reserve checks for room that others gave back.
 	reserveDelay = 5 * time.Millisecond
-	// maxFree is how many items are kept for use again.
+	// maxFree is how many written items are kept for reuse.
 	maxFree = 512
 )
 
 // Log is the audit log of one session. Its methods may be called concurrently.
 //
-// Record counts a record in another one or queues it. One goroutine, the writer,
+// Record queues a record, or counts it as a repetition of another one or in a sum. One goroutine, the writer,
 // encodes what is queued, chains it, writes it and begins new files. A second one, the
 // keeper, does what waits for the disk: it syncs and anchors, and compresses and deletes
 // files that are finished. mu guards what they share, and is never held across a system
@@ -56,14 +56,14 @@ type Log struct {
 	mu sync.Mutex // guards the fields below
 	limits
 	batch    []*item   // queued, not yet taken by the writer
-	free     []*item   // written, to be used again
-	turn     *turn     // the writer's next, which will write the batch
-	due      time.Time // when that begins at the latest; zero: when the writer is woken
+	free     []*item   // written, for reuse
+	turn     *turn     // the writer's next turn, which will write the batch
+	due      time.Time // when the turn begins at the latest; zero: when the writer is woken
 	promised int64     // bytes that queued records and reservations need at most
 	reserved int64     // of promised: the reservations
 	room     int64     // bytes the current file has on disk beyond what was written
 	want     int64     // bytes that a caller waits for
-	lostNow  uint64    // records not taken since the last "lost" line
+	lostNow  uint64    // records that were lost since the last "lost" line
 	file     string    // the current file's name
 	status   Status
 	closed   bool
@@ -75,12 +75,12 @@ type Status struct {
 	Bytes     int64  // written by this Log, before compression
 	Queued    int64  // bytes not yet written, at most
 	Lost      uint64 // records that were not taken; their operations failed
-	Err       error  // of the last attempt to write; nil if it succeeded
+	Err       error  // of the writer's last turn; nil if it succeeded
 	RoomErr   error  // of the last attempt to reserve room on disk
 	AnchorErr error  // of the last attempt to anchor
 }
 
-// Errors of Record and Reserve beside those of the file system.
+// Errors that Record and Reserve return, beside those of the file system.
 var (
 	// ErrFull means that the queue or the disk has no room for the record.
 	ErrFull = errors.New("audit: there is no room for the record")
@@ -88,13 +88,13 @@ var (
 	ErrClosed = errors.New("audit: the log is closed")
 )
 
-// item becomes a line: a record, with the records that were counted in it.
+// item becomes one line of the file: a record, and the records that were counted in it.
 type item struct {
 	rec    guard.Record
 	cost   int64     // bytes of the line at most
 	count  int64     // how many records it stands for
-	closed int64     // how many closes are in it
-	last   time.Time // when the latest of them was
+	closed int64     // how many closes are counted in it
+	last   time.Time // time of the latest record in it
 	sum    *sum      // not nil: the item is a sum, and rec its sample
 	lost   uint64    // not 0: the item is the line that says how many records were not taken
 	queued bool      // in the batch; cost is part of Log.promised
@@ -112,20 +112,21 @@ func (it *item) add(r *guard.Record) {
 	}
 }
 
-// turn is one turn of the writer: it writes everything that was queued before.
+// turn is one turn of the writer, which writes everything that was queued before it began.
 type turn struct {
-	done chan struct{} // closed when it is over; err is set then
+	done chan struct{} // closed when the turn is over; err is set then
 	err  error
 }
 
 func newTurn() *turn { return &turn{done: make(chan struct{})} }
 
-// Record takes a record. For a refusal or a failure, nil means that it is in
-// the file, or that it was counted: as one more of a kind that is in the file,
-// or in a sum (see the package comment). For anything else, nil means that it is
-// queued. On an error the operation has to fail: with ErrFull and ErrClosed the
-// record was not taken as it is, otherwise it stays queued and is written as soon
-// as that works. A record with room that Reserve promised is always taken.
+// Record takes a record. For a refusal or a failure, nil means that the record is in the
+// file, or that it was counted: as a repetition of one in the file, or in a sum (see the
+// package comment). For any other record, nil means that it is queued. On an error the
+// operation has to fail. With ErrFull or ErrClosed the record has no line of its own: it was
+// counted in a sum, or is lost. With another error it stays queued, and is written as soon
+// as writing works. Until the Log is closed, a record with room that Reserve promised is
+// always taken.
 func (l *Log) Record(r guard.Record) error {
 	l.mu.Lock()
 	if l.closed {
@@ -163,7 +164,7 @@ func (l *Log) Record(r guard.Record) error {
 	if err != nil && urgent {
 		return fmt.Errorf("audit: the record is not written yet: %w", err)
 	}
-	return nil // what is allowed is queued, as always
+	return nil // an allowed operation does not wait for its line to be written
 }
 
 // makeRoomLocked waits until the writer has written what is queued, because the disk may
@@ -193,16 +194,17 @@ func (l *Log) missLocked(r *guard.Record, now time.Time) {
 	l.status.Lost++
 }
 
-// fitsLocked reports whether bytes more can be queued. Reservations, which open files hold
-// for long, take room on the disk but none in the queue.
+// fitsLocked reports whether a record of that many bytes can be queued. Reservations, which
+// open files hold for long, take room on the disk but none in the queue.
 func (l *Log) fitsLocked(bytes int64) bool {
 	return l.promised-l.reserved+bytes <= queueLimit && l.promised+bytes <= l.room
 }
 
-// Reserve promises room, in the queue and on the disk, for the record of an
-// operation that is about to begin: r as far as it is known. It waits while the
-// log catches up, no longer than until ctx or stop ends. The room belongs to the
-// caller until Record takes it with a record (Record.Room) or Release gives it back.
+// Reserve promises room, in the queue and on the disk, for the record of an operation that
+// is about to begin. r is that record, as far as it is known. While the log catches up,
+// Reserve waits, at the longest until ctx ends or stop is closed. It fails if the disk has no
+// room, or cannot be written. The caller owns the room until Record takes it with a record
+// (Record.Room) or Release gives it back.
 func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record) (room int64, err error) {
 	room = reservation(l.opts.Session, r)
 	for flushed := false; ; flushed = true {
@@ -236,7 +238,7 @@ func (l *Log) Reserve(ctx context.Context, stop <-chan struct{}, r *guard.Record
 	}
 }
 
-// Release gives back room that Reserve promised and no record took.
+// Release gives back room that Reserve promised and that no record took.
 func (l *Log) Release(room int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -251,7 +253,7 @@ func (l *Log) releaseLocked(room int64) {
 // errStopped means that Reserve's stop was closed.
 var errStopped = errors.New("audit: the root has ended")
 
-// sleep waits for d, or for the end of ctx or stop, which is an error.
+// sleep waits for d. It returns an error if ctx ends or stop is closed before.
 func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -265,7 +267,7 @@ func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) error {
 	}
 }
 
-// newItemLocked makes an item of r, of at most cost bytes.
+// newItemLocked returns an item for r, whose line has at most cost bytes.
 func (l *Log) newItemLocked(r *guard.Record, cost int64) (it *item) {
 	if n := len(l.free) - 1; n >= 0 {
 		it, l.free = l.free[n], l.free[:n]
@@ -297,7 +299,7 @@ func (l *Log) queueLostLocked(now time.Time) {
 	}
 }
 
-// armLocked makes the writer's next turn begin no later than at.
+// armLocked makes the writer's next turn begin at the latest at the time at.
 func (l *Log) armLocked(at time.Time) {
 	if l.due.IsZero() || at.Before(l.due) {
 		l.due = at
@@ -305,7 +307,7 @@ func (l *Log) armLocked(at time.Time) {
 	}
 }
 
-// signal fills a channel that has room for one signal.
+// signal sends to a channel with room for one signal, unless one is waiting there.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -313,7 +315,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Flush writes every record that has been taken, and returns the writer's error.
+// Flush waits until the writer has written every record taken so far, and returns its error.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	turn := l.turn
@@ -322,7 +324,8 @@ func (l *Log) Flush() error {
 	return l.wait(turn)
 }
 
-// wait waits for the end of a turn, and returns its error.
+// wait waits for the end of a turn and returns the turn's error, or ErrClosed if the writer
+// has ended without it.
 func (l *Log) wait(t *turn) error {
 	select {
 	case <-t.done:
@@ -337,7 +340,7 @@ func (l *Log) wait(t *turn) error {
 	}
 }
 
-// Anchored waits for the anchor that Open begins with, and returns its error.
+// Anchored waits for the first anchor after Open, and returns the error of writing it.
 func (l *Log) Anchored() error {
 	<-l.writer.keeper.begun
 	if err := l.writer.keeper.beginErr; err != nil {
@@ -353,7 +356,7 @@ func (l *Log) Path() string {
 	return filepath.Join(l.opts.Dir, l.file)
 }
 
-// Last returns the present state.
+// Last returns the Log's present state.
 func (l *Log) Last() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -362,9 +365,9 @@ func (l *Log) Last() Status {
 	return s
 }
 
-// Close writes and anchors everything and ends the log. It returns an error if
-// something could not be written; what was queued is then lost. Closing twice
-// is no error.
+// Close writes and anchors everything and ends the log. It returns an error if something
+// could not be written or anchored; records that were not written are then lost. A second
+// Close returns nil.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {

@@ -24,17 +24,17 @@ type pruning struct {
 	dir string
 	// anchor is the path of a session's anchor.
 	anchor func(session string) (string, error)
-	// maxAge is how long ago the last record of a file may have been written,
-	// maxTotal how many bytes all files may have together. 0 is no bound.
+	// maxAge bounds the age of a file's last record, and maxTotal the bytes of all files
+	// together. 0 is no bound.
 	maxAge   time.Duration
 	maxTotal int64
 }
 
-// prune deletes files of sessions that have ended, the oldest of a session first:
-// those older than maxAge, and, while all are larger than maxTotal, those of the
-// session that has most. So no session drives out what others left. What live
-// sessions write counts for half of maxTotal at most, and is never deleted. Each
-// session's anchor says up to which record it was pruned, and Verify tells. prune
+// prune deletes files of sessions that have ended, the oldest of a session first. It
+// deletes those older than maxAge. While all files together are larger than maxTotal, it
+// deletes files of the session that has most, so that no session drives out the files of
+// others. Files of live sessions are never deleted, and count for at most half of maxTotal.
+// prune writes to each session's anchor which record is the first one kept, for Verify. It
 // returns the paths of the deleted files.
 func prune(p pruning) (deleted []string, err error) {
 	sessions, err := sessionsIn(p.dir)
@@ -58,13 +58,13 @@ func prune(p pruning) (deleted []string, err error) {
 	return deleted, errors.Join(errs...)
 }
 
-// sessionFiles is the files of a session.
+// sessionFiles are the files of one session.
 type sessionFiles struct {
 	name   string
 	live   bool
 	files  []prunable // from the oldest
-	chosen int        // how many of the oldest are to be deleted
-	left   int64      // bytes of the others
+	chosen int        // how many of files, from the oldest, are to be deleted
+	left   int64      // bytes of the other files
 }
 
 type prunable struct {
@@ -73,7 +73,7 @@ type prunable struct {
 	time  time.Time // of its last record
 }
 
-// sessionsIn finds the sessions that have files, in the order of the files.
+// sessionsIn returns the sessions that have files in dir, in the order of their first files.
 func sessionsIn(dir string) (out []*sessionFiles, err error) {
 	list, err := listNames(dir, "")
 	if err != nil {
@@ -110,11 +110,11 @@ func sessionsIn(dir string) (out []*sessionFiles, err error) {
 	return out, nil
 }
 
-// choose chooses the files that are to be deleted.
+// choose chooses the files of all sessions that are to be deleted.
 func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 	var live, ended int64
 	for _, s := range sessions {
-		for p.maxAge > 0 && s.more() && now.Sub(s.files[s.chosen].time) > p.maxAge {
+		for p.maxAge > 0 && s.canChoose() && now.Sub(s.files[s.chosen].time) > p.maxAge {
 			s.choose()
 		}
 		if s.live {
@@ -126,7 +126,7 @@ func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 	for p.maxTotal > 0 && min(live, p.maxTotal/2)+ended > p.maxTotal {
 		var largest *sessionFiles
 		for _, s := range sessions {
-			if s.more() && (largest == nil || s.left > largest.left) {
+			if s.canChoose() && (largest == nil || s.left > largest.left) {
 				largest = s
 			}
 		}
@@ -137,9 +137,10 @@ func choose(sessions []*sessionFiles, p pruning, now time.Time) {
 	}
 }
 
-// more reports whether a file of the session may go.
-func (s *sessionFiles) more() bool { return !s.live && s.chosen < len(s.files) }
+// canChoose reports whether the session has another file that may be deleted.
+func (s *sessionFiles) canChoose() bool { return !s.live && s.chosen < len(s.files) }
 
+// choose chooses the session's next file, and returns its size.
 func (s *sessionFiles) choose() int64 {
 	n := s.files[s.chosen].bytes
 	s.chosen++
@@ -147,10 +148,11 @@ func (s *sessionFiles) choose() int64 {
 	return n
 }
 
-// deleteChosen deletes the chosen files. It writes first to the anchor that they are
-// missing: a crash in between leaves files that could have been deleted, and no damage.
+// deleteChosen deletes the chosen files. Before that it writes to the anchor which record
+// is the first one kept: after a crash in between, some files are there that need not be,
+// and none is missing unexplained.
 func (s *sessionFiles) deleteChosen(p pruning) error {
-	lock, err := takeLock(Options{Dir: p.dir, Session: s.name}) // keeps the session from beginning
+	lock, err := takeLock(Options{Dir: p.dir, Session: s.name}) // while it is held, the session cannot begin
 	if err != nil {
 		return err
 	}
@@ -164,7 +166,7 @@ func (s *sessionFiles) deleteChosen(p pruning) error {
 		return err
 	}
 	if a != nil && a.Session == s.name {
-		if err := s.note(a); err != nil {
+		if err := s.setKeptFrom(a); err != nil {
 			return err
 		}
 		if err := writeAnchor(path, *a); err != nil {
@@ -182,8 +184,8 @@ func (s *sessionFiles) deleteChosen(p pruning) error {
 	return nil
 }
 
-// note sets the first record in an anchor that is kept.
-func (s *sessionFiles) note(a *anchor) error {
+// setKeptFrom sets a.KeptFrom to the number of the first record that is kept.
+func (s *sessionFiles) setKeptFrom(a *anchor) error {
 	if s.chosen < len(s.files) {
 		line, err := firstLine(s.files[s.chosen].path)
 		if err != nil {
@@ -194,7 +196,7 @@ func (s *sessionFiles) note(a *anchor) error {
 		}
 		return nil // a file without a readable header is damage, which Verify reports
 	}
-	// Nothing is left: the chain goes on from the last record all the same.
+	// No file is left. The session's next record still continues the chain from the last one.
 	var paths []string
 	for _, f := range s.files {
 		paths = append(paths, f.path)
@@ -210,9 +212,9 @@ func (s *sessionFiles) note(a *anchor) error {
 	return nil
 }
 
-// Sessions compress and prune beside their work: when one begins, and each time it has
-// filled maintainFiles files, but not more often than maintainDelay in one directory,
-// because that looks at every file in it.
+// A session does maintenance when it begins, and each time it has filled maintainFiles
+// files. In one directory it is done at most once per maintainDelay, because it looks at
+// every file there.
 const (
 	maintainFiles = 32
 	maintainDelay = 10 * time.Minute
@@ -220,10 +222,12 @@ const (
 	maintainCompressed = 16
 )
 
-// stampName is a file in the directory whose time is that of the last maintenance.
+// stampName names a file in the directory, whose modification time is that of the last
+// maintenance.
 const stampName = ".pruned"
 
-// maintain compresses what earlier runs of the session left, and prunes.
+// maintain compresses what earlier runs of the session left uncompressed, and prunes the
+// files of all sessions.
 func (k *keeper) maintain() {
 	dir := k.l.opts.Dir
 	stamp := filepath.Join(dir, stampName)
@@ -247,8 +251,8 @@ func (k *keeper) maintain() {
 	}
 }
 
-// compressLeft compresses full files that a crash left as they were, and removes those
-// that have a compressed copy.
+// compressLeft compresses files that a crash left uncompressed, unless they are small, and
+// removes those that already have a compressed copy.
 func (k *keeper) compressLeft() {
 	dir, session := k.l.opts.Dir, k.l.opts.Session
 	current, _ := nameOf(k.l.Path())

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// Elsewhere errnos have numbers only, two logs of one session do not exclude
-// each other, and directories cannot be synced. rootsfs mounts on none of these
-// platforms; the package compiles there for the readers.
+// On other systems errnos have numbers and no names, two logs of one session do not exclude
+// each other, and directories cannot be synced. rootsfs does not mount there. The package
+// compiles, so that programs there can read and verify audit files.
 
 func errnoName(syscall.Errno) string { return "" }
 

@@ -20,19 +20,19 @@ const (
 	// down to leastStep.
 	roomStep  = 512 << 10
 	leastStep = 4 << 10
-	// infinite is the room of a file whose file system cannot promise any.
+	// infinite is the room of a file on a file system that cannot promise room.
 	infinite = 1 << 62
-	// headerBound is more than the header of a file needs.
+	// headerBound is an upper bound for the header of a file.
 	headerBound = 4 << 10
-	// rotateRetry is how much is written to a full file before the next attempt to begin
+	// rotateRetry is how many more bytes a full file gets before the next attempt to begin
 	// a new one.
 	rotateRetry = 64 << 10
-	// maxJobs is how many jobs wait for the keeper while the disk hangs. Then no file is
-	// begun, and the current one gets longer.
+	// maxJobs is how many jobs can wait for the keeper, which stands still while the disk
+	// hangs. While so many wait, no new file is begun, and the current one gets longer.
 	maxJobs = 64
 )
 
-// sink is an open audit file; tests put failing ones in its place.
+// sink is an open audit file. Tests use sinks that fail.
 type sink interface {
 	io.Writer
 	io.Closer
@@ -59,7 +59,7 @@ func createFile(path string) (sink, error) {
 	return logFile{f}, nil
 }
 
-// writer is the state of the writing goroutine, which no other touches.
+// writer is the state of the writing goroutine. No other goroutine uses it.
 type writer struct {
 	l      *Log
 	create func(path string) (sink, error)
@@ -67,12 +67,12 @@ type writer struct {
 	enc    *encoder
 
 	items   []*item // taken from the queue, not yet written
-	encoded int     // how many of those are in out
+	encoded int     // how many of items are in out
 	out     []byte  // encoded, not yet written
 
-	file      sink    // the current one
+	file      sink    // the current file
 	base      string  // its name
-	name      logName // its name too, except while the next file is begun
+	name      logName // parsed base; while the next file is begun, the name of that
 	size      int64   // of the current file
 	allocated int64   // bytes the current file can grow to
 	retryAt   int64   // size at which to try again to begin a new file
@@ -80,7 +80,7 @@ type writer struct {
 
 	keptFrom   uint64  // the first line that was not pruned; it does not change while the keeper runs
 	found      *anchor // the anchor that Open found; nil once the first header is written
-	unanchored bool    // something urgent was written since the last anchor
+	unanchored bool    // something urgent was encoded since the last anchor
 	lastAnchor time.Time
 }
 
@@ -103,8 +103,7 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes what is queued. If that fails, what was not written is written first in the
-// next turn.
+// turn writes what is queued. If a write fails, the next turn begins with what is left.
 func (w *writer) turn() error {
 	err := w.drain()
 	t := w.take(time.Now(), err == nil)
@@ -130,7 +129,8 @@ func (w *writer) turn() error {
 	return err
 }
 
-// take ends the present turn. It takes the batch if everything before it is written.
+// take begins a new turn for records that are queued from now on, and returns the turn before
+// it. If drained, which means that everything taken earlier is written, it takes the batch.
 func (w *writer) take(now time.Time, drained bool) *turn {
 	l := w.l
 	l.mu.Lock()
@@ -150,7 +150,7 @@ func (w *writer) take(now time.Time, drained bool) *turn {
 	return t
 }
 
-// drain encodes and writes what was taken.
+// drain encodes and writes all items.
 func (w *writer) drain() error {
 	for len(w.items) > 0 || len(w.out) > 0 {
 		for w.encoded < len(w.items) && len(w.out) < flushSize {
@@ -179,12 +179,13 @@ func (w *writer) encode(it *item) {
 	w.append(w.enc.item(it), it.urgent)
 }
 
+// append adds a line to out.
 func (w *writer) append(line []byte, urgent bool) {
 	w.out = append(w.out, line...)
 	w.unanchored = w.unanchored || urgent
 }
 
-// write writes out, or as much of it as the disk takes.
+// write writes w.out to the file, or as much of it as the disk takes.
 func (w *writer) write() error {
 	n, err := w.file.Write(w.out)
 	w.size += int64(n)
@@ -218,8 +219,8 @@ func (w *writer) full() bool {
 	return size >= w.l.opts.MaxBytes && size >= w.retryAt
 }
 
-// rotate continues in a new file. If that cannot be made, or the keeper still has many to
-// close, the current file gets longer.
+// rotate begins a new file. If it cannot be created, or maxJobs jobs wait for the keeper, the
+// current file gets longer.
 func (w *writer) rotate() {
 	w.retryAt = w.size + rotateRetry
 	if len(w.keeper.jobs) == maxJobs {
@@ -235,8 +236,8 @@ func (w *writer) rotate() {
 	}
 }
 
-// begin begins the file w.name. If the file cannot be created, or the disk has no room
-// for what is promised, the current file stays.
+// begin creates the file w.name and makes it the current one. If the file cannot be created,
+// or the disk has no room for the records that were promised room, the current file stays.
 func (w *writer) begin() error {
 	base := w.name.String()
 	path := filepath.Join(w.l.opts.Dir, base)
@@ -275,8 +276,8 @@ func (w *writer) handOver() {
 	w.file, w.unanchored = nil, false
 }
 
-// anchor makes the keeper anchor what is written. If the keeper still has jobs, a later
-// turn calls anchor again.
+// anchor makes the keeper anchor the last line that is written. If jobs wait for the keeper,
+// anchor does nothing, and a later turn calls it again.
 func (w *writer) anchor(now time.Time) {
 	w.lastAnchor = now
 	if len(w.keeper.jobs) == 0 {
@@ -286,7 +287,7 @@ func (w *writer) anchor(now time.Time) {
 	}
 }
 
-// room is how many more bytes the file can take, those in out included.
+// room returns how many more bytes the file has room for. The bytes in out need a part of it.
 func (w *writer) room() int64 {
 	if w.allocated == infinite {
 		return infinite
@@ -294,7 +295,8 @@ func (w *writer) room() int64 {
 	return w.allocated - w.size
 }
 
-// extend gives the file room on disk for what is promised, and some more.
+// extend reserves disk space for the current file: for all records that were promised room,
+// and up to roomStep more.
 func (w *writer) extend() {
 	l := w.l
 	l.mu.Lock()
@@ -315,8 +317,8 @@ func (w *writer) extend() {
 }
 
 // allocate gives a file room for need bytes and up to roomStep more, and returns the size
-// to which it can grow. If there is less room than need, that stays as it was, and the
-// error says why.
+// to which it can grow. If there is no room for need bytes, that size is was, as before, and
+// the error says why.
 func allocate(f sink, was, need int64) (int64, error) {
 	a, ok := f.(allocator)
 	if !ok {
@@ -342,13 +344,13 @@ func allocate(f sink, was, need int64) (int64, error) {
 // keeper runs jobs that wait for the disk, one after the other, in a goroutine of its own.
 type keeper struct {
 	l        *Log
-	jobs     chan func()   // only the writer sends, so len tells it whether it would wait
+	jobs     chan func()   // only the writer sends, so it sees by len whether sending would block
 	anchored mark          // the line in the anchor file
-	fresh    bool          // the current file's name is not synced yet
+	fresh    bool          // the directory was not synced since the current file was created
 	begun    chan struct{} // closed after the first attempt to anchor; beginErr is set then
 	beginErr error
 	done     chan struct{} // closed when run has returned; err is set then
-	err      error         // of the last anchor
+	err      error         // of the last anchor, and of closing its file
 }
 
 func newKeeper(l *Log) *keeper {
@@ -363,7 +365,8 @@ func (k *keeper) run() {
 	}
 }
 
-// end waits until all jobs are done, and returns the error of the last anchor.
+// end waits until all jobs are done, and returns the error of the last anchor and of closing
+// the last file.
 func (k *keeper) end() error {
 	close(k.jobs)
 	<-k.done

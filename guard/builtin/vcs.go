@@ -6,27 +6,27 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// What version control systems execute, in one table: the files from which a tool
-// takes commands, and those that lead it to such a file elsewhere. Whoever writes one
-// of them runs programs as the owner, the next time the owner uses the tool. They are
-// protected unless the root's users made the repository themselves.
+// This is the table of the files from which version control systems take commands, and of
+// those that lead a tool to such a file elsewhere. Whoever writes one of them runs programs
+// as the owner, the next time the owner uses the tool. They are protected, unless the root's
+// users made the repository themselves.
 //
-// integration/policy/vcs_test.go has a row for each of these, and runs the tools that
+// integration/policy/vcs_test.go has a row for each of these systems, and runs the tools that
 // are installed.
 
 // vcs is one version control system.
 type vcs struct {
-	// tops are the names by which the tool knows the top of a project. They are
-	// protected themselves, and may be made where they are not: a link or another
-	// directory in the place of one would lead the tool to other files.
-	tops  string
-	leads string // why tops are protected
-	runs  []reasons
-	// begun are further files that may be made where they are not.
-	begun []reasons
+	// tops are the names by which the tool recognises the top of a project. They are
+	// protected, because a link or another directory in the place of one would lead the
+	// tool to other files. Where there is none, one may be created.
+	tops       string
+	topsReason string    // why tops are protected
+	runs       []reasons // files that the tool takes commands from, or that lead it to such files
+	// creatable are further such files, which may be created where there is none.
+	creatable []reasons
 }
 
-// reasons are patterns and why they are built in.
+// reasons are patterns, separated by spaces, and the reason why they are built in.
 type reasons struct{ texts, reason string }
 
 const (
@@ -34,13 +34,13 @@ const (
 	cvsRuns    = "cvs runs the programs it names (CVS_RSH)"
 )
 
-// systems is the table. What is not in it executes nothing that lies in a project: RCS
-// and SCCS have neither hooks nor settings there.
+// systems is the table. Systems that are not in it execute nothing that lies in a project:
+// RCS and SCCS have neither hooks nor settings there.
 var systems = []vcs{
 	// git(1): hooks run at commits, merges, checkouts and pushes; the configuration
-	// names pagers, editors, filters, fsmonitor and aliases. git writes it as
-	// config.lock and renames that. The repositories of submodules lie in
-	// .git/modules, and of worktrees a part in .git/worktrees.
+	// names pagers, editors, filters, fsmonitor and aliases. git writes a new
+	// configuration to config.lock, which it then renames. The repositories of submodules
+	// lie in .git/modules, and parts of those of worktrees in .git/worktrees.
 	{".git", "where it is a file or a link it leads git to another repository; where it is a directory, another would take its place", []reasons{
 		{".git/hooks .git/modules/**/hooks", "git runs hooks as the owner"},
 		{".git/config .git/config.worktree .git/modules/**/config .git/modules/**/config.worktree .git/worktrees/*/config.worktree",
@@ -57,9 +57,9 @@ var systems = []vcs{
 		{".hg/store/journal .hg/store/journal.backupfiles .hg/store/undo .hg/store/undo.backupfiles", "hg recover and hg rollback put back what it lists, over any file of the owner's"},
 		{".hg/sharedpath", "leads hg to another configuration"},
 	}, nil},
-	// svn(1): wc.db has a queue of work that was begun (work_queue), and the next command
-	// does it: file-install and file-move go to any path of the owner's, ".." and all.
-	// Hooks lie in the repository, see bares, and tunnels are configured in the owner's
+	// svn(1): wc.db has a queue of unfinished work (work_queue), which the next command
+	// does: file-install and file-move write to any path of the owner's, ".." included.
+	// Hooks lie in the repository (see bares), and tunnels are configured in the owner's
 	// home directory.
 	{".svn", "where it is a link it leads svn to another working copy; where it is a directory, another would take its place", []reasons{
 		{".svn/wc.db .svn/wc.db-journal .svn/wc.db-wal", "svn cleanup does the work that is queued there: it writes any file of the owner's"},
@@ -72,8 +72,8 @@ var systems = []vcs{
 	}, nil},
 	// jj(1): fix.tools, merge-tools, ui.editor, ui.pager and signing name programs.
 	// Since version 0.38 the configuration lies in the home directory, found by an
-	// identifier. .jj/repo of a further workspace is a file that names the first
-	// one's, and git_target the git repository, whose hooks and configuration git
+	// identifier. In a further workspace .jj/repo is a file that names the repository of
+	// the first. git_target names the git repository, whose hooks and configuration git
 	// uses when jj calls it.
 	{".jj", "where it is a link it leads jj to another repository; where it is a directory, another would take its place", []reasons{
 		{".jj/repo/config.toml .jj/workspace-config.toml", "jj runs the programs it names (fix.tools, editors, pagers)"},
@@ -81,16 +81,17 @@ var systems = []vcs{
 		{".jj/repo/store/git/hooks .jj/repo/store/git/config", "git runs the programs it names when jj calls git"},
 	}, nil},
 	// bzr(1) and brz(1): post_commit of branch.conf names a Python function, and
-	// external_merge and bzr.mergetool.* commands. location leads to another branch.
+	// external_merge and bzr.mergetool.* name commands. location leads to another branch.
 	{".bzr", "where it is a link it leads bzr to another repository; where it is a directory, another would take its place", []reasons{
 		{".bzr/branch/branch.conf .bzr/branches/**/branch.conf .bzr/control.conf", "bzr runs the commands it names (post_commit, merge tools)"},
 		{".bzr/branch/location", "leads bzr to another configuration"},
 	}, nil},
-	// pijul(1): [hooks] record of the repository's configuration.
+	// pijul(1): the key record in [hooks] of the repository's configuration is a command.
 	{".pijul", "where it is a link it leads pijul to another repository; where it is a directory, another would take its place", []reasons{
 		{".pijul/config .pijul/config.toml", "pijul runs the hooks it names"},
 	}, nil},
-	// darcs(1): prehook, posthook and "external-merge" of defaults; test of prefs.
+	// darcs(1): prehook, posthook and "external-merge" in defaults, and test in prefs, are
+	// commands.
 	{"_darcs", "where it is a link it leads darcs to another repository; where it is a directory, another would take its place", []reasons{
 		{"_darcs/prefs/defaults _darcs/prefs/prefs", "darcs runs the hooks and the test it names"},
 	}, nil},
@@ -99,17 +100,17 @@ var systems = []vcs{
 		{"_MTN/monotonerc _MTN/options", "mtn runs it, or the one it leads to"},
 	}, nil},
 	// fossil(1): the checkout's database names the repository's, whose settings
-	// (editor, pager-command, diff-command, ssh-command) and hooks are commands.
-	// SQLite plays a journal into a database that lies beside it.
+	// (editor, pager-command, diff-command, ssh-command) and hooks are commands. SQLite
+	// writes the contents of a journal into the database that lies beside it.
 	{".fslckout _FOSSIL_", "leads fossil to a repository, whose settings name programs", []reasons{
 		{".fslckout-journal .fslckout-wal _FOSSIL_-journal _FOSSIL_-wal *.fossil-journal *.fossil-wal", fossilRuns},
 	}, []reasons{{"*.fossil", fossilRuns}}},
-	// repo(1) is a Python program that it runs from .repo/repo; what it checks out
-	// are git repositories.
+	// repo(1) runs its main program, in Python, from .repo/repo. The projects that it checks
+	// out are git repositories.
 	{".repo", "where it is a link it leads repo to another client; where it is a directory, another would take its place", []reasons{
 		{".repo/repo .repo/hooks .repo/**/*.git/hooks .repo/**/*.git/config .repo/manifest.xml .repo/local_manifests", "repo runs it, or the hooks and programs it names"},
 	}, nil},
-	// cvs(1): the repository's name may say which program to reach it by
+	// cvs(1): the repository's name may contain the program that connects to it
 	// (:ext;CVS_RSH=PROGRAM:). p4(1) takes its editor and diff from .p4config.
 	{"", "", []reasons{
 		{"CVS/Checkin.prog CVS/Update.prog", cvsRuns},
@@ -118,21 +119,21 @@ var systems = []vcs{
 	}, []reasons{{"CVS/Root", cvsRuns}}},
 }
 
-// gitWork are the directories of what git has begun and not ended. They are
-// protected as the rest is, but may be made where they are not: git makes them to
-// begin, and what the root's users have begun is theirs to go on with.
+// gitWork are the directories of unfinished work of git (rebase, am, cherry-pick). They are
+// protected, but may be created where there is none: git creates them when it begins, and
+// the root's users may continue what they began.
 const (
 	gitWork       = ".git/rebase-merge .git/rebase-apply .git/sequencer .git/worktrees/*/rebase-merge .git/worktrees/*/rebase-apply .git/worktrees/*/sequencer .git/modules/**/rebase-merge .git/modules/**/rebase-apply .git/modules/**/sequencer"
 	gitWorkReason = "git rebase --continue runs the commands that are listed there"
 )
 
-// bare is a kind of repository that is known by what a directory holds, and not by
-// a name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
+// bare is a kind of repository that a tool recognises by what a directory holds, not by its
+// name: made by `git init --bare`, `git init --separate-git-dir`, `svnadmin create`.
 type bare struct {
 	condition pattern.Condition
-	parts     string // all of these: they can be replaced, and neither removed nor moved
-	runs      []reasons
-	begun     string // as gitWork
+	parts     string    // the directory holds all of these, which may be replaced, but not removed or moved
+	runs      []reasons // as vcs.runs
+	work      string    // directories of unfinished work, see gitWork
 }
 
 const partsReason = "git or svn knows a repository by it: without it, the rules for repositories would not hold"
@@ -150,8 +151,8 @@ var bares = []bare{
 	}, ""},
 }
 
-// Parts are the names by which the directory of a condition is known as a
-// repository, nil for other conditions.
+// Parts returns the names in a directory by which a tool recognises a repository of the
+// condition's kind. It returns nil for other conditions.
 func Parts(c pattern.Condition) []string {
 	for _, b := range bares {
 		if b.condition == c {
@@ -161,7 +162,7 @@ func Parts(c pattern.Condition) []string {
 	return nil
 }
 
-// Tops are the names by which version control systems know the top of a project.
+// Tops are the names by which version control systems recognise the top of a project.
 var Tops = func() (out []string) {
 	for _, s := range systems {
 		out = append(out, strings.Fields(s.tops)...)
@@ -169,7 +170,7 @@ var Tops = func() (out []string) {
 	return out
 }()
 
-// vcsRules are the rules of the table.
+// vcsRules returns the rules for systems, gitWork and bares.
 func vcsRules() []pattern.Rule {
 	var out []pattern.Rule
 	add := func(texts, reason string, c pattern.Condition, change func(*pattern.Rule)) {
@@ -187,10 +188,10 @@ func vcsRules() []pattern.Rule {
 		for _, g := range s.runs {
 			add(g.texts, g.reason, pattern.Control, all)
 		}
-		for _, g := range s.begun {
+		for _, g := range s.creatable {
 			add(g.texts, g.reason, pattern.Control, begins)
 		}
-		add(s.tops, s.leads, pattern.Control, begins)
+		add(s.tops, s.topsReason, pattern.Control, begins)
 	}
 	add(gitWork, gitWorkReason, pattern.Control, begins)
 	add(gitWork, gitWorkReason, pattern.Control, below)
@@ -199,8 +200,8 @@ func vcsRules() []pattern.Rule {
 			add(g.texts, g.reason, b.condition, all)
 		}
 		add(b.parts, partsReason, b.condition, stays)
-		add(b.begun, gitWorkReason, b.condition, begins)
-		add(b.begun, gitWorkReason, b.condition, below)
+		add(b.work, gitWorkReason, b.condition, begins)
+		add(b.work, gitWorkReason, b.condition, below)
 	}
 	return out
 }

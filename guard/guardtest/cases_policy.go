@@ -5,10 +5,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// policyCases are about patterns: what is hidden, denied and protected, and the
-// ways around that have to be none. Where a case is Unguarded, the bare call
-// succeeds; and so does the same call through the front end without the patterns,
-// in a case of its own: nothing but the rule stops it.
+// policyCases are about patterns: which names they hide, deny and protect, and that no way
+// leads around them. For a case that is Unguarded, the call succeeds on the bare file
+// system. policyCases adds a case in which the same call succeeds through the front end
+// without patterns, which shows that nothing but the rule refuses it.
 func policyCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{hideCases(), denyCases(), protectCases(), moveCases(), builtinCases(), repositoryCases()} {
@@ -23,7 +23,7 @@ func policyCases() []Case {
 	return all
 }
 
-// withoutRule is a refused case with no patterns in force.
+// withoutRule returns a refused case as one that succeeds, with no patterns in force.
 func (c Case) withoutRule() Case {
 	c.Name += "/without-the-rule"
 	c.Policy.Patterns = guard.Patterns{NoDefaults: true}
@@ -142,14 +142,14 @@ func protectCases() []Case {
 		no("mkdir-below", mkdir("code/hold/new")),
 		no("rename-into", rename("code/plain", "code/hold/plain")),
 		no("remove-below", remove("code/hold/in")),
-		// What deep/a leads to would stand where deep/a/b is protected.
+		// A link deep/a would bring another file to the protected path deep/a/b.
 		in("symlink-above", Case{Tree: []string{"deep/", "evil/b=x"}, Call: symlink("../evil", "code/deep/a"), Want: names.Permission, Unguarded: true}),
 		in("symlink-moved-above", Case{Tree: []string{"deep/", "evil/b=x", "l => evil"}, Call: rename("code/l", "code/deep/a"), Want: names.Permission, Unguarded: true}),
 	}
 }
 
-// moveCases: a directory takes what is in it along, so it does not move where
-// that would change what a pattern is about.
+// moveCases: moving a directory also moves everything in it. It is refused if a pattern
+// matches anything in it, at its old or its new path.
 func moveCases() []Case {
 	p := patterns(guard.Patterns{Hide: guard.Texts("secret", "/vault/*"), Protect: guard.Texts("kept", "**/conf/run"), Deny: guard.Texts("**/shut/closed")})
 	no := func(name string, tree []string, call Call) Case {
@@ -173,7 +173,7 @@ func moveCases() []Case {
 	}
 }
 
-// builtinCases: what every root has that does not turn it off.
+// builtinCases: the built-in rules, which hold in every root that does not turn them off.
 func builtinCases() []Case {
 	no := func(name string, tree []string, call Call, want guard.Kind) Case {
 		return Case{Name: "builtin/" + name, Tree: tree, Call: call, Want: want, Unguarded: true}
@@ -221,8 +221,8 @@ func builtinCases() []Case {
 	}
 }
 
-// repositoryCases: the owner's repositories run nothing that the root's users
-// wrote; their own work.
+// repositoryCases: the root's users cannot write what tools run in the owner's
+// repositories. In repositories that they made themselves, they can.
 func repositoryCases() []Case {
 	own := []string{".git/HEAD=ref: x", ".git/config=c", ".git/hooks/", "src="}
 	no := func(name string, tree []string, call Call) Case {

@@ -6,23 +6,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Info is what a front end tells of a file. A front end that cannot tell a
-// field leaves it zero.
+// Info describes a file. A front end that does not know a field leaves it zero.
 type Info struct {
 	Size int64
 	Mode uint32 // type and permission bits, as of stat(2)
 }
 
-// Front is one front end of a registry's roots. Paths are "root/a/b", as peers
-// write them. Links on the way are followed as the front end's users would see
-// them followed; Stat, Readlink, Remove, Rename, Link and Symlink do not follow
-// the last one. Errors carry an errno (syscall.Errno, *guard.Error or something
-// that wraps one of them).
+// Front is one front end of a registry's roots. Paths are "root/a/b", as peers write them.
+// Links are followed as for the front end's users, except that Stat, Readlink, Remove,
+// Rename, Link and Symlink do not follow a link in the last element. Errors are a
+// syscall.Errno or a *guard.Error, or wrap one of them.
 type Front interface {
 	ReadFile(path string) ([]byte, error)
-	// WriteFile truncates the file, or makes it, and writes data.
+	// WriteFile truncates or creates the file, and writes data.
 	WriteFile(path string, data []byte) error
-	// Append writes at the end of a file, or makes it.
+	// Append writes at the end of the file, which it creates if necessary.
 	Append(path string, data []byte) error
 	Mkdir(path string) error
 	Remove(path string) error // a file's name or an empty directory
@@ -38,35 +36,34 @@ type Front interface {
 	Getxattr(path, name string) ([]byte, error)
 }
 
-// Can says what a front end is able to express.
+// Can says what a front end can do, and how it differs from others.
 type Can struct {
-	// Parses: the front end reads paths itself, so ".", ".." and "//" in them
-	// are its business. A mount never sees them: the kernel walks.
+	// Parses: the front end parses paths itself, and has to handle ".", ".." and "//" in
+	// them. A mount does not: the kernel resolves them before.
 	Parses bool
-	// Attributes: Chmod, Setxattr and Getxattr work, Stat tells the mode.
+	// Attributes: Chmod, Setxattr and Getxattr work, and Stat returns the mode.
 	Attributes bool
 	// Links: Symlink, Readlink and Link work.
 	Links bool
 	// RawNames: names that are not UTF-8 can be written in a path.
 	RawNames bool
-	// LearnsLater: of a file that the host exchanged, the front end may speak
-	// as it was for a moment.
+	// LearnsLater: when the host has replaced a file, the front end may answer for the old
+	// one for a moment.
 	LearnsLater bool
 	// ReadOnlyByKernel: the kernel refuses changes before the gate is asked.
 	ReadOnlyByKernel bool
-	// GoneIsAbsent: a root that ended is not there any more (ENOENT), instead
-	// of refusing.
+	// GoneIsAbsent: for a root that has ended, the front end reports ENOENT instead of a
+	// refusal.
 	GoneIsAbsent bool
-	// KindsOnly: the front end tells the kind of an error and no errno, and
-	// NotExist of what is hidden.
+	// KindsOnly: errors have a kind and no errno, and the kind for hidden names is NotExist.
 	KindsOnly bool
 }
 
-// Maker makes the front end of a registry, to which roots are granted later.
+// Maker makes a front end for a registry. Roots are granted to the registry later.
 type Maker func(t testing.TB, reg *guard.Registry) Front
 
-// prefixed is a Front whose roots have longer names in the registry, so that
-// the cases of a suite do not meet.
+// prefixed is a Front that puts p before each root's name, so that the roots of different
+// cases have different names in the registry.
 type prefixed struct {
 	f Front
 	p string
@@ -90,7 +87,7 @@ func (x prefixed) Getxattr(p, name string) ([]byte, error) { return x.f.Getxattr
 
 func (x prefixed) path(p string) string {
 	if p == "" || p[0] == '.' || p[0] == '/' {
-		return p // no root is named
+		return p // p names no root
 	}
 	return x.p + p
 }

@@ -2,12 +2,12 @@ package names
 
 import "strconv"
 
-// Op is one operation of the guarded tree, named after the system call it
-// stands for. Its text form is what audit records and errors carry.
+// Op is one operation of the guarded tree. It is named after a system call where one does
+// the same. Audit records and errors have its text form.
 type Op uint8
 
-// The operations. New ones are appended before opCount, never inserted:
-// numbers are not stored, but tables are indexed by them.
+// The operations. A new one goes before opCount, and its name to the same place in
+// opNames. The numbers are not stored anywhere.
 const (
 	OpNone Op = iota
 	OpLookup
@@ -44,7 +44,8 @@ const (
 	OpWatch
 	OpReplace
 	OpClose
-	// Operations on the registry itself: they appear in audit records only.
+	// Operations on the registry itself. They do not pass the gate: only audit records and
+	// errors have them.
 	OpGrant
 	OpRevoke
 	OpSet
@@ -54,20 +55,20 @@ const (
 	OpUnmount
 	OpReload
 	OpPanic
-	// Operations of the owner's on a root's trash.
+	// The owner's operations on a root's trash.
 	OpTrash
 	OpRestore
 	OpEmpty
-	// What happens to a subject that was refused too often: in audit records only.
+	// What happens to a subject that is refused too often: in audit records only.
 	OpAbuse
 	OpSuspend
 	OpResume
 	// The start of a command by rootsfs run, or its failure to start: in audit records only.
 	OpRun
-	// A network connection of that command's, and its end: in audit records only.
+	// A network connection of a command of rootsfs run, and its end: in audit records only.
 	OpConnect
 	OpDisconnect
-	// A request that went out with a secret of the command's: in audit records only.
+	// A request that was sent with one of the command's secrets: in audit records only.
 	OpRequest
 	opCount
 )
@@ -83,10 +84,10 @@ var opNames = [opCount]string{
 	"run", "connect", "disconnect", "request",
 }
 
-// Ops is the number of operations; a table with one row for each has this length.
+// Ops is the number of operations, and the length of a table with one row for each.
 const Ops = int(opCount)
 
-// String returns the operation's name, "op(N)" for a number that is none.
+// String returns the operation's name, or "op(N)" for the number of no operation.
 func (o Op) String() string {
 	if int(o) < len(opNames) {
 		return opNames[o]

@@ -9,8 +9,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// parseElem compiles one name of a pattern; most are plain text, or have one star
-// at an end, and need no matcher.
+// parseElem compiles one name of a pattern. Most names are plain text, or have one star
+// at the beginning or the end, and are compared without a matcher.
 func parseElem(w string, fold bool) (elem, error) {
 	if !utf8.ValidString(w) && strings.ContainsAny(w, `*?[`) {
 		return elem{}, errors.New("the pattern is not UTF-8, which only a plain name may be")
@@ -47,7 +47,8 @@ func parseElem(w string, fold bool) (elem, error) {
 
 var errBad = errors.New(`the pattern is not one of .gitignore: look at its [ ] and \`)
 
-// unescape returns the text that a part without wildcards stands for.
+// unescape returns the text that a name without wildcards matches. plain is false if the
+// name has wildcards, or ends in a single backslash.
 func unescape(w string) (text string, plain bool) {
 	if !strings.ContainsAny(w, `*?[\`) {
 		return w, true
@@ -67,16 +68,17 @@ func unescape(w string) (text string, plain bool) {
 	return b.String(), true
 }
 
-// classes are the POSIX classes of characters that .gitignore knows, in ASCII, as
-// git has them.
+// classes are the POSIX character classes of .gitignore. They hold ASCII characters only,
+// as in git.
 var classes = map[string]string{
 	"alnum": "0-9A-Za-z", "alpha": "A-Za-z", "blank": " \t", "cntrl": "\x01-\x1f\x7f", "digit": "0-9",
 	"graph": "!-~", "lower": "a-z", "print": " -~", "punct": `!-.:-@\[-` + "`{-~", "space": " \t-\r", "upper": "A-Z",
 	"xdigit": "0-9A-Fa-f",
 }
 
-// translate writes a name of .gitignore for doublestar: braces mean themselves,
-// and in [ ] a leading ] and the POSIX classes are spelled out.
+// translate turns a name of a .gitignore pattern into a doublestar pattern. It escapes
+// braces, which .gitignore takes literally, and what doublestar does not know in [ ]: a
+// leading ], and the POSIX classes.
 func translate(w string) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(w); i++ {
@@ -92,7 +94,7 @@ func translate(w string) (string, error) {
 			b.WriteByte('\\')
 			b.WriteByte(w[i])
 		case '[':
-			n, err := class(&b, w[i:])
+			n, err := translateClass(&b, w[i:])
 			if err != nil {
 				return "", err
 			}
@@ -104,8 +106,9 @@ func translate(w string) (string, error) {
 	return b.String(), nil
 }
 
-// class translates the [ ] that w begins with and returns its length.
-func class(b *strings.Builder, w string) (n int, err error) {
+// translateClass translates the bracket expression that w begins with, and returns its
+// length in w.
+func translateClass(b *strings.Builder, w string) (n int, err error) {
 	b.WriteByte('[')
 	i := 1
 	if i < len(w) && (w[i] == '!' || w[i] == '^') {
@@ -116,7 +119,7 @@ func class(b *strings.Builder, w string) (n int, err error) {
 	for first := true; i < len(w); first = false {
 		switch c := w[i]; {
 		case c == ']' && !first:
-			if lo, hi, ok := backwards(b.String()[from:]); ok {
+			if lo, hi, ok := reversedRange(b.String()[from:]); ok {
 				return 0, fmt.Errorf("the pattern has the range %c-%c, which no character is in: write %c-%c", lo, hi, hi, lo)
 			}
 			b.WriteByte(']')
@@ -150,8 +153,9 @@ func class(b *strings.Builder, w string) (n int, err error) {
 	return 0, errBad
 }
 
-// backwards finds a range in what stands between [ and ] that ends before it begins.
-func backwards(chars string) (lo, hi rune, ok bool) {
+// reversedRange returns the first range, such as z-a, whose end is below its beginning.
+// chars is the translated text between [ and ].
+func reversedRange(chars string) (lo, hi rune, ok bool) {
 	next := func() rune {
 		chars = strings.TrimPrefix(chars, `\`)
 		r, n := utf8.DecodeRuneInString(chars)
@@ -170,8 +174,9 @@ func backwards(chars string) (lo, hi rune, ok bool) {
 	return 0, 0, false
 }
 
-// ends are the bytes that every name begins and ends with that a doublestar
-// pattern matches. U+FFFD, which matches bytes that are no UTF-8, says nothing.
+// ends returns the literal text at the beginning and at the end of a doublestar pattern:
+// every name that matches begins with head and ends with tail. U+FFFD is not taken as
+// literal text, because it also matches bytes that are not UTF-8.
 func ends(text string) (head, tail string) {
 	if first := strings.IndexAny(text, `*?[\`); first >= 0 {
 		head, tail = text[:first], text[strings.LastIndexAny(text, `*?]\`)+1:]

@@ -8,8 +8,8 @@ import (
 )
 
 // Glob is a pattern for whole paths, for listings and searches: * ? [a-z] {a,b}, and **
-// for any number of elements. Rules are written as in .gitignore instead. The zero value
-// matches the empty path alone.
+// for any number of elements. (Rules are written as in .gitignore instead.) The zero value
+// matches only the empty path.
 type Glob string
 
 // maxForms is how many patterns the braces of a glob may stand for. A matcher tries one
@@ -22,7 +22,8 @@ const maxForms = 256
 // directory thousands of levels deep has a path of megabytes.
 const maxWork = 1 << 27
 
-// Check returns an error that says, after the glob, what is wrong with it.
+// Check reports what is wrong with the glob. The error's text is to follow the glob, as in
+// "GLOB is not a pattern".
 func (g Glob) Check() error {
 	if !doublestar.ValidatePattern(string(g)) {
 		return errors.New("is not a pattern")
@@ -33,15 +34,15 @@ func (g Glob) Check() error {
 	return nil
 }
 
-// Match reports whether a path matches the glob, of which Check has returned nil.
+// Match reports whether a path matches the glob. The caller has to have called Check.
 func (g Glob) Match(path string) bool { return doublestar.MatchUnvalidated(string(g), path) }
 
-// MaxPath is how long a path may be, in bytes, to be compared with the glob. A path of
-// PATH_MAX bytes fits every glob of 128 bytes, and every glob of 1,024 bytes and 32 forms.
+// MaxPath is the length in bytes up to which a path may be compared with the glob. It is at
+// least PATH_MAX for every glob of up to 128 bytes, and of up to 1,024 bytes and 32 forms.
 func (g Glob) MaxPath() int { return maxWork / max(1, g.forms()*len(g)) }
 
-// forms is an upper bound of how many patterns the braces stand for. It stops counting
-// above maxForms.
+// forms returns an upper bound for the number of patterns that the braces stand for. It
+// stops counting above maxForms.
 func (g Glob) forms() int {
 	forms, commas := 1, 0
 	for i := 0; i < len(g) && forms <= maxForms; i++ {

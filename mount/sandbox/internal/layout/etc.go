@@ -12,12 +12,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// HostName is what the command's machine is called.
+// HostName is the host name that the command sees.
 const HostName = "rootsfs"
 
-// etcFiles are copied: what programs need to run, resolve names and look the
-// same as outside. What tells one machine from another (machine-id, hostname)
-// or holds secrets is not among them.
+// etcFiles are the host's files that are copied: programs need them to run, to resolve
+// names and to behave as outside. Files that identify the machine (machine-id, hostname) or
+// hold secrets are not among them.
 var etcFiles = []string{
 	"nsswitch.conf", "host.conf", "gai.conf", "protocols", "services", "networks", "rpc", "ethertypes",
 	"ld.so.cache", "ld.so.conf", "localtime", "timezone", "locale.alias", "locale.conf", "locale.gen",
@@ -26,16 +26,18 @@ var etcFiles = []string{
 	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
 }
 
-// etcNetFiles are copied when there is a network.
+// etcNetFiles are copied, too, when the command has a network.
 var etcNetFiles = []string{"resolv.conf", "hosts"}
 
-// etcDirs are shown read-only; the last elements may be patterns.
+// etcDirs are the host's directories that are shown read-only. Their last elements may be
+// patterns.
 var etcDirs = []string{
 	"alternatives", "ssl/certs", "ca-certificates", "pki/ca-trust", "pki/tls/certs", "crypto-policies", "ld.so.conf.d", "fonts", "terminfo", "profile.d",
 	"perl", "python3*", "java-*", "maven", "skel",
 }
 
-// EtcFiles are the files of /etc that a command finds, copies and its own.
+// EtcFiles returns the files of /etc that a command may find: copies of the host's, and those
+// made for it.
 var EtcFiles = sync.OnceValue(func() (files []string) {
 	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
 		files = append(files, "/etc/"+n)
@@ -43,7 +45,7 @@ var EtcFiles = sync.OnceValue(func() (files []string) {
 	return files
 })
 
-// EtcDirs returns the directories of /etc that a command sees, as far as this host has them.
+// EtcDirs returns the directories of /etc that this host has and a command sees.
 func EtcDirs() (dirs []string) {
 	for _, pattern := range etcDirs {
 		found, _ := filepath.Glob("/etc/" + pattern) // the patterns are well-formed
@@ -58,16 +60,16 @@ func EtcDirs() (dirs []string) {
 
 var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs()) })
 
-// Shows reports whether every command sees an absolute path of the host, read-only and at
-// its own place, or finds one of its own there.
+// Shows reports whether commands see an absolute path of the host, read-only and at the
+// same path, or may find a copy or a file of their own there (EtcFiles).
 func Shows(path string) bool {
 	below := func(dir string) bool { return names.Under(path, dir) }
 	return slices.Contains(EtcFiles(), path) || slices.Contains(Devices, path) ||
 		slices.ContainsFunc(shownDirs(), below)
 }
 
-// etc fills /etc.
-func (l *Layout) etc(o *Spec) {
+// addEtc adds the files, links and directories of /etc.
+func (l *Layout) addEtc(o *Spec) {
 	name := UserName(o.UID)
 	l.Files = append(l.Files,
 		File{"/etc/passwd", fmt.Appendf(nil, "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n%s:x:%d:%d::%s:%s\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
@@ -95,7 +97,7 @@ func (l *Layout) etc(o *Spec) {
 	}
 }
 
-// copy adds a copy of a file of the host's at the same path, if it is there.
+// copy adds a copy of the host's file at the same path, if there is a regular file.
 func (l *Layout) copy(path string) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -111,8 +113,9 @@ var plainName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
 })
 
-// UserName is what the command's uid is called inside: the caller's own name if
-// it runs as the caller. The user database is not asked: it may be on a network.
+// UserName returns the name of the command's uid in its /etc/passwd: $USER if the command
+// runs as the caller and that is an ordinary name, else "server". The host's user database
+// is not asked, because it may be on a network.
 func UserName(uid uint32) string {
 	if name := os.Getenv("USER"); uint32(os.Getuid()) == uid && uid != 0 && plainName().MatchString(name) && name != "root" && name != "nobody" {
 		return name
@@ -120,7 +123,8 @@ func UserName(uid uint32) string {
 	return "server"
 }
 
-// Shell is the shell of passwd: the caller's, if it is a system's.
+// Shell returns the shell for the command's /etc/passwd: $SHELL if that is a file in
+// /bin or /usr/bin, else /bin/sh.
 func Shell() string {
 	s := os.Getenv("SHELL")
 	breaksLine := strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == ':' })

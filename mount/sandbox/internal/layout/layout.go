@@ -142,7 +142,7 @@ func New(o *Spec) (*Layout, error) {
 	l.Links = append(l.Links,
 		Link{"/dev/ptmx", "pts/ptmx"}, Link{"/dev/fd", "/proc/self/fd"}, Link{"/dev/stdin", "/proc/self/fd/0"},
 		Link{"/dev/stdout", "/proc/self/fd/1"}, Link{"/dev/stderr", "/proc/self/fd/2"})
-	l.etc(o)
+	l.addEtc(o)
 	if o.FlatAt == "" {
 		l.Spare = o.Spare
 		l.roots(o.Roots)
