@@ -67,6 +67,7 @@ func (g *Gate) accept(l net.Listener) {
 
 // take begins to carry a connection, or refuses it.
 func (g *Gate) take(in *net.TCPConn) {
+	inlineUrgent(in)
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
 	c := &conn{inside: in, port: to.Port(), began: time.Now()}
 	addr := to.Addr().Unmap()
@@ -272,6 +273,7 @@ func (g *Gate) establish(c *conn, out *net.TCPConn, needsAddr bool) error {
 	c.addr, c.needsAddr = netip.AddrPortFrom(to.Addr().Unmap(), to.Port()), needsAddr
 	_, isOpen := g.conns[c]
 	if isOpen && g.permitsLocked(c) {
+		inlineUrgent(out)
 		c.outside = out
 		return nil
 	}
@@ -395,6 +397,17 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 		}
 	}
 	return server, c.copy(c.outside, c.inside, &c.sent)
+}
+
+// inlineUrgent leaves urgent bytes (tcp(7), SO_OOBINLINE) in their place among the others. A
+// read would skip such a byte until the next one comes, so what peekHello has looked at would
+// not be what copy sends.
+func inlineUrgent(c *net.TCPConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_OOBINLINE, 1) })
 }
 
 // reset closes a connection and drops what it still holds; the other end is told at once. No

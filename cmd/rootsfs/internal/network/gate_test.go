@@ -39,6 +39,30 @@ var programs = map[string]func(args []string) error{
 		fmt.Printf("%s\n", b)
 		return err
 	},
+	// urgent is get, and sends the first byte as urgent.
+	"urgent": func(args []string) error {
+		c, err := net.Dial("tcp", args[0])
+		if err != nil {
+			return err
+		}
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		_ = raw.Control(func(fd uintptr) { err = unix.Sendto(int(fd), []byte(args[1][:1]), unix.MSG_OOB, nil) })
+		if err == nil {
+			_, err = io.WriteString(c, args[1][1:])
+		}
+		if err == nil {
+			err = c.(*net.TCPConn).CloseWrite()
+		}
+		if err != nil {
+			return err
+		}
+		b, err := io.ReadAll(c)
+		fmt.Printf("%s\n", b)
+		return err
+	},
 	// tls connects to args[0] and asks for the server args[1].
 	"tls": func(args []string) error {
 		c, err := tls.Dial("tcp", args[0], &tls.Config{ServerName: args[1], InsecureSkipVerify: true})
@@ -340,6 +364,19 @@ func TestServerNames(t *testing.T) {
 	}
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
 	if got := n.run("get", "api.test:"+port, "\x16no TLS at all"); !strings.Contains(got, "error:") {
+		t.Errorf("bytes that begin like TLS: got %q", got)
+	}
+}
+
+// Urgent bytes are looked at, and arrive, in their place among the others.
+func TestUrgentBytes(t *testing.T) {
+	port := echo(t)
+	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+	if got := n.run("urgent", "api.test:"+port, "hello"); got != "you said hello" {
+		t.Errorf("got %q", got)
+	}
+	n = newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+	if got := n.run("urgent", "api.test:"+port, "\x16no TLS at all"); !strings.Contains(got, "error:") {
 		t.Errorf("bytes that begin like TLS: got %q", got)
 	}
 }
