@@ -156,14 +156,12 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	what := asksFor(q)
 	s.hub.publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
 		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
-	summary, who := "A server asks for access to files", cmp.Or(q.Server, string(q.Subject), "a server")
 	if q.Host != nil {
-		summary, who = "A command asks for a connection", cmp.Or(q.Host.Program, "a program")
 		s.log.Info("a command connects to a host that no rule permits", "question", q.ID, "host", what)
 	} else {
 		s.log.Info("a server asks for consent", "question", q.ID, "paths", what)
 	}
-	s.notices.Show(summary, fmt.Sprintf("%s, in session %s: %s", who, s.dir.Name(), what))
+	s.notices.Show(s.notice(q))
 	a, err := s.questions.Ask(ctx, q)
 	end := "denied " + what
 	switch {
@@ -176,6 +174,19 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	}
 	s.hub.publish(control.Event{Time: time.Now(), Kind: "consent", Detail: q.ID + ": " + end})
 	return a, err
+}
+
+// notice returns the summary and the body of a notification about a question. What is asked for
+// comes first, since whoever asks chooses the length and the words of its own name.
+func (s *Session) notice(q *broker.Question) (summary, body string) {
+	summary, who := "A server asks for access to files", cmp.Or(q.Server, string(q.Subject))
+	if q.Host != nil {
+		summary, who = "A command asks for a connection", q.Host.Program
+	}
+	if body = fmt.Sprintf("%s, in session %s", asksFor(q), s.dir.Name()); who != "" {
+		body += ", by " + names.Quote(who)
+	}
+	return summary, body
 }
 
 // asksFor returns the host or the paths of a question, escaped.

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hostAsker is a session whose command connects to hosts.
@@ -155,6 +156,22 @@ func TestHostIsDenied(t *testing.T) {
 	// A path of a server with the same name has nothing to do with it.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")
+	}
+}
+
+// A program whose file has a long name, or one that looks like a question, does not put another
+// host into a notification.
+func TestNoticeNamesTheHostFirst(t *testing.T) {
+	a := newHostAsker(t)
+	for _, program := range []string{strings.Repeat("/long", 800), `/x, in session me: "good.test:443"`, ""} {
+		summary, body := a.notice(&broker.Question{Host: &broker.Host{Name: "evil.test", Port: 443, Program: program}})
+		want := `"evil.test:443", in session me`
+		if program != "" {
+			want += ", by " + names.Quote(program)
+		}
+		if body != want || summary != "A command asks for a connection" {
+			t.Errorf("%s: %.200s", summary, body)
+		}
 	}
 }
 

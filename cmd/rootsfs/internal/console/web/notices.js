@@ -6,6 +6,7 @@ import { plain } from "/dom.js";
 const button = document.getElementById("notify");
 const told = new Set();
 let first = true;
+const mostBody = 260; // the longest name of a host, with its port
 
 const can = () => typeof Notification !== "undefined";
 
@@ -17,7 +18,7 @@ export function notices() {
     told.add(q.id);
     if (first || !can() || Notification.permission !== "granted" || !document.hidden) continue;
     const n = new Notification(q.host ? "A command asks for a connection" : "A server asks for access to files", {
-      body: plain(q.host ? `${q.host.name}:${q.host.port}` : q.server || q.subject || "a server").slice(0, 200), tag: q.id,
+      body: plain(q.host ? `${q.host.name}:${q.host.port}` : q.server || q.subject || "a server").slice(0, mostBody), tag: q.id,
     });
     n.onclick = () => {
       window.focus();
