@@ -370,6 +370,56 @@ func TestQuestionIsOver(t *testing.T) {
 	}
 }
 
+// Answers that say yes while everything is taken back leave no rule.
+func TestYesDuringRemoveAll(t *testing.T) {
+	for range 200 {
+		g := New(Options{Rules: mustRules(t, "a.test")})
+		var begun, all sync.WaitGroup
+		begun.Add(1)
+		for port := range uint16(100) {
+			to := target{"b.test", port + 1}
+			q := &openQuestion{}
+			q.ctx, q.cancel = context.WithCancelCause(t.Context())
+			g.asking.open[to] = q
+			all.Go(func() {
+				begun.Wait()
+				_ = g.permit(to, q)
+			})
+		}
+		begun.Done()
+		gone, _ := g.RemoveAll()
+		all.Wait()
+		if left := g.Rules(); len(gone) == 0 || len(left) != 0 {
+			t.Fatalf("removed %d rules, left %v", len(gone), left)
+		}
+		g.Close()
+	}
+}
+
+// Where the kernel lacks nf_tables, or routes cannot be made either, hosts are asked about at the
+// ports that are listened on.
+func TestAskingWithLessReach(t *testing.T) {
+	port := echo(t)
+	for _, c := range []struct {
+		dns   string
+		lacks func(*Sockets)
+	}{
+		{"198.18.0.1:53", func(s *Sockets) { s.Netfilter.Close(); s.Netfilter = nil }},
+		{"127.0.0.1:53", func(s *Sockets) { s.Route.Close(); s.Route = nil }},
+	} {
+		p := &person{answer: yes}
+		n := newNamespace(t, asks(t, p, "127.0.0.1:"+port+",a.test:"+port, time.Minute))
+		n.dns, n.lacks = c.dns, c.lacks
+		got := n.run("series", "hi", "b.test:"+port, "b.test:"+port, "127.0.0.1:443", "127.0.0.1:80", "a.test:"+port, "b.test:81")
+		if strings.Count(got, "you said hi") != 3 || strings.Count(got, "error: ") != 3 {
+			t.Errorf("%s: got %q", n.g.Reach(), got)
+		}
+		if q := p.questions(); len(q) != 1 || q[0].Host != "b.test" {
+			t.Errorf("%s: %+v", n.g.Reach(), q)
+		}
+	}
+}
+
 // After Ask.Until hosts without a rule do not exist.
 func TestAskingEnds(t *testing.T) {
 	p := &person{answer: yes}

@@ -232,6 +232,17 @@ func (g *Gate) Remove(gone ...Rule) int {
 	return len(ended)
 }
 
+// RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
+func (g *Gate) RemoveAll() (gone []Rule, ended int) {
+	g.mu.Lock()
+	g.endQuestionsLocked(ErrRevoked, false)
+	gone = g.rules
+	list := g.removeLocked(gone)
+	g.mu.Unlock()
+	resetAll(list)
+	return gone, len(list)
+}
+
 // Expire is Remove for rules whose time is over. Questions stay open.
 func (g *Gate) Expire(gone ...Rule) int {
 	g.mu.Lock()

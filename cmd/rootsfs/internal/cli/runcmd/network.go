@@ -202,20 +202,21 @@ func (n *commandNet) Add(hosts []string) error {
 
 // Remove implements session.Network.
 func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err error) {
-	have, secrets := n.gate.Rules(), n.liveSecrets()
-	rules := have
-	if hosts != nil {
-		secrets = nil
-		hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
-			s := n.findSecret(h)
-			if s != nil {
-				secrets = append(secrets, s)
-			}
-			return s != nil
-		})
-		if rules, err = parseHosts(hosts); err != nil {
-			return nil, 0, err
+	if hosts == nil {
+		return n.removeAll()
+	}
+	have := n.gate.Rules()
+	var secrets []*commandSecret
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		s := n.findSecret(h)
+		if s != nil {
+			secrets = append(secrets, s)
 		}
+		return s != nil
+	})
+	rules, err := parseHosts(hosts)
+	if err != nil {
+		return nil, 0, err
 	}
 	for _, r := range rules {
 		if !slices.Contains(have, r) {
@@ -223,11 +224,25 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 		}
 	}
 	n.stopTimers(rules)
-	removed = slices.Concat(hostTexts(rules), secretTexts(secrets))
-	for _, s := range secrets {
+	ended = n.removeSecrets(secrets) + n.gate.Remove(rules...)
+	return slices.Concat(hostTexts(rules), secretTexts(secrets)), ended, nil
+}
+
+// removeAll takes back what is permitted when it is, and not when it began: a host may be
+// allowed at this moment.
+func (n *commandNet) removeAll() (removed []string, ended int, err error) {
+	secrets := n.liveSecrets()
+	ended = n.removeSecrets(secrets)
+	rules, more := n.gate.RemoveAll()
+	n.stopTimers(rules)
+	return slices.Concat(hostTexts(rules), secretTexts(secrets)), ended + more, nil
+}
+
+func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
+	for _, s := range list {
 		ended += n.gate.RemoveService(s.service)
 	}
-	return removed, ended + n.gate.Remove(rules...), nil
+	return ended
 }
 
 // refusedHosts returns the hosts without a rule that the command tried to reach, and how often.
