@@ -30,7 +30,8 @@ type Request struct {
 	// names will be made.
 	Bytes, Size int64
 	Names       int64
-	// AttributesOnly says that nothing but attributes is asked for, although Op reads.
+	// AttributesOnly says that the operation only needs attributes, although Op is one that
+	// reads.
 	AttributesOnly bool
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
@@ -39,7 +40,7 @@ type Request struct {
 	// are recorded when the file is closed, so room for that record is promised, too.
 	OpensForWriting bool
 
-	room    uint32 // promised for the record, see reserveRecord; here it fills a gap
+	room    uint32 // promised for the record, see reserveRecord; placed here to use padding
 	closing uint32 // promised for the record of the close
 }
 
@@ -51,7 +52,7 @@ type Hold struct {
 	nestingGen  uint64
 	crossed     []*root // outermost first
 	verdict     pattern.Verdict
-	contentPath string // unless "", the path below the root that is judged anew each time; see judgeHeld
+	contentPath string // the path below the root if each operation judges it anew, else ""; see judgeHeld
 }
 
 // Stale reports whether nested roots or patterns changed since the hold was
@@ -87,7 +88,7 @@ type Lease struct {
 	req     Request
 	start   time.Time
 	crossed []crossing
-	nesting *nesting // as they were at admission: what resolution is judged by
+	nesting *nesting // as at admission; resolution is judged by it
 	bytes   int64    // acquired from the budget of bytes in flight
 	written int64    // charged to the quotas of bytes
 	created int64    // charged to the quotas of names
@@ -95,11 +96,11 @@ type Lease struct {
 	subject *account // nil: the subject has no quota
 
 	gen      *generation
-	detached *detached // nil: all of it runs where it was admitted
-	// Small ones together: a lease of more than 352 bytes takes 384.
+	detached *detached // nil: the operation has no detached part
+	// Small fields together: for a lease of more than 352 bytes Go allocates 384.
 	pinned    bool // a detached part: holds pins, not in-flight references
 	reserved  bool // quotas have been charged
-	abandoned bool // answered, while a detached part goes on, which settles
+	abandoned bool // the operation was answered early; its detached part goes on, and settles
 	patterned bool // names have to be judged
 }
 
@@ -167,8 +168,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	return l.reserveQuota()
 }
 
-// checkRequest is the part of admission that asks nobody to wait: root, rights,
-// patterns.
+// checkRequest is the part of admission that does not wait: root, rights, patterns.
 func (l *Lease) checkRequest() error {
 	req := &l.req
 	if err := l.findRoot(); err != nil {
@@ -214,7 +214,7 @@ func (l *Lease) findRoot() error {
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
 	if l.reg.suspended.Load() && l.reg.isSuspended(&req.Caller) {
-		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for those that are counted
+		return &Error{Kind: names.Suspended} // after acquire: TakeBack waits for operations that are counted
 	}
 	l.patterned = l.anyRules(func(*ruleset) bool { return true })
 	for _, h := range []*Hold{req.Held, req.HeldTarget} {
@@ -273,10 +273,10 @@ func (l *Lease) Dead() <-chan struct{} { return l.root.dead }
 // Timeout is how long the operation may take.
 func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
 
-// Began is when the operation was put to the gate.
+// Began is when Admit was called.
 func (l *Lease) Began() time.Time { return l.start }
 
-// Caller is who asked for the operation, Op what for.
+// Caller is who asked for the operation.
 func (l *Lease) Caller() Caller { return l.req.Caller }
 
 // Op is the operation.
@@ -285,11 +285,11 @@ func (l *Lease) Op() Op { return l.req.Op }
 // Epoch is the grant's lifetime number.
 func (l *Lease) Epoch() uint64 { return l.root.epoch }
 
-// Hold keeps the root's lifetime, and what the patterns say of the operation's
-// path, for an open file.
+// Hold returns the hold for a file that was opened at the operation's path: the root's
+// lifetime, and the verdict of the patterns on the path.
 func (l *Lease) Hold() *Hold { return l.HoldAt(l.req.Path) }
 
-// HoldAt is Hold for a file that lies elsewhere, as behind a link.
+// HoldAt is Hold for a file at another path, such as the target of a link.
 func (l *Lease) HoldAt(p Path) *Hold {
 	h := l.HoldNameless()
 	var byContents bool

@@ -84,8 +84,8 @@ func addUpTo(counter *atomic.Int64, n, limit int64) bool {
 	return true
 }
 
-// reserveQuota takes what the operation may use from the quotas; settle gives back
-// what it did not.
+// reserveQuota charges the quotas with the most that the operation may use. settle refunds
+// what it did not use.
 func (l *Lease) reserveQuota() error {
 	req := &l.req
 	var bytes int64
@@ -140,7 +140,7 @@ func (l *Lease) reservedNames() int64 {
 	return l.created + l.notes.chargedNames.Load()
 }
 
-// accounts are all that the lease has reserved from.
+// accounts yields every account that the lease has charged.
 func (l *Lease) accounts(yield func(*account) bool) {
 	if !l.reserved || !yield(&l.root.account) || l.subject != nil && !yield(l.subject) || l.notes == nil {
 		return
@@ -161,7 +161,7 @@ func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
 
-// settle gives back what was reserved and not used; n bytes were used.
+// settle refunds what was reserved and not used. The operation used n bytes.
 func (l *Lease) settle(n int64, err error) {
 	if err != nil && l.req.Op == names.OpAllocate {
 		n = 0 // it does all or nothing
@@ -185,8 +185,8 @@ func (l *Lease) settle(n int64, err error) {
 	l.req.Quiet = l.req.Quiet || existed && l.req.Op != names.OpOpen
 }
 
-// NoteExisting says that the object to be made turned out to exist: the name reserved
-// for it is given back, and there is no success to record.
+// NoteExisting says that the object to be created exists already: the name that was reserved
+// for it is refunded, and success leaves no record.
 func (l *Lease) NoteExisting() { l.ensureNotes().existed.Store(true) }
 
 // ContinueAsOpen is NoteExisting for an operation that opens what is there: from here
@@ -230,8 +230,8 @@ func (l *Lease) Charge(bytes, size, created int64) error {
 	return nil
 }
 
-// BoundsFiles reports whether any file can be too large, so that operations that
-// make one longer have to know how large it is.
+// BoundsFiles reports whether a limit bounds the size of files. If so, operations that make a
+// file longer have to find out its size.
 func (l *Lease) BoundsFiles() bool {
 	for a := range l.accounts {
 		if q := a.quota.Load(); q != nil && q.MaxFile > 0 {

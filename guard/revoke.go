@@ -78,8 +78,8 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 // Recheck compares a root's path with the directory that was approved and ends
 // the root if it is another one, or none: its grant stays listed as unavailable until
 // it is approved again. It may block where the source does.
-// When this process could not look, for want of descriptors or memory, nothing
-// is known: the root stays as it is and is looked at again a little later.
+// If this process has no descriptors or memory for the check, nothing is known: the root
+// stays as it is, and is checked again a little later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -99,8 +99,8 @@ func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	return err
 }
 
-// isLocalShortage reports whether an error says something of this process or machine
-// and nothing of the root.
+// isLocalShortage reports whether an error comes from a shortage in this process or machine,
+// and so tells nothing about the root.
 func isLocalShortage(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -110,8 +110,8 @@ func isLocalShortage(err error) bool {
 	return false
 }
 
-// recheckLater checks a root once more after g.cfg.Deadline, by which time the want
-// may be over. One look waits at a time.
+// recheckLater checks a root once more after g.cfg.Deadline, when the shortage may be over.
+// For each root one such check is pending at a time.
 func (g *Registry) recheckLater(ctx context.Context, r *root) {
 	if !r.recheckPending.CompareAndSwap(false, true) {
 		return
@@ -120,8 +120,8 @@ func (g *Registry) recheckLater(ctx context.Context, r *root) {
 	time.AfterFunc(g.cfg.Deadline, func() {
 		r.recheckPending.Store(false)
 		if State(r.state.Load()) == Live && g.snap.Load().byName[r.name] == r {
-			// The failure of an ending is in the event and the record. A root that is
-			// live still was being changed by another caller.
+			// If ending the root fails, the event and the record say so. If the root is
+			// still live, another caller was changing it.
 			if g.Recheck(ctx, r.name) != nil && State(r.state.Load()) == Live {
 				g.recheckLater(ctx, r)
 			}
@@ -147,7 +147,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	return ended, ended.Err
 }
 
-// endLocked is the one way roots end. They are live, and the caller has locked their
+// endLocked ends live roots; no root ends in another way. The caller has locked the roots'
 // changes.
 func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []Ended {
 	if len(roots) == 0 {
@@ -176,8 +176,8 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 	return out
 }
 
-// flushAndShut makes views flush, and shuts each root when what is dirty in it is flushed:
-// a flush that hangs delays no other root. Roots that are ready at the same time are shut
+// flushAndShut makes views flush dirty data, and shuts each root as soon as its own is
+// flushed, so that a flush that hangs delays no other root. Roots that are ready at the same time are shut
 // in one snapshot. For each root that is shut it calls takeBack, and returns when all these
 // calls have; outers are the live roots around.
 func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, takeBack func(i int, r *root)) (outers []*root) {
@@ -331,10 +331,10 @@ func (g *Registry) shut(roots []*root, to State) (outers []*root) {
 	return slices.DeleteFunc(outers, func(o *root) bool { return State(o.state.Load()) != Live })
 }
 
-// Forget drops what is kept of the ended roots of a subject that nobody will be any
-// more, such as a session that is over (Subject.InSession), so that sessions may come
-// and go for as long as the registry lives. Whoever calls it knows that nothing is under
-// way for the subject: from then on its ended roots are as if they had never been.
+// Forget drops what the registry keeps about the ended roots of a subject that no caller will
+// have again, such as a session that is over (Subject.InSession). Without it the registry
+// would grow with every session. No operation of the subject may be under way: afterwards
+// its ended roots are as if they had never been granted.
 func (g *Registry) Forget(who Subject) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -28,20 +28,21 @@ func (v *view) flush(ctx context.Context) error {
 // invalidate takes back what the kernel holds of the root, after the requests that
 // passed the old gate have ended.
 //
-// The root's own name comes first: with it the kernel drops every name below that
-// nobody holds, and the inodes with them (fs/dcache.c d_invalidate), which it says
-// by FORGET. What is left after that is held by somebody and is told one by one:
-// pages and attributes, then names, then the pages and attributes again of what the
-// kernel did not know yet, and of directories, whose pages are their lists. For the
-// answer to a look-up or to the reading of a directory may still be on its way into
-// its tables: it holds the directory's lock, for which the taking back of a name
-// waits. The folio lock does the same for pages of files, attr_version for attributes.
+// The root's own name comes first. With it the kernel drops every name below that no
+// program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The
+// nodes that are left are in use, and the kernel is notified of each: first of its pages and
+// attributes, then of its names. Then pages and attributes are taken back once more, of nodes
+// that the kernel did not know yet, and of directories, whose pages hold their listings: the
+// answer to a look-up or to a reading of a directory may still be on its way into the
+// kernel's tables. While it is, the kernel holds the directory's lock, and dropping a name
+// waits for that. The folio lock does the same for pages of files, attr_version for
+// attributes.
 //
-// A program can hold a directory's lock for as long as it likes, by reading the
-// directory into memory that never comes (userfaultfd, a FUSE file of its own).
-// So names are not waited for without end, and without them all is taken back
-// that counts: a name that stays leads to an inode whose attributes have to be
-// asked for, of which the gate says no. The list of a directory that is held may stay.
+// A program can hold a directory's lock for as long as it likes, by reading the directory
+// into memory that is never filled (userfaultfd, a FUSE file of its own). So there is a limit
+// to the wait for names. A name that stays gives no access: it leads to an inode whose
+// attributes the kernel has to ask for, and the gate refuses. The listing of a directory
+// whose lock is held may stay.
 func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	err := v.drain(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (r *secondRound) takeContent(n *node) {
 }
 
 // takeContent makes the kernel drop one node's pages and attributes. A node that
-// it has forgotten is held by nobody.
+// the kernel has forgotten is in use by no program.
 func (n *node) takeContent() {
 	if !n.forgotten() {
 		n.notifyContent()
@@ -136,8 +137,8 @@ func (v *view) dropNames() {
 	}
 }
 
-// inBackground runs f, which may wait in the kernel for as long as some program
-// likes, and closes the channel when it is through.
+// inBackground runs f, which may wait in the kernel for as long as some program likes. It
+// returns a channel that is closed when f has returned.
 func inBackground(f func()) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -147,7 +148,8 @@ func inBackground(f func()) <-chan struct{} {
 	return done
 }
 
-// waitFor reports whether done was closed in time.
+// waitFor waits until done is closed, at the longest for limit. It reports whether done was
+// closed.
 func waitFor(done <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -28,15 +28,15 @@ const (
 	// target climbs: long targets full of ".." in a deep tree would otherwise
 	// make one request cost minutes.
 	maxClimbs = 100_000
-	// maxExchanges bounds how often a walk is repeated because somebody put a
-	// link where it had found none; who wins that often is denied service.
+	// maxExchanges bounds how often a walk is repeated because somebody put a link where
+	// the walk had found none. After that the operation fails.
 	maxExchanges = 16
 )
 
-// Follow returns where a path leads when its links are followed, those of its
-// last element only if last is set. The path returned has no links, and need not
-// exist in its last element. A link that leaves the root, if only by its text,
-// is refused (Escaped); to follow any takes the right to read.
+// Follow returns the path to which a path leads when its links are followed. A link in the
+// last element is followed only if last is set. The path returned has no links before its
+// last element, which need not exist. A link whose text leaves the root is refused (Escaped),
+// even if it comes back. Following a link takes the right to read.
 func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bool) (guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpLookup, Path: p}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (guard.Path, int64, error) {
@@ -73,7 +73,7 @@ func followTo(ctx context.Context, l *guard.Lease, p guard.Path, last bool, f fu
 // step is an element still to be walked.
 type step struct {
 	name string
-	link bool // it stood in a link's target, not in the path that was asked for
+	link bool // the element comes from a link's target, not from the path that was asked for
 }
 
 // follower walks one path.
@@ -85,7 +85,7 @@ type follower struct {
 	todo  []step // in reverse: the next is the last
 	links int
 	climb int
-	// linked: the element that was looked at last stood in a link's target.
+	// linked: the element that was walked last comes from a link's target.
 	linked bool
 }
 
