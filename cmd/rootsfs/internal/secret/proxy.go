@@ -23,6 +23,7 @@ import (
 // Bounds of the connections inside. Bodies have none, and neither have answers that take long.
 const (
 	maxHeader        = 64 << 10
+	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
@@ -101,7 +102,7 @@ type refusal struct {
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	written, _, _ := strings.Cut(r.RequestURI, "?")
 	x := &exchange{p: p, rec: Request{
-		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method, Path: written, Began: time.Now(),
+		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
 	}}
 	defer x.record()
 	if no := x.admit(r, written); no != nil {
@@ -146,8 +147,10 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
 	case err != nil:
 		return &refusal{http.StatusBadRequest, err}
-	case r.Method == http.MethodTrace:
+	case strings.EqualFold(r.Method, http.MethodTrace), strings.EqualFold(r.Method, "TRACK"):
 		return &refusal{http.StatusMethodNotAllowed, errors.New("TRACE would send the credential back")}
+	case len(r.Method) > maxMethod:
+		return &refusal{http.StatusNotImplemented, fmt.Errorf("the method is longer than %d bytes", maxMethod)}
 	case isUpgrade(r):
 		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
 	}

@@ -194,6 +194,9 @@ func TestRefusedRequests(t *testing.T) {
 		{"CONNECT example.com:443 HTTP/1.1\nHost: example.com:443\n\n", 400, "this is no proxy"},
 		{"OPTIONS * HTTP/1.1\n" + host + "\n", 400, "does not begin with /"},
 		{"TRACE /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
+		{"trace /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
+		{"TRACK /repos/me/x HTTP/1.1\n" + host + "\n", 405, "TRACE"},
+		{strings.Repeat("A", 2048) + " /repos/me/x HTTP/1.1\n" + host + "\n", 501, "the method is longer than 32 bytes"},
 		{"GET /repos/me/x HTTP/1.1\n" + host + "Connection: Upgrade\nUpgrade: websocket\n\n", 501, `the protocol "websocket" is not possible`},
 		{"GET /repos/me/x HTTP/1.1\n" + host + "Host: other.test\n\n", 400, ""},
 		{"GET /repos/me/x HTTP/1.1\n\n", 400, ""},
@@ -210,7 +213,7 @@ func TestRefusedRequests(t *testing.T) {
 			t.Errorf("%q: %s %q", c.request, res.Status, body)
 		}
 		if strings.HasPrefix(body, "rootsfs: ") {
-			if rec := l.last(1); rec.Refused == nil || rec.Status != c.status || rec.Failed != nil {
+			if rec := l.last(1); rec.Refused == nil || rec.Status != c.status || rec.Failed != nil || len(rec.Method) > maxMethod {
 				t.Errorf("%q is on record as %+v", c.request, rec)
 			}
 		}
