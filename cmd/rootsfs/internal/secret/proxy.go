@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -187,7 +190,29 @@ func isUpgrade(r *http.Request) bool {
 var droppedHeaders = []string{
 	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "Private-Token", "Job-Token",
 	"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri",
-	"Connection", "Expect", "Trailer", "Upgrade", "Http2-Settings",
+	"Connection", "Expect", "Trailer", "Upgrade", "Http2-Settings", "Forwarded",
+}
+
+// droppedPrefixes begin names of headers that do not go to the host either: some servers take
+// the method, host or path of a request from them.
+var droppedPrefixes = []string{"X-Forwarded-", "X-Original-", "X-Rewrite-"}
+
+// isDropped reports whether a header of the program does not go to the host.
+func (p *Proxy) isDropped(name string) bool {
+	name = variableKey(name)
+	hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return name == variableKey(p.header) || slices.Contains(droppedHeaders, name) || slices.ContainsFunc(droppedPrefixes, hasPrefix)
+}
+
+// variableKey returns a name that all headers share which some servers do not tell apart: those
+// that hand headers on as variables (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
+func variableKey(header string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' {
+			return c
+		}
+		return '-'
+	}, header))
 }
 
 // rewrite makes the request that is sent.
@@ -200,9 +225,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	authority := x.p.secret.URL.authority()
 	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: out.URL.RawQuery}
 	out.Host, out.Trailer = authority, nil
-	for _, name := range droppedHeaders {
-		out.Header.Del(name)
-	}
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return x.p.isDropped(name) })
 	out.Header.Set(x.p.header, x.p.value)
 }
 

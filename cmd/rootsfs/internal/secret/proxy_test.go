@@ -141,7 +141,8 @@ func TestCredentialIsAdded(t *testing.T) {
 	} {
 		l := newLab(t, &c.secret, hello)
 		res, body := l.get("/x?q=1&q=2", "Authorization: Bearer mine", "AUTHORIZATION: twice", "X-Api-Key: mine", "Cookie: a=b", "Proxy-Authorization: x",
-			"X-HTTP-Method-Override: DELETE", "X-Original-URL: /admin", "X-Forwarded-For: 1.2.3.4", "Keep-Alive: 5", "X-Kept: yes", "Expect: 100-continue")
+			"X-HTTP-Method-Override: DELETE", "X-Original-URL: /admin", "X-Forwarded-For: 1.2.3.4", "Keep-Alive: 5", "X-Kept: yes", "Expect: 100-continue",
+			"X_Api_Key: mine", "x_http_method_override: DELETE", "X.Http.Method: DELETE", "X_Forwarded_Host: other.test", "X-Forwarded-Prefix: /admin", "X-Original-Host: other.test")
 		if res.StatusCode != 200 || body != "hello" {
 			t.Fatal(res.Status, body)
 		}
