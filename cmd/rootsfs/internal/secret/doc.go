@@ -15,8 +15,8 @@
 //
 // # Not promised
 //
-// What is allowed can be done with the credential, also by a hostile program. Queries and bodies
-// are not looked at: where these say what to do (GraphQL, a method in a query), rules for paths
-// do not narrow it. A host that puts the credential into the body of an answer tells it to the
-// program.
+// What is allowed can be done with the credential, also by a hostile program. Queries, bodies and
+// most headers are not looked at: where these say what to do (GraphQL, a method in a query, the
+// Destination of WebDAV), rules for paths do not narrow it. A host that puts the credential into
+// the body of an answer tells it to the program.
 package secret

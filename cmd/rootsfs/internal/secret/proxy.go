@@ -120,8 +120,22 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Rewrite: x.rewrite, Transport: p.transport, FlushInterval: -1, ErrorLog: silent,
 		ModifyResponse: x.answer, ErrorHandler: x.fail,
 	}
-	proxy.ServeHTTP(w, r)
+	proxy.ServeHTTP(finalAnswer{w}, r)
 }
+
+// finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
+// headers without a look from ModifyResponse, and writes them while net/http may write its own.
+type finalAnswer struct{ http.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (f finalAnswer) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		f.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (f finalAnswer) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 // say answers a request that the host has not answered.
 func say(w http.ResponseWriter, status int, err error) {
@@ -236,7 +250,10 @@ func (x *exchange) answer(res *http.Response) error {
 	}
 	x.rec.Status = res.StatusCode
 	x.clean(res.Header)
-	res.Body = &countedBody{ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed}
+	res.Body = &countedBody{
+		ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed,
+		closed: func() { x.clean(res.Trailer) }, // which is there when the body was read
+	}
 	return nil
 }
 
@@ -246,7 +263,7 @@ func (x *exchange) clean(h http.Header) {
 	h.Del("Set-Cookie")
 	for name, values := range h {
 		for _, v := range values {
-			if x.p.credential.In(v) || strings.Contains(v, x.p.value) {
+			if x.p.tells(v) {
 				h.Del(name) // the host sends back what it has got
 				break
 			}
@@ -261,6 +278,13 @@ func (x *exchange) clean(h http.Header) {
 	for i, v := range h["Link"] {
 		h["Link"][i] = strings.ReplaceAll(v, "<"+outside, "<"+inside)
 	}
+}
+
+// tells reports whether a text holds the credential, plain, as HTTP Basic has it, or as URLs
+// have it.
+func (p *Proxy) tells(text string) bool {
+	decoded, err := url.QueryUnescape(text)
+	return p.credential.In(text) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic ")) || err == nil && p.credential.In(decoded)
 }
 
 // fail answers a request that has got no answer.
@@ -301,7 +325,7 @@ func (p *Proxy) explain(err error) error {
 func (x *exchange) record() {
 	rec := x.rec
 	rec.Sent, rec.Received, rec.Duration = x.sent.Load(), x.received.Load(), time.Since(rec.Began)
-	if rec.Failed != nil && x.p.credential.In(rec.Failed.Error()) {
+	if rec.Failed != nil && x.p.tells(rec.Failed.Error()) {
 		rec.Failed = errors.New("it failed, with an error that cannot be told") // none does, as far as is known
 	}
 	if err := x.p.opt.Record(rec); err != nil {
@@ -314,6 +338,16 @@ type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64
 	failed *error // nil: nobody asks
+	closed func() // nil: nobody asks
+}
+
+// Close implements io.Closer.
+func (b *countedBody) Close() error {
+	err := b.ReadCloser.Close()
+	if b.closed != nil {
+		b.closed()
+	}
+	return err
 }
 
 func (b *countedBody) Read(p []byte) (int, error) {

@@ -308,6 +308,43 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// No header of an answer tells the program the credential: not one of an informational answer,
+// not a trailer, and not in the encoding of HTTP Basic or of URLs.
+func TestCredentialIsNotEchoed(t *testing.T) {
+	for _, s := range []Secret{{}, {User: "git"}, {Header: "x-api-key"}} {
+		l := newLab(t, &s, func(w http.ResponseWriter, r *http.Request) {
+			got := r.Header.Get("Authorization") + r.Header.Get("X-Api-Key")
+			_, got, _ = strings.Cut(" "+got, " ")
+			got = strings.TrimPrefix(got, "Basic ")
+			w.Header().Set("Link", "</"+got+">; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Set("Trailer", "X-Echo, X-Kept, Set-Cookie")
+			w.Header().Set("Location", "/?key="+strings.ReplaceAll(got, "-", "%2D"))
+			fmt.Fprint(w, "hello")
+			w.(http.Flusher).Flush()
+			for name, value := range map[string]string{"X-Echo": got, "X-Kept": "yes", "Set-Cookie": "a=b"} {
+				w.Header().Set(name, value)
+			}
+		})
+		c, err := net.Dial("tcp", l.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n")
+		raw, err := io.ReadAll(c)
+		answer := string(raw)
+		for _, bad := range []string{credential, "czNjcjN0", "Z2l0OnMzY3IzdC12YWx1ZQ", "s3cr3t%2Dvalue", "Set-Cookie: a", "HTTP/1.1 103"} {
+			if strings.Contains(answer, bad) {
+				t.Errorf("%+v: the answer has %s:\n%s", s, bad, answer)
+			}
+		}
+		if err != nil || !strings.Contains(answer, "\r\nX-Kept: yes\r\n") || !strings.Contains(answer, "hello") {
+			t.Errorf("%+v: %q, %v", s, answer, err)
+		}
+	}
+}
+
 // An event reaches the program when the host has sent it, and what the program sends reaches
 // the host before its request is complete.
 func TestStreams(t *testing.T) {
