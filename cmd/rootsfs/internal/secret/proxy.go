@@ -28,6 +28,7 @@ const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
 	maxAnswerHeader  = 256 << 10
+	maxUnread        = 256 << 10 // of an answer by HTTP/2 that the program does not read
 	headerTimeout    = 30 * time.Second
 	idleTimeout      = 2 * time.Minute
 	handshakeTimeout = 10 * time.Second
@@ -77,6 +78,7 @@ func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 		TLSClientConfig: &tls.Config{RootCAs: o.Roots, MinVersion: tls.VersionTLS12},
 		// Answers go to the program as they come, also compressed.
 		DisableCompression: true, ForceAttemptHTTP2: true, TLSHandshakeTimeout: handshakeTimeout,
+		HTTP2:               &http.HTTP2Config{MaxReceiveBufferPerStream: maxUnread},
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 	return p

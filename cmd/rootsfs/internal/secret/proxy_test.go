@@ -3,7 +3,9 @@ package secret
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -342,6 +344,47 @@ func TestCredentialIsNotEchoed(t *testing.T) {
 		if err != nil || !strings.Contains(answer, "\r\nX-Kept: yes\r\n") || !strings.Contains(answer, "hello") {
 			t.Errorf("%+v: %q, %v", s, answer, err)
 		}
+	}
+}
+
+// A host sends by HTTP/2 only so much of an answer as the proxy may hold for a program that
+// does not read it.
+func TestUnreadAnswerIsBounded(t *testing.T) {
+	srv := httptest.NewTLSServer(http.NotFoundHandler())
+	defer srv.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	windows := make(chan uint32, 1)
+	host := func(c net.Conn) {
+		defer close(windows)
+		defer c.Close()
+		tc := tls.Server(c, &tls.Config{Certificates: srv.TLS.Certificates, NextProtos: []string{"h2"}})
+		head := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")+9) // and of the frame with the settings
+		if _, err := io.ReadFull(tc, head); err != nil {
+			return
+		}
+		settings := make([]byte, binary.BigEndian.Uint16(head[len(head)-8:]))
+		_, _ = io.ReadFull(tc, settings)
+		for ; len(settings) >= 6; settings = settings[6:] {
+			if binary.BigEndian.Uint16(settings) == 4 { // SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113, 6.5.2)
+				windows <- binary.BigEndian.Uint32(settings[2:])
+			}
+		}
+	}
+	p := NewProxy(&Secret{URL: URL{Host: "example.com", Port: 443}}, Credential{credential}, Options{
+		Roots: roots,
+		Dial: func(context.Context) (net.Conn, error) {
+			inside, outside := net.Pipe()
+			go host(outside)
+			return inside, nil
+		},
+	})
+	req, _ := http.NewRequest(http.MethodGet, "https://example.com/", nil)
+	if res, err := p.transport.RoundTrip(req); err == nil {
+		res.Body.Close()
+	}
+	if got := <-windows; got != maxUnread {
+		t.Errorf("the host may send %d bytes, want %d", got, maxUnread)
 	}
 }
 
