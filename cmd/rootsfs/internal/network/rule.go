@@ -132,7 +132,7 @@ func isName(s string) bool {
 	if len(s) > maxName {
 		return false
 	}
-	if _, err := strconv.ParseUint(s[strings.LastIndexByte(s, '.')+1:], 0, 64); err == nil {
+	if isNumber(s[strings.LastIndexByte(s, '.')+1:]) {
 		return false
 	}
 	for label := range strings.SplitSeq(s, ".") {
@@ -146,6 +146,13 @@ func isName(s string) bool {
 		}
 	}
 	return true
+}
+
+// isNumber reports whether a program may take a label for a number: digits alone, also with a
+// zero before them and however many, or what C writes as one.
+func isNumber(label string) bool {
+	_, err := strconv.ParseUint(label, 0, 64)
+	return err == nil || errors.Is(err, strconv.ErrRange) || strings.Trim(label, "0123456789") == ""
 }
 
 // String returns the rule as ParseRule reads it.

@@ -42,7 +42,8 @@ func TestParseRuleErrors(t *testing.T) {
 		{"localhost:5432", "127.0.0.1:PORT"}, {"a.localhost", "127.0.0.1:PORT"},
 		{"10.1.2.3/16", "10.1.0.0/16"}, {"10.1.2.3/33", "ADDRESS/BITS"}, {"a.b/24", "ADDRESS/BITS"}, {"fe80::1%eth0", "zone"}, {"::ffff:10.0.0.0/104", "IPv4"},
 		{"[::1", "[ADDRESS]:PORT"}, {"[::1]80", "[ADDRESS]:PORT"}, {"bücher.example", "xn--"}, {"a..b", "not a host name"}, {"-a.b", "not a host name"},
-		{"1.2.3", "not a host name"}, {"127.1", "not a host name"}, {"a.0x7f", "not a host name"}, {"a.017", "not a host name"}, {"a b", "not a host name"}, {"a\x1b[2J", `\u{1b}`}, {strings.Repeat("a", 64) + ".b", "not a host name"},
+		{"1.2.3", "not a host name"}, {"127.1", "not a host name"}, {"a.0x7f", "not a host name"}, {"a.017", "not a host name"}, {"a.08", "not a host name"},
+		{"1.99999999999999999999", "not a host name"}, {"a.0xfffffffffffffffff", "not a host name"}, {"a b", "not a host name"}, {"a\x1b[2J", `\u{1b}`}, {strings.Repeat("a", 64) + ".b", "not a host name"},
 	} {
 		if r, err := ParseRule(c.in); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q is %v, %v; want an error with %q", c.in, r, err, c.want)
