@@ -69,8 +69,10 @@ type Proxy struct {
 	unrecorded    atomic.Bool
 }
 
-// NewProxy returns the proxy of a secret.
+// NewProxy returns the proxy of a secret. It also silences package log, for the whole process:
+// http.Transport, which has no log of its own, writes there what hosts send unasked.
 func NewProxy(s *Secret, c Credential, o Options) *Proxy {
+	log.SetOutput(io.Discard)
 	p := &Proxy{secret: s, opt: o, credential: c}
 	p.header, p.value = s.header(c.value)
 	p.transport = &http.Transport{
@@ -247,8 +249,8 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 
 // answer looks at what the host has answered, before it goes to the program.
 func (x *exchange) answer(res *http.Response) error {
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		return errors.New("the host changes the protocol unasked")
+	if res.StatusCode < http.StatusOK {
+		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
 	}
 	x.rec.Status = res.StatusCode
 	x.clean(res.Header)

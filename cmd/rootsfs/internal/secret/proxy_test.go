@@ -2,6 +2,7 @@ package secret
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -344,6 +346,39 @@ func TestCredentialIsNotEchoed(t *testing.T) {
 		if err != nil || !strings.Contains(answer, "\r\nX-Kept: yes\r\n") || !strings.Contains(answer, "hello") {
 			t.Errorf("%+v: %q, %v", s, answer, err)
 		}
+	}
+}
+
+// What a host sends that HTTP does not know reaches the program neither as a good answer nor by
+// the log of net/http, where it could hold the credential.
+func TestWrongAnswers(t *testing.T) {
+	var logged bytes.Buffer
+	log.SetOutput(&logged)
+	defer log.SetOutput(io.Discard)
+	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "HTTP/1.1 %s x\r\nContent-Length: 0\r\n\r\n%s", r.URL.Query().Get("status"), r.Header.Get("Authorization"))
+	})
+	l.proxy.transport.ForceAttemptHTTP2 = false // its connections are not hijacked
+	for _, status := range []string{"000", "099", "101", "103", "1000", "2x0"} {
+		if res, body := l.get("/?status=" + status); res.StatusCode != 502 || !strings.HasPrefix(body, "rootsfs: ") {
+			t.Errorf("%s: %s %q", status, res.Status, body)
+		}
+		if rec := l.last(1); rec.Status != 502 || rec.Failed == nil || strings.Contains(rec.Failed.Error(), credential) {
+			t.Errorf("%s is on record as %+v", status, rec)
+		}
+	}
+	if res, _ := l.get("/?status=200"); res.StatusCode != 200 {
+		t.Error(res.Status)
+	}
+	log.Print("what net/http says")
+	if logged.Len() > 0 {
+		t.Errorf("logged: %s", &logged)
 	}
 }
 
