@@ -120,7 +120,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	if errors.Is(err, control.ErrNoSession) {
 		e, lerr := a.whyLast(ctx, path)
 		if lerr == nil && e == nil {
-			lerr = &cli.ExitError{Code: cli.ExitNoSuch, Err: fmt.Errorf("no session is live, and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
+			lerr = &cli.ExitError{Code: cli.ExitNoSuch, Err: fmt.Errorf("no session is live, or several are (say which with --session NAME), and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
 		}
 		return e, lerr
 	}
