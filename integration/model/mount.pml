@@ -505,7 +505,7 @@ proctype Grantor() {
 #else
   atomic { ret[0] -> live[1] = 1; rw[1] = 1; cur = 2 };
 #endif
-  /* code: mount.(*Mount).invalidatePlace */
+  /* code: mount.(*Mount).Refresh */
   dropT(0)
 }
 #endif

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -12,8 +13,15 @@ import (
 )
 
 // pouring serves bytes without end.
-func pouring(t *testing.T) (port string) {
+// pouring serves connections that send without an end.
+func pouring(t *testing.T) (port string) { return pouringAfter(t, 0) }
+
+// pouringAfter serves connections that send without an end once they got so many bytes.
+func pouringAfter(t *testing.T, bytes int64) (port string) {
 	return serve(t, func(c net.Conn) {
+		if _, err := io.CopyN(io.Discard, c, bytes); err != nil {
+			return
+		}
 		for b := make([]byte, 1<<16); ; {
 			if _, err := c.Write(b); err != nil {
 				return
@@ -43,7 +51,7 @@ func (n *namespace) moved() (total int64) {
 // are refused.
 func TestBytesInAllAreLimited(t *testing.T) {
 	const most = 3<<20 + 7
-	port := pouring(t)
+	port := pouringAfter(t, 1)
 	n := limited(t, "api.test", Limited{Limits: Limits{Bytes: most}})
 	got := n.run("pour", "4", "api.test:"+port)
 	if got != "4 were reset\nerror: refused" {
@@ -64,7 +72,8 @@ func TestBytesInAllAreLimited(t *testing.T) {
 }
 
 func init() {
-	// pour reads from args[0] connections to args[1] until they are reset, then from one more.
+	// pour sends a byte on each of args[0] connections to args[1] when all are made, reads from
+	// them until they are reset, and then from one more.
 	programs["pour"] = func(args []string) error {
 		var conns []net.Conn
 		for range int(args[0][0] - '0') {
@@ -73,6 +82,9 @@ func init() {
 				return err
 			}
 			conns = append(conns, c)
+		}
+		for _, c := range conns {
+			c.Write([]byte{1}) // fails if it is reset already
 		}
 		for _, c := range conns {
 			for b := make([]byte, 1<<16); ; {
