@@ -3,7 +3,6 @@ package mount
 import (
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -70,7 +69,7 @@ func (m *Mount) connect() (*transport.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.notifier.conn.Store(conn)
+	m.notifier.conn = conn
 	m.transport = Transport(conn.Kind())
 	if err := conn.Fallback(); err != nil {
 		m.fallback = err
@@ -131,18 +130,27 @@ func (m *Mount) answerPoll(conn *transport.Conn) error {
 
 // notifier passes on what the tree tells the kernel.
 type notifier struct {
-	conn atomic.Pointer[transport.Conn]
+	conn  *transport.Conn
+	known chan struct{} // closed when conn is set, or never will be; nil: there is no mount
+}
+
+// connection waits for the connection: what it has answered already may have to be taken back.
+func (n *notifier) connection() *transport.Conn {
+	if n.known != nil {
+		<-n.known
+	}
+	return n.conn
 }
 
 func (n *notifier) InodeNotify(node uint64, off, length int64) fuse.Status {
-	if c := n.conn.Load(); c != nil {
+	if c := n.connection(); c != nil {
 		return c.InodeNotify(node, off, length)
 	}
-	return fuse.ENOSYS // before the kernel knows anything
+	return fuse.ENOSYS
 }
 
 func (n *notifier) EntryNotify(parent uint64, name string) fuse.Status {
-	if c := n.conn.Load(); c != nil {
+	if c := n.connection(); c != nil {
 		return c.EntryNotify(parent, name)
 	}
 	return fuse.ENOSYS

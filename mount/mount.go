@@ -115,12 +115,15 @@ func (m *Mount) serve() error {
 	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
 	m.raw = newFileSystem(m, &m.notifier)
+	m.notifier.known = make(chan struct{})
+	m.reg.AddView(m) // requests are answered before connect returns
 	conn, err := m.connect()
+	close(m.notifier.known)
 	if err != nil {
+		m.reg.RemoveView(m)
 		return err
 	}
-	m.at, err = mountpoint.Find(m.opt.Point) // the kernel lists it before it sends INIT
-	m.reg.AddView(m)                         // before the first request is answered
+	m.at, err = mountpoint.Find(m.opt.Point)
 	go func() {
 		conn.Serve()
 		m.reg.RemoveView(m)
