@@ -367,6 +367,10 @@ func (g *Gate) flush(c *conn) {
 	}
 }
 
+// tcpClose is the state of a connection that is over (include/net/tcp_states.h). What the other
+// end had not acknowledged when it reset it is counted by SIOCOUTQ for ever.
+const tcpClose = 7
+
 // queued returns how much was sent and is not acknowledged (SIOCOUTQ, tcp(7)); 0 if the
 // connection is closed.
 func queued(c *net.TCPConn) (n int) {
@@ -374,7 +378,11 @@ func queued(c *net.TCPConn) (n int) {
 	if err != nil {
 		return 0
 	}
-	_ = raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && info.State != tcpClose {
+			n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		}
+	})
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -482,6 +483,31 @@ func init() {
 		k, _ := io.Copy(io.Discard, c)
 		fmt.Println(k)
 		return nil
+	}
+}
+
+// A host that resets a connection without having taken what the program sent ends it at once:
+// nothing waits for these bytes to be acknowledged.
+func TestResetBeforeBytesAreTaken(t *testing.T) {
+	port := serve(t, func(c net.Conn) {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err == nil {
+			err = peek(raw, func(int, []byte) bool { return true })
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		c.(*net.TCPConn).SetLinger(0)
+	})
+	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+	if got := n.run("many", append([]string{"hello"}, slices.Repeat([]string{"api.test:" + port}, 10)...)...); strings.Count(got, "error: ") != 10 {
+		t.Errorf("got %q", got)
+	}
+	n.g.Close() // waits for what is still recorded
+	for _, e := range n.events {
+		if e.Duration >= flushTimeout {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 

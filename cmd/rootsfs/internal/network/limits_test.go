@@ -96,6 +96,7 @@ func init() {
 		fmt.Println(len(conns), "were reset")
 		c, err := net.Dial("tcp", args[1])
 		if err == nil {
+			c.Write([]byte{1})
 			_, err = c.Read(make([]byte, 1))
 		}
 		if err != nil {
@@ -140,7 +141,10 @@ func TestConnectionsAreLimited(t *testing.T) {
 // A pace is kept to by all connections together: the time that passes at least is known.
 func TestBytesPerSecondAreLimited(t *testing.T) {
 	const speed, each = 10 << 20, 1 << 20
-	port := serve(t, func(c net.Conn) { c.Write(make([]byte, each)) })
+	port := serve(t, func(c net.Conn) {
+		io.ReadFull(c, make([]byte, 1))
+		c.Write(make([]byte, each))
+	})
 	n := limited(t, "api.test", Limited{Limits: Limits{BytesPerSecond: speed}})
 	began := time.Now()
 	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // they ended
