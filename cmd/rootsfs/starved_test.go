@@ -59,9 +59,10 @@ func TestStarvedComesEarly(t *testing.T) {
 }
 
 // A run is three processes, and each initialises every package. What that allocates says
-// how long it takes, on every machine the same.
+// how long it takes, on every machine the same. This binary has the packages of tests, too, and
+// the race detector's share: the program itself takes 650 KB.
 func TestInitialisationIsSmall(t *testing.T) {
-	const mostBytes, mostAllocs = 2 << 20, 20_000
+	const mostBytes, mostAllocs = 5 << 19, 20_000
 	bytes, allocs := 0, 0
 	for line := range strings.Lines(initTrace(t)) {
 		var name string

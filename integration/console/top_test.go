@@ -46,9 +46,10 @@ func (s *screen) shows(texts ...string) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		s.last = s.tmux("capture-pane", "-p")
+		unfolded := strings.ReplaceAll(s.last, "\n| ", " ")
 		missing := ""
 		for _, x := range texts {
-			if !strings.Contains(s.last, x) {
+			if !strings.Contains(unfolded, x) {
 				missing = x
 			}
 		}
