@@ -114,18 +114,21 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 func (m *Mount) serve() error {
 	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
-	m.raw = newFileSystem(m, &m.notifier)
+	wake := newWakeups()
+	m.raw = newFileSystem(m, &m.notifier, wake)
 	m.notifier.known = make(chan struct{})
 	m.reg.AddView(m) // requests are answered before connect returns
 	conn, err := m.connect()
 	close(m.notifier.known)
 	if err != nil {
 		m.reg.RemoveView(m)
+		wake.close()
 		return err
 	}
 	m.at, err = mountpoint.Find(m.opt.Point)
 	go func() {
 		conn.Serve()
+		wake.close()
 		m.reg.RemoveView(m)
 		if m.watcher != nil {
 			m.watcher.Close()

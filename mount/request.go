@@ -18,12 +18,13 @@ import (
 // for those that give something back (Forget, Release, ReleaseDir).
 type fileSystem struct {
 	m     *Mount
+	wake  *wakeups
 	files handles[handle]
 	dirs  handles[dirHandle]
 }
 
 // newFileSystem makes the mount's file system, with its top directory.
-func newFileSystem(m *Mount, k kernel) *fileSystem {
+func newFileSystem(m *Mount, k kernel, wake *wakeups) *fileSystem {
 	m.kernel = k
 	m.ownView = &view{m: m}
 	m.nodes.views = map[uint64]*view{}
@@ -31,7 +32,7 @@ func newFileSystem(m *Mount, k kernel) *fileSystem {
 	m.top.extra().own = &ownFile{}
 	m.top.lookups = 1
 	m.ownView.addLocked(m.top) // the first: its ID is that of FUSE's root
-	return &fileSystem{m: m}
+	return &fileSystem{m: m, wake: wake}
 }
 
 // kernel is what the tree tells the kernel.
@@ -81,6 +82,7 @@ func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *requ
 // beginUnseen begins a request that no program makes: what the kernel writes back from its
 // cache, since any thread may be the one that makes it do so.
 func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
+	fs.wake.request()
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
 	r.views = r.room[:0]
 	r.caller = fs.m.callerOf(&r.from)

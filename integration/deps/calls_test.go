@@ -30,6 +30,7 @@ var exceptions = map[string]string{
 	"vfs/watch/paths.go":        "watches what leads to roots and to the configuration, to say when to look; nobody is shown it",
 	"mount/distro":              "reads /etc/os-release",
 	"mount/transport/poll.go":   "opens a file that the mount itself shows, to have POLL of it refused",
+	"mount/wakeups.go":          "opens /dev/cpu_dma_latency",
 	"mount/caller.go":           "reads a caller's pending signals and supplementary groups from /proc",
 	"mount/transport/kernel.go": "reads /sys: the processors, and the kernel's switch of FUSE over io_uring",
 }
