@@ -10,7 +10,7 @@ import (
 
 // Question is what a person is asked: a server wants paths that nobody approved, or a command
 // connects to a host that no rule permits. Everything in it but the resolved paths is the
-// server's or the command's own text: whoever shows it makes control and bidirectional
+// server's or the command's own text. Code that shows it must make control and bidirectional
 // characters visible (names.Escape).
 type Question struct {
 	Kind    Kind          `json:"kind"`             // what it asks for: file or host

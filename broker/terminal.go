@@ -262,7 +262,7 @@ func (p *prompt) decideHost() Decision {
 	return Decision{}
 }
 
-// length asks for a length of time; without one that can be meant, it is what it was.
+// length asks for a length of time. After an answer that is none it stays as it was.
 func (p *prompt) length(was time.Duration) time.Duration {
 	if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
 		return v

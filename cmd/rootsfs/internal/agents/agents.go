@@ -62,7 +62,8 @@ var secrets = []Secret{
 // Secrets returns the secrets of programs without a preset.
 func Secrets() []Secret { return slices.Clone(secrets) }
 
-// FindSecret returns the secret of a name as an agent takes it; "" is no agent.
+// FindSecret returns a secret by its name: that of the agent's preset, else that of every
+// program. Without an agent ("") it looks at the latter alone.
 func FindSecret(agent, name string) (Secret, bool) {
 	a, _ := Find(agent)
 	for _, s := range slices.Concat(a.Secrets, secrets) {

@@ -10,15 +10,15 @@ import (
 // Exit codes. Scripts depend on them.
 const (
 	ExitOK          = 0
-	ExitFailure     = 1 // what was asked could not be done; a path that is not there is no wrong usage
-	ExitUsage       = 2 // what was written cannot be meant
+	ExitFailure     = 1 // what was asked could not be done, for instance because a path does not exist
+	ExitUsage       = 2 // the command line or the configuration is wrong
 	ExitNotApproved = 3 // the rules or the owner refuse
 	ExitNoSuch      = 4 // no such session or root
 	ExitSystem      = 5 // the machine cannot: no FUSE, no confinement
 
 	// Of run, as shells say it.
 	ExitNotExecutable = 126 // the command is there and cannot be executed
-	ExitNoCommand     = 127 // there is no such command
+	ExitNoCommand     = 127 // the command was not found
 )
 
 // ExitTexts are what the topic json says of them.

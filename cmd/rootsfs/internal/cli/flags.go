@@ -48,8 +48,8 @@ func emptyFlags(c *cobra.Command) error {
 	return err
 }
 
-// ArgCount checks the number of arguments; most < 0 is no limit. what names them
-// for the error.
+// ArgCount checks the number of arguments. A negative most is no limit. The error about a
+// missing argument calls it what.
 func ArgCount(least, most int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
