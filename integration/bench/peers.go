@@ -34,6 +34,8 @@ type peer struct {
 	rootsfs bool
 	// names restricts it to the workloads about names: it shows what patterns cost.
 	names bool
+	// exitsWith is its exit status after SIGTERM: libfuse's examples take it for a failure.
+	exitsWith int
 }
 
 // rootName is the name the source has in a rootsfs mount.
@@ -55,7 +57,7 @@ func (l *lab) peers() []peer {
 	ps = append(ps, l.bindfsPeer("bindfs", nil), l.bindfsPeer("bindfs-tuned", tuning(l.bindfsVersion)))
 	ps = append(ps, peer{name: "passthrough_hp", skip: cmp.Or(l.fuseMissing, l.passthroughMissing), argv: func(source, mnt string) []string {
 		return []string{l.passthrough, "--foreground", source, mnt}
-	}})
+	}, exitsWith: 1})
 	return append(ps, peer{name: "loopback", skip: l.fuseMissing, line: true, argv: func(source, mnt string) []string {
 		return []string{l.self, childLoopback, source, mnt}
 	}})
@@ -139,6 +141,7 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 	if m.process, err = l.spawn.launch(p.name, p.argv(source, mnt), m.env); err != nil {
 		return nil, errors.Join(err, os.Remove(mnt))
 	}
+	m.exitsWith = p.exitsWith
 	if err := m.await(ctx, p.line); err != nil {
 		m.kill()
 		<-m.done

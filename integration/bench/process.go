@@ -50,6 +50,8 @@ type process struct {
 	done  chan struct{} // closed when the child has been reaped
 	err   error         // how it ended; read after done
 	log   *tail
+	// exitsWith is the exit status that stop takes for a clean end.
+	exitsWith int
 }
 
 // launch starts argv with env added to the environment. The child has a process
@@ -134,6 +136,9 @@ func (p *process) stop() error {
 		ws, ok := exit.Sys().(syscall.WaitStatus)
 		if ok && ws.Signaled() && ws.Signal() == syscall.SIGTERM {
 			return nil // no handler: its default is as clean as it gets
+		}
+		if ok && ws.Exited() && ws.ExitStatus() == p.exitsWith {
+			return nil
 		}
 		return fmt.Errorf("%s: %w: %s", p.name, p.err, p.log)
 	}
