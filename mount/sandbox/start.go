@@ -323,10 +323,10 @@ func (p *Process) await(l *launch) error {
 				return err
 			}
 		case initproc.KindReady:
-			if err := p.joinGroup(l); err != nil {
+			if err := l.beforeExec(); err != nil { // while the init joins the group
 				return err
 			}
-			if err := l.beforeExec(); err != nil {
+			if err := p.joinGroup(l); err != nil {
 				return err
 			}
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
