@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 )
 
 // Commands make commands of rootsfs, by name.
@@ -51,18 +53,8 @@ func Tree(args []string, packages ...Package) *cobra.Command {
 
 func newRootCmd(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rootsfs",
-		Short: "Approved directories as a file system that can be revoked",
-		Long: `rootsfs shows programs the directories that you approve (roots), and nothing else.
-A root is read-only unless you say otherwise, and can be revoked at any moment:
-whatever a program holds of it is dead when revoke returns.`,
-		Example: `  rootsfs setup                   # wrap the MCP hosts on this machine
-  rootsfs run --for codex         # run an agent in this project
-  rootsfs run --root .:rw -- bash
-  mkdir -p ~/agent && rootsfs mount --root code=.:ro --daemon ~/agent
-  rootsfs why                     # what was refused last, and what would allow it
-  rootsfs revoke code
-  rootsfs unmount ~/agent`,
+		Use:           "rootsfs",
+		Short:         "Approved directories as a file system that can be revoked",
 		SilenceErrors: true, SilenceUsage: true,
 	}
 	Group(cmd)
@@ -71,11 +63,27 @@ whatever a program holds of it is dead when revoke returns.`,
 	v := readVersion()
 	cmd.Version = v.Version
 	cmd.SetVersionTemplate(v.line() + "\n")
-	cmd.SetHelpCommand(newHelpCmd(a))
+	helpCmd := newHelpCmd(a)
+	complete(helpCmd)
+	cmd.SetHelpCommand(helpCmd)
 	cmd.SetHelpFunc(a.showHelp)
 	cmd.SetOut(a)
 	a.addCommands(cmd)
 	return cmd
+}
+
+// complete gives a command, and those below it, the words of their files. A command that
+// does not say which arguments it takes takes none.
+func complete(cmd *cobra.Command) {
+	if long, examples := help.Command(cmd.CommandPath()); long != "" {
+		cmd.Long, cmd.Example = long, examples
+	}
+	if cmd.Args == nil {
+		cmd.Args = ArgCount(0, 0, "")
+	}
+	for _, sub := range cmd.Commands() {
+		complete(sub)
+	}
 }
 
 // commands returns all there are.
@@ -94,11 +102,13 @@ func (a *App) addCommands(root *cobra.Command) {
 	all := a.commands()
 	if len(a.Args) > 0 && a.Args[0] != "man" && all[a.Args[0]] != nil {
 		root.AddCommand(all[a.Args[0]]())
+		complete(root)
 		return
 	}
 	for _, command := range all {
 		root.AddCommand(command())
 	}
+	complete(root)
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
 		root.SetOut(offered{a, map[string]bool{}})

@@ -75,15 +75,8 @@ func (o offered) Write(p []byte) (int, error) {
 func newCompletionCmd() *cobra.Command {
 	list := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
-		Use:   "completion SHELL",
-		Short: "Print a script for completion in a shell",
-		Long: `Print a script that makes a shell complete commands, flags, topics, and the names of
-live sessions and roots. SHELL is bash, fish, powershell or zsh. bash needs the
-package bash-completion, zsh compinit. A name that a shell would have to quote is
-not offered.`,
-		Example: `  source <(rootsfs completion bash)      # in ~/.bashrc
-  source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
-  rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`,
+		Use:       "completion SHELL",
+		Short:     "Print a script for completion in a shell",
 		ValidArgs: list,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {

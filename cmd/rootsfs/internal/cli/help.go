@@ -22,15 +22,9 @@ import (
 // knows no topics.
 func newHelpCmd(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use:   "help [TOPIC | COMMAND...]",
-		Short: "Show a topic of the manual, or what a command does",
-		Long: `Show a topic of the manual, or what a command does. Without arguments, list the
-commands and topics. On a terminal, topics are shown by $PAGER.
-
-Where a topic has a command's name, help shows the topic, and COMMAND --help the
-command.`,
-		Example: `  rootsfs help policy       # a topic
-  rootsfs help roots add    # a command, as rootsfs roots add --help`,
+		Use:               "help [TOPIC | COMMAND...]",
+		Short:             "Show a topic of the manual, or what a command does",
+		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeHelp,
 		RunE:              a.help,
 	}

@@ -17,7 +17,6 @@ func newManCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "Write the manual's pages",
-		Long:   "Write the manual's pages, one for each command and topic, into DIR/man1 and DIR/man7.",
 		Hidden: true,
 		Args:   ArgCount(1, 1, "the directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -58,11 +58,9 @@ func (v versionInfo) line() string {
 
 func (a *App) newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Show which rootsfs this is",
-		Long:    "Show the version of rootsfs, its commit, the Go release that built it, and the platform.",
-		Example: "  rootsfs version --json",
-		Args:    ArgCount(0, 0, ""),
+		Use:   "version",
+		Short: "Show which rootsfs this is",
+		Args:  ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			return a.Report(v, func() { a.Say("%s", v.line()) })

@@ -76,6 +76,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
 		Use:   "doctor [PATH]...",
+		Args:  cobra.ArbitraryArgs,
 		Short: "Check the machine, the configuration and directories",
 		Long: `Check whether this machine can mount and confine, whether something was left behind,
 and whether each root of the configuration can be mounted. For each PATH, say which

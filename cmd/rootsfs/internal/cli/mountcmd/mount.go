@@ -35,23 +35,8 @@ func (a *app) newMountCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mount [flags] MOUNTPOINT",
 		Short: "Mount approved directories",
-		Long: `Mount the approved roots at MOUNTPOINT, an empty directory. Each appears as
-MOUNTPOINT/NAME. The command stays in the foreground, or, with --daemon, returns when
-the mount answers. SIGINT and SIGTERM revoke every root and unmount; SIGUSR1 revokes
-every root and goes on.
-
-A root is written [NAME=]PATH[:MODE]. PATH is a directory, a file or a file:// URI;
-"auto" is the project around the working directory. MODE is ro (the default), rw, or
-a comma list of read, list, write, append, create, delete, rename, watch. Flags that
-end or limit grants hold for every root, also of the configuration: the stricter
-value wins. Mounting confines nobody: see "rootsfs run".`,
-		Example: `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt/work
-  rootsfs mount --subject reviewer --root theirs=.:ro ~/review
-  rootsfs mount --root auto --for 8h --daemon ~/agent
-  rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
-  rootsfs mount --root logs=/var/log/app --limit max_file=10M --limit ops_per_second=200 /mnt/logs`,
-		Args: cli.ArgCount(1, 1, "the mountpoint"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
+		Args:  cli.ArgCount(1, 1, "the mountpoint"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},

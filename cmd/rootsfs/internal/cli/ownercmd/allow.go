@@ -18,16 +18,7 @@ func (a *app) newAllowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow --last",
 		Short: "Grant what was refused last, after showing it",
-		Long: `Show the last refusal for want of a root or right, and what would allow it: a wider
-mode of the root, or a new grant of a root that was revoked or has expired. Nothing
-changes before you say yes, on the terminal or with --yes.
-
-A root that is granted again ends when it was to end before. If that time is past, it
-lasts as long as it did before. --for and --for-session set another end.`,
-		Example: `  rootsfs allow --last
-  rootsfs allow --last --for 10m
-  rootsfs allow --last --yes --session work`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch given := cmd.Flags().Changed("for"); {
 			case !f.last:

@@ -21,15 +21,6 @@ func (a *app) newConsentCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "consent",
 		Short: "Answer servers and commands that ask for files or hosts",
-		Long: `Answer the MCP servers that ask, through files/consent, for paths that nobody
-approved, and the commands of "run --net-ask" that connect to hosts without a rule. A
-question that nobody answers in time is denied (files.consent_timeout of the
-configuration, 2m; run.net_timeout, 1m). What you allow is a root, or a rule, of the
-session.`,
-		Example: `  rootsfs consent list
-  rootsfs consent approve 4kq --mode ro --for 1h
-  rootsfs consent deny 4kq
-  rootsfs consent denials`,
 	}, newConsentListCmd(a), newConsentApproveCmd(a), newConsentDenyCmd(a), newConsentDenialsCmd(a), newConsentForgetCmd(a))
 }
 
@@ -38,17 +29,7 @@ func newConsentListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the questions that wait for an answer",
-		Long: `Show who asks for what, the reason in the server's own words, where each path leads
-(that very directory would be granted), and how long the question waits. Of a host:
-its port, the program that connects, and what the command has reached so far. Control
-and bidirectional characters are shown as escapes.
-
-With --watch, show questions as they come and go; with --json as one object a line:
-"event" is asked or over, and "question" the question.`,
-		Example: `  rootsfs consent list
-  rootsfs consent list --watch
-  rootsfs consent list --json | jq '.[].items[].resolved'`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
 				return a.watchQuestions(cmd.Context())
@@ -222,21 +203,8 @@ type approveFlags struct {
 func newConsentApproveCmd(a *app) *cobra.Command {
 	f := &approveFlags{}
 	cmd := &cobra.Command{
-		Use:   "approve ID",
-		Short: "Allow what a question asks for, or less",
-		Long: `Allow what a question asks for, as a root of the session. ID is the question's, or
-enough of its beginning. The flags allow less than was asked for: one directory below
-it, a narrower mode, an earlier end, or some of the paths; the others are denied.
-Asking for more is refused, and the question goes on waiting.
-
-A host is allowed at the port that was asked for, as with "rootsfs net add". Of the
-flags, --for and --save are for hosts: --save also writes the host to the configuration,
-for later runs of the same name.`,
-		Example: `  rootsfs consent approve 4kq
-  rootsfs consent approve 4kq --mode ro --for 30m
-  rootsfs consent approve 4kq --idle 10m
-  rootsfs consent approve 7wz --save      # a host, for later runs, too
-  rootsfs consent approve 4kq --only 1 --path ~/src/app/docs`,
+		Use:               "approve ID",
+		Short:             "Allow what a question asks for, or less",
 		Args:              cli.ArgCount(1, 1, "a question's id"),
 		ValidArgsFunction: a.completeQuestions,
 	}
@@ -287,15 +255,6 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deny ID | --all",
 		Short: "Deny what a question asks for",
-		Long: `Deny what a question asks for, or every question that waits. ID is the question's, or
-enough of its beginning. The server learns that it was denied, and nothing else.
-
-With --remember, what the same server asks for there, and below, is denied without a
-question until the session ends, or until "rootsfs consent forget". The denial of a
-host is always remembered, since programs try again.`,
-		Example: `  rootsfs consent deny 4kq
-  rootsfs consent deny 4kq --remember
-  rootsfs consent deny --all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && remember:
@@ -359,12 +318,7 @@ func newConsentDenialsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "denials",
 		Short: "Show the denials that are remembered",
-		Long: `Show the denials that you asked to remember, and those of hosts: since when, which
-server or command, and the path or host. What that server asks for there, and below, is
-denied without a question.`,
-		Example: `  rootsfs consent denials
-  rootsfs consent denials --json | jq -r '.[] | .host // .path'`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ans, err := cli.Ask(cmd.Context(), a.App, control.ListDenials, control.None{})
 			if err != nil {
@@ -404,11 +358,6 @@ func newConsentForgetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget ID | --all",
 		Short: "Lift a denial that is remembered",
-		Long: `Lift a denial that is remembered, or every one of the session. ID is the denial's, or
-enough of its beginning. Nothing is granted: the server may ask again, and then you
-are asked.`,
-		Example: `  rootsfs consent forget 4kq
-  rootsfs consent forget --all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:

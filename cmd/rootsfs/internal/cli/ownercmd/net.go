@@ -19,21 +19,14 @@ func (a *app) newNetCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "net",
 		Short: "List and change the hosts that a command may connect to",
-		Long: `List, add and remove the hosts that the command of "rootsfs run --net=HOSTS" may connect
-to, while it runs. See: rootsfs help network.`,
-		Example: `  rootsfs net list
-  rootsfs net add registry.npmjs.org:443
-  rootsfs net remove registry.npmjs.org:443`,
 	}, newNetListCmd(a), newNetAddCmd(a), newNetRemoveCmd(a))
 }
 
 func newNetListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Show the approved hosts and the open connections",
-		Long:    "Show the hosts that the command may connect to, and its open connections.",
-		Example: "  rootsfs net list --session my-agent --json",
-		Args:    cli.ArgCount(0, 0, ""),
+		Use:   "list",
+		Short: "Show the approved hosts and the open connections",
+		Args:  cli.ArgCount(0, 0, ""),
 	}
 	return cli.Do(a.App, cmd, control.ListNet, func([]string) (control.None, error) { return control.None{}, nil }, a.printNet)
 }
@@ -66,10 +59,7 @@ func newNetAddCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add HOSTS...",
 		Short: "Let the command connect to more hosts",
-		Long: `Let the command connect to more hosts, written as "run --net" takes them, until it ends.
-A program that asked for a name before may have to ask again.`,
-		Example: "  rootsfs net add registry.npmjs.org:443 '*.githubusercontent.com'",
-		Args:    cli.ArgCount(1, -1, "the host"),
+		Args:  cli.ArgCount(1, -1, "the host"),
 	}
 	return cli.Do(a.App, cmd, control.AddNet, netRequest, func(out control.NetAdded) {
 		if len(out.Added) == 0 {
@@ -85,11 +75,7 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove HOSTS...",
 		Short: "Take hosts back, and end the connections to them",
-		Long: `Take hosts and secrets back, written as "rootsfs net list" shows them; of a secret,
-NAME= is enough. When the command returns, no connection that only they permitted
-carries a byte any more. "rootsfs revoke --net" takes all back.`,
-		Example: "  rootsfs net remove registry.npmjs.org:443",
-		Args:    cli.ArgCount(1, -1, "the host"),
+		Args:  cli.ArgCount(1, -1, "the host"),
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {

@@ -19,22 +19,6 @@ func (a *app) newRevokeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke NAME... | --subject SERVER | --net | --all",
 		Short: "End roots: everything that programs hold of them is dead",
-		Long: `End the named roots, those that are for one server alone (--subject), or all, while
-the session goes on. When revoke returns, every descriptor, mapping, directory handle,
-working directory and lock that programs hold in them is dead, and what they wrote is
-on the source. Granting the directory again wakes none of it. If a name is not that of
-a root, nothing is revoked. A socket of "rootsfs run --socket" is cut by its name,
-and the network of "rootsfs run --net=HOSTS" by --net.
-
-If the source hangs (NFS, FUSE), a change that it was already given may take effect
-later. revoke then says how many such calls may still arrive, and the exit code is 1.
-With exit code 0 there are none. revoke works while a program has used up what the
-kernel counts for your user. Where you can start no process any more, let your shell
-revoke every root:
-  read -r pid <$XDG_RUNTIME_DIR/rootsfs/SESSION/pid; kill -USR1 $pid`,
-		Example: `  rootsfs revoke out
-  rootsfs revoke --subject editor
-  rootsfs revoke --all --session work --json`,
 		Args: func(c *cobra.Command, args []string) error {
 			if all && len(args) > 0 {
 				return cli.Usage(errors.New("--all and names cannot be combined: use one of them"))

@@ -44,11 +44,6 @@ func (a *app) newRootsCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "roots",
 		Short: "List, add and change the roots of a session",
-		Long:  "List, add, remove and change the roots of a live session. Changes take effect at once.",
-		Example: `  rootsfs roots list
-  rootsfs roots add docs=~/docs
-  rootsfs roots set out ro
-  rootsfs roots remove docs`,
 	}, newRootsListCmd(a), newRootsAddCmd(a), newRootsRemoveCmd(a), newRootsSetCmd(a), newRootsRenewCmd(a), newRootsProfileCmd(a))
 }
 
@@ -56,11 +51,7 @@ func newRootsListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the roots, their mode and state",
-		Long: `Show the roots of a session. A root is "unavailable" when its directory is gone, was
-replaced or cannot be read any more, until you approve it again with "rootsfs roots
-renew".`,
-		Example: "  rootsfs roots list --session work --json",
-		Args:    cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := cli.Ask(cmd.Context(), a.App, control.GetStatus, control.None{})
 			if err != nil {
@@ -93,17 +84,7 @@ func newRootsAddCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add [SPEC]...",
 		Short: "Approve roots in a live session",
-		Long: `Approve roots in a live session. Each appears at once; if one cannot be granted, none
-is. A SPEC is [NAME=]PATH[:MODE], as for "rootsfs mount". A root that has become
-unavailable is approved by its name, with the directory that is there now.
-
-A grant ends with the session. --save also writes it to the configuration, with the
-limits that were given as flags.`,
-		Example: `  rootsfs roots add docs=~/docs src=.:rw
-  rootsfs roots add --for 30m tmp=/tmp/build:rw
-  rootsfs roots add --once ~/letter.txt      # one use of one file
-  rootsfs roots add --save auto`,
-		Args: cli.ArgCount(0, -1, "a root"),
+		Args:  cli.ArgCount(0, -1, "a root"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.rootsAdd(cmd.Context(), f, args)
 		},
@@ -251,12 +232,9 @@ func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 
 func newRootsRemoveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "remove NAME...",
-		Aliases: []string{"rm"},
-		Short:   "Revoke roots; the same as rootsfs revoke",
-		Long: `Revoke the named roots, as "rootsfs revoke" does. What the configuration says is
-not changed: a root it holds is back with the next session.`,
-		Example:           "  rootsfs roots remove docs src",
+		Use:               "remove NAME...",
+		Aliases:           []string{"rm"},
+		Short:             "Revoke roots; the same as rootsfs revoke",
 		Args:              cli.ArgCount(1, -1, "a root's name"),
 		ValidArgsFunction: a.CompleteRoots(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -270,13 +248,8 @@ not changed: a root it holds is back with the next session.`,
 
 func newRootsSetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME MODE",
-		Short: "Change the mode of a root",
-		Long: `Change a root's mode: ro, rw or a comma list of read, list, write, append, create,
-delete, rename, watch. When set returns, everything that the new mode forbids is dead,
-descriptors and mappings included. This is not possible with --cache max.`,
-		Example: `  rootsfs roots set out ro
-  rootsfs roots set inbox read,list,create`,
+		Use:               "set NAME MODE",
+		Short:             "Change the mode of a root",
 		Args:              cli.ArgCount(2, 2, "the name of the root, or its new mode,"),
 		ValidArgsFunction: a.CompleteRoots(1, "ro", "rw"),
 	}
@@ -293,11 +266,7 @@ func newRootsProfileCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile NAME",
 		Short: "Switch to a profile of the configuration",
-		Long: `Replace the roots of the configuration by those of its profile NAME; "" stands for its
-plain [[root]] blocks. A root that is in both stays as it is, with all open files.
-Roots of the command line stay.`,
-		Example: `  rootsfs roots profile review`,
-		Args:    cli.ArgCount(1, 1, "a profile's name"),
+		Args:  cli.ArgCount(1, 1, "a profile's name"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
 				st, err := control.GetStatus.Call(ctx, c, control.None{})
@@ -318,18 +287,8 @@ Roots of the command line stay.`,
 func newRootsRenewCmd(a *app) *cobra.Command {
 	f := &renewFlags{}
 	cmd := &cobra.Command{
-		Use:   "renew NAME",
-		Short: "Change the end of a grant",
-		Long: `Give a live root another end: after a duration from now, at a time, or when the
-session ends. Without a flag, it lasts as long again as it was granted for. What
-programs hold of it stays open.
-
-A root that is unavailable, because its directory was deleted or replaced, is approved
-again with the directory that is there now. One that has ended is granted again by
-"rootsfs roots add" or "rootsfs allow --last".`,
-		Example: `  rootsfs roots renew docs
-  rootsfs roots renew docs --for 30m
-  rootsfs roots renew docs --until 18:00 --json`,
+		Use:               "renew NAME",
+		Short:             "Change the end of a grant",
 		Args:              cli.ArgCount(1, 1, "a root's name"),
 		ValidArgsFunction: a.CompleteRoots(1),
 	}

@@ -21,15 +21,6 @@ func (a *app) newUnmountCmd() *cobra.Command {
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
 		Short:   "End a session: revoke every root and unmount",
-		Long: `End a session, which is named by its mountpoint or its name. Every root is revoked, so
-that whatever programs hold is dead; then the session is unmounted. A session of
-"rootsfs serve" has no mount, and so only a name. If something still holds the mount,
-the mount leaves the tree all the same, and its daemon ends with the last holder.
-
-What a killed daemon left mounted ("Transport endpoint is not connected") is cleared
-away. A mount that is not yours, or not of rootsfs, is left alone.`,
-		Example: `  rootsfs unmount /mnt/work
-  rootsfs unmount work --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cli.ArgCount(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
 				return err
@@ -150,12 +141,7 @@ func (a *app) newResumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "Resume suspended servers",
-		Long: `Resume the servers that were suspended because they were refused too often ([abuse]
-in the configuration), or the one that --subject names. Their count of refusals begins
-anew. "rootsfs status" shows who is suspended and why.`,
-		Example: `  rootsfs resume
-  rootsfs resume --subject editor --json`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 	}
 	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
 	return cli.Do(a.App, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {

@@ -22,15 +22,6 @@ func (a *app) newTrashCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "trash",
 		Short: "List, restore and empty what was removed",
-		Long: `A root with a trash (mount --trash, or trash = { on = true } in the configuration)
-keeps what is removed through it, in its directory .rootsfs-trash, which no server
-sees. The oldest goes when the trash is full or its age is reached.
-
---root names a root of the session. A path, one with a slash in it, names the
-directory of a root itself, and needs no session.`,
-		Example: `  rootsfs trash list
-  rootsfs trash restore 4kq2jx5n
-  rootsfs trash empty --older-than 72h`,
 	}, newTrashListCmd(a), newTrashRestoreCmd(a), newTrashEmptyCmd(a))
 }
 
@@ -111,12 +102,7 @@ func newTrashListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show what is kept, the oldest first",
-		Long: `Show what the trashes of a session's roots hold, root by root and the oldest first:
-the id to restore it by, when, by which operation and server it was removed, its size,
-and its path.`,
-		Example: `  rootsfs trash list
-  rootsfs trash list --root ~/code --json`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
@@ -159,14 +145,7 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore ID",
 		Short: "Put a kept file back",
-		Long: `Put a kept file back where it was, or, with --to, at another path below its root.
-Nothing is replaced: move away first what has the path now. Nothing is put where the
-rules hide, deny or protect it: those of the session, or, where --root is a path, the
-built-in ones.`,
-		Example: `  rootsfs trash restore 4kq2jx5n
-  rootsfs trash restore 4kq2jx5n --to docs/old.md
-  rootsfs trash restore --root ~/code 4kq2jx5n`,
-		Args: cli.ArgCount(1, 1, "an id"),
+		Args:  cli.ArgCount(1, 1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.trashOf(cmd.Context(), root, noDefaults)
 			if err != nil {
@@ -195,11 +174,6 @@ func newTrashEmptyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "empty [ID]... | --all | --older-than DURATION",
 		Short: "Remove kept files for good",
-		Long: `Remove kept files for good: the named ones, all, or those that were removed longer ago
-than a duration; in every root of the session, or in that of --root.`,
-		Example: `  rootsfs trash empty --all
-  rootsfs trash empty --older-than 72h --root code
-  rootsfs trash empty 4kq2jx5n`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			given := 0
 			for _, is := range []bool{all, cmd.Flags().Changed("older-than"), len(args) > 0} {

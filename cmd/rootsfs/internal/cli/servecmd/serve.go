@@ -54,26 +54,8 @@ func (a *app) newServeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [flags] [SPEC]...",
 		Short: "Serve approved directories as MCP tools",
-		Long: `Serve the approved roots as MCP tools and resources, in place of
-@modelcontextprotocol/server-filesystem: over standard input and output, or with
---http over Streamable HTTP. Nothing is mounted. Files are named ROOT/path,
-absolutely, or by file:// URI. Tools that no root allows are not offered. SPEC is
-written as for --root; use one of the two.
-
-With --session, serve the roots of a live session instead, such as that of a mount.
-With --ask, paths outside of the roots are put before the person at the host, or wait
-for "rootsfs consent". --http prints the URL and the bearer token that clients send;
-a public address needs a token and TLS.`,
-		Example: `  rootsfs serve ~/code
-  rootsfs serve --root code=~/code:ro
-  rootsfs serve --root ~/code:ro --root out=~/out:rw --ask
-  rootsfs serve --root .:rw --http :8931
-  rootsfs serve --root ~/code:ro --http :8931 --oauth-issuer https://login.example --oauth-scope files
-  rootsfs serve --session work
-  rootsfs serve --session work --http :8931
-  claude mcp add files -- rootsfs serve --root code=$HOME/code:ro`,
-		Args: cli.ArgCount(0, -1, ""),
-		RunE: func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
+		Args:  cli.ArgCount(0, -1, ""),
+		RunE:  func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")

@@ -26,12 +26,6 @@ func (a *app) newAuditCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "audit",
 		Short: "Show, follow and verify the record of operations",
-		Long: `Every session records what was opened, changed and refused in
-$XDG_STATE_HOME/rootsfs/audit (~/.local/state/rootsfs/audit): one JSON object a
-line, linked into a chain of hashes. Contents of files are never recorded.`,
-		Example: `  rootsfs audit show --since 10m --denied
-  rootsfs audit follow --root code
-  rootsfs audit verify`,
 	}, newAuditShowCmd(a), newAuditFollowCmd(a), newAuditVerifyCmd(a))
 }
 
@@ -192,16 +186,7 @@ func newAuditShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show records",
-		Long: `Show the records of all sessions, or of one, the oldest first; --limit keeps the
-newest. With --json each record is printed as it was written, one object a line,
-with invisible characters as \u escapes.
-
---path compares a path as it is printed, with or without the root's name. A pattern
-without a slash is compared with the last element.`,
-		Example: `  rootsfs audit show --since 1h --root code
-  rootsfs audit show --denied --limit 20
-  rootsfs audit show --op rename --json | jq .path2`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return cli.Usage(fmt.Errorf("--limit %d: write 0 (no limit) or more", limit))
@@ -268,11 +253,7 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Show records as they are written",
-		Long: `Show records as they are written, until interrupted, also of sessions that begin
-later. With --since, begin with the records since then.`,
-		Example: `  rootsfs audit follow --denied
-  rootsfs audit follow --session work --since 5m --json`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := f.filter(time.Now())
 			if err != nil {
@@ -302,14 +283,7 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that no record was changed or removed",
-		Long: `Check the chain of hashes of every session, or of one, against its anchor in the
-state directory. A record that was changed, removed, inserted or moved is found, and
-so is a file that was cut or deleted. The exit code is then 1.
-
-A change is not found if its author could write the anchor as well as the records, as
-every unconfined process of the same user can.`,
-		Example: "  rootsfs audit verify --session work --json",
-		Args:    cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			dir, session, err := AuditPlace(a.App)
 			if err != nil {

@@ -41,17 +41,7 @@ func (a *app) newStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show live sessions, their roots and what happens",
-		Long: `Show each live session: where it is mounted; its roots with mode, state, end, and how
-much was done, refused, read and written; repositories that servers made, whose hooks
-are untrusted; connected servers; and what the daemon uses. Mounts that a dead daemon
-left come last.
-
-With --watch, follow the events of one session: roots that come, go or change, and
-every refusal with operation, path and reason.`,
-		Example: `  rootsfs status
-  rootsfs status --watch --session work
-  rootsfs status --json | jq '.[].roots[].name'`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
 				return a.watch(cmd.Context())

@@ -27,18 +27,8 @@ func (a *app) newConsoleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "See, approve and revoke in the browser",
-		Long: `Serve a page for the browser on this machine: every live session with its roots and
-what happens in them, the questions of servers, the records, and buttons that revoke.
-The page is served on the loopback address until interrupted; sessions go on without
-it. In a terminal, "rootsfs top" does the same.
-
-The link that is printed works once, for five minutes; Enter prints another. Whoever
-opens it first can do what the page can: do not send it to anybody. From another
-machine, forward the port with ssh -L, under the same number.`,
-		Example: `  rootsfs console
-  rootsfs console --json | jq -r .url`,
-		Args: cli.ArgCount(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
+		Args:  cli.ArgCount(0, 0, ""),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
 	}
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
 	a.JSONFlag(cmd)
@@ -124,13 +114,8 @@ func (a *app) newTopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "top",
 		Short: "See, approve and revoke in the terminal",
-		Long: `Show every live session with its roots and what happens in them, the questions of
-servers, and the records, and revoke a root, a session or everything. "rootsfs
-console" shows the same in a browser. The last line shows the keys. Leaving ends
-nothing.`,
-		Example: `  rootsfs top`,
-		Args:    cli.ArgCount(0, 0, ""),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
+		Args:  cli.ArgCount(0, 0, ""),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
 	}
 }
 
@@ -154,13 +139,7 @@ func (a *app) newMetricsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print figures for Prometheus",
-		Long: `Print the figures of a session in Prometheus' text format: operations, refusals,
-bytes and free space of each root; requests, bytes, watches and uploads of servers;
-processor time, memory and descriptors of the daemon. GET /metrics on the session's
-control socket answers the same.`,
-		Example: `  rootsfs metrics
-  rootsfs metrics --session work >/var/lib/node_exporter/rootsfs.prom`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.Client()
 			if err != nil {

@@ -23,12 +23,6 @@ func (a *app) newPolicyCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "policy",
 		Short: "Show, try and change the rules for names",
-		Long: `Show, try and change the rules of a root for names: which are hidden (not there),
-denied (seen, not opened) and protected (read, never changed). Patterns are written as
-in .gitignore. Built-in rules cover secrets, and files that other programs execute.`,
-		Example: `  rootsfs policy show
-  rootsfs policy check code/.env --op read
-  rootsfs policy set code --hide '*.sql' --allow .env.test`,
 	}, newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
 }
 
@@ -38,12 +32,7 @@ func newPolicyShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "List the rules in force, and why they are there",
-		Long: `List the rules of each root of a session, in the order in which they are judged, and
-the repositories that its users made, whose hooks are untrusted. With --builtin, list
-the rules that every root begins with; that needs no session.`,
-		Example: `  rootsfs policy show --root code
-  rootsfs policy show --builtin --json`,
-		Args: cli.ArgCount(0, 0, ""),
+		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if builtin {
 				return a.Report(builtinRules(), func() { a.printRules(builtinRules()) })
@@ -134,17 +123,7 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Say whether an operation is allowed, or which rule refuses",
-		Long: `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
-inside a root, or one relative to the working directory; with --root, a path below
-that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
-the file exists is not said. "rootsfs why" also says what would allow it.
-
-A directory whose contents have rules may still refuse to be moved or removed. The
-exit code is 0 if the operation is allowed, and 3 if it is refused.`,
-		Example: `  rootsfs policy check code/.env --op read
-  rootsfs policy check ./.git/config --op write
-  rootsfs policy check --root code .git/hooks/pre-commit --op create --json`,
-		Args: cli.ArgCount(1, 1, "the path"),
+		Args:  cli.ArgCount(1, 1, "the path"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.Client()
 			if err != nil {
@@ -250,11 +229,8 @@ func checkedLine(c *control.CheckAnswer) string {
 func newPolicySetCmd(a *app) *cobra.Command {
 	f := &grantflags.Patterns{}
 	cmd := &cobra.Command{
-		Use:   "set NAME",
-		Short: "Change the rules of a root while it is in use",
-		Long: `Replace the patterns of the root NAME by those given. Without any, only the built-in
-rules remain. When set returns, everything that the new rules forbid is dead.`,
-		Example:           `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`,
+		Use:               "set NAME",
+		Short:             "Change the rules of a root while it is in use",
 		Args:              cli.ArgCount(1, 1, "a root's name"),
 		ValidArgsFunction: a.CompleteRoots(1),
 	}

@@ -53,21 +53,7 @@ func (a *app) newWhyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why [PATH]",
 		Short: "Explain a refusal, and what would allow it",
-		Long: `Without PATH, explain the last refusal that a program caused, in the session of
---session or in any, also if it has ended. With PATH, say what a live session would
-answer: which root, right, rule or link decides, how the command is confined, and
-which command would allow it. With --root, answer for that root as "rootsfs run" would
-grant it, without a session.
-
-PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
-session is live, the last refusal of PATH on record is explained. Nothing is done, and
-whether the file exists is not said. The exit code is 0 if the operation is allowed,
-and 3 if it was or would be refused.`,
-		Example: `  rootsfs why
-  rootsfs why code/.env --op read
-  rootsfs why ./.git/config --op write --session work
-  rootsfs why .git/hooks/pre-commit --op create --root .:rw`,
-		Args: cli.ArgCount(0, 1, ""),
+		Args:  cli.ArgCount(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e, err := a.why(cmd.Context(), f, args, cmd.Flags().Changed("op"))
 			if err != nil {

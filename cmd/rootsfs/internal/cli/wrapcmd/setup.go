@@ -41,16 +41,6 @@ func (a *app) newSetupCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup [HOST]...",
 		Short: "Check this machine and wrap the MCP hosts on it",
-		Long: `Look at this machine and at the MCP hosts that are installed, or at each HOST, say
-what would be changed, and change it after you said yes. The servers of each host
-then run confined, as "rootsfs wrap" does it. A server that npx or uvx fetches gets
-the network and a HOME that is kept; the others get neither.
-
-"rootsfs wrap HOST --undo" takes the change back. Nothing else is changed or installed:
-what is missing on the machine is named, and how to install it.`,
-		Example: `  rootsfs setup
-  rootsfs setup claude-desktop cursor --yes
-  rootsfs setup --dry-run --json`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return hostWords(), cobra.ShellCompDirectiveNoFileComp
 		},

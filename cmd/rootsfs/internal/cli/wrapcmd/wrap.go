@@ -50,24 +50,8 @@ func (a *app) newWrapCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wrap HOSTCONFIG",
 		Short: "Make an MCP host start its servers confined",
-		Long: `Rewrite the configuration of an MCP host, so that the servers that it starts run
-through "rootsfs run" and reach nothing but their roots. HOSTCONFIG is claude-desktop,
-claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex, opencode, or a file
-in the format of one of them. The change is shown, and written only after you said
-yes; everything else stays byte for byte, and a copy is kept. --undo takes the change
-back, server by server if the file was changed since.
-
-Without --root, a server gets the files and directories that its own arguments and
-variables name, read-only. The variables of its "env" pass; others need --env. Servers
-that npx or uvx fetch need --net; --home keeps what they fetched. Servers reached over
-HTTP, and container tools, are left alone. Quit a host that writes the file itself
-(Claude Code does) before, and start it again after.`,
-		Example: `  rootsfs wrap claude-desktop
-  rootsfs wrap .vscode/mcp.json --server files --root '${workspaceFolder}:rw'
-  rootsfs wrap ~/.claude.json --net --dry-run
-  rootsfs wrap claude-desktop --undo`,
-		Args: cli.ArgCount(1, 1, "the name of a host, or of its configuration file,"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
+		Args:  cli.ArgCount(1, 1, "the name of a host, or of its configuration file,"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.wrap(f, args[0]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
