@@ -23,11 +23,6 @@ func (a *app) newConfigCmd() *cobra.Command {
 	return cli.Group(&cobra.Command{
 		Use:   "config",
 		Short: "Check the configuration, and print its schema",
-		Long: `Check a configuration as a session would read it, with what it grants, or print
-the JSON Schema of configurations. The file is
-$XDG_CONFIG_HOME/rootsfs/config.toml, by default ~/.config/rootsfs/config.toml.`,
-		Example: `  rootsfs config check
-  rootsfs config schema >config.schema.json`,
 	}, newConfigCheckCmd(a), newConfigSchemaCmd(a))
 }
 
@@ -35,11 +30,6 @@ func newConfigSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration",
-		Long: `Print the JSON Schema (draft 2020-12) of the configuration. Editors complete and check
-a TOML file whose first line names it: #:schema config.schema.json`,
-		Example: `  rootsfs config schema >~/.config/rootsfs/config.schema.json
-  rootsfs config schema | jq '.properties | keys'`,
-		Args: cli.ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			text, err := config.SchemaJSON()
 			if err != nil {
@@ -56,16 +46,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Find the mistakes of a configuration, and what it grants",
-		Long: `Read a configuration as strictly as a session does, and show each mistake with its
-line. If there is none, try what the file grants, profile by profile: each root is
-opened and checked as "rootsfs mount" would; nothing is mounted or recorded.
-
-The exit code is 0 if all is well, and 2 if the file cannot be used. Otherwise it is
-that of "rootsfs mount": 3 if the rules refuse a root, 1 if it cannot be opened.`,
-		Example: `  rootsfs config check
-  rootsfs config check ./new.toml --json
-  rootsfs config check --profile review`,
-		Args: cli.ArgCount(0, 1, ""),
+		Args:  cli.ArgCount(0, 1, ""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := ""
 			if len(args) > 0 {

@@ -78,15 +78,6 @@ func (a *app) newDoctorCmd() *cobra.Command {
 		Use:   "doctor [PATH]...",
 		Args:  cobra.ArbitraryArgs,
 		Short: "Check the machine, the configuration and directories",
-		Long: `Check whether this machine can mount and confine, whether something was left behind,
-and whether each root of the configuration can be mounted. For each PATH, say which
-file system it is on, whether changes there are noticed, and whether it may be a
-root. Nothing is removed but what a session left behind whose process is gone.
-
-The exit code is 0 if nothing is wrong, warnings aside, and 5 if something needed is
-missing or the daemon of a mount is gone. What to do is below each problem.`,
-		Example: `  rootsfs doctor
-  rootsfs doctor ~/src /mnt/nas --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for i := range args {
 				var err error

@@ -77,27 +77,6 @@ func (a *app) newRunCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG]...",
 		Short: "Run a program that reaches only approved directories",
-		Long: `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
-nothing else of yours: no other files, no processes, no sockets, and no network but the
-hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the
-command holds of a root is dead when "rootsfs revoke" returns.
-
-HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
-works in the first root, or in --dir; relative paths behind -- are from there. A
-server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
-consent). If the machine cannot confine the command as asked, it is not started.
-The exit code is the command's own. --for AGENT gives a coding agent the repository
-around the working directory, a HOME of its own that is kept, its keys and its hosts.`,
-		Example: `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
-  rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
-  rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
-  rootsfs run --root .:rw --net=api.github.com --net-ask -- my-agent      # answer: rootsfs consent
-  rootsfs run --root .:rw --secret GITHUB_TOKEN=https://api.github.com -- my-agent      # the token stays outside
-  rootsfs run --for codex      # an agent, in a project; --for help lists them
-  rootsfs run --root .:rw -- bash
-  rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
-  rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
-  rootsfs run --learn --root .:ro -- ./server      # what else would it need?`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if f.Agent == "help" || f.Agent != "" && len(args) == 0 {
 				return nil
