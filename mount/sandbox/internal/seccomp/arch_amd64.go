@@ -14,7 +14,9 @@ var refusedHere = map[uint32]unix.Errno{
 	unix.SYS_QUERY_MODULE: unix.EPERM, unix.SYS_GET_KERNEL_SYMS: unix.EPERM, unix.SYS_SYSFS: unix.EPERM, unix.SYS_USTAT: unix.EPERM,
 }
 
-// modesHere: see modesOf.
-var modesHere = map[uint32]func() []bpf.Instruction{
-	unix.SYS_CHMOD: modeIn(1), unix.SYS_MKNOD: modeIn(1), unix.SYS_CREAT: modeIn(1), unix.SYS_OPEN: createIn(1),
+// setIDCallsHere: see setIDCalls.
+func setIDCallsHere() map[uint32][]bpf.Instruction {
+	return map[uint32][]bpf.Instruction{
+		unix.SYS_CHMOD: modeIn(1), unix.SYS_MKNOD: modeIn(1), unix.SYS_CREAT: modeIn(1), unix.SYS_OPEN: createIn(1),
+	}
 }

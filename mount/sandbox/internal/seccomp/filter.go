@@ -3,8 +3,8 @@
 package seccomp
 
 import (
-	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"unsafe"
 
@@ -103,85 +103,72 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 		bpf.RetConstant{Val: refuse(unix.ENOSYS)},
 	}
 	calls := judged(w)
-	// The same program every time: it is compared in tests and in memory.
-	slices.SortFunc(calls, func(a, b call) int { return cmp.Compare(a.nr, b.nr) })
-	for _, c := range calls {
+	// Sorted, for the same program every time.
+	for _, nr := range slices.Sorted(maps.Keys(calls)) {
 		// A body returns, so nothing runs on into the next one.
-		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: c.nr, SkipTrue: uint8(len(c.body))})
-		p = append(p, c.body...)
+		p = append(p, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: nr, SkipTrue: uint8(len(calls[nr]))})
+		p = append(p, calls[nr]...)
 	}
 	p = append(p, bpf.RetConstant{Val: allow})
 	return bpf.Assemble(p)
 }
 
-// call is what becomes of one system call: a body that always returns.
-type call struct {
-	nr   uint32
-	body []bpf.Instruction
+// always is the body of a call that has one verdict, whatever its arguments are.
+func always(verdict uint32) []bpf.Instruction {
+	return []bpf.Instruction{bpf.RetConstant{Val: verdict}}
 }
 
-// judged are the calls that are not simply allowed, in no order.
-func judged(w Wants) []call {
-	var calls []call
-	for nr, errno := range refused {
-		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
-	}
-	if w.NoIPC {
-		for _, nr := range sharedIPC {
-			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.ENOSYS)}}})
-		}
-	}
-	if w.NoSetID {
-		// Its mode lies in memory, where no filter sees it; programs fall back to
-		// openat, as on older kernels.
-		calls = append(calls, call{unix.SYS_OPENAT2, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.ENOSYS)}}})
-		for nr, body := range modesOf {
-			calls = append(calls, call{nr, body()})
-		}
-		for nr, body := range modesHere {
-			calls = append(calls, call{nr, body()})
-		}
-	}
-	for nr, errno := range refusedHere {
-		calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(errno)}}})
-	}
-	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
-		if w.Binder {
-			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}}})
-		} else if w.NoBind {
-			calls = append(calls, call{nr, []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EACCES)}}})
-		}
-	}
+// judged are the calls that are not simply allowed, by their numbers.
+func judged(w Wants) map[uint32][]bpf.Instruction {
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {
 		ioctls = append(ioctls, ownerIoctls...)
-		for nr, body := range signals(w.Init) {
-			calls = append(calls, call{nr, body})
-		}
 	}
-	for nr, body := range map[uint32][]bpf.Instruction{
-		unix.SYS_CLONE:       flagged(nsFlags, unix.EPERM),
-		unix.SYS_UNSHARE:     flagged(nsFlags|unix.CLONE_NEWTIME, unix.EPERM),
+	calls := map[uint32][]bpf.Instruction{
+		unix.SYS_CLONE:       flagged(0, nsFlags),
+		unix.SYS_UNSHARE:     flagged(0, nsFlags|unix.CLONE_NEWTIME),
 		unix.SYS_SOCKET:      socket(w),
 		unix.SYS_SOCKETPAIR:  socketpair(w),
 		unix.SYS_SETSOCKOPT:  portRange(),
 		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), ioctls...),
 		unix.SYS_PRLIMIT64:   ownLimits(),
 		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
-	} {
-		calls = append(calls, call{nr, body})
+	}
+	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
+		for nr, errno := range list {
+			calls[nr] = always(refuse(errno))
+		}
+	}
+	if w.NoIPC {
+		for _, nr := range sharedIPC {
+			calls[nr] = always(refuse(unix.ENOSYS))
+		}
+	}
+	if w.NoSetID {
+		maps.Copy(calls, setIDCalls())
+		maps.Copy(calls, setIDCallsHere())
+	}
+	for _, nr := range []uint32{unix.SYS_BIND, unix.SYS_LISTEN} {
+		if w.Binder {
+			calls[nr] = always(unix.SECCOMP_RET_USER_NOTIF)
+		} else if w.NoBind {
+			calls[nr] = always(refuse(unix.EACCES))
+		}
+	}
+	if w.Init != 0 {
+		maps.Copy(calls, signals(w.Init))
 	}
 	return calls
 }
 
-// flagged refuses a call whose first argument has one of the bits. All of these
-// are flags in the low half; the kernel ignores (clone) or refuses (unshare)
+// flagged refuses a call one of whose arguments has one of the bits. All of these
+// are flags in the low half; the kernel ignores (clone, modes) or refuses (unshare)
 // any in the high one.
-func flagged(bits uint32, errno unix.Errno) []bpf.Instruction {
+func flagged(arg, bits uint32) []bpf.Instruction {
 	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: bits, SkipFalse: 1},
-		bpf.RetConstant{Val: refuse(errno)},
+		bpf.RetConstant{Val: refuse(unix.EPERM)},
 		bpf.RetConstant{Val: allow},
 	}
 }
@@ -189,35 +176,29 @@ func flagged(bits uint32, errno unix.Errno) []bpf.Instruction {
 // setID are the bits of a mode that give a program another's rights.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// modesOf are the calls that give a file its mode, with what is refused of them;
-// modesHere are those that only this architecture has.
-var modesOf = map[uint32]func() []bpf.Instruction{
-	unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
+// setIDCalls are the calls that give a file its mode, with what is refused of them;
+// setIDCallsHere are those that only this architecture has.
+func setIDCalls() map[uint32][]bpf.Instruction {
+	return map[uint32][]bpf.Instruction{
+		unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
+		// Its mode lies in memory, where no filter sees it; programs fall back to
+		// openat, as on older kernels.
+		unix.SYS_OPENAT2: always(refuse(unix.ENOSYS)),
+	}
 }
 
 // modeIn refuses a mode with set-id bits in an argument.
-func modeIn(arg uint32) func() []bpf.Instruction {
-	return func() []bpf.Instruction {
-		return []bpf.Instruction{
-			bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1},
-			bpf.RetConstant{Val: refuse(unix.EPERM)},
-			bpf.RetConstant{Val: allow},
-		}
-	}
-}
+func modeIn(arg uint32) []bpf.Instruction { return flagged(arg, setID) }
 
 // createIn refuses it in the argument behind flags that make a file; without them
 // that argument is whatever was there before.
-func createIn(flags uint32) func() []bpf.Instruction {
+func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
-	return func() []bpf.Instruction {
-		return append([]bpf.Instruction{
-			bpf.LoadAbsolute{Off: argLow(flags), Size: 4},
-			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.O_CREAT | tmpfile, SkipTrue: 1},
-			bpf.RetConstant{Val: allow},
-		}, modeIn(flags+1)()...)
-	}
+	return append([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(flags), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.O_CREAT | tmpfile, SkipTrue: 1},
+		bpf.RetConstant{Val: allow},
+	}, modeIn(flags+1)...)
 }
 
 // ownLimits permits prlimit to read limits, and to set the caller's own: with a
@@ -236,48 +217,46 @@ func ownLimits() []bpf.Instruction {
 	}
 }
 
-// among answers one way if the low half of an argument is one of the values,
-// another way if not. The arguments in question are ints to the kernel, which
-// ignores the upper half: looking at it would let TIOCSTI + 1<<32 through.
-func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
-	p := []bpf.Instruction{bpf.LoadAbsolute{Off: argLow(arg), Size: 4}}
+// require ends a call with the verdict otherwise if an argument, of which only the bits of
+// mask count, is none of the values. If it is one, what follows decides. The arguments in
+// question are ints to the kernel, which ignores the upper half: looking at it would let
+// TIOCSTI + 1<<32 through.
+func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
+	p := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: mask},
+	}
 	for i, v := range values {
 		p = append(p, bpf.JumpIf{Cond: bpf.JumpEqual, Val: v, SkipTrue: uint8(len(values) - i)})
 	}
-	return append(p, bpf.RetConstant{Val: other}, bpf.RetConstant{Val: verdict})
+	return append(p, bpf.RetConstant{Val: otherwise})
+}
+
+// allBits is the mask of an argument all of whose low half counts.
+const allBits = 0xffffffff
+
+// among has one verdict if an argument is one of the values, another one if not.
+func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
+	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
 
 // socket permits TCP and UDP at most, and sockets of the unix family where they reach
 // nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
-// name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules for TCP, and vsock past
-// network namespaces.
+// name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules
+// for TCP, and vsock past network namespaces.
 func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
-		return []bpf.Instruction{bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)}}
+		return always(refuse(unix.EAFNOSUPPORT))
 	}
-	var local []bpf.Instruction
+	inet := slices.Concat(
+		require(0, allBits, refuse(unix.EAFNOSUPPORT), unix.AF_INET, unix.AF_INET6),
+		require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM),
+		require(2, allBits, refuse(unix.EPROTONOSUPPORT), 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6),
+		always(allow))
 	if w.Unix {
-		local = unixSocket()
+		return append(unixSocket(), inet...)
 	}
-	return append(local,
-		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)},
-		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EPERM)},
-		bpf.LoadAbsolute{Off: argLow(2), Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 0, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_TCP, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 3},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMP, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EPROTONOSUPPORT)},
-		bpf.RetConstant{Val: allow},
-	)
+	return inet
 }
 
 // ipLocalPortRange is IP_LOCAL_PORT_RANGE of linux/in.h (Linux 6.3).
@@ -300,17 +279,11 @@ func portRange() []bpf.Instruction {
 // unixSocket permits sockets of the unix family, and leaves the others to what follows.
 // Those of type SOCK_RAW, which are datagram sockets to the kernel, nobody needs.
 func unixSocket() []bpf.Instruction {
-	return []bpf.Instruction{
+	body := append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...)
+	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipFalse: 7},
-		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 3},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EPERM)},
-		bpf.RetConstant{Val: allow},
-	}
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipFalse: uint8(len(body))},
+	}, body...)
 }
 
 // socketpair permits connected pairs: Node talks to its children over them. A
@@ -319,19 +292,12 @@ func unixSocket() []bpf.Instruction {
 // where sockets of that family are.
 func socketpair(w Wants) []bpf.Instruction {
 	if w.Unix {
-		return append(unixSocket(), bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)})
+		return append(unixSocket(), always(refuse(unix.EAFNOSUPPORT))...)
 	}
-	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EAFNOSUPPORT)},
-		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: typeMask},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
-		bpf.RetConstant{Val: refuse(unix.EPERM)},
-		bpf.RetConstant{Val: allow},
-	}
+	return slices.Concat(
+		require(0, allBits, refuse(unix.EAFNOSUPPORT), unix.AF_UNIX),
+		require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_SEQPACKET),
+		always(allow))
 }
 
 // Install puts the filter on the calling thread. no_new_privs must be set. With Binder it

@@ -26,7 +26,7 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 		unix.SYS_TKILL: toIt(0), unix.SYS_TGKILL: toIt(1),
 		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
 		// A descriptor does not say whose it is; libraries fall back to kill.
-		unix.SYS_PIDFD_SEND_SIGNAL: {bpf.RetConstant{Val: refuse(unix.ENOSYS)}},
+		unix.SYS_PIDFD_SEND_SIGNAL: always(refuse(unix.ENOSYS)),
 		unix.SYS_FCNTL:             owners(pid),
 	}
 }
