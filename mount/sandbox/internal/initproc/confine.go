@@ -60,7 +60,7 @@ func (p *initProc) confine() error {
 		return step(err, "close /proc/1")
 	}
 	if len(p.conf.Sockets) > 0 {
-		p.conf.Rules.Reach = layout.SocketDir
+		p.conf.Rules.Reach = []string{layout.SocketDir}
 	}
 	treeFD := -1
 	if p.late != nil {

@@ -15,6 +15,7 @@ package landlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
@@ -35,8 +36,8 @@ type Rules struct {
 	Write []string `json:"write"`
 	// Sockets are those of Write in which sockets may be made: what is the command's own.
 	Sockets []string `json:"sockets,omitempty"`
-	// Reach is a directory whose sockets may be connected to, whoever has made them; "": none.
-	Reach string `json:"reach,omitempty"`
+	// Reach are directories whose sockets may be connected to, whoever has made them.
+	Reach []string `json:"reach,omitempty"`
 	// Spare may be written to as well; relative to the tree.
 	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
@@ -113,33 +114,23 @@ func Restrict(r Rules, tree int) (done string, err error) {
 		return "", step(err, "make Landlock's rules")
 	}
 	defer unix.Close(set)
-	for _, p := range r.Read {
-		if err := addRule(set, unix.AT_FDCWD, p, readRights&attr.HandledAccessFS); err != nil {
-			return "", err
-		}
-	}
-	for _, p := range r.Write {
-		rights := uint64(writeRights)
-		if names.Under(p, "/dev") {
-			rights |= ll.AccessFSIoctlDev
-		}
-		if err := addRule(set, unix.AT_FDCWD, p, rights&attr.HandledAccessFS); err != nil {
-			return "", err
-		}
-	}
-	for _, p := range r.Sockets {
-		if err := addRule(set, unix.AT_FDCWD, p, ll.AccessFSMakeSock); err != nil {
-			return "", err
-		}
-	}
-	if r.Reach != "" && attr.HandledAccessFS&resolveUnix != 0 { // whoever listens there is outside of the rules
-		if err := addRule(set, unix.AT_FDCWD, r.Reach, resolveUnix); err != nil {
-			return "", err
-		}
-	}
-	for _, p := range r.Spare {
-		if err := addRule(set, tree, p, writeRights&attr.HandledAccessFS); err != nil {
-			return "", err
+	devices := slices.DeleteFunc(slices.Clone(r.Write), func(path string) bool { return !names.Under(path, "/dev") })
+	for _, rule := range []struct {
+		rights uint64
+		dir    int
+		paths  []string
+	}{
+		{readRights, unix.AT_FDCWD, r.Read},
+		{writeRights, unix.AT_FDCWD, r.Write},
+		{ll.AccessFSIoctlDev, unix.AT_FDCWD, devices},
+		{ll.AccessFSMakeSock, unix.AT_FDCWD, r.Sockets},
+		{resolveUnix, unix.AT_FDCWD, r.Reach}, // whoever listens there is outside of the rules
+		{writeRights, tree, r.Spare},
+	} {
+		for _, path := range rule.paths {
+			if err := addRule(set, rule.dir, path, rule.rights&attr.HandledAccessFS); err != nil {
+				return "", err
+			}
 		}
 	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
@@ -173,6 +164,9 @@ func addRule(set, dir int, path string, rights uint64) error {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights // the kernel refuses the others on a file
+	}
+	if rights == 0 { // of this kernel's; it refuses an empty rule
+		return nil
 	}
 	err = ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0)
 	return step(err, "add %s to Landlock's rules", path)
