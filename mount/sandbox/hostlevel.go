@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,13 +18,12 @@ import (
 
 // onHost prepares levels Landlock and None, where the command sees the host's
 // own directories and the roots where the tree is mounted.
-func (l *launch) onHost(level Level, where privatePlaces) error {
+func (l *launch) onHost(where privatePlaces) error {
 	o := l.o
-	if o.Private == "" && !o.probe {
-		return invalid("Private is empty: level %s needs a directory for HOME and TMPDIR", level)
-	}
-	if err := l.privateDirs(where); err != nil {
-		return err
+	if !o.probe {
+		if err := o.hostDirs(where); err != nil {
+			return err
+		}
 	}
 	l.conf.Args = slices.Clone(l.conf.Args)
 	l.conf.Args[0] = o.toHost(l.conf.Args[0])
@@ -39,11 +39,8 @@ func (l *launch) onHost(level Level, where privatePlaces) error {
 	}
 	if os.Geteuid() == 0 && o.UID != 0 {
 		l.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: o.UID, Gid: o.GID}
-		if err := l.openParent(); err != nil {
-			return err
-		}
 	}
-	if level == None {
+	if l.level == None {
 		return nil
 	}
 	if os.Geteuid() == 0 {
@@ -79,38 +76,31 @@ func (o *Options) toHost(p string) string {
 	return p
 }
 
-// privateDirs makes the private directories, the command's own.
-func (l *launch) privateDirs(where privatePlaces) error {
-	if l.o.probe {
-		return nil
+// hostDirs makes the private directories, the command's own, and lets its group, which is
+// nobody else's, through the directories that hold those and the tree.
+func (o *Options) hostDirs(where privatePlaces) error {
+	if o.Private == "" {
+		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")
 	}
+	root := os.Geteuid() == 0
 	for _, dir := range []string{where.Home, where.Tmp, where.Runtime} {
-		if dir == l.o.Home {
+		if dir == o.Home {
 			continue
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil && !os.IsExist(err) {
 			return failed("make a private directory: %v", err)
 		}
-		if os.Geteuid() == 0 {
-			if err := os.Lchown(dir, int(l.o.UID), int(l.o.GID)); err != nil {
+		if root {
+			if err := os.Lchown(dir, int(o.UID), int(o.GID)); err != nil {
 				return failed("give a private directory to the command's uid: %v", err)
 			}
 		}
 	}
-	return nil
-}
-
-// openParent lets the command's group, which is nobody else's, through the
-// directories that hold the tree and the private places.
-func (l *launch) openParent() error {
-	if l.o.probe {
+	if !root || o.UID == 0 {
 		return nil
 	}
-	for _, dir := range []string{filepath.Dir(l.o.Tree), l.o.Private} {
-		if err := os.Lchown(dir, -1, int(l.o.GID)); err != nil {
-			return failed("let the command's group into the tree: %v", err)
-		}
-		if err := os.Chmod(dir, 0o710); err != nil {
+	for _, dir := range []string{filepath.Dir(o.Tree), o.Private} {
+		if err := errors.Join(os.Lchown(dir, -1, int(o.GID)), os.Chmod(dir, 0o710)); err != nil {
 			return failed("let the command's group into the tree: %v", err)
 		}
 	}

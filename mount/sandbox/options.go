@@ -1,9 +1,9 @@
 package sandbox
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -198,6 +198,10 @@ func (o *Options) check() error {
 	if o.FlatAt == "" {
 		o.FlatAt = DefaultFlatAt
 	}
+	if o.Umask == nil {
+		own := Umask()
+		o.Umask = &own
+	}
 	if o.PidsMax == 0 {
 		o.PidsMax = DefaultPids
 	}
@@ -241,26 +245,23 @@ func (o *Options) check() error {
 }
 
 func (o *Options) checkPaths() error {
-	check := func(field string, paths ...string) error {
+	optional := func(path string) []string {
+		return slices.DeleteFunc([]string{path}, func(p string) bool { return p == "" })
+	}
+	for field, paths := range map[string][]string{
+		"Tree": {o.Tree}, "FlatAt": {o.FlatAt}, "Roots": o.Roots, "Interpreters": o.Interpreters,
+		"Dir": optional(o.Dir), "Home": optional(o.Home), "Private": optional(o.Private),
+	} {
 		for _, p := range paths {
 			if !filepath.IsAbs(p) || filepath.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {
 				return invalid("%s is %s: give an absolute path without . and ..", field, names.Quote(p))
 			}
 		}
-		return nil
-	}
-	for field, path := range map[string]string{"Dir": o.Dir, "Home": o.Home, "Private": o.Private} {
-		if path == "" {
-			continue
-		}
-		if err := check(field, path); err != nil {
-			return err
-		}
 	}
 	if o.FlatAt == "/" {
 		return invalid("FlatAt is /: give a directory below it")
 	}
-	return cmp.Or(check("Tree", o.Tree), check("FlatAt", o.FlatAt), check("Roots", o.Roots...), check("Interpreters", o.Interpreters...))
+	return nil
 }
 
 // checkIDs decides whom the command runs as.

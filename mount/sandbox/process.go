@@ -3,11 +3,11 @@ package sandbox
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +25,6 @@ type Process struct {
 	level   Level
 	report  Report
 	group   *memGroup
-	left    []string // what the init could not show, for tests and debugging
 	pid     int
 	later   later
 
@@ -116,14 +115,7 @@ func (p *Process) hangUp() {
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Kill ends the command and everything it started, at once.
-func (p *Process) Kill() error {
-	p.kill()
-	return nil
-}
-
-func (p *Process) kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
-}
+func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
 // Leave has Wait not wait any more for what the command wrote to streams of Options
 // to be taken by whoever is to read them. It may be called at any time, and again.
@@ -136,7 +128,7 @@ func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 func (p *Process) Wait() (Exit, error) {
 	p.relays.Do(func() {
 		if p.err = p.relay.start(); p.err != nil {
-			p.kill()
+			_ = p.Kill() // it may have ended
 		}
 		close(p.relaying)
 	})
@@ -261,27 +253,11 @@ func sweep() {
 	}
 }
 
-// onlyChild is the one child of a process, 0 if it has none. It looks only where
-// the kernel keeps it, which is enough for a process that has one child.
-func onlyChild(parent int) int {
-	dir := "/proc/" + strconv.Itoa(parent) + "/task"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		b, err := os.ReadFile(dir + "/" + e.Name() + "/children")
-		if err != nil {
-			continue
-		}
-		if f := strings.Fields(string(b)); len(f) > 0 {
-			pid, err := strconv.Atoi(f[0])
-			if err == nil {
-				return pid
-			}
-		}
-	}
-	return 0
+// onlyChild is the one child of a process, started by its main thread; 0 if it has none.
+func onlyChild(parent int) (child int) {
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", parent)) // it may have ended
+	_, _ = fmt.Sscan(string(list), &child)                                      // it may have none
+	return child
 }
 
 // filters is how many seccomp filters a process has; 0 if it has ended.

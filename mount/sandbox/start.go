@@ -111,18 +111,13 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	l.conf = initproc.Config{
 		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
 		Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
-		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{},
+		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{}, Umask: *o.Umask,
 		// A mount without set-uid programs holds inside; outside, the files of
 		// a kept HOME are files like any others.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
 	if o.Network != nil && (level == Namespaces || level == Bubblewrap) {
 		l.conf.OpenNetwork, l.conf.Listeners = true, o.Network.Listeners
-	}
-	if o.Umask != nil {
-		l.conf.Umask = *o.Umask
-	} else {
-		l.conf.Umask = Umask()
 	}
 	l.cmd = &exec.Cmd{
 		Path: initproc.Self, Args: []string{"rootsfs: init"}, Env: initproc.Env(),
@@ -151,7 +146,7 @@ func (l *launch) prepare(where privatePlaces) error {
 	case Bubblewrap:
 		return l.bubblewrap(where)
 	}
-	return l.onHost(l.level, where)
+	return l.onHost(where)
 }
 
 func (l *launch) closeFiles() {
@@ -207,12 +202,12 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 		p.abandon()
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, p.kill)
+	stop := context.AfterFunc(ctx, func() { _ = p.Kill() })
 	if err = p.await(l); err == nil {
 		p.pid = p.findPID()
 	} else {
 		stop()
-		p.kill()
+		_ = p.Kill() // it may have ended
 		<-p.dead
 		p.abandon()
 		return nil, err
@@ -347,7 +342,6 @@ func (p *Process) await(l *launch) error {
 			if p.later.can = l.layout != nil && len(l.layout.Spare) > 0; p.later.can {
 				p.later.single, p.later.writes, p.later.answers = l.layout.Nested, l.conf.Rules.Write, make(chan initproc.Message, 1)
 			}
-			p.left = m.Notes
 			return nil
 		case initproc.KindFailed:
 			if m.Step == initproc.StepConfine {
