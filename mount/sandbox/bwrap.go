@@ -1,11 +1,13 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,10 +96,16 @@ func (l *launch) bwrapNamespaces() []string {
 // bwrapRoot are the arguments that make the minimal root.
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
-	for _, dir := range lay.Dirs {
-		if !names.Under(dir, "/dev") {
-			args = append(args, "--perms", "0755", "--dir", dir)
-		}
+	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
+	// Directories on the way to a bind are bwrap's user's alone, unless they are made before.
+	for _, c := range lay.Copies {
+		dirs = append(dirs, filepath.Dir(c.To))
+	}
+	for _, b := range lay.Binds {
+		dirs = append(dirs, filepath.Dir(b.To))
+	}
+	for _, dir := range slices.Compact(dirs) {
+		args = append(args, "--perms", "0755", "--dir", dir)
 	}
 	for _, k := range lay.Links {
 		if !names.Under(k.At, "/dev") {

@@ -18,24 +18,21 @@ import (
 // terminal has the right name there, and the host's terminals and /dev/null have none. The
 // master side of the terminal goes out.
 func (p *initProc) streams() error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return step(err, "open %s", os.DevNull)
+	}
+	defer null.Close()
 	var slave *os.File
 	for i, kind := range p.conf.Streams {
-		if kind == Passed {
+		if kind != Passed {
+			// In the place of the host's, of whose mounts nothing may be held.
+			if err := unix.Dup3(int(null.Fd()), i, unix.O_CLOEXEC); err != nil {
+				return step(err, "take over stream %d", i)
+			}
+		}
+		if kind != Terminal {
 			p.files[i] = os.NewFile(uintptr(i), "stream")
-			continue
-		}
-		f, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-		if err != nil {
-			return step(err, "open %s", os.DevNull)
-		}
-		// In the place of the host's, of whose mounts nothing may be held.
-		err = unix.Dup3(int(f.Fd()), i, unix.O_CLOEXEC)
-		f.Close()
-		if err != nil {
-			return step(err, "take over stream %d", i)
-		}
-		if kind == Null {
-			p.files[i] = os.NewFile(uintptr(i), os.DevNull)
 			continue
 		}
 		if slave == nil {

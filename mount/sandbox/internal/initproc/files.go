@@ -5,28 +5,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// scratchDirs makes what hides and holds other things, and where those are mounted that are
-// the same everywhere.
-func (b *builder) scratchDirs() error {
-	for _, dir := range []string{scratch, emptyDir, sysDir, "/proc", "/dev", "/dev/pts"} {
-		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil {
-			return step(err, "make %s", dir)
-		}
-	}
-	return b.write(emptyFile, nil)
-}
-
 // skeleton makes directories, links and files.
 func (b *builder) skeleton() error {
 	for _, dir := range b.layout.Dirs {
-		if err := unix.Mkdirat(b.root, dir[1:], 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-			return step(err, "make %s", dir)
+		if err := b.mkdir(dir); err != nil {
+			return err
 		}
 	}
 	for _, l := range b.layout.Links {
@@ -39,18 +29,10 @@ func (b *builder) skeleton() error {
 			return err
 		}
 	}
-	return b.copies()
-}
-
-// copies copies files of the host's.
-func (b *builder) copies() error {
 	for _, f := range b.layout.Copies {
 		data, err := readSmall(f.From)
 		if err != nil {
-			if !errors.Is(err, unix.ENOENT) {
-				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", f.To, err))
-			}
-			continue
+			continue // the host has it no more
 		}
 		if err := b.write(f.To, data); err != nil {
 			return err
@@ -59,8 +41,11 @@ func (b *builder) copies() error {
 	return nil
 }
 
-// write makes a file of the new root.
+// write makes a file of the new root, and its directory.
 func (b *builder) write(path string, data []byte) error {
+	if err := b.mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
 	// Nothing is written to what has been mounted in the new root meanwhile.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: 0o644,

@@ -99,7 +99,6 @@ func Refuse(why error) {
 type initProc struct {
 	conf   Config
 	layers []Layer
-	notes  []string
 	files  [3]*os.File // the command's standard streams
 	late   *lateMounts // to show more of the tree later; nil: nothing is
 }
@@ -109,7 +108,7 @@ func (p *initProc) run() {
 		p.fail(StepConfine, err)
 	}
 	if p.conf.Probe {
-		_ = Send(controlFD, Message{Kind: KindStarted, Layers: p.layers, Notes: p.notes})
+		_ = Send(controlFD, Message{Kind: KindStarted, Layers: p.layers})
 		_ = Send(controlFD, Message{Kind: KindExited}) // or this would be an init that failed
 		os.Exit(0)
 	}
@@ -118,7 +117,7 @@ func (p *initProc) run() {
 	if err != nil {
 		p.fail(step, err)
 	}
-	if err := Send(controlFD, Message{Kind: KindStarted, Layers: p.layers, Notes: p.notes}); err != nil {
+	if err := Send(controlFD, Message{Kind: KindStarted, Layers: p.layers}); err != nil {
 		os.Exit(exitFailed) // the caller is gone
 	}
 	if p.conf.Layout != nil {
@@ -245,7 +244,7 @@ func (p *initProc) namespaces() error {
 	if err != nil {
 		return err
 	}
-	p.notes, p.late = b.notes, b.late
+	p.late = b.late
 	p.on("minimal root", "read-only; /proc of its own, six devices")
 	p.unixSockets(b.socketsReachable)
 	return nil

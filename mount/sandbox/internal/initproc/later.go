@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,7 +43,7 @@ func (b *builder) keepTree(from string) error {
 	if err := b.bindTree(from, lateAt); err != nil {
 		return err
 	}
-	fd, err := b.open(lateAt, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := b.open(lateAt)
 	if err != nil {
 		return step(err, "find the tree of roots")
 	}
@@ -107,12 +106,13 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 		return false, step(err, "find %s in the tree", from)
 	}
 	defer unix.Close(src)
-	var st unix.Stat_t
-	if err := unix.Fstat(src, &st); err != nil {
+	file, err := isFile(src)
+	if err != nil {
 		return vanished(err), step(err, "look at %s in the tree", from)
 	}
 	s := &lateMount{}
-	if s.target, err = k.mountpoint(at, st.Mode&unix.S_IFMT != unix.S_IFDIR, s); err == nil {
+	s.target, err = reach(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
+	if err == nil {
 		// Not by open_tree: nested has forbidden what it would take.
 		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
 		again = vanished(err)
@@ -136,75 +136,30 @@ func openInside(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// mountpoint finds what a mount at a path goes on, and makes it if it is not there.
-func (k *lateMounts) mountpoint(at string, file bool, s *lateMount) (int, error) {
-	fd, err := openInside(at)
-	dir := "/"
-	for rest := at[1:]; errors.Is(err, unix.ENOENT); {
-		name, more, deeper := strings.Cut(rest, "/")
-		next, nextErr := openInside(filepath.Join(dir, name))
-		if errors.Is(nextErr, unix.ENOENT) {
-			next, nextErr = k.make(dir, name, file && !deeper, s)
-		}
-		if nextErr != nil {
-			return -1, step(nextErr, "make %s", filepath.Join(dir, name))
-		}
-		if !deeper {
-			fd, err = next, nil
-			break
-		}
-		unix.Close(next)
-		dir, rest = filepath.Join(dir, name), more
-	}
-	if err != nil {
-		return -1, step(err, "find %s", at)
-	}
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	switch isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; {
-	case err != nil:
-	case file && isDir:
-		err = unix.EISDIR
-	case !file && !isDir:
-		err = unix.ENOTDIR
-	default:
-		return fd, nil
-	}
-	unix.Close(fd)
-	return -1, step(err, "mount on %s", at)
-}
-
-// make makes a name in a directory: of the minimal root's, which is read-only for
-// everybody else, or of the command's own.
-func (k *lateMounts) make(dir, name string, file bool, s *lateMount) (int, error) {
-	parent, err := openInside(dir)
-	if err != nil {
-		return -1, err
-	}
+// create makes an empty file or directory in one of the minimal root's, which is read-only
+// for everybody else, or of the command's own.
+func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) error {
 	var here, root unix.Stat_t
 	if err := errors.Join(unix.Fstat(parent, &here), unix.Fstat(k.root, &root)); err != nil {
-		unix.Close(parent)
-		return -1, err
+		return err
 	}
+	dir := "."
 	if here.Dev == root.Dev {
-		unix.Close(parent)
 		// What is at the root's top is where it seems to be: of the binds
 		// only those of /proc are of its own file system.
-		if parent, err = unix.Openat2(k.root, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS}); err != nil {
-			return -1, err
-		}
+		parent, dir = k.root, filepath.Dir(at)
 	}
-	if file {
-		err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
-	} else {
-		err = unix.Mkdirat(parent, name, 0o755)
-	}
+	own, err := unix.Openat2(parent, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
-		unix.Close(parent)
-		return -1, err
+		return err
 	}
-	s.created = append(s.created, createdName{parent, name, file})
-	return openInside(filepath.Join(dir, name))
+	name := filepath.Base(at)
+	if err := createAt(own, name, file); err != nil {
+		unix.Close(own)
+		return err
+	}
+	s.created = append(s.created, createdName{own, name, file})
+	return nil
 }
 
 // remove lets go of what something is mounted on, and removes what was made for it

@@ -1,7 +1,9 @@
 package initproc
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -30,25 +32,73 @@ func newFS(kind string, attrs int, options ...string) (int, error) {
 }
 
 // open opens a path of the new root.
-func (b *builder) open(path string, flags uint64) (int, error) {
-	rel := strings.TrimPrefix(path, "/")
-	if rel == "" {
-		rel = "."
-	}
-	return unix.Openat2(b.root, rel, &unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+func (b *builder) open(path string) (int, error) {
+	return unix.Openat2(b.root, path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 }
 
-// attach mounts what fd is at a path.
-func (b *builder) attach(fd int, at string) error {
-	target, err := b.open(at, unix.O_PATH)
+// create makes an empty file or directory of the new root.
+func (b *builder) create(parent int, at string, file bool) error {
+	return createAt(parent, filepath.Base(at), file)
+}
+
+// mount mounts what fd is at a path, which is made if the new root does not have it.
+func (b *builder) mount(fd int, at string) error {
+	file, err := isFile(fd)
 	if err != nil {
-		return step(err, "find %s in the new root", at)
+		return step(err, "look at %s", at)
+	}
+	target, err := reach(at, file, b.open, b.create)
+	if err != nil {
+		return err
 	}
 	defer unix.Close(target)
 	err = unix.MoveMount(fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	return step(err, "mount %s", at)
+}
+
+// mkdir makes a directory of the new root, if it is not there.
+func (b *builder) mkdir(path string) error {
+	fd, err := reach(path, false, b.open, b.create)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// reach opens a path. What is not there it has create make, in an open directory: an empty
+// file or directory at the path, and the directories on the way.
+func reach(at string, file bool, open func(path string) (int, error), create func(parent int, at string, file bool) error) (int, error) {
+	fd, err := open(at)
+	if !errors.Is(err, unix.ENOENT) || at == "/" {
+		return fd, step(err, "find %s", at)
+	}
+	parent, err := reach(filepath.Dir(at), false, open, create)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(parent)
+	if err := create(parent, at, file); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, step(err, "make %s", at)
+	}
+	fd, err = open(at)
+	return fd, step(err, "find %s", at)
+}
+
+// createAt makes an empty file or directory.
+func createAt(dir int, name string, file bool) error {
+	if file {
+		return unix.Mknodat(dir, name, unix.S_IFREG|0o644, 0)
+	}
+	return unix.Mkdirat(dir, name, 0o755)
+}
+
+// isFile reports whether something open is anything but a directory.
+func isFile(fd int) (bool, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return st.Mode&unix.S_IFMT != unix.S_IFDIR, err
 }
 
 // clone makes a detached copy of the mounts at a directory or file.
@@ -71,7 +121,7 @@ func clone(dirfd int, path string, attrs uint64) (int, error) {
 
 // rebind shows a directory or file of the new root at another place of it.
 func (b *builder) rebind(from, at string, attrs uint64) error {
-	src, err := b.open(from, unix.O_PATH)
+	src, err := b.open(from)
 	if err != nil {
 		return step(err, "find %s in the new root", from)
 	}
@@ -81,7 +131,7 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 		return step(err, "copy the mount of %s", from)
 	}
 	defer unix.Close(fd)
-	return b.attach(fd, at)
+	return b.mount(fd, at)
 }
 
 // The command can connect to a socket in any directory that it sees: to the kernel that
@@ -90,14 +140,6 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 // are those of the host and whose sockets are nobody's: whoever listens has bound another
 // inode, and connect(2) says ECONNREFUSED. FIFOs are nobody's likewise. Where no overlay
 // can be mounted the directories are bound, and sockets of the unix family are refused.
-
-// overlay makes a read-only overlay of a directory of the host's. The kernel makes none of
-// a directory in which something else is mounted: what lies under that would show.
-func (b *builder) overlay(dir string) (int, error) {
-	// There must be two layers. The other one is empty.
-	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(dir) + ":" + ownFD(b.root) + emptyDir
-	return newFS("overlay", readOnlyAttrs, "lowerdir", lower, "xino", "auto")
-}
 
 // mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
 // that can be, otherwise by a bind.
@@ -115,9 +157,12 @@ func (b *builder) mountHost(m layout.Bind) error {
 	return err
 }
 
-// mountOverlay shows a directory by an overlay.
+// mountOverlay shows a directory of the host's by a read-only overlay. The kernel makes none
+// of a directory in which something else is mounted: what lies under that would show.
 func (b *builder) mountOverlay(m layout.Bind) error {
-	fd, err := b.overlay(m.From)
+	// There must be two layers. The other one is empty.
+	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(m.From) + ":" + ownFD(b.root) + emptyDir
+	fd, err := newFS("overlay", readOnlyAttrs, "lowerdir", lower, "xino", "auto")
 	if err != nil {
 		return step(err, "show %s", m.From)
 	}

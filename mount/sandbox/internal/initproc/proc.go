@@ -3,7 +3,6 @@ package initproc
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -49,22 +48,14 @@ func (b *builder) proc() error {
 	if b.limits, err = unix.Openat(fd, "sys/user", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 		return step(err, "find the limits of namespaces")
 	}
-	if err := b.mkdirs(filepath.Dir(sysctlUUID)); err != nil {
-		return err
-	}
 	if err := b.write(sysDir+"/"+sysctlUUID, nil); err != nil { // for maskProc
 		return err
 	}
 	// Below what is about to be hidden.
-	sys, err := unix.Openat(fd, "sys", unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return step(err, "find the sysctls")
-	}
-	defer unix.Close(sys)
-	if err := b.sysctls(sys); err != nil {
+	if err := b.sysctls(fd); err != nil {
 		return err
 	}
-	if err := b.attach(fd, "/proc"); err != nil {
+	if err := b.mount(fd, "/proc"); err != nil {
 		return err
 	}
 	return b.maskProc(fd)
@@ -75,13 +66,11 @@ func (b *builder) proc() error {
 func (b *builder) nested() error {
 	defer unix.Close(b.limits)
 	for _, kind := range nestedLimits {
-		// A kernel without that kind of namespace has no limit for it.
+		// A kernel without that kind of namespace has no limit for it. Where it cannot be
+		// set for another reason, the system call filter still refuses the namespaces.
 		err := PutFile(b.limits, "max_"+kind+"_namespaces", "0")
 		if Exhausted(err) != "" {
 			return step(err, "forbid nested %s namespaces", kind)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
-			b.notes = append(b.notes, "the limit of nested "+kind+" namespaces cannot be set: "+err.Error())
 		}
 	}
 	return nil
@@ -98,9 +87,10 @@ func PutFile(dirfd int, path, value string) error {
 	return err
 }
 
-func (b *builder) sysctls(sys int) error {
+// sysctls copies those of a /proc.
+func (b *builder) sysctls(proc int) error {
 	for _, name := range sysctls {
-		fd, err := unix.Openat(sys, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(proc, "sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if Exhausted(err) != "" {
 			return step(err, "read %s", name)
 		}
@@ -112,9 +102,6 @@ func (b *builder) sysctls(sys int) error {
 		unix.Close(fd)
 		if err != nil {
 			continue
-		}
-		if err := b.mkdirs(filepath.Dir(name)); err != nil {
-			return err
 		}
 		data := buf[:n]
 		if limit := shares[name]; limit != "" {
@@ -140,34 +127,14 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
-		b.notes = append(b.notes, limit+" cannot be set: "+err.Error())
-		return all, nil
+		return all, nil // where it cannot be set, all is what the command has
 	}
 	return []byte(part + "\n"), nil
 }
 
-// mkdirs makes a directory below sysDir, and its parents.
-func (b *builder) mkdirs(rel string) error {
-	if parent := filepath.Dir(rel); parent != "." {
-		if err := b.mkdirs(parent); err != nil {
-			return err
-		}
-	}
-	if err := unix.Mkdirat(b.root, sysDir[1:]+"/"+rel, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
-		return step(err, "make %s/%s", sysDir, rel)
-	}
-	return nil
-}
-
 // maskProc hides what is not in procShown.
 func (b *builder) maskProc(proc int) error {
-	dir, err := unix.Openat(proc, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return step(err, "list /proc")
-	}
-	f := os.NewFile(uintptr(dir), "/proc")
-	entries, err := f.ReadDir(-1)
-	f.Close()
+	entries, err := os.ReadDir(ownFD(proc))
 	if err != nil {
 		return step(err, "list /proc")
 	}
@@ -187,7 +154,7 @@ func (b *builder) maskProc(proc int) error {
 		}
 	}
 	if uuidErr == nil {
-		return b.attach(uuid, "/proc/sys/"+sysctlUUID)
+		return b.mount(uuid, "/proc/sys/"+sysctlUUID)
 	}
 	return nil
 }
@@ -195,8 +162,11 @@ func (b *builder) maskProc(proc int) error {
 // hidingAttrs are those of what hides something.
 const hidingAttrs = readOnlyAttrs | unix.MOUNT_ATTR_NOEXEC
 
-// empties mounts what hides over itself, so that its copies have the flags.
+// empties makes what hides, and mounts it over itself, so that its copies have the flags.
 func (b *builder) empties() error {
+	if err := errors.Join(b.mkdir(emptyDir), b.write(emptyFile, nil)); err != nil {
+		return err
+	}
 	for _, path := range []string{emptyDir, emptyFile} {
 		if err := b.rebind(path, path, hidingAttrs); err != nil {
 			return err
@@ -216,12 +186,7 @@ func (b *builder) mask(proc int, e os.DirEntry) error {
 	case e.Type()&os.ModeSymlink != 0: // what it leads to
 		return b.rebind(over, "/proc/"+name, hidingAttrs)
 	}
-	// There are some thirty, so with as few calls as can be.
-	fd, err := unix.OpenTree(b.root, over[1:], unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return step(err, "copy the mount of %s", over)
-	}
-	defer unix.Close(fd)
-	err = unix.MoveMount(fd, "", proc, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	return step(err, "mount /proc/%s", name)
+	// There are some thirty, so with one call each.
+	err := unix.Mount(ownFD(b.root)+over, ownFD(proc)+"/"+name, "", unix.MS_BIND, "")
+	return step(err, "hide /proc/%s", name)
 }

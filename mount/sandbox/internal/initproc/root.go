@@ -2,7 +2,6 @@ package initproc
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -43,9 +42,8 @@ type builder struct {
 	limits int // /proc/sys/user, which is hidden by the time it is needed
 	layout *layout.Layout
 	files  map[string]int // what the caller has opened, by name
-	notes  []string       // what was left out, and why
 	late   *lateMounts    // nil: nothing is shown later
-	// socketsReachable is why the host's sockets could be reached; see overlay.go. nil: they
+	// socketsReachable is why the host's sockets could be reached; see mountOverlay. nil: they
 	// cannot be.
 	socketsReachable error
 }
@@ -68,7 +66,7 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	}
 	// What is copied comes from the host, and goes to the new root, which the tree's
 	// directories may hide afterwards.
-	return b, steps(b.scratchDirs, b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
+	return b, steps(b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
 // privateFS mounts the file system that the command can fill.
@@ -93,7 +91,7 @@ func (b *builder) privateFS() error {
 	if err := runtimeLink(fd); err != nil {
 		return err
 	}
-	return b.attach(fd, layout.PrivateDir)
+	return b.mount(fd, layout.PrivateDir)
 }
 
 // runtimeLink makes /run/user/UID a link to XDG_RUNTIME_DIR: GnuPG looks for a directory
@@ -109,12 +107,7 @@ func runtimeLink(fd int) error {
 // binds shows the host's directories and files.
 func (b *builder) binds() error {
 	for _, m := range b.layout.Binds {
-		err := b.mountHost(m)
-		if err != nil {
-			if m.Optional {
-				b.notes = append(b.notes, fmt.Sprintf("%s is not there: %v", m.To, err))
-				continue
-			}
+		if err := b.mountHost(m); err != nil && !m.Optional {
 			return err
 		}
 	}
@@ -147,46 +140,6 @@ func (b *builder) bind(m layout.Bind) error {
 	return b.mount(fd, m.To)
 }
 
-// mount mounts what fd is at a path, which is made if the new root does not have it.
-func (b *builder) mount(fd int, at string) error {
-	if err := b.makeMountpoint(fd, at); err != nil {
-		return err
-	}
-	return b.attach(fd, at)
-}
-
-// makeMountpoint makes the empty directory or file that fd is mounted on, if the new root
-// does not have one.
-func (b *builder) makeMountpoint(fd int, at string) error {
-	if old, err := b.open(at, unix.O_PATH); err == nil {
-		unix.Close(old)
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return step(err, "look at %s", at)
-	}
-	dir := ""
-	parts := strings.Split(strings.TrimPrefix(at, "/"), "/")
-	for i, name := range parts {
-		parent, err := b.open("/"+dir, unix.O_PATH|unix.O_DIRECTORY)
-		if err != nil {
-			return step(err, "make %s", at)
-		}
-		if i == len(parts)-1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			err = unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
-		} else {
-			err = unix.Mkdirat(parent, name, 0o755)
-		}
-		unix.Close(parent)
-		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return step(err, "make %s", at)
-		}
-		dir += name + "/"
-	}
-	return nil
-}
-
 // maxTerminals is how many terminals the command can have: all of the machine's, but for
 // a reserve of the host's, are 3,072 by default (kernel.pty.max).
 const maxTerminals = "256"
@@ -198,7 +151,7 @@ func (b *builder) devpts() error {
 		return err
 	}
 	defer unix.Close(fd)
-	return b.attach(fd, "/dev/pts")
+	return b.mount(fd, "/dev/pts")
 }
 
 // tree binds the roots.
@@ -220,9 +173,7 @@ func (b *builder) tree() error {
 		return err
 	}
 	for _, top := range l.Tops {
-		if err := b.bindTree(from+top, top); errors.Is(err, unix.ENOENT) {
-			b.notes = append(b.notes, top+" is empty: the tree does not show it")
-		} else if err != nil {
+		if err := b.bindTree(from+top, top); err != nil && !errors.Is(err, unix.ENOENT) { // it may not show it
 			return err
 		}
 	}

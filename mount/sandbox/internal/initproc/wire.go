@@ -79,16 +79,15 @@ type Layer struct {
 // Message is what travels on the control socket, one per packet.
 type Message struct {
 	Kind   string
-	Name   string   `json:",omitempty"` // of file
-	Layers []Layer  `json:",omitempty"`
-	Notes  []string `json:",omitempty"`
-	Code   int      `json:",omitempty"`
-	Signal int      `json:",omitempty"` // to the init: what to send to the command
-	Group  bool     `json:",omitempty"` // to its process group
-	Full   bool     `json:",omitempty"` // of exited: a private file system has no room
-	Error  string   `json:",omitempty"`
-	Errno  int      `json:",omitempty"`
-	Step   string   `json:",omitempty"` // one of the steps below
+	Name   string  `json:",omitempty"` // of file
+	Layers []Layer `json:",omitempty"`
+	Code   int     `json:",omitempty"`
+	Signal int     `json:",omitempty"` // to the init: what to send to the command
+	Group  bool    `json:",omitempty"` // to its process group
+	Full   bool    `json:",omitempty"` // of exited: a private file system has no room
+	Error  string  `json:",omitempty"`
+	Errno  int     `json:",omitempty"`
+	Step   string  `json:",omitempty"` // one of the steps below
 	// Of bind: what to show of the tree, "" for nothing any more, and where. The answer
 	// has the same Code.
 	From string `json:",omitempty"`
@@ -127,7 +126,7 @@ const (
 	StepInterpreter = "interpreter"
 )
 
-// maxMessage bounds a packet; layers and notes are far below it.
+// maxMessage bounds a packet; layers are far below it.
 const maxMessage = 64 << 10
 
 // maxPassed bounds the descriptors of a packet (SCM_MAX_FD of the kernel).

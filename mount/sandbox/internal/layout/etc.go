@@ -92,7 +92,6 @@ func (l *Layout) addEtc(o *Spec) {
 		l.Files = append(l.Files, File{"/etc/resolv.conf", o.ResolvConf})
 	}
 	for _, dir := range EtcDirs() {
-		l.mkdir(dir)
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Optional: true, System: true})
 	}
 }
@@ -104,7 +103,6 @@ func (l *Layout) copy(path string) {
 		return
 	}
 	if info, err := os.Lstat(from); err == nil && info.Mode().IsRegular() {
-		l.mkdir(filepath.Dir(path))
 		l.Copies = append(l.Copies, Copy{from, path})
 	}
 }

@@ -16,7 +16,6 @@ package layout
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -111,7 +110,7 @@ const CopyMax = 1 << 20
 
 // Layout is the minimal root, before it is built.
 type Layout struct {
-	Dirs  []string // in an order in which they can be made
+	Dirs  []string // empty; those on the way to something else are made with it
 	Links []Link
 	Files []File
 	// Copies are copied if they exist and can be read: small, and replaced by
@@ -135,7 +134,7 @@ func New(o *Spec) (*Layout, error) {
 	for _, dir := range SystemDirs {
 		l.system(dir)
 	}
-	l.Dirs = append(l.Dirs, "/etc", "/proc", "/dev", "/dev/pts", "/dev/shm", PrivateDir, "/tmp", "/var", "/run")
+	l.Dirs = append(l.Dirs, "/etc", "/var", "/run")
 	for _, path := range Devices {
 		l.Binds = append(l.Binds, Bind{From: path, To: path, Device: true})
 	}
@@ -146,8 +145,6 @@ func New(o *Spec) (*Layout, error) {
 	if o.FlatAt == "" {
 		l.Spare = o.Spare
 		l.roots(o.Roots)
-	} else if !l.inSystem(o.FlatAt) {
-		l.mkdir(o.FlatAt)
 	}
 	l.private(o)
 	for _, p := range o.Interpreters {
@@ -169,7 +166,6 @@ func (l *Layout) system(dir string) {
 		l.link(dir)
 		return
 	}
-	l.mkdir(dir)
 	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
 }
 
@@ -180,25 +176,19 @@ func (l *Layout) link(at string) {
 	}
 }
 
-// mkdir adds a directory and its parents.
-func (l *Layout) mkdir(dir string) {
-	if dir == "/" || slices.Contains(l.Dirs, dir) {
-		return
-	}
-	l.mkdir(filepath.Dir(dir))
-	l.Dirs = append(l.Dirs, dir)
-}
-
 // topEntries are what the host has in / that the minimal root does not use.
 func topEntries() []os.DirEntry {
 	entries, err := os.ReadDir("/")
 	if err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
-		p := "/" + e.Name()
-		return slices.Contains(SystemDirs, p) || slices.Contains(ownDirs, p)
-	})
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool { return uses("/" + e.Name()) })
+}
+
+// uses reports whether the minimal root has a directory at the top, or something in it: the
+// tree's would hide /nix/store.
+func uses(top string) bool {
+	return slices.Contains(ownDirs, top) || slices.ContainsFunc(SystemDirs, func(dir string) bool { return names.Under(dir, top) })
 }
 
 // TopDirs returns the names of the host's top-level directories that the minimal
@@ -265,7 +255,6 @@ func (l *Layout) private(o *Spec) {
 		l.Places = append(l.Places, Bind{From: Run, To: "/run", Write: true})
 	}
 	if !slices.Contains(l.Tops, "/var") {
-		l.mkdir("/var/tmp")
 		l.Links = append(l.Links, Link{"/var/run", "/run"})
 		l.Places = append(l.Places, Bind{From: VarTmp, To: "/var/tmp", Write: true})
 	}

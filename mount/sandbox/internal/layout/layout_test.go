@@ -1,0 +1,16 @@
+package layout
+
+import "testing"
+
+// A directory at the top that holds one of the system's does not become the tree's, which
+// would hide that.
+func TestUses(t *testing.T) {
+	for top, want := range map[string]bool{
+		"/usr": true, "/lib64": true, "/etc": true, "/private": true, "/nix": true, "/gnu": true,
+		"/home": false, "/srv": false, "/nixos": false, "/li": false,
+	} {
+		if got := uses(top); got != want {
+			t.Errorf("%s: %v, want %v", top, got, want)
+		}
+	}
+}
