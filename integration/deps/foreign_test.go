@@ -78,8 +78,8 @@ var printed = map[string]string{
 	"cli.refusedLink.at": shown, "cli.refusedLink.text": shown, "cli.refusedLink.dest": shown,
 	// What only the owner and the machine decide.
 	"cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configProblem.Key": owners, "cli.configProblem.Error": said, "cli.configSet.Profile": owners,
-	"cli.configRoot.Name": owners, "cli.configRoot.Path": owners, "cli.configRoot.Resolved": owners, "cli.configRoot.Mode": ours, "cli.configRoot.Subject": owners,
-	"cli.configRoot.Lifted": said, "cli.configRoot.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
+	"cli.trial.Name": owners, "cli.trial.Path": owners, "cli.trial.Resolved": owners, "cli.trial.Mode": ours, "cli.trial.Subject": owners,
+	"cli.trial.Lifted": said, "cli.trial.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
 	"cli.readyMessage.Line": said, "cli.readyMessage.Log": owners, "cli.readyMessage.Error": said, "cli.check.Name": ours, "cli.check.Path": owners,
 	"cli.check.Status": ours, "cli.check.Detail": said, "cli.check.Remedy": said, "cli.diagnosis.Verdict": ours, "cli.addResult.Saved": owners,
 	"cli.servingMessage.URL": ours, "cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.Issuer": owners,

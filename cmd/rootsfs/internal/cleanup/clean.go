@@ -128,7 +128,7 @@ func clearSessions() error {
 // ClearLeft removes what killed runs have left, and returns of how many.
 func ClearLeft() (n int) {
 	sandbox.ForgetOldMemory(placePrefix, leftAfter)
-	entries, err := os.ReadDir(base())
+	entries, err := os.ReadDir(Base())
 	if err != nil {
 		return 0 // not made yet
 	}
@@ -136,7 +136,7 @@ func ClearLeft() (n int) {
 		if !strings.HasPrefix(e.Name(), "."+placePrefix) {
 			continue
 		}
-		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter && clearPlace(filepath.Join(base(), e.Name())) {
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > leftAfter && clearPlace(filepath.Join(Base(), e.Name())) {
 			n++
 		}
 	}

@@ -52,8 +52,8 @@ const placePrefix = "rootsfs-run-"
 // being made is not locked yet.
 const leftAfter = time.Minute
 
-// base is the directory of the places of runs.
-func base() string {
+// Base is the directory of the places of runs.
+func Base() string {
 	if os.Geteuid() == 0 {
 		return "/run"
 	}
@@ -62,7 +62,7 @@ func base() string {
 
 // HoldsPlace reports whether a path is a place of a run, or lies in one.
 func HoldsPlace(path string) bool {
-	return strings.HasPrefix(path, filepath.Join(base(), "."+placePrefix))
+	return strings.HasPrefix(path, filepath.Join(Base(), "."+placePrefix))
 }
 
 // MakePlace makes the place of a run, with a name that no other has.
@@ -72,9 +72,9 @@ func MakePlace(owner guard.User) (*Place, error) {
 			return nil, err
 		}
 	}
-	p := &Place{dir: filepath.Join(base(), "."+placePrefix+strings.ToLower(rand.Text()[:12]))}
+	p := &Place{dir: filepath.Join(Base(), "."+placePrefix+strings.ToLower(rand.Text()[:12]))}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
-		return nil, noPlace(err)
+		return nil, noPlace(err, owner)
 	}
 	p.lock = lockPlace(p.dir)
 	err := errors.Join(
@@ -88,13 +88,17 @@ func MakePlace(owner guard.User) (*Place, error) {
 	}
 	if err != nil {
 		p.Remove()
-		return nil, noPlace(err)
+		return nil, noPlace(err, owner)
 	}
 	return p, nil
 }
 
-func noPlace(err error) error {
-	return &control.Error{Text: fmt.Sprintf("no place for the private mount: %v", err), Class: control.System}
+func noPlace(err error, owner guard.User) error {
+	text := fmt.Sprintf("no place for the private mount: %v", err)
+	if errors.Is(err, unix.EINVAL) { // of chown
+		text = fmt.Sprintf("this user namespace does not map the user %d, as whom root's command would run: run rootsfs outside of the namespace, or as another user than root", owner.UID)
+	}
+	return &control.Error{Text: text, Class: control.System}
 }
 
 // Point is the mountpoint of the place.

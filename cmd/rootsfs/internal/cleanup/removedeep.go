@@ -1,9 +1,12 @@
 package cleanup
 
 import (
+	"crypto/rand"
 	"errors"
-	"fmt"
+	"io"
+	"io/fs"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,62 +14,53 @@ import (
 // removeAll removes a directory with all that is in it, however deep: a command can
 // nest directories without end, and os.RemoveAll holds one open for each level.
 func removeAll(dir string) error {
-	for i := 0; ; i++ {
-		err := os.RemoveAll(dir)
-		if !errors.Is(err, unix.EMFILE) {
-			return err
-		}
-		if cutErr := cut(dir, fmt.Sprintf("cut-%d", i)); cutErr != nil {
-			return errors.Join(err, cutErr)
+	top, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	for isLess := true; isLess && err == nil; {
+		isLess = false
+		var list []string
+		list, err = someNames(top, ".")
+		for _, name := range list {
+			isLess = removeOrRaise(top, name) || isLess
 		}
 	}
+	return errors.Join(err, os.Remove(dir)) // which fails if something is left
 }
 
-// cutAt is how many levels are left above a cut.
-const cutAt = 100
+// removeOrRaise removes an entry of top, or what is in it: directories that are not empty
+// are moved up to top. It reports whether anything was removed or moved.
+func removeOrRaise(top *os.Root, name string) (isLess bool) {
+	if err := top.Remove(name); !errors.Is(err, unix.ENOTEMPTY) {
+		return err == nil
+	}
+	list, _ := someNames(top, name) // what cannot be read is left
+	for _, inner := range list {
+		from := path.Join(name, inner)
+		err := top.Remove(from)
+		if errors.Is(err, unix.ENOTEMPTY) {
+			err = top.Rename(from, "raised-"+rand.Text())
+		}
+		isLess = isLess || err == nil
+	}
+	return isLess
+}
 
-// cut moves what is cutAt levels deep in a directory up to its top.
-func cut(dir, name string) error {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	top, err := unix.Open(dir, flags, 0)
+// someNames returns names in a directory, at least one if it is not empty.
+func someNames(top *os.Root, dir string) ([]string, error) {
+	f, err := top.Open(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer unix.Close(top)
-	at, err := unix.Dup(top)
-	if err != nil {
-		return err
-	}
-	for range cutAt {
-		f := os.NewFile(uintptr(at), dir)
-		sub, err := subdirectory(f)
-		if err == nil {
-			at, err = unix.Openat(int(f.Fd()), sub, flags, 0)
-		}
-		f.Close()
-		if err != nil {
-			return err
-		}
-	}
-	f := os.NewFile(uintptr(at), dir)
 	defer f.Close()
-	sub, err := subdirectory(f)
-	if err != nil {
-		return err
+	list, err := f.Readdirnames(1000)
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
-	return unix.Renameat(int(f.Fd()), sub, top, name)
-}
-
-// subdirectory is the name of one in a directory.
-func subdirectory(f *os.File) (string, error) {
-	entries, err := f.ReadDir(-1)
-	for _, e := range entries {
-		if e.IsDir() {
-			return e.Name(), nil
-		}
-	}
-	if err == nil {
-		err = unix.ENOENT
-	}
-	return "", err
+	return list, err
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -120,12 +121,8 @@ func (c *Config) roots(f *File) {
 
 // root is what the block says, and what the file says of all roots.
 func (b *rootBlock) root(f *File) Root {
-	root := f.root()
-	root.Name, root.Path, root.Subject, root.Line = b.Name, b.Path, b.Subject, b.line()
-	root.For, root.Expires, root.CrossFileSystems, root.AllowSystem = b.For, b.Expires, b.CrossFileSystems, b.AllowSystem
-	if b.Rights != 0 {
-		root.Rights = b.Rights
-	}
+	root := b.Root
+	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
 	root.Limits = guard.Limits(b.Limits.over(f.Limits))
 	root.Patterns = guard.Patterns(b.Policy.over(f.Policy))
 	root.Trash = guard.Trash(b.Trash.over(f.Trash))

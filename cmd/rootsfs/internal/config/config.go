@@ -1,7 +1,34 @@
+// Package config reads, watches and extends the configuration of rootsfs, one TOML file of
+// the owner's. Its keys, with what each means, are the fields of File; `rootsfs help config`
+// lists them.
+//
+// # Promises
+//
+// A file that is not wholly understood is not used: an unknown key, a value of
+// the wrong type or out of range, a name given twice are errors that carry the
+// file, the line and the key. No input makes the package panic, and its work is
+// bounded (MaxSize). A file that somebody else could have written is refused:
+// it and every directory on the way to it, links included, must belong to the
+// user or to root and be writable by nobody else (sticky directories excepted).
+// A root of the file that contains the file is refused.
+//
+// A reload is whole or nothing. Watch reports each new state of the file once,
+// after it has been left alone for a while; what to do with a bad one is the
+// caller's, who keeps the old configuration. Save replaces the file atomically
+// and changes nothing that stood there.
+//
+// # Not promised
+//
+// Whether the roots exist is not looked at: the guard says so when they are
+// granted, and there judges a root whose path reaches the file through links
+// (see Config.Keep). POSIX ACLs are seen only as far as the group bits of the
+// mode show them. The user, and root, can write what they like.
+//
+// A *Config is not changed after Load has returned it. The functions may be
+// called concurrently; two Saves exclude each other, between processes too.
 package config
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,22 +71,6 @@ type Config struct {
 type Secret struct {
 	secret.Secret
 	Subject string // the name of the run that gets it unasked; "": runs that ask for it
-}
-
-// Root is a root the owner wrote down, which counts as consent.
-type Root struct {
-	Name             guard.RootName
-	Subject          guard.Subject // the server it is for; "": every one
-	Path             string        // absolute; ~ and URIs undone, links not resolved
-	Rights           guard.Rights
-	For              time.Duration  // life of the grant from the moment it is made; 0: not limited
-	Expires          time.Time      // zero: with the session
-	Limits           guard.Limits   // those of [limits] included
-	Patterns         guard.Patterns // those of [policy] included
-	Trash            guard.Trash    // that of [trash] included
-	CrossFileSystems bool
-	AllowSystem      bool // a system directory may be writable
-	Line             int  // of the file
 }
 
 // Grant is what to ask the registry for at the moment now.
@@ -184,12 +195,14 @@ func AnchorPath(session string) (string, error) {
 }
 
 // Unwritable adds to an error about a file in StateDir what to do, where it is that
-// this user, or nobody, may write there. Another error, or nil, it returns as it is.
+// this user, or nobody, may write there, or that it can be no directory, as below /proc.
+// Another error, or nil, it returns as it is.
 func Unwritable(err error) error {
-	if !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-		return err
+	switch names.Errno(err) { //nolint:exhaustive // the others are not about the place
+	case unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR:
+		return fmt.Errorf("%w; set XDG_STATE_HOME to a directory that you can write in", err)
 	}
-	return fmt.Errorf("%w; set XDG_STATE_HOME to a directory that you can write in", err)
+	return err
 }
 
 func xdg(variable, fallback string) (string, error) {

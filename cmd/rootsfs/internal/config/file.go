@@ -224,21 +224,30 @@ type reload struct {
 	Debounce time.Duration `toml:"debounce" min:"1ms" max:"1m" jsonschema:"how long changes are gathered (default \"250ms\")"`
 }
 
-// rootBlock is a [[root]] block.
-type rootBlock struct {
-	place
+// Root is a root the owner wrote down, which counts as consent.
+type Root struct {
 	Name             guard.RootName `toml:"name" jsonschema:"default: the last element of the path"`
-	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"`
-	URI              string         `toml:"uri" jsonschema:"file:// URI, instead of a path"`
+	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"` // ~ and URIs undone, links not resolved
 	Rights           guard.Rights   `toml:"mode" jsonschema:"ro (default), rw, or a comma list of rights"`
 	Subject          guard.Subject  `toml:"subject" jsonschema:"the one server that it is for; default: every server"`
 	For              time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long the grant lasts; default: as long as the session"`
 	Expires          time.Time      `toml:"expires" jsonschema:"when the grant ends, with the time zone"`
 	CrossFileSystems bool           `toml:"cross_file_systems" jsonschema:"enter other file systems mounted inside"`
 	AllowSystem      bool           `toml:"allow_system" jsonschema:"let a system directory such as /etc be writable"`
-	Limits           own[limits]    `toml:"limits" jsonschema:"as [limits], for this root"`
-	Policy           own[patterns]  `toml:"policy" jsonschema:"as [policy], for this root; its rules come after those of [policy]"`
-	Trash            own[trash]     `toml:"trash" jsonschema:"as [trash], for this root"`
+	Limits           guard.Limits   // those of [limits] included
+	Patterns         guard.Patterns // those of [policy] included
+	Trash            guard.Trash    // that of [trash] included
+	Line             int            // of the file
+}
+
+// rootBlock is a [[root]] block.
+type rootBlock struct {
+	place
+	Root
+	URI    string        `toml:"uri" jsonschema:"file:// URI, instead of a path"`
+	Limits own[limits]   `toml:"limits" jsonschema:"as [limits], for this root"`
+	Policy own[patterns] `toml:"policy" jsonschema:"as [policy], for this root; its rules come after those of [policy]"`
+	Trash  own[trash]    `toml:"trash" jsonschema:"as [trash], for this root"`
 }
 
 // profile is a set of roots. An element is the name of a [[root]], or a SPEC as on the

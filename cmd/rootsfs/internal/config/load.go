@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +31,7 @@ func Load(path string) (*Config, error) {
 		return nil, err
 	}
 	c.Resolved = resolved
-	for _, set := range append(mapValues(c.Profiles), c.Roots) {
+	for _, set := range append(slices.Collect(maps.Values(c.Profiles)), c.Roots) {
 		for _, r := range set {
 			if names.Under(resolved, r.Path) {
 				return nil, &Error{File: path, Line: r.Line, Key: "root.path", Err: fmt.Errorf(
@@ -77,13 +79,13 @@ func read(path string) (doc []byte, resolved string, err error) {
 	// NONBLOCK, so that a FIFO is found out rather than waited for.
 	f, err := os.OpenFile(resolved, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, "", cause(err)
+		return nil, "", names.Errno(err)
 	}
 	defer f.Close()
 	// Once more on what was opened; the way to it is in trusted hands.
 	info, err := f.Stat()
 	if err != nil {
-		return nil, "", cause(err)
+		return nil, "", names.Errno(err)
 	}
 	if err := trustedFile(info, os.Geteuid()); err != nil {
 		return nil, "", err
@@ -91,26 +93,9 @@ func read(path string) (doc []byte, resolved string, err error) {
 	doc, err = io.ReadAll(io.LimitReader(f, MaxSize+1))
 	switch {
 	case err != nil:
-		return nil, "", cause(err)
+		return nil, "", names.Errno(err)
 	case len(doc) > MaxSize:
 		return nil, "", fmt.Errorf("is larger than the limit of %d bytes", MaxSize)
 	}
 	return doc, resolved, nil
-}
-
-// cause is an error without the path, which Error shows already.
-func cause(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	return err
-}
-
-func mapValues[V any](m map[string]V) []V {
-	var out []V
-	for _, v := range m {
-		out = append(out, v)
-	}
-	return out
 }

@@ -180,8 +180,7 @@ func block(r Root, defaults guard.Limits) (string, error) {
 			return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the root on the command line", names.Quote(s))
 		}
 	}
-	lines := differing(rootBlock{Name: r.Name, Path: r.Path, Rights: r.Rights, Subject: r.Subject, For: r.For, Expires: r.Expires,
-		CrossFileSystems: r.CrossFileSystems, AllowSystem: r.AllowSystem}, rootBlock{Rights: ^r.Rights}) // with its mode, whatever it is
+	lines := differing(r, Root{Rights: ^r.Rights}) // with its mode, whatever it is
 	table := func(name string, keys []string) {
 		if len(keys) > 0 {
 			lines = append(lines, name+" = { "+strings.Join(keys, ", ")+" }")

@@ -40,7 +40,7 @@ func trusted(path string, uid int) (string, error) {
 		info, err := os.Lstat(next)
 		switch {
 		case err != nil:
-			return "", cause(err)
+			return "", names.Errno(err)
 		case info.Mode()&fs.ModeSymlink != 0:
 			if links++; links > maxLinks {
 				return "", unix.ELOOP
@@ -50,7 +50,7 @@ func trusted(path string, uid int) (string, error) {
 			}
 			target, err := os.Readlink(next)
 			if err != nil {
-				return "", cause(err)
+				return "", names.Errno(err)
 			}
 			if filepath.IsAbs(target) {
 				at = "/"
@@ -77,7 +77,7 @@ func trusted(path string, uid int) (string, error) {
 func trustedDir(dir string, uid int) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return cause(err)
+		return names.Errno(err)
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", names.Quote(dir))

@@ -2,9 +2,9 @@ package config
 
 import (
 	"context"
-	"os"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxWait is how many times the debounce a reload is put off at most while changes keep
@@ -59,38 +59,27 @@ func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce t
 
 // pause waits, and reports whether ctx goes on.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }
 
-// stamp identifies a state of the file.
+// stamp identifies a state of the file: whatever changes in it or of it moves its change time.
 type stamp struct {
-	dev, ino     uint64
-	size         int64
-	mode         uint32
-	uid          uint32
-	changed, mod syscall.Timespec
-	err          string
+	dev, ino uint64
+	size     int64
+	changed  unix.Timespec
+	err      error // a number: why it cannot be looked at
 }
 
 // stampOf looks at what path leads to, through links.
-func stampOf(path string) (s stamp) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return stamp{err: err.Error()}
+func stampOf(path string) stamp {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return stamp{err: err}
 	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return s
-	}
-	return stamp{
-		dev: st.Dev, ino: st.Ino, size: st.Size, mode: st.Mode, uid: st.Uid,
-		changed: st.Ctim, mod: st.Mtim,
-	}
+	return stamp{dev: st.Dev, ino: st.Ino, size: st.Size, changed: st.Ctim}
 }

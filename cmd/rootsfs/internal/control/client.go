@@ -32,43 +32,9 @@ func Dial(in Info) *Client { return &Client{info: in} }
 // Info is what the client was made for.
 func (c *Client) Info() Info { return c.info }
 
-// dial connects for a stream that lasts, which the runtime's poller waits for.
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	conn, err := c.reach(func(path string) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", path) })
-	if err != nil {
-		return nil, err
-	}
-	uid, err := peerUID(conn)
-	return conn, c.checkPeer(conn, uid, err)
-}
-
-// connect connects for one request: by blocking calls, which need neither a poller
-// nor a thread of their own (see rawConn).
-func (c *Client) connect() (net.Conn, error) {
-	uid := -1
-	conn, err := c.reach(func(path string) (net.Conn, error) {
-		raw, err := connectRaw(path, dialTimeout)
-		if err != nil {
-			return nil, err
-		}
-		cred, err := unix.GetsockoptUcred(raw.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil {
-			_ = raw.Close()
-			return nil, os.NewSyscallError("getsockopt", err)
-		}
-		uid = int(cred.Uid)
-		return raw, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return conn, c.checkPeer(conn, uid, nil)
-}
-
-// reach calls f with a path of the session's socket.
-func (c *Client) reach(f func(path string) (net.Conn, error)) (net.Conn, error) {
+// connect connects to the session, which must be this user's: by blocking calls, which need
+// neither a poller nor a thread of their own (see rawConn).
+func (c *Client) connect() (*rawConn, error) {
 	fd, err := openPrivate(c.info.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s has ended", ErrNoSession, names.Quote(c.info.Name))
@@ -78,7 +44,7 @@ func (c *Client) reach(f func(path string) (net.Conn, error)) (net.Conn, error) 
 	}
 	defer unix.Close(fd)
 	d := Dir{fd: fd}
-	conn, err := f(d.fdPath(socketFile))
+	conn, err := connectRaw(d.fdPath(socketFile), dialTimeout)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		// It listens before it is published, so it is on its way out.
 		return nil, c.endingError()
@@ -87,16 +53,31 @@ func (c *Client) reach(f func(path string) (net.Conn, error)) (net.Conn, error) 
 		// The address in the error is a number of no use.
 		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), errnoOf(err))
 	}
-	return conn, nil
-}
-
-// checkPeer closes a connection that another user's process answers.
-func (c *Client) checkPeer(conn net.Conn, uid int, err error) error {
-	if err == nil && uid == os.Geteuid() {
-		return nil
+	cred, err := unix.GetsockoptUcred(conn.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	switch {
+	case err != nil:
+		err = os.NewSyscallError("getsockopt", err)
+	case int(cred.Uid) != os.Geteuid():
+		err = fmt.Errorf("session %s is served by the user with id %d, not by you", names.Quote(c.info.Name), cred.Uid)
+	default:
+		return conn, nil
 	}
 	_ = conn.Close()
-	return fmt.Errorf("session %s is served by the user with id %d, not by you", names.Quote(c.info.Name), uid)
+	return nil, err
+}
+
+// dial connects for a stream that lasts, which the runtime's poller waits for.
+func (c *Client) dial() (*net.UnixConn, error) {
+	raw, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := pollConn(raw.fd).(*net.UnixConn)
+	if !ok {
+		_ = raw.Close()
+		return nil, fmt.Errorf("session %s cannot be reached: this process has no descriptor, or this user no epoll watch, left", names.Quote(c.info.Name))
+	}
+	return conn, nil
 }
 
 // send sends one request and returns the answer, whose body the caller closes. When

@@ -20,8 +20,7 @@ type rawConn struct {
 	fd int // does not block
 	// slice is how long a call waits before it looks at its deadline again; 0: until
 	// there is something, so that a deadline is for calls that begin later.
-	slice   time.Duration
-	onClose func() // nil: nobody asks
+	slice time.Duration
 
 	readBy, writeBy atomic.Int64 // deadlines, Unix nanoseconds; 0: none
 
@@ -53,14 +52,7 @@ func (c *rawConn) release() {
 	last := c.closed && c.users == 0
 	c.mu.Unlock()
 	if last {
-		c.free()
-	}
-}
-
-func (c *rawConn) free() {
-	_ = unix.Close(c.fd)
-	if c.onClose != nil {
-		c.onClose()
+		_ = unix.Close(c.fd)
 	}
 }
 
@@ -78,7 +70,7 @@ func (c *rawConn) Close() error {
 	}
 	c.mu.Unlock()
 	if idle {
-		c.free()
+		_ = unix.Close(c.fd)
 	}
 	return nil
 }

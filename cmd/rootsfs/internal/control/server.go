@@ -32,7 +32,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -41,7 +40,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sys/unix"
 )
 
 // Service is what of a session is no verb. Methods are called concurrently.
@@ -76,7 +74,6 @@ type Server struct {
 	service Service
 	verbs   []Handler
 	log     *slog.Logger
-	fronts  sync.Map // Front, by id
 }
 
 // Serve answers on the directory's socket until Close.
@@ -118,30 +115,6 @@ func (s *Server) Close() {
 	}
 }
 
-// peerUID is the effective uid the other end had when it connected (or, of a
-// server, when it listened).
-func peerUID(c net.Conn) (int, error) {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return -1, errors.New("not a unix socket")
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return -1, err
-	}
-	if credErr != nil {
-		return -1, credErr
-	}
-	return int(cred.Uid), nil
-}
-
 func (s *Server) routes() http.Handler {
 	m := http.NewServeMux()
 	for _, v := range s.verbs {
@@ -154,7 +127,6 @@ func (s *Server) routes() http.Handler {
 	}))
 	m.HandleFunc("POST /v1/tools", s.tools)
 	m.HandleFunc("POST /v1/http", s.front)
-	m.HandleFunc("POST /v1/http/client", s.frontClient)
 	return m
 }
 

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,11 +182,8 @@ func Find(which string) (Info, error) {
 			return in, nil
 		}
 	}
-	point := ResolvePoint(which)
-	for _, in := range attached(all) {
-		if in.Point == point {
-			return in, nil
-		}
+	if in, ok := mountedAt(all, ResolvePoint(which)); ok {
+		return in, nil
 	}
 	if len(all) == 0 {
 		return Info{}, fmt.Errorf("%w: %s (none is live); start one: rootsfs mount --root PATH MOUNTPOINT", ErrNoSession, names.Quote(which))
@@ -199,18 +197,22 @@ func attached(all []Info) []Info {
 	return slices.DeleteFunc(slices.Clone(all), func(in Info) bool { return in.Detached })
 }
 
+func mountedAt(all []Info, point string) (Info, bool) {
+	for _, in := range attached(all) {
+		if in.Point == point {
+			return in, true
+		}
+	}
+	return Info{}, false
+}
+
 // FindByMountpoint returns the live session mounted at the resolved path point.
 func FindByMountpoint(point string) (Info, error) {
 	all, err := List()
-	if err != nil {
-		return Info{}, err
+	if in, ok := mountedAt(all, point); ok {
+		return in, nil
 	}
-	for _, in := range attached(all) {
-		if in.Point == point {
-			return in, nil
-		}
-	}
-	return Info{}, ErrNoSession
+	return Info{}, cmp.Or(err, ErrNoSession)
 }
 
 // ResolvePoint makes a path absolute and free of links, if there is such a file.
@@ -226,17 +228,13 @@ func ResolvePoint(path string) string {
 }
 
 func listNames(all []Info) string {
-	var b strings.Builder
+	list := make([]string, len(all))
 	for i, in := range all {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(in.Name)
-		if in.Point != "" {
-			b.WriteString(" at " + names.Escape(in.Point))
+		if list[i] = in.Name; in.Point != "" {
+			list[i] += " at " + names.Escape(in.Point)
 		}
 	}
-	return b.String()
+	return strings.Join(list, ", ")
 }
 
 // startTime is field 22 of /proc/PID/stat: with the pid it names a process for

@@ -4,31 +4,29 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // A connection to a session can become one of another protocol (HTTP's Upgrade): an MCP
-// session, or MCP over HTTP. A program of the owner's that has a port carries each of its
-// clients' connections here as it is. So the session judges every request itself, and its
-// network is that program's.
+// session, or the life of a front end for MCP over HTTP. For that a program of the owner's
+// opens a port and passes the listening socket on. So the session judges every request
+// itself, and the port is in the network of the program that opened it.
 
-// What connections become: an MCP session; one that keeps a front end for HTTP alive;
-// and those of its clients.
+// What connections become.
 const (
-	toolsProtocol  = "mcp"
-	frontProtocol  = "mcp-http"
-	clientProtocol = "mcp-http-client"
-	frontHeader    = "Rootsfs-Front"
-	remoteHeader   = "Rootsfs-Remote"
-	maxUpgrade     = 64 << 10 // bytes of a request
+	toolsProtocol = "mcp"
+	frontProtocol = "mcp-http"
+	maxUpgrade    = 256 << 10 // bytes of a request, with a chain of certificates
 )
 
 // ToolsRequest says how an MCP session over a connection is to be served.
@@ -41,7 +39,6 @@ type ToolsRequest struct {
 // have it.
 type HTTPRequest struct {
 	ToolsRequest
-	ID       string   `json:"id"` // of the front end; nobody can guess it
 	Path     string   `json:"path"`
 	Token    string   `json:"token,omitempty"`
 	Port     string   `json:"port"` // that clients call
@@ -54,14 +51,15 @@ type HTTPRequest struct {
 	Audiences    []string `json:"audiences,omitempty"`
 	Scopes       []string `json:"scopes,omitempty"`
 	Resources    []string `json:"resources,omitempty"`
+	// Certificate and Key are those of TLS, in PEM; empty: there is none.
+	Certificate []byte `json:"certificate,omitempty"`
+	Key         []byte `json:"key,omitempty"`
 }
 
 // Front is one front end of a session.
 type Front interface {
-	// Take serves one client's connection, which it closes, and does not wait.
-	Take(conn net.Conn)
-	// Done is closed when the session ends.
-	Done() <-chan struct{}
+	// Serve serves the clients of a port until ctx or the session ends.
+	Serve(ctx context.Context, l net.Listener) error
 	// Close ends every connection.
 	Close()
 }
@@ -77,7 +75,7 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnprocessableEntity, problemOf(err))
 		return
 	}
-	conn, err := upgrade(w, toolsProtocol, "")
+	conn, err := upgrade(w, toolsProtocol)
 	if err == nil {
 		err = serve(conn)
 	}
@@ -86,14 +84,11 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// front keeps a front end for as long as the connection lasts.
+// front has a front end serve the port that comes over the request's connection, for as long
+// as that lasts.
 func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	var req HTTPRequest
 	if !readUpgrade(w, r, frontProtocol, &req) {
-		return
-	}
-	if req.ID == "" {
-		notUpgrade(w, frontProtocol)
 		return
 	}
 	front, err := s.service.HTTP(r.Context(), req)
@@ -102,36 +97,23 @@ func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer front.Close()
-	if _, taken := s.fronts.LoadOrStore(req.ID, front); taken {
-		notUpgrade(w, frontProtocol)
-		return
-	}
-	defer s.fronts.Delete(req.ID)
-	conn, err := upgrade(w, frontProtocol, "")
+	conn, err := upgrade(w, frontProtocol)
 	if err != nil {
 		return // whoever asked has gone away
 	}
 	defer conn.Close()
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_, _ = io.Copy(io.Discard, conn) // until the other end hangs up
-	}()
-	select {
-	case <-closed:
-	case <-front.Done():
+	l, err := conn.receiveListener()
+	if err == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		go func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, conn) // until the other end hangs up
+		}()
+		err = front.Serve(ctx, l)
 	}
-}
-
-// frontClient hands a client's connection to its front end.
-func (s *Server) frontClient(w http.ResponseWriter, r *http.Request) {
-	front, ok := s.fronts.Load(r.Header.Get(frontHeader))
-	if !ok || r.Header.Get("Upgrade") != clientProtocol {
-		notUpgrade(w, clientProtocol)
-		return
-	}
-	if conn, err := upgrade(w, clientProtocol, r.Header.Get(remoteHeader)); err == nil {
-		front.(Front).Take(conn)
+	if err != nil {
+		s.log.Error("MCP over HTTP has failed", "error", err)
 	}
 }
 
@@ -149,7 +131,7 @@ func notUpgrade(w http.ResponseWriter, protocol string) {
 }
 
 // upgrade makes a request's connection one of another protocol.
-func upgrade(w http.ResponseWriter, protocol, remote string) (net.Conn, error) {
+func upgrade(w http.ResponseWriter, protocol string) (*upgradedConn, error) {
 	w.Header().Set("Connection", "Upgrade")
 	w.Header().Set("Upgrade", protocol)
 	w.WriteHeader(http.StatusSwitchingProtocols)
@@ -158,26 +140,50 @@ func upgrade(w http.ResponseWriter, protocol, remote string) (net.Conn, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return upgradedConn{conn, buf.Reader, clientAddr(remote)}, nil
+	return &upgradedConn{conn, buf.Reader}, nil
 }
 
-// upgradedConn reads what came with the request, too, and is from where the client is.
+// upgradedConn reads what came with the request, too.
 type upgradedConn struct {
 	net.Conn
-	r      io.Reader
-	remote clientAddr
+	r io.Reader
 }
 
-func (c upgradedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *upgradedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
-// RemoteAddr implements net.Conn.
-func (c upgradedConn) RemoteAddr() net.Addr { return c.remote }
+// receiveListener takes the listening socket that the other end sends (unix(7), SCM_RIGHTS).
+// It asks for the socket by a byte: what is sent before that could be read without it.
+func (c *upgradedConn) receiveListener() (net.Listener, error) {
+	owner, _ := c.Conn.(*ownerConn)
+	if owner == nil {
+		return nil, errNoListener
+	}
+	conn, ok := owner.Conn.(*net.UnixConn)
+	if !ok {
+		return nil, errNoListener // no epoll watch is left, which the port needs as well
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		return nil, err
+	}
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := conn.ReadMsgUnix(make([]byte, 1), rights)
+	if err != nil {
+		return nil, err
+	}
+	list, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(list) != 1 {
+		return nil, errNoListener
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errNoListener
+	}
+	f := os.NewFile(uintptr(fds[0]), "port")
+	defer f.Close()
+	return net.FileListener(f)
+}
 
-// clientAddr is the address of a client, as the program that listens saw it.
-type clientAddr string
-
-func (clientAddr) Network() string  { return "tcp" }
-func (a clientAddr) String() string { return string(a) }
+var errNoListener = errors.New("no listening socket came over the control socket")
 
 // Stream is a connection of which one direction can be ended: what is under way
 // is then still answered.
@@ -194,39 +200,42 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.upgrade(ctx, "/v1/tools", toolsProtocol, body, nil)
+	return c.upgrade(ctx, "/v1/tools", toolsProtocol, body)
 }
 
-// HTTP makes a front end that lasts until the stream is closed, or the session ends,
-// which ends the stream. ctx is about the beginning only.
-func (c *Client) HTTP(ctx context.Context, in HTTPRequest) (id string, front Stream, err error) {
-	in.ID = rand.Text()
+// HTTP has the session serve the clients of a port until the stream is closed for writing, or
+// the session ends; either ends the stream. ctx is about the beginning only.
+func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (_ Stream, err error) {
 	body, err := json.Marshal(in)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	front, err = c.upgrade(ctx, "/v1/http", frontProtocol, body, nil)
-	return in.ID, front, err
-}
-
-// HTTPClient carries one client's connection to a front end.
-func (c *Client) HTTPClient(ctx context.Context, front, remote string) (Stream, error) {
-	return c.upgrade(ctx, "/v1/http/client", clientProtocol, nil, map[string]string{frontHeader: front, remoteHeader: remote})
+	front, err := c.upgrade(ctx, "/v1/http", frontProtocol, body)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = io.ReadFull(front, []byte{0}); err != nil {
+		err = c.callError(err)
+	} else {
+		err = front.sendListener(port)
+	}
+	if err != nil {
+		_ = front.Close()
+		return nil, err
+	}
+	return front, nil
 }
 
 // upgrade makes a connection to the session one of another protocol. It does not go
 // through http.Client, whose upgraded connections cannot be ended in one direction.
-func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte, header map[string]string) (_ Stream, err error) {
+func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte) (_ *upgradedStream, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", protocol)
-	for k, v := range header {
-		req.Header.Set(k, v)
-	}
-	conn, err := c.dial(ctx)
+	conn, err := c.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -236,14 +245,10 @@ func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte
 			_ = conn.Close()
 		}
 	}()
-	unix, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.New("not a unix socket")
-	}
-	if err := req.Write(unix); err != nil {
+	if err := req.Write(conn); err != nil {
 		return nil, c.callError(err)
 	}
-	r := bufio.NewReader(unix)
+	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, req)
 	if err != nil {
 		return nil, c.callError(err)
@@ -252,7 +257,7 @@ func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte
 		defer resp.Body.Close()
 		return nil, c.remoteError(resp, nil)
 	}
-	return upgradedStream{unix, r}, nil
+	return &upgradedStream{conn, r}, nil
 }
 
 // upgradedStream reads what came with the answer, too.
@@ -261,4 +266,17 @@ type upgradedStream struct {
 	r io.Reader
 }
 
-func (s upgradedStream) Read(p []byte) (int, error) { return s.r.Read(p) }
+func (s *upgradedStream) Read(p []byte) (int, error) { return s.r.Read(p) }
+
+// sendListener sends a listening socket, of which the other end gets a descriptor of its own.
+func (s *upgradedStream) sendListener(l *net.TCPListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sendErr error
+	err = raw.Control(func(fd uintptr) {
+		_, _, sendErr = s.WriteMsgUnix([]byte{0}, unix.UnixRights(int(fd)), nil)
+	})
+	return errors.Join(err, sendErr)
+}

@@ -20,9 +20,7 @@ type availability struct {
 	done    chan struct{}
 	changed chan struct{}
 	stop    map[uint64]func() // by epoch: ends the watching of the path; of run's goroutine
-
-	mu   sync.Mutex              // guards the field below
-	busy map[guard.RootName]bool // being looked at
+	looks   asides[guard.RootName]
 }
 
 // lasting is how long a session has gone on when it is no short run. What only
@@ -31,21 +29,16 @@ const lasting = 250 * time.Millisecond
 
 // outlasts waits, and reports whether the session goes on after that.
 func outlasts(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }
 
 func watchRoots(ctx context.Context, s *Session) *availability {
-	a := &availability{
-		s: s, done: make(chan struct{}), changed: make(chan struct{}, 1),
-		busy: map[guard.RootName]bool{}, stop: map[uint64]func(){},
-	}
+	a := &availability{s: s, done: make(chan struct{}), changed: make(chan struct{}, 1), stop: map[uint64]func(){}}
 	for _, st := range s.reg.Roots() {
 		a.notePermissions(st)
 	}
@@ -110,33 +103,17 @@ func (a *availability) sync(ctx context.Context) {
 // one after the other, but for those that hang.
 const lookPatience = 100 * time.Millisecond
 
-// mostHung bounds the looks that hang at a time, each of which holds a thread.
-const mostHung = 256
-
 // recheck looks at one root. The look may hang, on a remote file system or where
-// one is mounted over the root's path, so it runs by itself, one at a time for each
-// root, and nothing that ends waits for it. If another look hangs, it reports false.
+// one is mounted over the root's path; nothing that ends waits for it. If another look
+// hangs, it reports false.
 func (a *availability) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := a.s.reg.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
 		return true
 	}
-	a.mu.Lock()
-	begin := !a.busy[name] && len(a.busy) < mostHung
-	if begin {
-		a.busy[name] = true
-	}
-	a.mu.Unlock()
-	if !begin {
-		return false
-	}
-	aside(ctx, lookPatience, func() {
-		a.look(ctx, st)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.busy, name)
-	})
-	return true
+	patience, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	return a.looks.run(patience, name, func() { a.look(ctx, st) })
 }
 
 // look is recheck, wherever that hangs.
@@ -159,21 +136,44 @@ func (a *availability) look(ctx context.Context, st guard.Status) {
 	}
 }
 
-// aside runs f in a goroutine of its own and waits for it, but no longer than
-// patience, or until ctx ends.
-func aside(ctx context.Context, patience time.Duration, f func()) {
+// mostHung bounds the calls that hang at a time, each of which holds a thread.
+const mostHung = 256
+
+// asides make calls that may hang, each in a goroutine of its own and one at a time for
+// each key.
+type asides[K comparable] struct {
+	mu   sync.Mutex // guards the field below
+	busy map[K]bool
+}
+
+// run calls f and waits for its end, or that of ctx. It reports false, and does not call f,
+// if a call with the key is under way or too many are.
+func (a *asides[K]) run(ctx context.Context, key K, f func()) bool {
+	a.mu.Lock()
+	begin := !a.busy[key] && len(a.busy) < mostHung
+	if a.busy == nil {
+		a.busy = map[K]bool{}
+	}
+	if begin {
+		a.busy[key] = true
+	}
+	a.mu.Unlock()
+	if !begin {
+		return false
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.busy, key)
 	}()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-done:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
+	return true
 }
 
 // noteAgain tells when there is something again at the place of a root that has
@@ -219,55 +219,43 @@ func (a *availability) notePermissions(st guard.Status) {
 }
 
 // spaces knows how much is free where the roots lie. A file system of another machine
-// may not answer: so all are asked aside, one question to each at a time, and until one
-// answers what it said before counts.
+// may not answer: until it does, what it said before counts.
 type spaces struct {
-	mu     sync.Mutex // guards the fields below
-	asking map[uint64]bool
-	known  map[uint64]int64 // by epoch
+	questions asides[uint64]
+
+	mu    sync.Mutex       // guards the field below
+	known map[uint64]int64 // by epoch
 }
 
 // spacePatience is how long the answers of all file systems together are waited for.
 const spacePatience = 100 * time.Millisecond
 
-// ask asks how much is free for the owner of some roots; free has the answers.
+// ask asks how much is free for the owner of some roots, those of this machine first; free
+// has the answers.
 func (sp *spaces) ask(ctx context.Context, reg *guard.Registry, roots []guard.Status) {
-	var local, remote []guard.Status
-	for _, r := range roots {
-		switch {
-		case r.State != guard.Live:
-		case r.Remote:
-			remote = append(remote, r)
-		default:
-			local = append(local, r)
+	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+	defer cancel()
+	for _, remote := range []bool{false, true} {
+		for _, r := range roots {
+			// Of those that do not answer, each call asks one.
+			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
+				sp.questions.run(ctx, r.Epoch, func() { sp.set(r.Epoch, reg, r.Grant.Root) })
+			}
 		}
 	}
-	aside(ctx, spacePatience, func() {
-		for _, r := range append(local, remote...) {
-			sp.askOne(r.Epoch, func() (int64, bool) { return reg.Free(r.Grant.Root) })
-		}
-	})
 }
 
-// askOne asks one file system, unless a question to it is under way.
-func (sp *spaces) askOne(epoch uint64, free func() (int64, bool)) {
-	sp.mu.Lock()
-	busy := sp.asking[epoch]
-	if sp.asking == nil {
-		sp.asking, sp.known = map[uint64]bool{}, map[uint64]int64{}
-	}
-	sp.asking[epoch] = true
-	sp.mu.Unlock()
-	if busy {
-		return
-	}
-	n, ok := free()
+func (sp *spaces) set(epoch uint64, reg *guard.Registry, root guard.RootName) {
+	n, ok := reg.Free(root)
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	delete(sp.asking, epoch)
-	delete(sp.known, epoch)
+	if sp.known == nil {
+		sp.known = map[uint64]int64{}
+	}
 	if ok {
 		sp.known[epoch] = n
+	} else {
+		delete(sp.known, epoch)
 	}
 }
 
@@ -286,9 +274,5 @@ func (sp *spaces) free(r *guard.Status) (n int64, ok bool) {
 func (sp *spaces) forget(live map[uint64]bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for epoch := range sp.known {
-		if !live[epoch] {
-			delete(sp.known, epoch)
-		}
-	}
+	maps.DeleteFunc(sp.known, func(epoch uint64, _ int64) bool { return !live[epoch] })
 }

@@ -107,15 +107,7 @@ func resolveNarrower(path string) (string, error) {
 
 // question finds the one that waits under an id, or under the beginning of one.
 func (s *Session) question(id string) (*broker.Question, error) {
-	var found []broker.Question
-	for _, q := range s.questions.List() {
-		if q.ID == id {
-			return &q, nil
-		}
-		if id != "" && strings.HasPrefix(q.ID, id) {
-			found = append(found, q)
-		}
-	}
+	found := beginning(s.questions.List(), func(q *broker.Question) string { return q.ID }, id)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("%w; see: rootsfs consent list", broker.ErrNoQuestion)
@@ -123,6 +115,20 @@ func (s *Session) question(id string) (*broker.Question, error) {
 		return &found[0], nil
 	}
 	return nil, invalid("%d questions begin with %s; write more of the id", len(found), names.Quote(id))
+}
+
+// beginning are those of a list whose id begins with a text; only the one with just this id,
+// if there is one, and none for "".
+func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
+	for i := range list {
+		switch one := id(&list[i]); {
+		case one == text:
+			return list[i : i+1]
+		case text != "" && strings.HasPrefix(one, text):
+			found = append(found, list[i])
+		}
+	}
+	return found
 }
 
 // decide makes an approval's decisions, one for each item.
@@ -274,12 +280,12 @@ func (d *denials) add(q *broker.Question) error {
 		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), string(q.Subject.WithoutSession())
 		d.have = append(d.have, one)
 	}
-	if q.Host != nil && !d.coversHostLocked(q.Subject, q.Host.String()) {
+	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: q.Host.String()}) {
 		remember(control.Denial{Host: q.Host.String()})
 	}
 	for i := range q.Items {
 		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
-			if !d.coversLocked(q.Subject, path) {
+			if !d.holdsLocked(q.Subject, control.Denial{Path: path}) {
 				remember(control.Denial{Path: path})
 			}
 		}
@@ -318,7 +324,7 @@ func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	case req.ID == "":
 		return nil, invalid("name the denial to lift; see: rootsfs consent denials")
 	}
-	found := slices.DeleteFunc(all, func(one control.Denial) bool { return !strings.HasPrefix(one.ID, req.ID) })
+	found := beginning(all, func(one *control.Denial) string { return one.ID }, req.ID)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("%w %s; see: rootsfs consent denials", control.ErrNoDenial, names.Quote(req.ID))
@@ -354,28 +360,20 @@ func placeOf(it *broker.Item) string {
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.coversLocked(s, placeOf(it))
-}
-
-func (d *denials) coversLocked(s guard.Subject, path string) bool {
-	for i := range d.have {
-		if one := &d.have[i]; one.Subject == string(s.WithoutSession()) && one.Host == "" && names.Under(path, one.Path) {
-			return true
-		}
-	}
-	return false
+	return d.holdsLocked(s, control.Denial{Path: placeOf(it)})
 }
 
 // coversHost reports whether a host, HOST:PORT, was denied to the subject.
 func (d *denials) coversHost(s guard.Subject, host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.coversHostLocked(s, host)
+	return d.holdsLocked(s, control.Denial{Host: host})
 }
 
-func (d *denials) coversHostLocked(s guard.Subject, host string) bool {
+// holdsLocked reports whether a host, or a path or what it lies in, was denied to the subject.
+func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
-		return one.Subject == string(s.WithoutSession()) && one.Host == host
+		return one.Subject == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path, one.Path))
 	})
 }
 

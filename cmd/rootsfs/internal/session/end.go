@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -46,10 +45,7 @@ func (s *Session) anchored() {
 
 // unanchored says why the audit log could not be anchored when it was opened.
 func (s *Session) unanchored() error {
-	if err := s.audit.opened().Anchored(); err != nil {
-		return fmt.Errorf("the audit log cannot be opened: %w", err)
-	}
-	return nil
+	return noAudit(s.audit.opened().Anchored())
 }
 
 // leaves reports that nobody is waited for who holds the mount.
@@ -186,4 +182,17 @@ func (s *Session) isEnding() bool {
 	default:
 		return false
 	}
+}
+
+// whenEnding calls f when the ending begins, unless the caller stops it before.
+func (s *Session) whenEnding(f func()) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-s.ending:
+			f()
+		case <-done:
+		}
+	}()
+	return func() { close(done) }
 }

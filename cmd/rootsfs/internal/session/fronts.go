@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
@@ -33,9 +33,7 @@ type Front struct {
 	s     *Session
 	tools *tools.HTTP
 	http  *http.Server
-	conns chan net.Conn // of clients whose connections are carried here
-	over  chan struct{} // closed when it is closed
-	once  sync.Once
+	tls   *tls.Config // nil: there is none
 }
 
 // NewFront makes a front end for clients as sessions of a subject. Close it.
@@ -53,7 +51,14 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 		}
 		opt.OAuth = v
 	}
-	f := &Front{s: s, conns: make(chan net.Conn), over: make(chan struct{})}
+	f := &Front{s: s}
+	if len(req.Certificate) > 0 {
+		pair, err := tls.X509KeyPair(req.Certificate, req.Key)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		f.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
 	f.tools = tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, req.ToolsRequest) }, opt)
 	mux := http.NewServeMux()
 	mux.Handle(req.Path, f.tools)
@@ -66,9 +71,15 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 	return f, nil
 }
 
-// Serve serves on a port until ctx ends, then withdraws questions that wait for a
-// person and lets other calls end for a moment.
+// Serve serves on a port until ctx or the session ends, then withdraws questions that wait
+// for a person and lets other calls end for a moment.
 func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
+	if f.tls != nil {
+		l = tls.NewListener(l, f.tls)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer f.s.whenEnding(cancel)()
 	over := make(chan error, 1)
 	go func() { over <- f.http.Serve(l) }()
 	select {
@@ -90,54 +101,16 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 
 // Close ends every connection and every session of a client's.
 func (f *Front) Close() {
-	f.once.Do(func() { close(f.over) })
 	_ = f.http.Close()
 	f.tools.Close()
 }
-
-// Done implements control.Front.
-func (f *Front) Done() <-chan struct{} { return f.s.ending }
-
-// Take implements control.Front.
-func (f *Front) Take(conn net.Conn) {
-	select {
-	case f.conns <- conn:
-	case <-f.over:
-		_ = conn.Close()
-	}
-}
-
-// carried is the listener of connections that are carried here.
-type carried struct{ f *Front }
-
-func (c carried) Accept() (net.Conn, error) {
-	select {
-	case conn := <-c.f.conns:
-		return conn, nil
-	case <-c.f.over:
-		return nil, net.ErrClosed
-	}
-}
-
-func (carried) Close() error { return nil }
-
-func (carried) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "control"} }
 
 // HTTP implements control.Service.
 func (s *Session) HTTP(ctx context.Context, req control.HTTPRequest) (control.Front, error) {
 	if s.isEnding() {
 		return nil, errEnding
 	}
-	f, err := s.NewFront(ctx, sharedSubject, req)
-	if err != nil {
-		return nil, err
-	}
-	go func() {
-		if err := f.http.Serve(carried{f}); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			s.log.Error("MCP over HTTP has failed", "error", err)
-		}
-	}()
-	return f, nil
+	return s.NewFront(ctx, sharedSubject, req)
 }
 
 // maxShared is how many MCP clients a session serves over its control socket at
@@ -175,13 +148,7 @@ func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) erro
 		defer conn.Close()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		go func() {
-			select {
-			case <-s.ending:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
+		defer s.whenEnding(cancel)()
 		t := s.NewTools(sharedSubject.InSession(s.sharings.Add(1)), req)
 		defer t.Close()
 		return t.Run(ctx, conn, conn)

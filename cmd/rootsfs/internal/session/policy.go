@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -81,8 +80,8 @@ func parseOp(word string) (guard.Op, guard.Rights, error) {
 	if op, ok := names.ParseOp(word); ok && op != names.OpNone && op < names.OpGrant && op != names.OpClose {
 		return op, 0, nil
 	}
-	return 0, 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
-		"unknown operation %s: write read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log", names.Quote(word))}
+	return 0, 0, invalid(
+		"unknown operation %s: write read, write, append, list, stat, create, mkdir, delete, rename, watch, or a name of the audit log", names.Quote(word))
 }
 
 // setPatterns serves control.SetPatterns.

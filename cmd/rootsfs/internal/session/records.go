@@ -3,11 +3,11 @@ package session
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
@@ -176,6 +176,23 @@ func (r *records) close() error {
 	return r.log.Close()
 }
 
+// checkAudit finds out whether the audit log can be opened, as far as its directory tells.
+func checkAudit() error {
+	dir, err := config.AuditDir()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	return noAudit(err)
+}
+
+// noAudit says that an error keeps the audit log from being opened; nil stays nil.
+func noAudit(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the audit log cannot be opened: %w", config.Unwritable(err))
+}
+
 // openAudit opens the audit log of the session.
 func (s *Session) openAudit() (*audit.Log, error) {
 	session := s.dir.Name()
@@ -194,41 +211,5 @@ func (s *Session) openAudit() (*audit.Log, error) {
 			s.log.Info("an old audit file was deleted to keep all of them within audit_max_days and audit_max_size", "file", path)
 		},
 	})
-	if err != nil {
-		return nil, fmt.Errorf("the audit log cannot be opened: %w", config.Unwritable(err))
-	}
-	return l, nil
-}
-
-// history is the session's guard.History. A directory that cannot be put on record
-// while the session starts fails the start later, after the audit log, which lies in
-// the same place and says better what is wrong there.
-type history struct {
-	*written.Dirs
-
-	mu      sync.Mutex // guards the fields below
-	started bool
-	err     error // the first one of the start
-}
-
-// Writable implements guard.History.
-func (h *history) Writable(dir string) error {
-	err := h.Dirs.Writable(dir)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if err == nil || h.started {
-		return err
-	}
-	if h.err == nil {
-		h.err = err
-	}
-	return nil
-}
-
-// begin returns the error of the start. Nobody has used a root before it is called.
-func (h *history) begin() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.started = true
-	return h.err
+	return l, noAudit(err)
 }

@@ -86,7 +86,7 @@ func (s *Session) note(v guard.Verdict, detail string) {
 // switchProfile serves control.SwitchProfile.
 func (s *Session) switchProfile(ctx context.Context, req control.ProfileRequest) (control.ProfileAnswer, error) {
 	if s.opt.Config == nil {
-		return control.ProfileAnswer{}, &guard.Error{Kind: names.Invalid, Err: errors.New("the session has no configuration, so no profiles")}
+		return control.ProfileAnswer{}, invalid("the session has no configuration, so no profiles")
 	}
 	if s.isEnding() {
 		return control.ProfileAnswer{}, errEnding

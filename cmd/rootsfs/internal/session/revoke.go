@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // revoke serves control.Revoke.
@@ -162,6 +163,11 @@ func incomplete(ended []control.Ended) error {
 	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
 }
 
+// endedNow reports the end of what is no root, begun at a moment.
+func endedNow(name string, begun time.Time) control.Ended {
+	return control.Ended{Root: name, State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
+}
+
 func endings(reports []guard.Ended) []control.Ended {
 	out := make([]control.Ended, len(reports))
 	for i, r := range reports {
@@ -177,30 +183,20 @@ func endings(reports []guard.Ended) []control.Ended {
 	return out
 }
 
-// Sockets are the sockets of the host's that the session's command may connect to.
-type Sockets interface {
-	// Live returns those that are granted still.
-	Live() []control.Socket
-	// Cut ends a grant, with every connection, before it returns; false: none has the name.
-	Cut(name string) bool
-}
-
 // liveSockets returns the sockets that are granted.
-func (s *Session) liveSockets() []control.Socket {
+func (s *Session) liveSockets() (list []control.Socket) {
 	if s.opt.Sockets == nil {
 		return nil
 	}
-	return s.opt.Sockets.Live()
+	for _, one := range s.opt.Sockets.Live() {
+		list = append(list, control.Socket{Name: one.Name, Path: one.Path, Inside: sandbox.SocketPath(one.Name)})
+	}
+	return list
 }
 
 // isSocket reports whether a granted socket has the name.
 func (s *Session) isSocket(name string) bool {
-	for _, one := range s.liveSockets() {
-		if one.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.liveSockets(), func(one control.Socket) bool { return one.Name == name })
 }
 
 // cutSockets cuts the named sockets and puts that on record. A nil list is all of them.
@@ -216,7 +212,7 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 		if !s.opt.Sockets.Cut(name) {
 			continue // somebody else has cut it meanwhile
 		}
-		e := control.Ended{Root: name, State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
+		e := endedNow(name, begun)
 		if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "socket "+name); err != nil {
 			e.Error = "it is cut, which cannot be recorded: " + err.Error()
 		}

@@ -41,6 +41,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
@@ -95,7 +96,7 @@ type Options struct {
 	AnchorLater bool
 	// Sockets are those of the host's that the session's command may connect to; nil:
 	// none.
-	Sockets Sockets
+	Sockets *sandbox.Sockets
 	// Network is the network of approved hosts that the session's command has; nil: it has
 	// none.
 	Network Network
@@ -107,18 +108,17 @@ type Options struct {
 
 // Session is one running session.
 type Session struct {
-	opt     Options
-	dir     *control.Dir
-	log     *slog.Logger
-	audit   *records
-	reg     *guard.Registry
-	history *history
-	mnt     *mount.Mount // nil: there is none
-	tree    *vfs.Tree
-	srv     *control.Server
-	hub     hub
-	broker  *broker.Broker
-	frame   int
+	opt    Options
+	dir    *control.Dir
+	log    *slog.Logger
+	audit  *records
+	reg    *guard.Registry
+	mnt    *mount.Mount // nil: there is none
+	tree   *vfs.Tree
+	srv    *control.Server
+	hub    hub
+	broker *broker.Broker
+	frame  int
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
 	denials   denials
@@ -199,9 +199,6 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.audit.begin(); err != nil {
 		return nil, err
 	}
-	if err := s.history.begin(); err != nil {
-		return nil, err
-	}
 	s.serveFiles()
 	if err := s.keepJournal(ctx); err != nil {
 		return nil, err
@@ -240,6 +237,9 @@ func (s *Session) prepare() (err error) {
 	if dir, why := control.RuntimePlace(); why != "" {
 		s.log.Warn("sessions are kept elsewhere: "+why, "directory", dir, "remedy", "set XDG_RUNTIME_DIR to a directory of your own")
 	}
+	if err := checkAudit(); err != nil {
+		return err
+	}
 	s.audit = &records{open: s.openAudit}
 	s.notices = notify.New(func(err error) { s.log.Debug("the desktop could not be told", "error", err) })
 	return nil
@@ -254,9 +254,8 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.history = &history{Dirs: dirs}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: s.history,
+		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: dirs,
 	})
 	s.reg.Keep(keeps...)
 	s.reg.SetAbuse(s.opt.Abuse)
@@ -337,9 +336,9 @@ func (s *Session) handlers() []control.Handler {
 		control.GetPolicy.Handle(s.policy),
 		control.CheckPolicy.Handle(s.checkPolicy),
 		control.SetPatterns.Handle(s.setPatterns),
-		control.ListTrash.Handle(s.listTrash),
-		control.RestoreTrash.Handle(s.restoreTrash),
-		control.EmptyTrash.Handle(s.emptyTrash),
+		control.ListTrash.Handle(onTree(s, ListTrash)),
+		control.RestoreTrash.Handle(onTree(s, RestoreTrash)),
+		control.EmptyTrash.Handle(onTree(s, EmptyTrash)),
 		control.ListNet.Handle(s.listNet),
 		control.AddNet.Handle(s.addNet),
 		control.RemoveNet.Handle(s.removeNet),

@@ -53,19 +53,9 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	return []guard.RootName{guard.RootName(name)}, nil
 }
 
-// listTrash serves control.ListTrash.
-func (s *Session) listTrash(ctx context.Context, req control.TrashRequest) (control.TrashAnswer, error) {
-	return ListTrash(ctx, s.reg, s.tree, req)
-}
-
-// restoreTrash serves control.RestoreTrash.
-func (s *Session) restoreTrash(ctx context.Context, req control.RestoreRequest) (control.RestoreAnswer, error) {
-	return RestoreTrash(ctx, s.reg, s.tree, req)
-}
-
-// emptyTrash serves control.EmptyTrash.
-func (s *Session) emptyTrash(ctx context.Context, req control.EmptyRequest) (vfs.Emptied, error) {
-	return EmptyTrash(ctx, s.reg, s.tree, req)
+// onTree serves a verb by a function of the session's registry and tree.
+func onTree[In, Out any](s *Session, f func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error)) func(context.Context, In) (Out, error) {
+	return func(ctx context.Context, in In) (Out, error) { return f(ctx, s.reg, s.tree, in) }
 }
 
 // ListTrash lists what the trashes of a registry's roots hold.

@@ -1,22 +1,17 @@
 package doctorcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
-	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func (a *app) newConfigCmd() *cobra.Command {
@@ -87,29 +82,14 @@ type configProblem struct {
 
 // configSet is what one profile grants; "" is that of no profile.
 type configSet struct {
-	Profile string       `json:"profile"`
-	Roots   []configRoot `json:"roots"`
-}
-
-// configRoot is what became of one root.
-type configRoot struct {
-	Name     string     `json:"name"`
-	Path     string     `json:"path"`
-	Resolved string     `json:"resolved,omitempty"`
-	File     bool       `json:"file,omitempty"`
-	Mode     string     `json:"mode"`
-	Subject  string     `json:"subject,omitempty"`
-	Line     int        `json:"line"`
-	Expires  *time.Time `json:"expires,omitempty"` // of a grant made now
-	Expired  bool       `json:"expired,omitempty"` // its time is over: it is left out
-	Rules    int        `json:"rules"`             // patterns in force, built-in ones included
-	Lifted   string     `json:"lifted_protections,omitempty"`
-	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
+	Profile string  `json:"profile"`
+	Roots   []trial `json:"roots"`
 }
 
 func (a *app) configCheck(ctx context.Context, file string, one bool, profile string) error {
 	rep := configReport{Problems: []configProblem{}, Sets: []configSet{}}
-	conf, err := readConfig(file, &rep)
+	conf, path, err := config.LoadFlag(file)
+	rep.File = path
 	if err != nil {
 		if rep.Problems = problems(err); !a.JSON {
 			for _, p := range rep.Problems[:len(rep.Problems)-1] {
@@ -123,20 +103,28 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 		}
 		return &cli.ExitError{Code: cli.ExitUsage}
 	}
-	which := append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
+	rep.Resolved = conf.Resolved
+	which := profiles(conf)
 	if one {
 		if _, err := conf.Select(profile); err != nil {
 			return cli.Usage(err)
 		}
 		which = []string{profile}
 	}
+	var open openings
+	open.begin(rootPaths(conf)...)
 	failed, first := 0, error(nil)
 	for _, p := range which {
-		set, errs := tryGrants(ctx, conf, p)
-		rep.Sets = append(rep.Sets, set)
-		if failed += len(errs); first == nil && len(errs) > 0 {
-			first = errs[0]
+		list, err := tryRoots(ctx, conf, p, &open)
+		if err != nil {
+			return err
 		}
+		for i := range list {
+			if list[i].err != nil {
+				failed, first = failed+1, cmp.Or(first, list[i].err)
+			}
+		}
+		rep.Sets = append(rep.Sets, configSet{p, list})
 	}
 	rep.OK = failed == 0
 	if err := a.Report(rep, func() { a.printConfig(&rep) }); err != nil {
@@ -146,18 +134,6 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 		return &cli.ExitError{Code: cli.ExitCode(first), Err: fmt.Errorf("%s cannot be granted", cli.Plural(failed, "root"))}
 	}
 	return nil
-}
-
-// readConfig reads the file as a session would.
-func readConfig(file string, rep *configReport) (*config.Config, error) {
-	conf, path, err := config.LoadFlag(file)
-	if path == "" {
-		return nil, err
-	}
-	if rep.File = path; err == nil {
-		rep.Resolved = conf.Resolved
-	}
-	return conf, err
 }
 
 // problems are the mistakes in a file, in its order; there is at least one.
@@ -182,59 +158,6 @@ func (p *configProblem) line(file string) string {
 	return e.Error()
 }
 
-// tryGrants grants what a profile names in a registry that nothing shows, and
-// takes it back.
-func tryGrants(ctx context.Context, conf *config.Config, profile string) (set configSet, errs []error) {
-	set = configSet{Profile: profile, Roots: []configRoot{}}
-	reg, err := written.Registry(DoctorRules(conf))
-	if err != nil {
-		return configSet{}, []error{err}
-	}
-	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
-	roots, err := conf.Select(profile)
-	if err != nil {
-		return set, []error{err}
-	}
-	now := time.Now()
-	for i := range roots {
-		r := &roots[i]
-		out := configRoot{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
-			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted()}
-		if !out.Expired {
-			got, err := reg.Grant(ctx, r.Grant(now))
-			if err != nil {
-				out.Problem = remedied(reg, r.Grant(now), err)
-				errs = append(errs, err)
-			} else {
-				granted(reg, &got, &out)
-			}
-		}
-		set.Roots = append(set.Roots, out)
-	}
-	return set, errs
-}
-
-// remedied says why a root cannot be granted, with the remedy that fits a file.
-func remedied(reg *guard.Registry, g guard.Grant, err error) string {
-	if g.AllowSystem = true; errors.Is(err, names.Permission) {
-		if p, perr := reg.Propose(g); perr == nil {
-			p.Close()
-			return fmt.Sprintf("%s is a system directory and may only be read-only; write allow_system = true in its [[root]] block if writing is meant", names.Quote(g.Dir))
-		}
-	}
-	return cli.OneLine(err)
-}
-
-func granted(reg *guard.Registry, got *guard.Grant, out *configRoot) {
-	out.Resolved, out.Rules = got.Resolved, len(reg.RulesOf(got.Root))
-	if !got.Expires.IsZero() {
-		out.Expires = &got.Expires
-	}
-	if st, ok := reg.Lookup(got.Root); ok {
-		out.File = st.FileRoot
-	}
-}
-
 func (a *app) printConfig(rep *configReport) {
 	if rep.Resolved == "" {
 		a.Say("%s: there is none, so nothing is configured", cli.QuoteIfNeeded(rep.File))
@@ -255,20 +178,4 @@ func (a *app) printConfig(rep *configReport) {
 		}
 		a.Table(rows)
 	}
-}
-
-func (r *configRoot) row() []string {
-	whom, what := "every server", cli.QuoteIfNeeded(r.Resolved)
-	if r.Subject != "" {
-		whom = cli.QuoteIfNeeded(r.Subject)
-	}
-	switch {
-	case r.Expired:
-		what = "nothing: its time is over"
-	case r.Problem != "":
-		what = "cannot be granted: " + r.Problem
-	case r.Lifted != "":
-		what += " (" + names.Escape(r.Lifted) + ")"
-	}
-	return []string{strconv.Itoa(r.Line), cli.QuoteIfNeeded(r.Name), r.Mode, whom, cli.LocalTime(r.Expires), strconv.Itoa(r.Rules), what}
 }

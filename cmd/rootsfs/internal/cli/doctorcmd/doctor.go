@@ -10,6 +10,7 @@
 package doctorcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -98,7 +98,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 			checks = append(checks, CheckRuntime())
 			checks = append(checks, checkSessions(cmd.Context())...)
 			if conf != nil {
-				checks = append(checks, checkRoots(conf, time.Now(), &open)...)
+				checks = append(checks, checkRoots(cmd.Context(), conf, &open)...)
 			}
 			checks = append(checks, checkPaths(cmd.Context(), conf, args, &open)...)
 			return a.diagnosis(checks)
@@ -117,63 +117,53 @@ type diagnosis struct {
 }
 
 func (a *app) diagnosis(checks []Check) error {
-	failed, warned := 0, 0
-	for _, c := range checks {
-		switch c.Status {
-		case CheckFail:
-			failed++
-		case CheckWarn:
-			warned++
-		}
-	}
-	end := summary(checks)
-	err := a.Report(diagnosis{failed == 0, checks, end}, func() {
+	failed, warned := named(checks, CheckFail), named(checks, CheckWarn)
+	end := summary(failed, warned)
+	err := a.Report(diagnosis{len(failed) == 0, checks, end}, func() {
 		for _, c := range checks {
-			name := c.Name
-			if c.Path != "" {
-				name += " " + cli.QuoteIfNeeded(c.Path)
-			}
-			a.Say("%-4s  %s: %s", c.Status, name, c.Detail)
+			a.Say("%-4s  %s: %s", c.Status, c.title(), c.Detail)
 			if c.Remedy != "" {
 				a.Say("      do: %s", c.Remedy)
 			}
 		}
-		a.Say("%s, %s, %s", cli.Plural(len(checks), "check"), cli.Plural(warned, "warning"), cli.Plural(failed, "failure"))
+		a.Say("%s, %s, %s", cli.Plural(len(checks), "check"), cli.Plural(len(warned), "warning"), cli.Plural(len(failed), "failure"))
 		a.Say("%s", end)
 	})
-	if err != nil || failed == 0 {
+	if err != nil || len(failed) == 0 {
 		return err
 	}
-	return &cli.ExitError{Code: cli.ExitSystem, Err: fmt.Errorf("%s failed; what to do is below each", cli.Plural(failed, "check"))}
+	return &cli.ExitError{Code: cli.ExitSystem, Err: fmt.Errorf("%s failed; what to do is below each", cli.Plural(len(failed), "check"))}
+}
+
+// title is the name of a check, with the path that it is about.
+func (c *Check) title() string {
+	if c.Path == "" {
+		return c.Name
+	}
+	return c.Name + " " + cli.QuoteIfNeeded(c.Path)
+}
+
+// named are the titles of the checks that came out in one way.
+func named(checks []Check, status verdict) (list []string) {
+	for _, c := range checks {
+		if c.Status == status {
+			list = append(list, c.title())
+		}
+	}
+	return list
 }
 
 // summary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
 // and then the warnings, by name.
-func summary(checks []Check) string {
+func summary(failed, warned []string) string {
 	var parts []string
-	for _, kind := range []struct {
-		status verdict
-		what   string
-	}{{CheckFail, "problem"}, {CheckWarn, "warning"}} {
-		var list []string
-		for _, c := range checks {
-			if c.Status != kind.status {
-				continue
-			}
-			name := c.Name
-			if c.Path != "" {
-				name += " " + cli.QuoteIfNeeded(c.Path)
-			}
-			list = append(list, name)
-		}
-		if len(list) > 0 {
-			parts = append(parts, cli.Plural(len(list), kind.what)+": "+strings.Join(list, ", "))
-		}
+	if len(failed) > 0 {
+		parts = append(parts, cli.Plural(len(failed), "problem")+": "+strings.Join(failed, ", "))
 	}
-	if len(parts) == 0 {
-		return "ok"
+	if len(warned) > 0 {
+		parts = append(parts, cli.Plural(len(warned), "warning")+": "+strings.Join(warned, ", "))
 	}
-	return strings.Join(parts, "; ")
+	return cmp.Or(strings.Join(parts, "; "), "ok")
 }
 
 // CheckSystem looks at the machine.
@@ -363,6 +353,9 @@ func checkState() Check {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(at, &fs); err != nil {
 		return c.warn("none known", "free space cannot be read: %v", err)
+	}
+	if fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.SYSFS_MAGIC {
+		return c.fail("set XDG_STATE_HOME to a directory of your own", "%s holds kernel interfaces, not files", cli.QuoteIfNeeded(at))
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
 		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", cli.SizeText(free))

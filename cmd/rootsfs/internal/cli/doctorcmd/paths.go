@@ -15,7 +15,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -39,22 +39,12 @@ func checkPaths(ctx context.Context, conf *config.Config, paths []string, open *
 // DoctorRules are the rules of a mount with the owner's places in this
 // environment. Those of a mountpoint are not known yet.
 func DoctorRules(conf *config.Config) guard.Rules {
-	rules := guard.Rules{Keep: []guard.Keep{{Path: control.RuntimeDir(), What: "the session directory"}}}
-	if state, err := config.StateDir(); err == nil {
-		rules.Keep = append(rules.Keep, guard.Keep{Path: state, What: "the directory of audit files and logs"})
-	}
-	if path, err := config.DefaultPath(); err == nil {
-		rules.Keep = append(rules.Keep, guard.Keep{Path: filepath.Dir(path), What: "the configuration"})
-	}
+	var more []guard.Keep
 	if conf != nil {
-		rules.Keep = append(rules.Keep, conf.Keep()...)
+		more = conf.Keep()
 	}
-	for i, k := range rules.Keep {
-		if real, err := filepath.EvalSymlinks(k.Path); err == nil {
-			rules.Keep[i].Path = real
-		}
-	}
-	return rules
+	keeps, _ := session.Keeps("", more) // without a HOME nothing is kept anywhere
+	return guard.Rules{Keep: keeps}
 }
 
 // rootInfo is what opening a path as a root tells.
@@ -67,49 +57,50 @@ type rootInfo struct {
 // openTime is how long the file system of a path may take to answer.
 const openTime = 5 * time.Second
 
-// openings opens paths as `mount` would, all that are begun side by side: each file
-// system has openTime from then on. One that does not answer keeps its goroutine, not
-// the caller.
+// openings opens paths as `mount` would, side by side: all file systems have openTime
+// together. One that does not answer keeps its goroutine, not the caller.
 type openings struct {
-	m map[string]*opening
+	until  time.Time
+	byPath map[string]*opening
 }
 
 // opening is one of them.
 type opening struct {
-	answer chan rootInfo // holds the answer when it is there
-	until  time.Time
+	done chan struct{} // closed when in is there
+	in   rootInfo
 }
 
 // begin opens paths, without waiting.
 func (o *openings) begin(paths ...string) {
-	if o.m == nil {
-		o.m = map[string]*opening{}
+	if o.byPath == nil {
+		o.byPath, o.until = map[string]*opening{}, time.Now().Add(openTime)
 	}
 	for _, path := range paths {
-		if o.m[path] != nil {
+		if o.byPath[path] != nil {
 			continue
 		}
-		one := &opening{answer: make(chan rootInfo, 1), until: time.Now().Add(openTime)}
-		o.m[path] = one
-		go func() { one.answer <- openRoot(path) }()
+		one := &opening{done: make(chan struct{})}
+		o.byPath[path] = one
+		go func() {
+			defer close(one.done)
+			one.in = openRoot(path)
+		}()
 	}
 }
 
-// of waits for what opening a path has told.
+// of waits for what opening a path has told, which begin has begun.
 func (o *openings) of(path string) rootInfo {
-	o.begin(path)
-	one := o.m[path]
-	in := rootInfo{err: errors.New("the file system does not answer")}
+	one := o.byPath[path]
 	select {
-	case in = <-one.answer:
-	case <-time.After(time.Until(one.until)):
-		select {
-		case in = <-one.answer: // just then, or while something else was waited for
-		default:
-		}
+	case <-one.done:
+	case <-time.After(time.Until(o.until)):
 	}
-	one.answer <- in // for whoever asks next
-	return in
+	select {
+	case <-one.done:
+		return one.in
+	default:
+		return rootInfo{err: errors.New("the file system does not answer")}
+	}
 }
 
 // openRoot opens a path, which may hang.
@@ -154,40 +145,32 @@ func checkPath(rules guard.Rules, path string, in rootInfo) Check {
 const (
 	maxCountedDirs  = 500_000
 	maxCountedNames = 5_000_000
+	maxCountingTime = 30 * time.Second
 )
 
 // countDirs counts the directories at and below path without leaving its file
-// system; whole is false if it stopped at a bound, or if the file system has not
-// answered for openTime.
+// system; whole is false if it stopped at a bound. The file system may stop answering.
 func countDirs(ctx context.Context, path string) (dirs int, whole bool) {
-	var count dirCount
+	ctx, cancel := context.WithTimeout(ctx, maxCountingTime)
+	defer cancel()
+	var count atomic.Int64
 	done := make(chan bool, 1)
-	go func() { done <- count.walk(ctx, path) }()
-	for last := int64(-1); ; {
-		select {
-		case whole := <-done:
-			return int(count.dirs.Load()), whole
-		case <-time.After(openTime):
-		}
-		if now := count.names.Load(); now == last {
-			return int(count.dirs.Load()), false
-		} else {
-			last = now
-		}
+	go func() { done <- walkDirs(ctx, path, &count) }()
+	select {
+	case whole = <-done:
+	case <-ctx.Done():
 	}
+	return int(count.Load()), whole
 }
 
-// dirCount is a counting under way.
-type dirCount struct{ dirs, names atomic.Int64 }
-
-// walk counts, and reports whether it saw everything.
-func (c *dirCount) walk(ctx context.Context, path string) (whole bool) {
+// walkDirs counts, and reports whether it saw everything.
+func walkDirs(ctx context.Context, path string, dirs *atomic.Int64) (whole bool) {
 	whole = true
-	dev := deviceOf(path)
+	dev, names := deviceOf(path), 0
 	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		names := c.names.Add(1)
+		names++
 		switch {
-		case ctx.Err() != nil || c.dirs.Load() >= maxCountedDirs || names >= maxCountedNames:
+		case ctx.Err() != nil || dirs.Load() >= maxCountedDirs || names >= maxCountedNames:
 			whole = false
 			return fs.SkipAll
 		case err != nil && d != nil && d.IsDir():
@@ -197,7 +180,7 @@ func (c *dirCount) walk(ctx context.Context, path string) (whole bool) {
 		case d.IsDir() && p != path && deviceOf(p) != dev:
 			return fs.SkipDir
 		case d.IsDir():
-			c.dirs.Add(1)
+			dirs.Add(1)
 		}
 		return nil
 	})

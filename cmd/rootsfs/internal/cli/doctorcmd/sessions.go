@@ -2,11 +2,16 @@ package doctorcmd
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
@@ -14,6 +19,28 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
+
+// CheckRuntime looks at the place of sessions.
+func CheckRuntime() Check {
+	dir, why := control.RuntimePlace()
+	c := Check{Name: "runtime directory", Path: dir}
+	const remedy = "set XDG_RUNTIME_DIR to a directory of your own, mode 0700"
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(dir)
+		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+			if why != "" {
+				why += ", and "
+			}
+			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, cli.QuoteIfNeeded(parent), err)
+		}
+	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it is there, and nothing is made
+		return c.fail("as it says", "%s", cli.OneLine(err))
+	}
+	if why != "" {
+		return c.warn(remedy, "used because %s; every command needs the same environment to find the sessions", why)
+	}
+	return c.ok("sessions can be kept there")
+}
 
 // answerTime is how long a session may take to say how it is.
 const answerTime = 5 * time.Second

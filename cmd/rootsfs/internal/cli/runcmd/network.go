@@ -1,10 +1,10 @@
 package runcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"slices"
@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
@@ -28,8 +30,8 @@ import (
 type commandNet struct {
 	gate    *network.Gate
 	learn   bool
-	refused refusedHosts
-	limited reachedLimits
+	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
+	limited tally // what is said of limits that connections have reached
 	secrets []*commandSecret
 	session *session.Session // set before the gate serves
 	asks    bool             // about hosts without a rule
@@ -39,16 +41,19 @@ type commandNet struct {
 	timers map[network.Rule]*time.Timer
 }
 
+// defaultNetTimeout is how long a connection waits for the answer about its host.
+const defaultNetTimeout = time.Minute
+
 // newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
 // be learned or asked about.
 func newCommandNet(p *plan) *commandNet {
-	if p.box.Net || len(p.net) == 0 && len(p.secrets) == 0 && !p.learn && !p.netAsk {
+	if p.box.Net || len(p.net) == 0 && len(p.secrets) == 0 && !p.flags.learn && !p.netAsk {
 		return nil
 	}
-	n := &commandNet{learn: p.learn, asks: p.netAsk, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
-	opt := network.Options{Rules: p.net, AnyServerName: p.netAnySNI, ResolveAll: p.learn, Limits: p.netLimits, Services: n.serveSecrets(p.secrets), Record: n.record}
+	n := &commandNet{learn: p.flags.learn, asks: p.netAsk, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	opt := network.Options{Rules: p.net, AnyServerName: p.flags.netAnySNI, ResolveAll: p.flags.learn, Limits: p.netLimits, Services: n.serveSecrets(p.secrets), Record: n.record}
 	if p.netAsk {
-		opt.Ask = &network.Ask{Put: n.ask, Denied: n.denied, For: p.netTimeout, Until: p.netAskUntil}
+		opt.Ask = &network.Ask{Put: n.ask, Denied: n.denied, For: cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout), Until: p.netAskUntil}
 	}
 	n.gate = network.New(opt)
 	return n
@@ -166,7 +171,7 @@ func (n *commandNet) State() control.NetState {
 	}
 	t := n.gate.Totals()
 	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
-	st.Unapproved = n.refused.list()
+	st.Unapproved = n.refused.counts()
 	return st
 }
 
@@ -181,23 +186,20 @@ func parseHosts(hosts []string) ([]network.Rule, error) {
 	return rules, nil
 }
 
-// New implements session.Network.
-func (n *commandNet) New(hosts []string) ([]string, error) {
+// Add implements session.Network.
+func (n *commandNet) Add(hosts []string, record func(host string) error) ([]string, error) {
 	rules, err := parseHosts(hosts)
 	if err != nil {
 		return nil, err
 	}
 	have := n.gate.Rules()
-	return hostTexts(slices.DeleteFunc(rules, func(r network.Rule) bool { return slices.Contains(have, r) })), nil
-}
-
-// Add implements session.Network.
-func (n *commandNet) Add(hosts []string) error {
-	rules, err := parseHosts(hosts)
-	if err != nil {
-		return err
+	rules = slices.DeleteFunc(rules, func(r network.Rule) bool { return slices.Contains(have, r) })
+	for _, r := range rules {
+		if err := record(r.String()); err != nil {
+			return nil, err
+		}
 	}
-	return n.gate.Add(rules...)
+	return hostTexts(rules), n.gate.Add(rules...)
 }
 
 // Remove implements session.Network.
@@ -250,7 +252,7 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 	if n == nil {
 		return nil, 0
 	}
-	for _, r := range n.refused.list() {
+	for _, r := range n.refused.counts() {
 		hosts, times = append(hosts, r.Host), times+r.Times
 	}
 	return hosts, times
@@ -275,7 +277,7 @@ func (n *commandNet) record(e network.Event) error {
 		rec.Verdict, rec.Kind = guard.Failed, names.IO
 	}
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
-		n.refused.add(e)
+		n.refused.add(refusedHost(e))
 	}
 	if errors.Is(e.Reason, network.ErrLimit) {
 		n.limited.add(e.Reason.Error())
@@ -290,65 +292,47 @@ func (n *commandNet) record(e network.Event) error {
 	return n.session.Registry().NoteConnection(rec)
 }
 
-// refusedHosts are the hosts without a rule that the command tried to reach.
-type refusedHosts struct {
-	mu    sync.Mutex
-	times map[string]int // by HOST or HOST:PORT
-	order []string       // the first one first
-}
-
-// maxRefusedHosts bounds them.
-const maxRefusedHosts = 64
-
-func (h *refusedHosts) add(e network.Event) {
-	name := e.Host
-	if e.ServerName != "" {
-		name = e.ServerName
-	}
+// refusedHost is the host, or HOST:PORT, that a program tried to reach, as a rule for it is
+// written; "" for a server name that is none: a wildcard or a prefix would be proposed, and
+// permit more.
+func refusedHost(e network.Event) string {
+	name := cmp.Or(e.ServerName, e.Host)
 	if e.Port != 0 {
 		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
 	}
 	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
-		return // a server name that is none: a wildcard or a prefix would be proposed, and permit more
+		return ""
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.times == nil {
-		h.times = map[string]int{}
-	}
-	if h.times[name] == 0 {
-		if len(h.order) == maxRefusedHosts {
-			return
-		}
-		h.order = append(h.order, name)
-	}
-	h.times[name]++
+	return name
 }
 
-// list returns the hosts, the first one first.
-func (h *refusedHosts) list() []control.NetUnapproved {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]control.NetUnapproved, len(h.order))
-	for i, host := range h.order {
-		list[i] = control.NetUnapproved{Host: host, Times: h.times[host]}
-	}
-	return list
+// tally counts texts.
+type tally struct {
+	mu   sync.Mutex
+	list []control.NetUnapproved // by text, the first one first
 }
 
-// reachedLimits are the limits that connections have reached, and how many of them did.
-type reachedLimits struct {
-	mu    sync.Mutex
-	times map[string]int // by what is said of the limit; there are as many as limits
+// maxTally bounds the texts: a command may ask for as many hosts as it likes.
+const maxTally = 64
+
+// add counts a text that is not empty.
+func (t *tally) add(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host == text })
+	switch {
+	case i >= 0:
+		t.list[i].Times++
+	case text != "" && len(t.list) < maxTally:
+		t.list = append(t.list, control.NetUnapproved{Host: text, Times: 1})
+	}
 }
 
-func (r *reachedLimits) add(limit string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.times == nil {
-		r.times = map[string]int{}
-	}
-	r.times[limit]++
+// counts returns the texts, the first one first.
+func (t *tally) counts() []control.NetUnapproved {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]control.NetUnapproved{}, t.list...)
 }
 
 // printLimits tells, at the end, which limits were reached.
@@ -356,10 +340,8 @@ func (n *commandNet) printLimits(a *app) {
 	if n == nil {
 		return
 	}
-	n.limited.mu.Lock()
-	defer n.limited.mu.Unlock()
-	for _, limit := range slices.Sorted(maps.Keys(n.limited.times)) {
-		a.Warn("%s; %s ended or refused", limit, cli.Plural(n.limited.times[limit], "connection"))
+	for _, limit := range n.limited.counts() {
+		a.Warn("%s; %s ended or refused", limit.Host, cli.Plural(limit.Times, "connection"))
 	}
 }
 
@@ -378,3 +360,67 @@ func (n *commandNet) printRefused(a *app) {
 
 // maxSaidHosts is how many of them are named.
 const maxSaidHosts = 8
+
+// NetValue is the value of --net: the whole network, some hosts, or nothing.
+type NetValue struct {
+	All   bool
+	none  bool // also none of the configuration's hosts
+	Rules []network.Rule
+}
+
+// wholeNetwork is the value of --net without one.
+const wholeNetwork = "all"
+
+func netFlag(fs *pflag.FlagSet, v *NetValue, usage string) {
+	fs.VarPF(v, "net", "", usage).NoOptDefVal = wholeNetwork
+}
+
+// Set implements pflag.Value. Hosts add up; true and false are what the flag took when it was
+// a switch.
+func (v *NetValue) Set(s string) error {
+	switch s {
+	case wholeNetwork, "true":
+		v.All, v.none = true, false
+	case "false":
+		*v = NetValue{none: true}
+	default:
+		rules, err := network.ParseRules(s)
+		if err != nil {
+			return err
+		}
+		v.Rules = append(v.Rules, rules...)
+	}
+	if v.All && len(v.Rules) > 0 {
+		return errors.New("--net is given with hosts and without: leave out the one without, or the hosts")
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *NetValue) Type() string { return "HOSTS" }
+
+// String implements pflag.Value.
+func (v *NetValue) String() string {
+	if v.All {
+		return wholeNetwork
+	}
+	return strings.Join(hostTexts(v.Rules), ",")
+}
+
+func hostTexts(rules []network.Rule) []string {
+	out := make([]string, len(rules))
+	for i, r := range rules {
+		out[i] = r.String()
+	}
+	return out
+}
+
+// limitNet adds the limits of all connections to approved hosts.
+func (f *Flags) limitNet(p *plan) error {
+	limits := f.netLimits.Values
+	if limits != (network.Limits{}) && (f.Net.All || len(p.net) == 0 && !f.learn && !p.netAsk) {
+		return cli.Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
+	}
+	p.netLimits = append(p.netLimits, network.Limited{Limits: limits}, network.Limited{Limits: network.Limits(p.session.Config.Run.NetLimits)})
+	return nil
+}

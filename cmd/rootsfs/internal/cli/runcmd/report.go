@@ -45,7 +45,7 @@ func (r *runner) record() error {
 // lacks reports whether a layer is missing that was to be there. Nobody is told of a limit of
 // memory that nobody asked for, on a machine that cannot have it; status has it.
 func (r *runner) lacks(l sandbox.Layer) bool {
-	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.memoryAsked)
+	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.flags.memory != "")
 }
 
 // refusal is what is said where the command cannot be confined as it is to be.
@@ -117,13 +117,13 @@ func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
 		r.a.Warn("shown as well, read-only, so that the command runs: %s", cli.QuoteIfNeeded(dir))
 	}
-	if r.plan.agent != "" {
+	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
 	if box.Level == sandbox.None {
 		return
 	}
-	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.learn {
+	if len(r.plan.session.Roots) == len(r.plan.implicit) && !r.plan.flags.learn {
 		path := "PATH"
 		if _, written := proposedRoot(); written != "" {
 			path = written
@@ -149,5 +149,5 @@ func (r *runner) hintPreset(box *sandbox.Options) {
 	}
 	parts = append(parts, "HOME kept in "+cli.QuoteIfNeeded(box.Home))
 	parts = append(parts, cli.NetText(&r.confined))
-	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.agent, strings.Join(parts, ", "))
+	r.a.Warn("for %s: %s; see: rootsfs help agents", r.plan.flags.Agent, strings.Join(parts, ", "))
 }

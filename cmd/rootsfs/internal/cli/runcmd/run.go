@@ -142,29 +142,21 @@ func (a *app) newRunCmd() *cobra.Command {
 
 // plan is what the flags of `rootsfs run` come to.
 type plan struct {
+	flags   *Flags
 	session session.Options
 	box     sandbox.Options
 	program string // the command's first word, as it was written
 	mcp     proxy.Mode
-	stop    bool // when the last root is gone
 	// pinned is the configuration that demands the level, "" if none does.
-	pinned string
-	learn  bool
-	// strictLinks: no link that leaves its root is shown.
-	strictLinks bool
-	memoryAsked bool // --memory-max was given
+	pinned      string
 	sockets     []grantedSocket
 	net         []network.Rule // hosts that the command may connect to
-	netAnySNI   bool           // TLS may ask them for any server name
 	netLimits   []network.Limited
 	netAsk      bool                       // other hosts are asked about
 	netAskUntil time.Time                  // until then; zero: always
-	netTimeout  time.Duration              // how long a question waits
 	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
 	secrets     []*commandSecret
 	network     *commandNet
-	agent       string   // whose preset was taken, "" for none
-	homeParts   []string // files of the owner's HOME for the kept one
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -172,7 +164,7 @@ type plan struct {
 // plan checks the flags, all of them before anything is made.
 func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	f.Locks, f.Posix = "local", "safe"
-	p := &plan{learn: f.learn}
+	p := &plan{flags: f}
 	err := f.preset(cmd)
 	if err != nil {
 		return nil, err
@@ -185,7 +177,6 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 			return nil, err
 		}
 	}
-	p.agent, p.homeParts = f.Agent, f.homeParts
 	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
 	switch f.mcp {
@@ -198,7 +189,7 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	default:
 		return nil, cli.Usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
 	}
-	if p.stop = f.onRevoke == "stop"; !p.stop && f.onRevoke != "announce" {
+	if f.onRevoke != "stop" && f.onRevoke != "announce" {
 		return nil, cli.Usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
 	}
 	if err := f.confinement(p, args); err != nil {
@@ -215,9 +206,6 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	}
 	return p, p.places()
 }
-
-// defaultNetTimeout is how long a connection waits for the answer about its host.
-const defaultNetTimeout = time.Minute
 
 // memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
 // if it was asked for.
@@ -248,7 +236,6 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
 		return cli.Usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
 	}
-	p.memoryAsked = f.memory != ""
 	memory, err := f.memoryMax()
 	if err != nil {
 		return err
@@ -272,12 +259,8 @@ func (f *Flags) confinement(p *plan, args []string) error {
 		return err
 	}
 	p.net = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
-	p.netTimeout = defaultNetTimeout
-	if conf := p.session.Config; conf != nil && conf.Run.NetTimeout > 0 {
-		p.netTimeout = conf.Run.NetTimeout
-	}
-	if conf := p.session.Config; conf != nil && !f.Net.All && !f.Net.none {
-		p.configuredHosts(conf.Net, cmp.Or(f.Name, p.session.NameFor))
+	if !f.Net.All && !f.Net.none {
+		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor))
 	}
 	if f.netAsk {
 		p.netAsk, p.netAskUntil = true, time.Time{}
@@ -285,7 +268,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if f.netAsk && f.Net.All {
 		return cli.Usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
 	}
-	if p.netAnySNI = f.netAnySNI; f.netAnySNI && len(p.net) == 0 && !p.netAsk {
+	if f.netAnySNI && len(p.net) == 0 && !p.netAsk {
 		return cli.Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
 	}
 	if err := f.limitNet(p); err != nil {
@@ -299,7 +282,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	default:
 		return cli.Usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
 	}
-	if p.strictLinks = f.links == "strict"; !p.strictLinks && f.links != "visible" {
+	if f.links != "strict" && f.links != "visible" {
 		return cli.Usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
 	}
 	if f.level != "" {
@@ -334,9 +317,6 @@ func (f *Flags) confinement(p *plan, args []string) error {
 
 // configured takes from the configuration what no flag says.
 func (f *Flags) configured(cmd *cobra.Command, conf *config.Config) {
-	if conf == nil {
-		return
-	}
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
 	}
@@ -392,7 +372,7 @@ func (p *plan) configuredHosts(blocks []config.Net, name string) {
 // stronger one.
 func (f *Flags) pinLevel(p *plan) error {
 	conf := p.session.Config
-	if conf == nil || conf.Run.Level == "" {
+	if conf.Run.Level == "" {
 		return nil
 	}
 	level, err := sandbox.ParseLevel(conf.Run.Level)

@@ -69,7 +69,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 	r.later = newLaterRoots(r)
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
-	exit, err := r.run(cmd.Context(), f, signals)
+	exit, err := r.run(cmd.Context(), signals)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func exitOf(e sandbox.Exit) int {
 
 // run makes everything, waits for the command, and takes everything down again,
 // in the opposite order.
-func (r *runner) run(ctx context.Context, f *Flags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
 	}
@@ -107,14 +107,14 @@ func (r *runner) run(ctx context.Context, f *Flags, signals <-chan os.Signal) (e
 		r.place.Remove()
 		return exit, err
 	}
-	exit, err = r.runSession(ctx, f, signals)
+	exit, err = r.runSession(ctx, signals)
 	// Not deferred: what a panic leaves is the watcher's to clean up.
 	watcher.Dismiss()
 	return exit, err
 }
 
 // runSession is all of run that the watcher cleans up after.
-func (r *runner) runSession(ctx context.Context, f *Flags, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.Waiting("mounting")
 	r.s, err = session.Start(ctx, r.sessionOptions())
@@ -128,7 +128,7 @@ func (r *runner) runSession(ctx context.Context, f *Flags, signals <-chan os.Sig
 	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
 	defer r.plan.network.close()
-	startErr := r.start(ctx, f)
+	startErr := r.start(ctx)
 	go cleanup.ClearLeft() // by the way: nothing of this run waits for it
 	if r.refused {
 		// It is refused whether that can be recorded or not.
@@ -162,11 +162,11 @@ func (r *runner) sessionOptions() session.Options {
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
 	opt.AnchorLater, opt.Signal = true, true
 	opt.Looked = r.later.looked
-	if !r.plan.strictLinks {
+	if r.plan.flags.links != "strict" {
 		opt.Mount.Visible = r.links.visible
 	}
 	opt.Observe = r.links.observe
-	if r.plan.learn {
+	if r.plan.flags.learn {
 		r.learned = newLearned()
 		opt.Mount.Layout.Missing = r.learned.missing
 		opt.Observe = func(e guard.Event) {
@@ -198,16 +198,16 @@ func (r *runner) endTogether() {
 		case <-r.drained: // what was refused to it is on record
 		case <-time.After(stopAfter):
 		}
-		if !r.plan.learn {
+		if !r.plan.flags.learn {
 			r.finish()
 		}
 	}
 }
 
 // start starts the command.
-func (r *runner) start(ctx context.Context, f *Flags) error {
+func (r *runner) start(ctx context.Context) error {
 	defer r.later.begin()
-	box, err := r.sandboxOptions(f)
+	box, err := r.sandboxOptions()
 	if err != nil {
 		return err
 	}
@@ -227,13 +227,13 @@ func (r *runner) start(ctx context.Context, f *Flags) error {
 }
 
 // sandboxOptions are those of the plan, with what the session's mount decides.
-func (r *runner) sandboxOptions(f *Flags) (box sandbox.Options, err error) {
+func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
-	if box.Env, err = sandbox.Environ(f.env); err != nil {
+	if box.Env, err = sandbox.Environ(r.plan.flags.env); err != nil {
 		return box, cli.Usage(fmt.Errorf("--env: %w", err))
 	}
-	r.a.unsetEnv(f.env)
+	r.a.unsetEnv(r.plan.flags.env)
 	box.Env = r.plan.socketEnv(box.Env)
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
@@ -286,7 +286,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
 		return err
 	}
-	if err := bringHome(box.Home, r.plan.homeParts, box.UID, box.GID); err != nil {
+	if err := bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID); err != nil {
 		return err
 	}
 	home, err := filepath.EvalSymlinks(box.Home)
@@ -364,7 +364,7 @@ func (r *runner) follow() {
 	// A root may have ended before the command was started.
 	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
 	for {
-		if gone && r.plan.stop && !r.rooted() && !r.ended() {
+		if gone && r.plan.flags.onRevoke == "stop" && !r.rooted() && !r.ended() {
 			if !isTold {
 				r.a.Warn("the last root is gone: the command is told to end, as --on-revoke stop says")
 			}
@@ -398,4 +398,61 @@ func (r *runner) rooted() bool {
 	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
+}
+
+// errUnread ends a conversation in which nobody listens.
+var errUnread = errors.New("nobody has read what the command wrote before it was ended")
+
+// unread calls leave when what the command wrote is not waited for any more: it was
+// asked to end and has, and whoever asked has had time to read the rest.
+func (r *runner) unread(leave func(), done <-chan struct{}) {
+	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
+		select {
+		case <-c:
+		case <-done:
+			return
+		}
+	}
+	limit := time.NewTimer(stopAfter)
+	defer limit.Stop()
+	select {
+	case <-r.killRequested:
+	case <-limit.C:
+	case <-done:
+		return
+	}
+	leave()
+}
+
+// runProxy carries what the command and its host say to each other until the
+// command has ended.
+func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go r.unread(func() {
+		r.proc.Leave()
+		giveUp(errUnread)
+	}, ctx.Done())
+	if r.plan.mcp == proxy.Off {
+		r.drain()
+		return r.proc.Wait()
+	}
+	defer r.drain()
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		exit, err = r.proc.Wait()
+		close(gone)
+	})
+	subject := guard.Subject(r.s.Name())
+	broken := proxy.Run(ctx, proxy.Options{
+		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
+		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
+	})
+	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
+		r.a.Warn("the conversation broke off: %s", names.Escape(broken.Error()))
+		_ = r.proc.Signal(unix.SIGTERM)
+	}
+	wg.Wait()
+	return exit, err
 }

@@ -87,10 +87,7 @@ func checkPreset(s *secret.Secret) error {
 // planSecrets finds the secrets of a run: those of --secret, and those that the configuration
 // gives to runs of this name.
 func (f *Flags) planSecrets(p *plan) error {
-	var blocks []config.Secret
-	if conf := p.session.Config; conf != nil {
-		blocks = conf.Secrets
-	}
+	blocks := p.session.Config.Secrets
 	list, err := f.askedSecrets(blocks)
 	if err != nil {
 		return err

@@ -28,26 +28,16 @@ type grantedSocket struct {
 // hostSockets grants the sockets of the flag and of the configuration.
 func (f *Flags) hostSockets(p *plan) error {
 	for _, text := range f.sockets {
-		one, err := parseSocket(text)
-		if err == nil {
-			err = p.addSocket(one)
-		}
-		if err != nil {
+		if err := p.addSocket(text); err != nil {
 			return err
 		}
 	}
-	if conf := p.session.Config; conf != nil {
-		for _, path := range conf.Run.Sockets {
-			if slices.ContainsFunc(p.sockets, func(one grantedSocket) bool { return one.asked == path }) {
-				continue
-			}
-			one, err := parseSocket(path)
-			if err == nil {
-				err = p.addSocket(one)
-			}
-			if err != nil {
-				return fmt.Errorf("run.socket of %s: %w", names.Quote(conf.Path), err)
-			}
+	for _, path := range p.session.Config.Run.Sockets {
+		if slices.ContainsFunc(p.sockets, func(one grantedSocket) bool { return one.asked == path }) {
+			continue
+		}
+		if err := p.addSocket(path); err != nil {
+			return fmt.Errorf("run.socket of %s: %w", names.Quote(p.session.Config.Path), err)
 		}
 	}
 	return nil
@@ -83,9 +73,13 @@ func parseSocket(text string) (grantedSocket, error) {
 	return one, nil
 }
 
-// addSocket grants one socket. A path that passes a link which others can change is asked
+// addSocket grants one socket, [NAME=]PATH. A path that passes a link which others can change is asked
 // about on a terminal, as for roots, and refused without one.
-func (p *plan) addSocket(one grantedSocket) error {
+func (p *plan) addSocket(text string) error {
+	one, err := parseSocket(text)
+	if err != nil {
+		return err
+	}
 	var link *guard.LinkError
 	resolved, err := written.Resolve(one.resolved)
 	if errors.As(err, &link) && cli.IsTerminal(os.Stdin) {
@@ -119,7 +113,7 @@ func (p *plan) addSocket(one grantedSocket) error {
 	}
 	if p.box.Sockets == nil {
 		p.box.Sockets = &sandbox.Sockets{}
-		p.session.Sockets = runSockets{p.box.Sockets}
+		p.session.Sockets = p.box.Sockets
 	}
 	one.resolved = resolved
 	p.sockets = append(p.sockets, one)
@@ -155,15 +149,4 @@ func (r *runner) recordSockets() error {
 		}
 	}
 	return nil
-}
-
-// runSockets tells the session of the sockets that are granted.
-type runSockets struct{ *sandbox.Sockets }
-
-// Live implements session.Sockets.
-func (s runSockets) Live() (list []control.Socket) {
-	for _, one := range s.Sockets.Live() {
-		list = append(list, control.Socket{Name: one.Name, Path: one.Path, Inside: sandbox.SocketPath(one.Name)})
-	}
-	return list
 }

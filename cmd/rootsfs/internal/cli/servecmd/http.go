@@ -8,12 +8,12 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
@@ -162,10 +162,6 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// carrying is how many connections more than the session keeps are on their way to it,
-// or to their end, at a time.
-const carrying = 64
-
 // servingMessage is the line with --json.
 type servingMessage struct {
 	URL       string `json:"url"`
@@ -204,7 +200,11 @@ func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 
 // overHTTP opens the port and has serve serve on it until ctx ends. session is the
 // name of the session that does.
-func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error) error {
+func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error) error {
+	cert, key, err := f.http.readPair()
+	if err != nil {
+		return err
+	}
 	l, at, err := f.http.listen(ctx)
 	if err != nil {
 		return err
@@ -215,14 +215,16 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 		return err
 	}
 	defer done()
-	return serve(ctx, l, f.request(at, token), func() {
+	req := f.request(at, token)
+	req.Certificate, req.Key = cert, key
+	return serve(ctx, l, req, func() {
 		a.serving(servingMessage{at.String(), session, file, f.http.issuer}, token, f.http.tokenFile == "")
 	})
 }
 
 // serveHTTP serves a session of this program's own.
 func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
-	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
+	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error {
 		front, err := s.NewFront(ctx, guard.Subject(s.Name()), req)
 		if err != nil {
 			return err
@@ -233,81 +235,65 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 	})
 }
 
-// shareHTTP carries clients' connections to a live session, which serves them.
+// shareHTTP has a live session serve the clients of the port.
 func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
-	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l net.Listener, req control.HTTPRequest, ready func()) error {
-		id, front, err := c.HTTP(ctx, req)
+	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error {
+		front, err := c.HTTP(ctx, req, l)
 		if err != nil {
 			return err
 		}
 		defer front.Close()
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		go func() {
-			_, _ = io.Copy(io.Discard, front) // until the session ends
-			cancel(fmt.Errorf("%w: %s has ended", control.ErrNoSession, cli.QuoteIfNeeded(c.Info().Name)))
-		}()
-		// The session closes what is too much, so that there is room soon.
-		l = netutil.LimitListener(l, tools.SessionRequests*f.http.sessions+carrying)
-		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 		ready()
-		for {
-			conn, err := l.Accept()
-			switch {
-			case ctx.Err() != nil:
-				if err := context.Cause(ctx); errors.Is(err, control.ErrNoSession) {
-					return err
-				}
-				return nil // a signal
-			case err != nil:
-				return fmt.Errorf("--http: %w", err)
-			}
-			go carry(ctx, c, id, conn)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = io.Copy(io.Discard, front)
+		}()
+		select {
+		case <-over:
+			return fmt.Errorf("%w: %s has ended", control.ErrNoSession, cli.QuoteIfNeeded(c.Info().Name))
+		case <-ctx.Done(): // a signal
+			_ = l.Close()
+			_ = front.CloseWrite()
+			<-over // the port is closed
+			return nil
 		}
 	})
 }
 
-// carry carries one client's connection.
-func carry(ctx context.Context, c *control.Client, front string, conn net.Conn) {
-	defer conn.Close()
-	stream, err := c.HTTPClient(ctx, front, conn.RemoteAddr().String())
-	if err != nil {
-		return // the client sees its connection end
-	}
-	defer stream.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_, _ = io.Copy(stream, conn)
-		_ = stream.CloseWrite()
-	}()
-	_, _ = io.Copy(conn, stream)
-	_ = conn.Close() // whoever closes first ends both directions
-	<-over
-}
-
 // listen opens the port, and returns where it is.
-func (f *httpFlags) listen(ctx context.Context) (l net.Listener, at *url.URL, err error) {
-	var pair tls.Certificate
+func (f *httpFlags) listen(ctx context.Context) (l *net.TCPListener, at *url.URL, err error) {
 	at = &url.URL{Scheme: "http", Path: "/mcp"}
 	if f.cert != "" {
 		at.Scheme = "https"
-		if pair, err = tls.LoadX509KeyPair(f.cert, f.key); err != nil {
-			return nil, nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
 	}
-	if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr); err != nil {
+	all, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.addr)
+	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = fmt.Errorf("%w; choose another port, or :0 for any that is free", err)
 		}
 		return nil, nil, fmt.Errorf("--http: %w", err)
 	}
-	at.Host = l.Addr().String()
-	if f.cert != "" {
-		l = tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	at.Host = all.Addr().String()
+	return all.(*net.TCPListener), at, nil
+}
+
+// readPair reads the certificate and its key.
+func (f *httpFlags) readPair() (cert, key []byte, err error) {
+	if f.cert == "" {
+		return nil, nil, nil
 	}
-	return l, at, nil
+	cert, err = os.ReadFile(f.cert)
+	if err == nil {
+		key, err = os.ReadFile(f.key)
+	}
+	if err == nil {
+		_, err = tls.X509KeyPair(cert, key)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	return cert, key, nil
 }
 
 // names are those by which clients may call, beside the loopback's.

@@ -1,0 +1,180 @@
+package doctorcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// trial is what came of trying a configured root as a mount would grant it. The field names
+// are part of config check --json.
+type trial struct {
+	Name     string     `json:"name"`
+	Path     string     `json:"path"`
+	Resolved string     `json:"resolved,omitempty"`
+	File     bool       `json:"file,omitempty"`
+	Mode     string     `json:"mode"`
+	Subject  string     `json:"subject,omitempty"`
+	Line     int        `json:"line"`
+	Expires  *time.Time `json:"expires,omitempty"` // of a grant made now
+	Expired  bool       `json:"expired,omitempty"` // its time is over: it is left out
+	Rules    int        `json:"rules"`             // patterns in force, built-in ones included
+	Lifted   string     `json:"lifted_protections,omitempty"`
+	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
+
+	fsType string
+	remote bool
+	end    time.Time // that the file says; zero: none
+	err    error     // whose text is Problem
+	remedy string    // for doctor: what to do at Line
+}
+
+// tryRoots grants the roots of a profile together, in a registry that nothing shows, and
+// takes them back. A root whose file system has not answered open is not granted.
+func tryRoots(ctx context.Context, conf *config.Config, profile string, open *openings) ([]trial, error) {
+	roots, err := conf.Select(profile)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := written.Registry(DoctorRules(conf))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	now := time.Now()
+	list := make([]trial, len(roots))
+	for i, r := range roots {
+		list[i] = trial{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
+			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted(), end: r.Expires}
+		if !list[i].Expired {
+			list[i].grant(ctx, reg, r.Grant(now), open)
+		}
+	}
+	return list, nil
+}
+
+func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, open *openings) {
+	in := open.of(g.Dir)
+	if t.err = in.err; t.err != nil {
+		t.Problem, t.remedy = cli.OneLine(t.err), "mend that, or change"
+		return
+	}
+	got, err := reg.Grant(ctx, g)
+	if err == nil {
+		t.Resolved, t.Rules = got.Resolved, len(reg.RulesOf(got.Root))
+		if !got.Expires.IsZero() {
+			t.Expires = &got.Expires
+		}
+		st, _ := reg.Lookup(got.Root)
+		t.File, t.fsType, t.remote = st.FileRoot, st.FSType, st.Remote
+		return
+	}
+	t.err, t.Problem, t.remedy = err, cli.OneLine(err), "choose another directory:"
+	if errors.Is(err, names.Exist) {
+		for _, other := range reg.Roots() {
+			if other.Grant.Resolved == in.resolved {
+				t.Problem = fmt.Sprintf("%s is already the root %s", names.Quote(in.resolved), names.Quote(string(other.Grant.Root)))
+				t.remedy = "leave one of them out:"
+			}
+		}
+		return
+	}
+	if g.AllowSystem = true; errors.Is(err, names.Permission) {
+		if p, err := reg.Propose(g); err == nil {
+			p.Close()
+			t.Problem = names.Quote(in.resolved) + " is a system directory and may only be read-only; write allow_system = true in its [[root]] block if writing is meant"
+			t.remedy = "write mode = \"ro\" there, or allow_system = true if writing is meant:"
+		}
+	}
+}
+
+// rootPaths are the paths of all roots of a configuration.
+func rootPaths(conf *config.Config) (paths []string) {
+	for _, list := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
+		for _, r := range list {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// profiles are the names of the sets of roots, "" for that of no profile first.
+func profiles(conf *config.Config) []string {
+	return append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
+}
+
+// checkRoots looks at each configured root as `mount` would, and at those that
+// only profiles have.
+func checkRoots(ctx context.Context, conf *config.Config, open *openings) (checks []Check) {
+	type block struct { // of the file
+		name string
+		line int
+	}
+	above := map[block]bool{}
+	for _, profile := range profiles(conf) {
+		list, err := tryRoots(ctx, conf, profile, open)
+		if err != nil {
+			c := Check{Name: "roots", Path: profile}
+			return append(checks, c.fail("as it says", "%s", cli.OneLine(err)))
+		}
+		for i := range list {
+			c, its := list[i].check(conf.Path), block{list[i].Name, list[i].Line}
+			if profile == "" {
+				above[its] = true
+				checks = append(checks, c)
+				continue
+			}
+			if above[its] && c.Status != CheckFail {
+				continue // it stands above
+			}
+			c.Detail = "profile " + cli.QuoteIfNeeded(profile) + ", " + c.Detail
+			if c.Status == CheckFail {
+				c.Status = CheckWarn // the profile cannot be mounted; the rest can
+			}
+			checks = append(checks, c)
+		}
+	}
+	return checks
+}
+
+// check is what doctor says of the root.
+func (t *trial) check(file string) Check {
+	c := Check{Name: "root", Path: t.Path}
+	name := fmt.Sprintf("%s (%s)", cli.QuoteIfNeeded(t.Name), t.Mode)
+	switch {
+	case t.Expired:
+		return c.ok("%s: its time is over (%s): it is left out", name, cli.LocalTime(&t.end))
+	case t.err != nil:
+		return c.fail(fmt.Sprintf("%s line %d of %s", t.remedy, t.Line, cli.QuoteIfNeeded(file)), "%s: mount would fail: %s", name, t.Problem)
+	case t.remote:
+		return c.warn("use --cache strict where one second is too long", "%s: on %s: changes made elsewhere are seen after up to one second", name, t.fsType)
+	}
+	return c.ok("%s: can be mounted, on %s", name, t.fsType)
+}
+
+// row is what config check prints of the root.
+func (r *trial) row() []string {
+	whom, what := "every server", cli.QuoteIfNeeded(r.Resolved)
+	if r.Subject != "" {
+		whom = cli.QuoteIfNeeded(r.Subject)
+	}
+	switch {
+	case r.Expired:
+		what = "nothing: its time is over"
+	case r.Problem != "":
+		what = "cannot be granted: " + r.Problem
+	case r.Lifted != "":
+		what += " (" + names.Escape(r.Lifted) + ")"
+	}
+	return []string{strconv.Itoa(r.Line), cli.QuoteIfNeeded(r.Name), r.Mode, whom, cli.LocalTime(r.Expires), strconv.Itoa(r.Rules), what}
+}
