@@ -12,6 +12,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -83,16 +84,16 @@ func Example_rootsManager() {
 			}
 		},
 	})
-	add := func(spec string) bool {
-		s, err := guard.ParseSpec(spec)
+	add := func(uri string) bool {
+		dir, err := names.ParseURI(uri)
 		if err != nil {
 			return false
 		}
-		name, err := guard.DefaultName(s.Path) // R153
+		name, err := names.ParseRootName(filepath.Base(dir)) // R153
 		if err != nil {
 			return false
 		}
-		_, err = registry.Grant(ctx, guard.Grant{Root: name, Dir: s.Path, Origin: "test", Policy: guard.Policy{Rights: s.Rights}})
+		_, err = registry.Grant(ctx, guard.Grant{Root: name, Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
 		return err == nil
 	}
 	fmt.Println(add("file://" + base + "/frontend"))

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -83,84 +82,3 @@ func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at 
 // parentDir returns the directory of an absolute, clean path. filepath.Dir would clean the
 // whole path again.
 func parentDir(p string) string { return p[:max(1, strings.LastIndexByte(p, '/'))] }
-
-// Spec is a root as a person writes it: [NAME=]PATH[:MODE].
-type Spec struct {
-	Name   RootName // "" if none is given: see DefaultName
-	Path   string   // as written, or what a file:// URI names; "auto" asks for the enclosing project
-	Rights Rights
-	Mode   string // as written; "" when left out, which means ro
-}
-
-// ParseSpec parses [NAME=]PATH[:MODE]. PATH may be a file:// URI. Text after the last colon
-// is a mode if it has lower-case letters and commas only; a path that ends like this is
-// written with :ro after it. Text before the first equals sign is a name if it has no slash;
-// a path that begins like this is written with ./ before it.
-func ParseSpec(s string) (Spec, error) {
-	bad := func(format string, args ...any) (Spec, error) {
-		return Spec{}, &Error{Kind: names.Invalid, Err: fmt.Errorf("root %s: %w", names.Quote(s), fmt.Errorf(format, args...))}
-	}
-	spec := Spec{Path: s, Rights: ReadOnly}
-	if name, rest, ok := strings.Cut(s, "="); ok && !strings.Contains(name, "/") {
-		n, err := names.ParseRootName(name)
-		if err != nil {
-			return bad("%w", err)
-		}
-		spec.Name, spec.Path = n, rest
-	}
-	if i := strings.LastIndexByte(spec.Path, ':'); i >= 0 && looksLikeMode(spec.Path[i+1:]) {
-		rights, err := ParseMode(spec.Path[i+1:])
-		if err != nil {
-			return bad("%w (a path that ends like this is written with :ro after it)", err)
-		}
-		spec.Mode, spec.Rights, spec.Path = spec.Path[i+1:], rights, spec.Path[:i]
-	}
-	switch {
-	case spec.Path == "":
-		return bad("the path is missing: write [NAME=]PATH[:ro|:rw]")
-	case strings.IndexByte(spec.Path, 0) >= 0:
-		return bad("the path has a NUL byte")
-	}
-	if len(spec.Path) >= 5 && strings.EqualFold(spec.Path[:5], "file:") {
-		p, err := names.ParseURI(spec.Path)
-		if err != nil {
-			return bad("%w", err)
-		}
-		spec.Path = p
-	}
-	return spec, nil
-}
-
-// DefaultName returns the name of a root whose spec has none: the last element of its path,
-// in which "-" replaces characters that a name may not have.
-func DefaultName(path string) (RootName, error) {
-	base := filepath.Base(path)
-	if base == "/" || base == "." {
-		base = "root"
-	}
-	base = strings.Map(func(r rune) rune {
-		switch r {
-		case ':', '=', ',', '\uFFFD':
-			return '-'
-		}
-		return r
-	}, strings.TrimSpace(strings.ToValidUTF8(base, "-")))
-	base = strings.TrimLeft(base, "-")
-	if base == "" {
-		base = "root"
-	}
-	return names.ParseRootName(base)
-}
-
-// looksLikeMode reports whether s has lower-case letters and commas only.
-func looksLikeMode(s string) bool {
-	if s == "" {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && c != ',' {
-			return false
-		}
-	}
-	return true
-}

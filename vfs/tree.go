@@ -64,9 +64,6 @@ func (t *Tree) NewSourceWatcher(emit func(watch.SourceEvent), onLoss func()) *wa
 	return t.inotify.NewWatcher(t.reg, emit, onLoss)
 }
 
-// NewPaths returns a watcher of paths of the host, which ends with ctx.
-func (t *Tree) NewPaths(ctx context.Context) *watch.Paths { return t.inotify.NewPaths(ctx) }
-
 // NewHub returns a hub of watches on the tree's roots. The caller must close it.
 func (t *Tree) NewHub(o watch.HubOptions) *watch.Hub {
 	return watch.NewHub(t.reg, &t.inotify, &t.remoteInotify, o)

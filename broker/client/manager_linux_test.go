@@ -26,7 +26,7 @@ func (m manager) AddRoot(uri, name, mode string) bool {
 	}
 	root := guard.RootName(name)
 	if name == "" {
-		if root, err = guard.DefaultName(dir); err != nil {
+		if root, err = names.ParseRootName(filepath.Base(dir)); err != nil {
 			return false
 		}
 	}

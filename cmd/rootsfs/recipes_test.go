@@ -8,7 +8,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
-	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 )
 
 // recipes are the code blocks of the topic hosts, by language.
@@ -46,7 +46,7 @@ func understood(t *testing.T, args []string) {
 		t.Errorf("%q: %v", args, err)
 	}
 	for _, spec := range specs {
-		if _, err := guard.ParseSpec(spec); err != nil {
+		if _, err := rootspec.Parse(spec); err != nil {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

@@ -74,12 +74,12 @@ func Message(s string) string {
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)
-	room := max(columns-columnsOf(indent)-len(foldMark)-1, 20)
+	room := max(columns-Columns(indent)-len(foldMark)-1, 20)
 	width := 0
 	for _, word := range strings.SplitAfter(line, " ") {
-		fits := width+columnsOf(word) <= room || columnsOf(word) > room // which no line holds
+		fits := width+Columns(word) <= room || Columns(word) > room // which no line holds
 		for _, r := range word {
-			w := columnsOf(string(r))
+			w := Columns(string(r))
 			if !fits || width+w > room {
 				b.WriteString("\n" + indent + foldMark)
 				fits, width = true, 0
@@ -91,63 +91,12 @@ func Fold(line, indent string, columns int) string {
 	return b.String()
 }
 
-// FoldQuoted is Fold for the foreign texts that stand in quotation marks in a line of
-// ours: no row of a terminal begins with a part of one. Our own words, and a command that
-// is shown to be copied, stay as they are.
-func FoldQuoted(line string, columns int) string {
-	if columnsOf(line) < columns {
-		return line
-	}
-	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-	var b strings.Builder
-	width := 0
-	for line != "" {
-		n := quoted(line)
-		text := line[:n]
-		line = line[n:]
-		made := strings.HasPrefix(text, `"$(printf '`) && !strings.Contains(text[len(`"$(printf '`):], " ") // by ShellWord
-		if text[0] == '"' && !made && width+columnsOf(text) >= columns {
-			if text = Fold(text, indent+foldMark, columns); width > 0 {
-				text = "\n" + text
-			}
-			width = 0
-		}
-		b.WriteString(text)
-		width += columnsOf(text[strings.LastIndexByte(text, '\n')+1:])
-	}
-	return b.String()
-}
-
-// quoted is the length of the text in quotation marks that s begins with, to its end if
-// none closes it; otherwise the length of what comes before.
-func quoted(s string) int {
-	if s[0] != '"' {
-		for i := 0; i < len(s); i++ {
-			switch s[i] {
-			case '\\':
-				i++
-			case '"':
-				return i
-			}
-		}
-		return len(s)
-	}
-	for i := 1; i < len(s); i++ {
-		switch s[i] {
-		case '\\':
-			i++
-		case '"':
-			return i + 1
-		}
-	}
-	return len(s)
-}
-
 // foldMark begins what Fold has put on another line.
 const foldMark = "  | "
 
-// columnsOf is the most that a shown text takes: characters beyond Latin may be wide.
-func columnsOf(s string) (n int) {
+// Columns is how many columns of a terminal a shown text takes at most: characters beyond
+// Latin may be wide.
+func Columns(s string) (n int) {
 	for _, r := range s {
 		n++
 		if r >= 0x300 {
@@ -201,7 +150,7 @@ const maxSpaced = 40
 
 // ShellWord is text for a command that is shown to be copied: one word that sh, bash, zsh
 // and fish read as the text, whatever is in it. If the text cannot be shown, has a quotation
-// mark (see FoldQuoted), or is long and has spaces, the word has printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
+// mark (which would end a quoted text), or is long and has spaces, the word has printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
 // at the end) is an empty word.
 func ShellWord[S ~string](text S) string {
 	s := string(text)

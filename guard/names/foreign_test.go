@@ -109,7 +109,7 @@ func TestMessageIsFolded(t *testing.T) {
 		for _, columns := range []int{0, 40, 80} {
 			got := Fold(reason, "  ", columns)
 			for i, line := range strings.Split(got, "\n") {
-				if !strings.HasPrefix(line, "  ") || i > 0 && !strings.HasPrefix(line, "    | ") || columnsOf(line) >= max(columns, 30) {
+				if !strings.HasPrefix(line, "  ") || i > 0 && !strings.HasPrefix(line, "    | ") || Columns(line) >= max(columns, 30) {
 					t.Errorf("Fold(%.20q…) for %d columns has the line %q", in, columns, line)
 				}
 			}

@@ -27,7 +27,6 @@ var exceptions = map[string]string{
 	"broker/proxy/stdin.go":     "opens its own standard input once more, which is in no root",
 	"broker/client/resolve.go":  "Within answers about names: it follows links, and opens nothing",
 	"vfs/watch/source.go":       "reads the limit of inotify watches from /proc/sys",
-	"vfs/watch/paths.go":        "watches what leads to roots and to the configuration, to say when to look; nobody is shown it",
 	"mount/distro":              "reads /etc/os-release",
 	"mount/transport/poll.go":   "opens a file that the mount itself shows, to have POLL of it refused",
 	"mount/wakeups.go":          "opens /dev/cpu_dma_latency",

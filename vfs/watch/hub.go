@@ -141,7 +141,7 @@ func NewHub(reg *guard.Registry, local, remote *Inotify, o HubOptions) *Hub {
 	o.Coalesce = cmp.Or(o.Coalesce, defaultCoalesce)
 	o.RetryRoom = cmp.Or(o.RetryRoom, defaultRetryRoom)
 	h := &Hub{reg: reg, o: o, seed: maphash.MakeSeed(), watches: map[*Watch]struct{}{}}
-	h.maxRoom = min(int64(o.MaxWatches), inotifyRoom().hub)
+	h.maxRoom = min(int64(o.MaxWatches), hubRoom(userWatches()))
 	_, _ = rand.Read(h.key[:]) // never fails, see crypto/rand
 	h.local = local.NewWatcher(reg, h.event, h.lost)
 	h.remote = remote.NewWatcher(reg, h.event, h.lost)

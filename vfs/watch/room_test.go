@@ -6,9 +6,9 @@ import "testing"
 // programs.
 func TestDivide(t *testing.T) {
 	for _, n := range []int64{0, 1, 10, 8192, 65536, 192536, 1 << 20} {
-		r := divide(n)
-		if r.mount+r.hub > n*4/5 || r.hub > r.mount || n >= 10 && r.hub < 1 {
-			t.Errorf("%d: %+v", n, r)
+		mount, hub := mountRoom(n), hubRoom(n)
+		if mount+hub > n*4/5 || hub > mount || n >= 10 && hub < 1 {
+			t.Errorf("%d: %d for a mount, %d for a hub", n, mount, hub)
 		}
 	}
 }

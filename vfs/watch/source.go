@@ -91,7 +91,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 		if err != nil {
 			return 0, 0, err
 		}
-		wd, err := w.add(d.FD, beneath.NotifyMask, dir)
+		wd, err := w.WatchOpen(d.FD, beneath.NotifyMask, dir)
 		return wd, 0, err
 	})
 	switch {
@@ -104,8 +104,8 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	return wd, err
 }
 
-// add watches a directory, or a file, that is open.
-func (w *SourceWatcher) add(fd int, mask uint32, dir any) (int32, error) {
+// WatchOpen watches a directory, or a file, that is open. mask is that of inotify(7).
+func (w *SourceWatcher) WatchOpen(fd int, mask uint32, dir any) (int32, error) {
 	w.in.mu.Lock() // until dirs has the watch: its first event may come before Add returns
 	defer w.in.mu.Unlock()
 	kernel, err := w.in.openLocked(w)
@@ -197,7 +197,7 @@ type subscriber struct {
 // onLoss when the kernel dropped events, so that anything may have changed: both by one
 // goroutine, which serves the instance's other watchers too.
 func (in *Inotify) NewWatcher(reg *guard.Registry, emit func(SourceEvent), onLoss func()) *SourceWatcher {
-	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: inotifyRoom().mount}
+	w := &SourceWatcher{in: in, reg: reg, emit: emit, onLoss: onLoss, limit: mountRoom(userWatches())}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.watchers = append(in.watchers, w)
@@ -287,26 +287,17 @@ func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	}
 }
 
-// room is how many directories may be watched, of the user's inotify watches.
-type room struct {
-	mount int64 // by a mount, for its own coherence
-	hub   int64 // by a hub, for what servers ask for
-}
+// The user's inotify watches are divided: a fifth is left to the user's other programs, and
+// another is for what servers ask for, so that no server takes from a mount the watches by
+// which the mount stays coherent.
+func hubRoom(watches int64) int64   { return watches / 5 }
+func mountRoom(watches int64) int64 { return watches / 5 * 3 }
 
-// inotifyRoom reads what the user may have and divides it.
-func inotifyRoom() room {
-	const fallback = 8192 // the kernel's default before 5.11
+// userWatches is how many inotify watches the user may have.
+func userWatches() int64 {
 	b, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
-	if err != nil {
-		return divide(fallback)
+	if n, bad := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && bad == nil {
+		return n
 	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil {
-		return divide(fallback)
-	}
-	return divide(n)
+	return 8192 // the kernel's default before 5.11
 }
-
-// divide leaves a fifth of n watches to the user's other programs, and another to
-// what servers ask for, so that no server takes from a mount what keeps it true.
-func divide(n int64) room { return room{mount: n / 5 * 3, hub: n / 5} }

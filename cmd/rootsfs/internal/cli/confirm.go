@@ -24,7 +24,7 @@ func Confirm(what, question string) error {
 	for line := range strings.Lines(what) {
 		fmt.Fprintln(tty, names.Fold(strings.TrimSuffix(line, "\n"), "", width))
 	}
-	fmt.Fprint(tty, names.FoldQuoted(question, width)+" [y/N] ")
+	fmt.Fprint(tty, foldQuoted(question, width)+" [y/N] ")
 	line, err := bufio.NewReader(tty).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil

@@ -100,15 +100,15 @@ func (a *App) withOutputError(err error) error {
 	return errors.Join(err, said)
 }
 
-// Say prints a line for people. What is quoted in it is folded: see names.FoldQuoted.
+// Say prints a line for people. What is quoted in it is folded: see foldQuoted.
 func (a *App) Say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, _ = io.WriteString(a, names.FoldQuoted(line, Columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, foldQuoted(line, Columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
 // Warn prints a line on standard error, as say does.
 func (a *App) Warn(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, names.FoldQuoted("rootsfs: "+fmt.Sprintf(format, args...), Columns(a.Stderr)))
+	fmt.Fprintln(a.Stderr, foldQuoted("rootsfs: "+fmt.Sprintf(format, args...), Columns(a.Stderr)))
 }
 
 // Columns is how wide the terminal is that w leads to, and without end if it is none.

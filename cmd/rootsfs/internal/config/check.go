@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -141,7 +142,7 @@ func (b *rootBlock) root(f *File) Root {
 		b.fail("path", "is missing: write path = \"/…\" or uri = \"file:///…\"")
 	}
 	if root.Path != "" && !b.has("name") {
-		if root.Name, err = guard.DefaultName(root.Path); err != nil {
+		if root.Name, err = rootspec.DefaultName(root.Path); err != nil {
 			b.fail("name", "%w", err)
 		}
 	}
@@ -195,7 +196,7 @@ func (f *File) element(text string, known map[string]Root, home string) (Root, e
 	if root, ok := known[text]; ok {
 		return root, nil
 	}
-	spec, err := guard.ParseSpec(text)
+	spec, err := rootspec.Parse(text)
 	if err != nil {
 		return Root{}, err
 	}
@@ -205,7 +206,7 @@ func (f *File) element(text string, known map[string]Root, home string) (Root, e
 		return Root{}, fmt.Errorf("no [[root]] is named %s, and as a spec: %w", names.Quote(text), err)
 	}
 	if root.Name == "" {
-		root.Name, err = guard.DefaultName(root.Path)
+		root.Name, err = rootspec.DefaultName(root.Path)
 	}
 	return root, err
 }

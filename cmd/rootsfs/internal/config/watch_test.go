@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rootsfs/rootsfs/vfs/watch"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/pathwatch"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // R221: ten quick edits are one reload, with the last state; R118. Time is the
@@ -81,7 +83,7 @@ func TestWatch(t *testing.T) {
 	states := make(chan int) // how many roots; -1 for an error
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := make(chan struct{}, 1)
-	paths := new(watch.Inotify).NewPaths(ctx)
+	paths := pathwatch.New(ctx, vfs.New(guard.NewRegistry(guard.Config{Opener: vfs.Opener()})))
 	paths.Watch(path, func() bool {
 		select {
 		case changes <- struct{}{}:

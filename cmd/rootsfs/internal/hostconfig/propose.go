@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -236,7 +237,7 @@ func (p *proposer) add(t target, from string) {
 
 // name is "NAME=" if the root's own name is taken by another one, or cannot be one.
 func (p *proposer) name(path string) string {
-	own, err := guard.DefaultName(path)
+	own, err := rootspec.DefaultName(path)
 	if err != nil {
 		own = "root"
 	}

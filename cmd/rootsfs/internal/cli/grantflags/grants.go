@@ -24,6 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -171,7 +172,7 @@ func (g *Grants) grants(specs []string, origin string) ([]guard.Grant, error) {
 	}
 	out := make([]guard.Grant, 0, len(specs))
 	for _, text := range specs {
-		spec, err := guard.ParseSpec(text)
+		spec, err := rootspec.Parse(text)
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +219,7 @@ func capitalMode(path string) error {
 }
 
 // FromSpec finds the directory and the name a SPEC asks for.
-func FromSpec(spec guard.Spec) (guard.Grant, error) {
+func FromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	dir, err := cli.WorkingDir()
 	if err != nil {
 		return guard.Grant{}, err
@@ -240,7 +241,7 @@ func FromSpec(spec guard.Spec) (guard.Grant, error) {
 	}
 	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
 	if g.Root == "" {
-		if g.Root, err = guard.DefaultName(g.Dir); err != nil {
+		if g.Root, err = rootspec.DefaultName(g.Dir); err != nil {
 			return guard.Grant{}, err
 		}
 	}

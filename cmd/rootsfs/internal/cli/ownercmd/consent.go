@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -241,7 +242,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		}
 	}
 	if f.path != "" {
-		g, err := grantflags.FromSpec(guard.Spec{Path: f.path, Name: "x"}) // undoes relative paths
+		g, err := grantflags.FromSpec(rootspec.Spec{Path: f.path, Name: "x"}) // undoes relative paths
 		if err != nil {
 			return req, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -85,7 +86,7 @@ func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trash
 	if a.Session != "" {
 		return nil, cli.Usage(errors.New("--session and a path in --root cannot be combined: use one of them"))
 	}
-	g, err := grantflags.FromSpec(guard.Spec{Path: root})
+	g, err := grantflags.FromSpec(rootspec.Spec{Path: root})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
@@ -63,7 +64,7 @@ func parseSocket(text string) (grantedSocket, error) {
 		return one, cli.Usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
 	}
 	if one.name == "" {
-		name, err := guard.DefaultName(path)
+		name, err := rootspec.DefaultName(path)
 		if err != nil {
 			return one, cli.Usage(fmt.Errorf("--socket %s: %w; write NAME=PATH", names.Quote(text), err))
 		}

@@ -29,9 +29,9 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -219,7 +219,7 @@ func (a *app) command(w commandWords) string {
 
 // whySpec asks a registry that nothing shows about a root that is granted in it.
 func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
-	spec, err := guard.ParseSpec(f.root)
+	spec, err := rootspec.Parse(f.root)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -449,7 +450,7 @@ func wrapSpecs(specs []string) ([]string, error) {
 	out := make([]string, 0, len(specs))
 	taken := map[guard.RootName]string{}
 	for _, text := range specs {
-		spec, err := guard.ParseSpec(text)
+		spec, err := rootspec.Parse(text)
 		if err != nil {
 			return nil, cli.Usage(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/servecmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -162,7 +163,7 @@ func (w *wrapping) fromProject(dir string) string {
 
 // broadRoot says what is broad about a root; "" if nothing is.
 func (w *wrapping) broadRoot(text, home string) string {
-	spec, err := guard.ParseSpec(text)
+	spec, err := rootspec.Parse(text)
 	if err != nil {
 		return ""
 	}

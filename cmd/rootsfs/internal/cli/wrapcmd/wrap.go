@@ -27,6 +27,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -329,7 +330,7 @@ func (w *wrapping) addRoot(r *wrapServer, root wrapRoot, path string) {
 
 // specPath is the absolute path of a SPEC, "" if it has none here.
 func specPath(text string) string {
-	spec, err := guard.ParseSpec(text)
+	spec, err := rootspec.Parse(text)
 	if err != nil {
 		return ""
 	}

@@ -1,4 +1,19 @@
-package watch
+// Package pathwatch reports when an absolute path of the host may have come to lead to
+// something else: a directory, link or file on the way was created, removed, renamed or
+// given other permissions, or the file at its end was written. A session watches the
+// paths of its roots and of its configuration.
+//
+// # Promises
+//
+// Nothing runs while nothing changes. What inotify does not tell of is reported every
+// Recheck: paths to other machines' file systems, and those on which a directory cannot
+// be watched.
+//
+// # Not promised
+//
+// The paths are walked by name, so the reports say only when to look. Mounts are the
+// caller's to report, with CheckAll.
+package pathwatch
 
 import (
 	"context"
@@ -12,24 +27,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// Paths reports when an absolute path of the host may have come to lead to something
-// else: a directory, link or file on the way was created, removed, renamed or given other
-// permissions, or the file at its end was written. Nothing runs while nothing changes.
-//
-// The paths are walked by name, so the reports say only when to look. What inotify does
-// not tell of is reported every PathRecheck: paths to other machines' file systems, and
-// those on which a directory cannot be watched. Mounts are the caller's to report, with
-// CheckAll.
+// Paths watches paths.
 type Paths struct {
-	watcher *SourceWatcher
+	watcher *watch.SourceWatcher
 	kick    chan struct{} // holds a token while due is not empty
 	done    chan struct{}
 
-	mu       sync.Mutex // guards the fields below
-	all, due map[*watchedPath]struct{}
+	mu       sync.Mutex                // guards the fields below
+	all, due map[*watchedPath]struct{} // due: to be reported
 }
 
 // watchedPath is one call of Watch. Its steps belong to the goroutine of Paths.
@@ -49,26 +58,27 @@ type pathStep struct {
 }
 
 const (
-	// PathRecheck is how often a path is reported that cannot be watched.
-	PathRecheck = time.Second
-	// recheckMost bounds the paths that are reported for that in each PathRecheck: of
+	// Recheck is how often a path is reported that cannot be watched.
+	Recheck = time.Second
+	// recheckMost bounds the paths that are reported for that in each Recheck: of
 	// thousands nobody wants to pay for all. More of them wait longer.
 	recheckMost = 100
-	// pathPause bounds how often the changes in busy directories wake the process.
-	pathPause = 100 * time.Millisecond
+	// pause bounds how often the changes in busy directories wake the process.
+	pause = 100 * time.Millisecond
 
 	stepMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 		unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 	fileMask = unix.IN_ATTRIB | unix.IN_MODIFY
 )
 
-// NewPaths returns a watcher of no paths, which ends with ctx.
-func (in *Inotify) NewPaths(ctx context.Context) *Paths {
+// New returns a watcher of no paths, which ends with ctx. It shares the inotify instance of
+// the tree.
+func New(ctx context.Context, tree *vfs.Tree) *Paths {
 	p := &Paths{
 		kick: make(chan struct{}, 1), done: make(chan struct{}),
 		all: map[*watchedPath]struct{}{}, due: map[*watchedPath]struct{}{},
 	}
-	p.watcher = in.NewWatcher(nil, p.take, p.CheckAll)
+	p.watcher = tree.NewSourceWatcher(p.take, p.CheckAll)
 	go p.run(ctx)
 	return p
 }
@@ -117,7 +127,7 @@ func (p *Paths) check(all ...*watchedPath) {
 }
 
 // take checks the path that an event concerns.
-func (p *Paths) take(e SourceEvent) {
+func (p *Paths) take(e watch.SourceEvent) {
 	if step, ok := e.Dir.(*pathStep); ok && (e.Self || e.Name == step.name) {
 		p.check(step.of)
 	}
@@ -133,7 +143,7 @@ func (p *Paths) run(ctx context.Context) {
 		case <-p.kick:
 		}
 		p.mu.Lock()
-		due, recheck := p.due, PathRecheck*time.Duration(1+len(p.all)/recheckMost)
+		due, recheck := p.due, Recheck*time.Duration(1+len(p.all)/recheckMost)
 		p.due = map[*watchedPath]struct{}{}
 		p.mu.Unlock()
 		for w := range due {
@@ -144,7 +154,7 @@ func (p *Paths) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pathPause):
+		case <-time.After(pause):
 		}
 	}
 }
@@ -192,7 +202,7 @@ func (p *Paths) walk(w *watchedPath) (all bool) {
 			return false
 		}
 		next := filepath.Join(dir, name)
-		if !beneath.LeadsToLocal(next) {
+		if !vfs.LeadsToLocal(next) {
 			return false // looking there may hang
 		}
 		fi, err := os.Lstat(next)
@@ -219,7 +229,7 @@ func (p *Paths) walk(w *watchedPath) (all bool) {
 
 // addStep watches the directory or file at a path without links.
 func (p *Paths) addStep(w *watchedPath, path, name string, mask uint32) bool {
-	if !beneath.LeadsToLocal(path) {
+	if !vfs.LeadsToLocal(path) {
 		return false
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -228,7 +238,7 @@ func (p *Paths) addStep(w *watchedPath, path, name string, mask uint32) bool {
 	}
 	defer unix.Close(fd)
 	step := &pathStep{of: w, name: name}
-	step.wd, err = p.watcher.add(fd, mask, step)
+	step.wd, err = p.watcher.WatchOpen(fd, mask, step)
 	if err == nil {
 		w.steps = append(w.steps, step)
 	}

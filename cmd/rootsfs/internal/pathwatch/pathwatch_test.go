@@ -1,9 +1,12 @@
-package watch
+package pathwatch
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // Whatever makes a path lead elsewhere, or changes what is at its end, is reported: the
@@ -14,7 +17,7 @@ func TestPaths(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("other"), nil, 0o600))
 	changed := make(chan struct{}, 1)
-	paths := new(Inotify).NewPaths(t.Context())
+	paths := New(t.Context(), vfs.New(guard.NewRegistry(guard.Config{Opener: vfs.Opener()})))
 	stop := paths.Watch(at("a/link/f"), func() bool {
 		select {
 		case changed <- struct{}{}:
