@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,4 +178,39 @@ func TestNarrowingsDoNotWaitForEachOther(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// When Revoke has returned, no operation that began earlier is left: nobody has a lease.
+func TestNoLeaseOutlivesRevoke(t *testing.T) {
+	for range 300 {
+		s := newSetup(t, nil)
+		s.grant(t, "r", "/a", guard.Policy{})
+		var revoked atomic.Bool
+		var callers sync.WaitGroup
+		begun := make(chan struct{}, 4)
+		for range cap(begun) {
+			callers.Go(func() {
+				for first := true; ; first = false {
+					l, err := s.Admit(bg, req(t, names.OpWrite))
+					if err != nil {
+						return
+					}
+					if first {
+						begun <- struct{}{}
+					}
+					runtime.Gosched()
+					if revoked.Load() {
+						t.Error("a lease is held although Revoke has returned")
+					}
+					_ = l.Done(0, nil)
+				}
+			})
+		}
+		<-begun
+		if _, err := s.Revoke(bg, "r"); err != nil {
+			t.Error(err)
+		}
+		revoked.Store(true)
+		callers.Wait()
+	}
 }

@@ -130,3 +130,30 @@ func TestPanicSettlesTheLease(t *testing.T) {
 		t.Errorf("%d operations in flight", st.InFlight)
 	}
 }
+
+// A write that was answered early, and goes on, counts for what it wrote in the end, and
+// until then for all that it may write.
+func TestAbandonedWriteCounts(t *testing.T) {
+	tr, req := hanging(t, 0)
+	req.Op, req.Bytes = names.OpWrite, 10
+	ctx, cancel := context.WithCancel(t.Context())
+	release, settled := make(chan struct{}), make(chan struct{})
+	written := func(want int64) {
+		t.Helper()
+		if st, _ := tr.reg.Lookup("r"); st.Written != want {
+			t.Errorf("%d bytes count as written, want %d", st.Written, want)
+		}
+	}
+	_, err := gate.Do(ctx, tr.reg, req, func(struct{}) { close(settled) }, func(*guard.Lease) (struct{}, int64, error) {
+		cancel()
+		<-release
+		return struct{}{}, 4, nil
+	})
+	if names.Reason(err) != names.IO {
+		t.Errorf("answered with %v", err)
+	}
+	written(10)
+	close(release)
+	<-settled
+	written(4)
+}

@@ -235,3 +235,28 @@ func FuzzParseSeal(f *testing.F) {
 		}
 	})
 }
+
+// Verify finds no problem in a log that is being written and rotated meanwhile.
+func TestVerifyBesideALog(t *testing.T) {
+	o := options(t)
+	o.MaxBytes = 2000
+	l := mustOpen(t, o)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 3000 {
+			if err := l.Record(refusal(t, fmt.Sprint("f", i))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for looks := 1; ; looks++ {
+		r := mustVerify(t, o)
+		select {
+		case <-done:
+			t.Logf("verified %d times, at last %d files", looks, r.Files)
+			return
+		default:
+		}
+	}
+}
