@@ -15,7 +15,7 @@ func (s *Session) copy(r *request) (any, error) {
 	}
 	c := &copying{s: s, r: r}
 	report := s.reporter(r)
-	info, err := s.b.cfg.Tree.CopyFile(r.ctx, s.caller, from, to, vfs.CopyHow{
+	info, err := s.b.cfg.Tree.CopyFile(r.ctx, s.caller, from, to, vfs.CopyOptions{
 		Overwrite: p.Overwrite, ETag: p.IfMatch, Charge: c.charge,
 		Progress: func(done int64) { r.alive(); report(done, 0) },
 	})

@@ -130,7 +130,7 @@ func (s *Session) remove(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.b.cfg.Tree.RemovePath(r.ctx, s.caller, q, vfs.RemoveHow{Recursive: p.Recursive, ETag: p.IfMatch}); err != nil {
+	if err := s.b.cfg.Tree.RemovePath(r.ctx, s.caller, q, vfs.RemoveOptions{Recursive: p.Recursive, ETag: p.IfMatch}); err != nil {
 		if guardError(err).Kind == names.NotEmpty {
 			return nil, &hinted{err: err, hint: "set recursive to delete what is in it"}
 		}

@@ -67,7 +67,7 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 	case p.Upload || p.UploadID != "":
 		return s.uploadChunk(r, p, q, data)
 	case p.Offset != nil || p.Append:
-		how := vfs.WriteHow{
+		how := vfs.WriteOptions{
 			Append: p.Append, Truncate: p.Truncate, Create: p.Create || p.CreateOnly, CreateOnly: p.CreateOnly,
 			ETag: p.IfMatch, Mode: 0o644, RespectLocks: true, Room: s.limits.size,
 		}

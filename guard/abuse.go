@@ -35,9 +35,6 @@ type Abuse struct {
 	Suspend           bool // a subject beyond a bound is suspended
 }
 
-// MaxAbuse is the largest bound.
-const MaxAbuse = 1_000_000
-
 // Suspension is one subject that is suspended.
 type Suspension struct {
 	Subject Subject
@@ -127,13 +124,13 @@ func (g *Registry) countRefusal(rec *Record) {
 
 func subjectPrefix(s Subject) string {
 	if s == "" {
-		return "who has no name: "
+		return "callers without a name: "
 	}
 	return names.Quote(string(s)) + ": "
 }
 
-// suspend shuts the gate to a subject at once; what it was shown is taken back on
-// the side, because the caller is one of the operations that waits for.
+// suspend shuts the gate to a subject at once. What the subject was shown is taken back by
+// another goroutine: that waits for the subject's operations, and suspend is called by one.
 func (g *Registry) suspend(s Subject, why string) {
 	g.abuse.mu.Lock()
 	_, already := g.abuse.suspended[s]
@@ -190,7 +187,7 @@ func (g *Registry) Suspended() []Suspension {
 	return slices.SortedFunc(maps.Values(g.abuse.suspended), func(a, b Suspension) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
 }
 
-// IsSuspended reports whether a subject is.
+// IsSuspended reports whether a subject is suspended.
 func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Subject: s}) }
 
 // Resume lets a suspended subject go on, and forgets what it was refused. It is on
@@ -207,7 +204,7 @@ func (g *Registry) Resume(s Subject) error {
 			"the server %s is not suspended; see: rootsfs status", names.Quote(string(s)))}
 	}
 	if err := g.recordSubject(s, names.OpResume, ""); err != nil {
-		return errors.Join(errors.New("that it goes on cannot be recorded, so it does not"), err)
+		return errors.Join(errors.New("the audit log cannot record the resumption, so the server stays suspended"), err)
 	}
 	g.abuse.mu.Lock()
 	delete(g.abuse.counts, s)

@@ -28,8 +28,8 @@ type policyChange struct {
 // that were handed out through the live roots around the root.
 func (g *Registry) change(ctx context.Context, r *root, prepare func(old Policy) (policyChange, error)) error {
 	outers, err := g.changeLocked(ctx, r, prepare)
-	// r's lock is released: two roots at one directory are around each other, and if both
-	// are changed, each would wait for the other's lock.
+	// Only after r's lock was released: two roots at one directory are around each other,
+	// and if both are changed, each would wait for the other's lock.
 	errs := make([]error, len(outers))
 	sideBySide(outers, func(i int, o *root) { errs[i] = g.narrowViews(ctx, o) })
 	return errors.Join(append(errs, err)...)

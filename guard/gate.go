@@ -60,7 +60,7 @@ type Hold struct {
 func (h *Hold) Stale() bool { return h.nestingGen != h.root.nesting.Load().gen }
 
 // Domain is the epoch of the innermost nested root the file lies in, 0 for none;
-// see Lease.EnterNested.
+// see Lease.EnterIfNested.
 func (h *Hold) Domain() uint64 {
 	if len(h.crossed) == 0 {
 		return 0
@@ -74,9 +74,9 @@ func (h *Hold) Root() (RootName, uint64) { return h.root.name, h.root.epoch }
 // Dead is closed when the root's gate shuts.
 func (h *Hold) Dead() <-chan struct{} { return h.root.dead }
 
-// ErrJudgeAgain is the reason Admit gives for a held file when roots were nested or
-// revoked inside its root, or its patterns changed, since it was opened: its
-// place has to be judged again (package vfs does), by walking to it anew.
+// ErrJudgeAgain is the error of Admit for a held file if, since the file was opened, roots
+// were nested or revoked inside its root, or the root's patterns changed. The caller has to
+// judge the file's place again, by walking to it anew, as package vfs does.
 var ErrJudgeAgain = errors.New("nested roots or patterns changed; the file's place must be judged again")
 
 // Lease is the permission to run one operation. It is the only way to a root's
@@ -131,7 +131,7 @@ func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 		return nil, err
 	}
 	if err != nil {
-		return nil, l.finish(0, err)
+		return nil, l.Done(0, err)
 	}
 	return l, nil
 }
@@ -174,7 +174,7 @@ func (l *Lease) checkRequest() error {
 	if err := l.findRoot(); err != nil {
 		return err
 	}
-	if lacks, ok := missing(req.Op, req.Need, l.policy.Rights); !ok {
+	if lacks := lackedRights(req.Op, req.Need, l.policy.Rights); lacks != 0 {
 		return denied(lacks, l.policy.Rights)
 	}
 	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
@@ -267,13 +267,10 @@ func (l *Lease) OtherFileSystems() bool { return l.policy.OtherFileSystems }
 // Remote reports whether system calls on the root may hang.
 func (l *Lease) Remote() bool { return l.root.src.Remote() }
 
-// Dead is closed when the root ends while the operation runs.
-func (l *Lease) Dead() <-chan struct{} { return l.root.dead }
-
 // Timeout is how long the operation may take.
 func (l *Lease) Timeout() time.Duration { return l.policy.timeout() }
 
-// Began is when Admit was called.
+// Began is the time at which Admit was called.
 func (l *Lease) Began() time.Time { return l.start }
 
 // Caller is who asked for the operation.
@@ -314,11 +311,9 @@ func (l *Lease) HoldNameless() *Hold {
 // the operation returned. It settles the quota, wraps the error, audits,
 // releases, and returns the error for the caller; a success whose record cannot
 // be taken becomes a failure.
-func (l *Lease) Done(n int64, err error) error { return l.finish(n, err) }
-
-func (l *Lease) finish(n int64, err error) error {
-	defer l.release()   // at last, also when an auditor panics
-	if l.notes != nil { // the detached part may have become an opening
+func (l *Lease) Done(n int64, err error) error {
+	defer l.release()   // also when an auditor panics
+	if l.notes != nil { // the detached part may have become an open
 		if need := Rights(l.notes.openNeed.Load()); need != 0 {
 			l.becomeOpen(need)
 		}

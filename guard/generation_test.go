@@ -234,7 +234,7 @@ func TestDrainedOperationsChange(t *testing.T) {
 	s.grant(t, "r", "/a", guard.Policy{})
 	l := s.admit(t, req(t, names.OpWrite))
 	go func() {
-		<-l.Dead()
+		<-l.Hold().Dead()
 		if err := l.Change(func() error { return nil }); err != nil {
 			t.Error(err)
 		}
@@ -294,7 +294,7 @@ func TestNestedRootEndsForDetachedOperations(t *testing.T) {
 				l = s.admit(t, req(t, names.OpWrite))
 				d, done := l.Detach()
 				t.Cleanup(done)
-				if _, err := d.EnterNested((&fakeSource{path: "/a/in"}).ID()); err != nil {
+				if _, err := d.EnterIfNested((&fakeSource{path: "/a/in"}).ID(), ""); err != nil {
 					t.Fatal(err)
 				}
 				return l, d
@@ -340,7 +340,7 @@ func TestUnansweredOperationIsReportedByBoth(t *testing.T) {
 		s.grant(t, "in", "/a/in", guard.Policy{})
 		l := s.admit(t, req(t, names.OpRead))
 		d, done := l.Detach()
-		if _, err := d.EnterNested((&fakeSource{path: "/a/in"}).ID()); err != nil {
+		if _, err := d.EnterIfNested((&fakeSource{path: "/a/in"}).ID(), ""); err != nil {
 			t.Fatal(err)
 		}
 		done()

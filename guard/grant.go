@@ -240,9 +240,8 @@ func (g *Registry) recordRefusedGrant(ask Grant, err error) error {
 	if errors.As(err, &have) {
 		e.Kind, e.Err = have.Kind, have
 	}
-	p, _ := names.NewPath(ask.Root, "")
 	_ = g.record(Record{
-		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: p,
+		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: Path{Root: ask.Root},
 		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
 		Detail: ask.Dir + ": " + err.Error(),
 	})

@@ -240,8 +240,8 @@ func (l *Lease) isException(a Access, r *pattern.Rule, f *rootFacts, rel string)
 	return a == ToMake && l.beginsRepository(r, f, rel)
 }
 
-// removesName reports whether an operation takes a name away, from what it is about or,
-// of a rename, to another place.
+// removesName reports whether an operation makes a name go away, by removing it or by moving
+// what has it to another name.
 func removesName(op Op) bool {
 	return op == names.OpUnlink || op == names.OpRmdir || op == names.OpRename
 }
@@ -379,7 +379,7 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 		return Explanation{Kind: names.Reason(err), Root: p.Root}
 	}
 	defer l.release()
-	if lacks, ok := missing(op, need, l.policy.Rights); !ok {
+	if lacks := lackedRights(op, need, l.policy.Rights); lacks != 0 {
 		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}
 	}
 	out := Explanation{Allowed: true, Root: p.Root}
@@ -388,7 +388,7 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	}
 	a := accessOf(op, need, false)
 	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
-		if lacks, ok := missing(op, need, r.policy.Load().Rights); !ok {
+		if lacks := lackedRights(op, need, r.policy.Load().Rights); lacks != 0 {
 			out = Explanation{Kind: names.Permission, Lacks: lacks, Root: r.name}
 			return &Error{Kind: names.Permission}
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// A directory is moved only after everything in it has been judged, at the old
-// place and at the new. Nothing may be made meanwhile in what was looked at
-// already, so operations that make names share a lock with each other, and one
-// that moves a directory has it alone. Roots without patterns do without.
+// A directory is moved only after everything in it has been judged, at the old place and at
+// the new. Meanwhile nothing may be made in directories that were looked at already. So
+// operations that make names share a lock, and one that moves a directory has it alone.
+// Roots without patterns need no lock.
 //
 // The lock is the directory's, not the root's: roots of several subjects can be
 // one directory, or lie in each other, and what one server moves another could
@@ -31,7 +31,7 @@ import (
 // refers to it, so a root that is granted where an ended one still moves something meets
 // the same lock.
 
-// exclusive is the weight of a mover, more than there are makers.
+// exclusive is the weight of a mover, more than there can be makers.
 const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
@@ -153,17 +153,11 @@ func releaseAll(locks []*moveLock, weight int64) {
 func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
 	defer cancel()
-	dead := l.root.dead
-	go func() {
-		select {
-		case <-dead:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	err := m.sem.Acquire(ctx, weight)
+	alive, stop := l.UntilEnd(ctx)
+	defer stop()
+	err := m.sem.Acquire(alive, weight)
 	select {
-	case <-dead:
+	case <-l.root.dead:
 		if err == nil {
 			m.sem.Release(weight)
 		}
@@ -182,7 +176,7 @@ func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func()
 	locks := g.snap.Load().overlapping(made...)
 	for i, m := range locks {
 		if m.sem.TryAcquire(1) {
-			continue // a free lock is taken however late it is
+			continue // nobody has the lock: it is taken even if ctx has ended
 		}
 		if err := m.sem.Acquire(ctx, 1); err != nil {
 			releaseAll(locks[:i], 1)
@@ -221,23 +215,25 @@ func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type
 	}
 }
 
-// movedFacts answers for files that are still where they are to be moved from.
+// movedFacts answers questions about files by their paths after the move, while they still
+// lie where they are moved from.
 type movedFacts struct {
 	pattern.Facts
 	to, from string
 }
 
-func (m movedFacts) now(path string) string {
+// present is the path that a file has before the move.
+func (m movedFacts) present(path string) string {
 	if path == m.to || strings.HasPrefix(path, m.to+"/") {
 		return m.from + path[len(m.to):]
 	}
 	return path
 }
 
-func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.now(path)) }
-func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.now(dir)) }
-func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.now(path)) }
+func (m movedFacts) IsDir(path string) bool { return m.Facts.IsDir(m.present(path)) }
+func (m movedFacts) Top(dir string) bool    { return m.Facts.Top(m.present(dir)) }
+func (m movedFacts) Made(path string) bool  { return m.Facts.Made(m.present(path)) }
 func (m movedFacts) Bare(dir string, kind pattern.Condition) bool {
-	return m.Facts.Bare(m.now(dir), kind)
+	return m.Facts.Bare(m.present(dir), kind)
 }
-func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.now(path)) }
+func (m movedFacts) Tokens(path string) bool { return m.Facts.Tokens(m.present(path)) }

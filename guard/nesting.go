@@ -158,25 +158,19 @@ func (n *nesting) arrange() {
 }
 
 // HasNested reports whether other roots or tombstones lie inside this one. If so, the caller
-// has to call EnterNested for every directory on a path.
+// has to call EnterIfNested for every directory on a path.
 func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 
 // RootID is the identity of the directory whose descriptor Dir returns.
 func (l *Lease) RootID() Identity { return l.root.src.ID() }
 
-// EnterNested is called with the identity of each directory that a resolution passes. If
-// the directory is a nested root, that root has to permit the operation, too. A tombstone
-// refuses. EnterNested returns a number for the domain that was entered, 0 for none. Between
-// two names in different domains there is no rename and no link (EXDEV).
-func (l *Lease) EnterNested(id Identity) (domain uint64, err error) { return l.enterNestedAt(id, "") }
-
-// EnterNestedName is EnterNested for single-file roots, which are recognised by a name and
-// the identity of its directory. It is called with each name that a resolution passes.
-func (l *Lease) EnterNestedName(dir Identity, name string) (domain uint64, err error) {
-	return l.enterNestedAt(dir, name)
-}
-
-func (l *Lease) enterNestedAt(id Identity, name string) (domain uint64, err error) {
+// EnterIfNested is called with the identity of each directory that a resolution passes, and
+// with each name in it that the resolution passes: a single-file root is recognised by its
+// name and its directory. name is "" for the directory itself. If that is a nested root, the
+// root has to permit the operation, too. A tombstone refuses. EnterIfNested returns a number
+// for the domain that was entered, 0 for none. Between two names in different domains there
+// is no rename and no link (EXDEV).
+func (l *Lease) EnterIfNested(id Identity, name string) (domain uint64, err error) {
 	who := l.req.Caller.Subject
 	for i := range l.nesting.nested {
 		f := &l.nesting.nested[i]
@@ -248,7 +242,7 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 		}
 	}
 	have := c.policy.Load().Rights
-	if lacks, ok := missing(l.req.Op, l.req.Need, have); !ok {
+	if lacks := lackedRights(l.req.Op, l.req.Need, have); lacks != 0 {
 		return denied(lacks, have)
 	}
 	c.lastUse.Store(l.start.UnixNano())

@@ -34,8 +34,8 @@ type once struct {
 }
 
 var (
-	errUsed    = errors.New("the file was granted for one use, and that is being made")
-	errNoWatch = errors.New("the file was granted for one use, and cannot be watched")
+	errUsed    = errors.New("the file is granted for one use, which has begun; for another use the owner has to grant it again")
+	errNoWatch = errors.New("a file that is granted for one use cannot be watched; read it instead")
 )
 
 // take admits or refuses an operation. began reports that the use begins with it.

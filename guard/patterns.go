@@ -86,7 +86,7 @@ func (p *Patterns) own() ([]pattern.Rule, error) {
 		{"deny", pattern.OwnDeny, p.Deny}, {"protect", pattern.OwnProtect, p.Protect},
 	} {
 		if len(l.from) > MaxPatterns {
-			return nil, fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)
+			return nil, &Error{Kind: names.Invalid, Err: fmt.Errorf("%s has %d patterns, more than the limit of %d", l.key, len(l.from), MaxPatterns)}
 		}
 		for _, f := range l.from {
 			out = append(out, pattern.Rule{List: l.list, Text: f.Text, File: f.File, Line: f.Line})
@@ -97,14 +97,8 @@ func (p *Patterns) own() ([]pattern.Rule, error) {
 
 // Check reports what is wrong with the patterns, without looking at any file.
 func (p *Patterns) Check() error {
-	rules, err := p.own()
-	if err == nil {
-		_, err = pattern.New(rules, pattern.Options{})
-	}
-	if err != nil {
-		return &Error{Kind: names.Invalid, Err: err}
-	}
-	return nil
+	_, err := p.Preview()
+	return err
 }
 
 // Preview compiles the patterns for a tree that is no root yet: with the built-in
@@ -113,13 +107,18 @@ func (p *Patterns) Check() error {
 func (p *Patterns) Preview() (*pattern.Set, error) {
 	own, err := p.own()
 	if err != nil {
-		return nil, &Error{Kind: names.Invalid, Err: err}
+		return nil, err
 	}
 	var all []pattern.Rule
 	if !p.NoDefaults {
 		all = builtin.Rules()
 	}
-	set, err := pattern.New(append(all, own...), pattern.Options{})
+	return compileRules(append(all, own...), pattern.Options{})
+}
+
+// compileRules is pattern.New with an error of ours.
+func compileRules(rules []pattern.Rule, opt pattern.Options) (*pattern.Set, error) {
+	set, err := pattern.New(rules, opt)
 	if err != nil {
 		return nil, &Error{Kind: names.Invalid, Err: err}
 	}
@@ -153,11 +152,8 @@ type Ignore struct {
 // source does.
 func (p *Policy) compile(src Source) (*ruleset, error) {
 	own, err := p.own()
-	if err != nil {
-		return nil, &Error{Kind: names.Invalid, Err: err}
-	}
-	if src.File() != "" {
-		own = nil
+	if err != nil || src.File() != "" { // a single file has no patterns
+		return nil, err
 	}
 	naming := src.Naming()
 	if p.OtherFileSystems {
@@ -165,13 +161,13 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	}
 	opt := pattern.Options{Fold: naming >= FoldedNames}
 	var all []pattern.Rule
-	if !p.NoDefaults && src.File() == "" {
+	if !p.NoDefaults {
 		all = builtin.Rules()
 	}
-	if (p.Trash.On || !p.NoDefaults) && src.File() == "" {
+	if p.Trash.On || !p.NoDefaults {
 		all = append(all, builtin.Reserved(TrashName)...)
 	}
-	if p.Gitignore && src.File() == "" {
+	if p.Gitignore {
 		ignores, err := readIgnores(src, opt)
 		if err != nil {
 			return nil, err
@@ -183,13 +179,10 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 		return nil, nil
 	}
 	r := &ruleset{naming: naming, hides: slices.ContainsFunc(all, func(r pattern.Rule) bool { return r.List.Effect() == pattern.Hide })}
-	if r.set, err = pattern.New(all, opt); err == nil && naming == MixedNames {
-		r.folded, err = pattern.New(all, pattern.Options{Fold: true})
+	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
+		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
-	if err != nil {
-		return nil, &Error{Kind: names.Invalid, Err: err}
-	}
-	return r, nil
+	return r, err
 }
 
 // ruleset is what Patterns were compiled to.
@@ -261,8 +254,7 @@ func readIgnores(src Source, opt pattern.Options) ([]pattern.Rule, error) {
 			}
 			added = false
 		}
-		i := strings.LastIndexByte(dir, '/')
-		up, name := dir[:max(0, i)], dir[i+1:]
+		up, name := splitRel(dir)
 		return name != ".git" && set.At(up).Judge(up, name, pattern.Dir, nil).Effect == pattern.None
 	}
 	if err := src.Ignores(found, enter); err != nil {
@@ -294,8 +286,8 @@ func (p *Patterns) allowsLess(other *Patterns) bool {
 	return !liftsNoMore(other.Allow, p.Allow)
 }
 
-// matchesLess reports whether given matches less than asked does: asked has to be what
-// is left of it without added patterns, none of which takes others back.
+// matchesLess reports whether the list given may match less than the list asked. It matches
+// as much if it is asked with patterns added, none of which begins with "!".
 func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {
@@ -307,7 +299,8 @@ func matchesLess(asked, given []Pattern) bool {
 	return len(asked) > 0
 }
 
-// liftsNoMore reports whether a list that lifts things lifts no more than another.
+// liftsNoMore reports whether the list given of Patterns.Allow lifts no more than the list
+// asked.
 func liftsNoMore(given, asked []Pattern) bool {
 	text := func(p Pattern) string { return p.Text }
 	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text, "!") }) {

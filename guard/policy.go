@@ -23,21 +23,7 @@ const (
 	ViaNet
 )
 
-func (v Via) String() string {
-	switch v {
-	case ViaFUSE:
-		return "fuse"
-	case ViaFiles:
-		return "files"
-	case ViaTools:
-		return "tools"
-	case ViaControl:
-		return "control"
-	case ViaNet:
-		return "net"
-	}
-	return "none"
-}
+func (v Via) String() string { return wordOf(v, "none", "fuse", "files", "tools", "control", "net") }
 
 // Caller is who asks. UID, GID and PID are those of the requesting process
 // where the front end knows them (the kernel tells; a JSON-RPC peer has none).
@@ -53,8 +39,8 @@ type Caller struct {
 	// Groups tells the caller's supplementary groups, which only some
 	// operations ask for; nil: it has none.
 	Groups func() []uint32
-	// Makes is the owner of the files that the caller makes; nil: the caller.
-	Makes *User
+	// FileOwner is the owner of the files that the caller makes; nil: the caller.
+	FileOwner *User
 }
 
 // User is a user and a group of the operating system.
@@ -134,7 +120,7 @@ type Grant struct {
 	Implicit bool `json:"-"`
 }
 
-// with are the rules for one grant: what it allows itself counts as allowed.
+// with returns the rules for one grant: what the grant allows itself counts as allowed.
 func (r Rules) with(g *Grant) Rules {
 	r.AllowSystem = r.AllowSystem || g.AllowSystem
 	r.AllowRootDir = r.AllowRootDir || g.AllowRootDir

@@ -195,7 +195,7 @@ func (l *Lease) ContinueAsOpen(need Rights) error {
 	l.NoteExisting()
 	l.notes.openNeed.Store(uint32(need))
 	l.becomeOpen(need)
-	if lacks, ok := missing(l.req.Op, need, l.Narrowest()); !ok {
+	if lacks := lackedRights(l.req.Op, need, l.Narrowest()); lacks != 0 {
 		return l.Denied(lacks)
 	}
 	return nil
@@ -254,7 +254,7 @@ type quotas struct {
 const AnySubject Subject = "*"
 
 // SetQuotas bounds what subjects may use in all their roots together; it replaces
-// the quotas set before. What was used counts on. Callers without a subject are
+// the quotas set before. What was used still counts. Callers without a subject are
 // bounded by their roots only.
 func (g *Registry) SetQuotas(bounds map[Subject]Quota) {
 	q := &g.quotas

@@ -165,7 +165,7 @@ func TestQuotaOfTheNestedRoot(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = l.EnterNested(in.ID)
+		_, err = l.EnterIfNested(in.ID, "")
 		if err != nil {
 			n = 0
 		}

@@ -23,16 +23,14 @@ const (
 	Failed
 )
 
-func (v Verdict) String() string {
-	switch v {
-	case Allowed:
-		return "allowed"
-	case Refused:
-		return "refused"
-	case Failed:
-		return "failed"
+func (v Verdict) String() string { return wordOf(v, "none", "allowed", "refused", "failed") }
+
+// wordOf is the word for a number, the first of words if there is none.
+func wordOf[T ~uint8](n T, words ...string) string {
+	if int(n) < len(words) {
+		return words[n]
 	}
-	return "none"
+	return words[0]
 }
 
 // Record is one audit record: who did what where, and how it ended. It never
@@ -161,8 +159,8 @@ func (l *Lease) NoteResolved(asked, q Path) {
 	}
 }
 
-// RequestedPath is the detail of a record of q if asked was the path of the request and its
-// links led to q; "" if they are the same.
+// RequestedPath is the detail of a record that is about the path q, because the links of
+// the requested path asked led there. It is "" if the two are the same.
 func RequestedPath(asked, q Path) string {
 	if asked == q {
 		return ""
@@ -170,7 +168,8 @@ func RequestedPath(asked, q Path) string {
 	return "asked for " + names.Escape(asked.String())
 }
 
-// addResolved puts what was reached into a record, and what was asked into its detail.
+// addResolved makes a record say which paths the links led to. The requested paths go into
+// the detail.
 func (l *Lease) addResolved(rec *Record) {
 	if l.notes == nil {
 		return
@@ -213,20 +212,24 @@ func (l *Lease) NoteRefusedLink(target string) {
 // record is the operation's record as far as it is known before it has ended.
 func (l *Lease) record() Record {
 	req := &l.req
-	return Record{
-		Time: l.start, Subject: req.Caller.Subject, Via: req.Caller.Via,
-		UID: req.Caller.UID, PID: req.Caller.PID,
-		Op: req.Op, Path: req.Path, Path2: req.Path2, Verdict: Allowed,
-	}
+	rec := req.Caller.record(l.start)
+	rec.Op, rec.Path, rec.Path2 = req.Op, req.Path, req.Path2
+	return rec
+}
+
+// record is a record of what a caller does, without what that is.
+func (c *Caller) record(at time.Time) Record {
+	return Record{Time: at, Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID, Verdict: Allowed}
 }
 
 // expectedRecord returns the auditor and the operation's record as far as it is known, if
 // the operation leaves a record when it succeeds and the auditor can promise room for it;
 // else nil.
 func (l *Lease) expectedRecord() (Reserver, *Record) {
-	// A write to no open file leaves a record of its own (see Closed).
-	whole := l.req.Op == names.OpWrite && l.req.Held == nil
-	if l.req.Quiet || !isRecorded[l.req.Op] && !whole {
+	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
+	// writes it by Closed.
+	appendsToPath := l.req.Op == names.OpWrite && l.req.Held == nil
+	if l.req.Quiet || !isRecorded[l.req.Op] && !appendsToPath {
 		return nil, nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)
@@ -299,8 +302,8 @@ func (l *Lease) audit(n int64, e *Error) error {
 	if l.madeRepo() {
 		rec.Detail = untrusted
 	}
-	if int(req.Op) < len(needs) {
-		rec.Rights = needs[req.Op].all | req.Need
+	if int(req.Op) < len(requiredRights) {
+		rec.Rights = requiredRights[req.Op].all | req.Need
 	}
 	if isWrite(req.Op) {
 		rec.Written = n
@@ -331,11 +334,10 @@ func (l *Lease) audit(n int64, e *Error) error {
 // fail for want of a record, because the kernel does not wait for it: room for the
 // record was promised when the file was opened for writing (Lease.TakeClosing).
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
-	_ = g.record(Record{
-		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
-		Op: names.OpClose, Path: p, Verdict: Allowed, Read: read, Written: written,
-		Detail: detail, Room: room,
-	})
+	rec := c.record(time.Now())
+	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
+	rec.Detail, rec.Room = detail, room
+	_ = g.record(rec)
 	g.closed(h)
 }
 
@@ -357,11 +359,16 @@ func (g *Registry) record(rec Record) error {
 	return g.cfg.Auditor.Record(rec)
 }
 
-// recordOwner records something that the owner did to a root, or its end.
+// ownerRecord is a record of something that the owner does to a root, or of its end.
+func ownerRecord(r *root, op Op) Record {
+	return Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: Path{Root: r.name}, Verdict: Allowed}
+}
+
+// recordOwner records something that the owner did to a root.
 func (g *Registry) recordOwner(r *root, op Op, rights Rights, detail string) error {
-	p, _ := names.NewPath(r.name, "")
-	return g.record(Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
-		Rights: rights, Verdict: Allowed, Detail: detail})
+	rec := ownerRecord(r, op)
+	rec.Rights, rec.Detail = rights, detail
+	return g.record(rec)
 }
 
 // recordSubject records something that happened to a subject.
@@ -371,10 +378,7 @@ func (g *Registry) recordSubject(s Subject, op Op, detail string) error {
 
 // Note records something about the session itself (a mount, a reload, a panic).
 func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
-	p, _ := names.NewPath(root, "")
-	return g.record(Record{
-		Time: time.Now(), Via: ViaControl, Op: op, Path: p, Verdict: verdict, Detail: detail,
-	})
+	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Path: Path{Root: root}, Verdict: verdict, Detail: detail})
 }
 
 // NoteConnection records a network connection of the session's command, its end, or its
@@ -388,20 +392,17 @@ func (g *Registry) NoteConnection(r Record) error {
 // gate (malformed, or one too many), or that failed without it. detail is the
 // front end's own words.
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
-	verdict := Failed
+	rec := c.record(time.Now())
+	rec.Verdict, rec.Kind, rec.Errno, rec.Detail = Failed, kind, (&Error{Kind: kind}).Errno(), detail
 	if kind.Refusal() || kind == names.Invalid || kind == names.TooLong {
-		verdict = Refused // what is malformed is not even tried
+		rec.Verdict = Refused // what is malformed is not even tried
 	}
-	return g.record(Record{
-		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
-		Verdict: verdict, Kind: kind, Errno: (&Error{Kind: kind}).Errno(), Detail: detail,
-	})
+	return g.record(rec)
 }
 
 // NoteConsent records what a person decided about a request for consent.
 func (g *Registry) NoteConsent(c Caller, verdict Verdict, detail string) error {
-	return g.record(Record{
-		Time: time.Now(), Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID,
-		Op: names.OpGrant, Verdict: verdict, Detail: detail,
-	})
+	rec := c.record(time.Now())
+	rec.Op, rec.Verdict, rec.Detail = names.OpGrant, verdict, detail
+	return g.record(rec)
 }

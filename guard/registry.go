@@ -68,8 +68,9 @@ const (
 	EventRefusal     EventKind = "refusal"
 	// EventRepository: a root's user has made a repository in it.
 	EventRepository EventKind = "repository"
-	// A subject was refused too often; it is suspended for that; it goes on.
-	EventAbuse     EventKind = "abuse"
+	// EventAbuse: a subject was refused too often.
+	EventAbuse EventKind = "abuse"
+	// EventSuspended: it was suspended for that. EventResumed: the owner has ended that.
 	EventSuspended EventKind = "suspended"
 	EventResumed   EventKind = "resumed"
 )
@@ -138,7 +139,8 @@ func (s *snapshot) next() *snapshot {
 	return &snapshot{version: s.version + 1, longest: s.longest, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
 }
 
-// tombstone stands where a nested root was revoked.
+// tombstone says that a nested root was revoked, so that the root around it does not reach
+// its files again.
 type tombstone struct {
 	dir      string // where the root was; of a single-file root, the file's path
 	location string
@@ -207,8 +209,7 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 					"the name %s is taken by %s; give this root another one: NAME=%s",
 					names.Quote(string(r.name)), names.Quote(have.grant.Resolved), names.Escape(r.grant.Dir))}
 			}
-			// Its ending already let go of its directory.
-			next.drop(have)
+			next.drop(have) // it has ended already
 		}
 		have := next.index.of(indexKey{byDir, r.grant.Resolved}, r.grant.Subject)
 		if have == nil && r.location != "" {
@@ -230,8 +231,8 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	return outers, nil
 }
 
-// wasRevoked reports whether a root that has ended was one that who could know
-// of: others are told the same as if it had never been.
+// wasRevoked reports whether a root of this name has ended of which a subject could know.
+// Any other subject is told the same as if there had never been one.
 func (g *Registry) wasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -93,7 +93,7 @@ func (r *repos) add(rel string, made repo) {
 	}
 }
 
-// none reports whether nothing is remembered, as of nearly every root.
+// none reports whether nothing is remembered, which is so for nearly every root.
 func (r *repos) none() bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -132,8 +132,8 @@ func (r *repos) move(from, to string, exchange bool) {
 	r.m = next
 }
 
-// tops are the directories of the repositories made, sorted: that of a worktree's or
-// a submodule's inside a .git is itself one.
+// tops are the directories of the remembered repositories, sorted. Those of worktrees and
+// submodules inside a .git are listed themselves.
 func (r *repos) tops() (out []string) {
 	r.mu.RLock()
 	for rel := range r.m {
@@ -144,7 +144,8 @@ func (r *repos) tops() (out []string) {
 	return slices.Compact(out)
 }
 
-// repoTop is how the owner is told of something that is remembered.
+// repoTop is the path by which the owner is told of a remembered part: of a .git it is the
+// directory that holds the .git.
 func repoTop(rel string) string {
 	if dir, base := splitRel(rel); slices.Contains(builtin.Tops, base) {
 		return dir
@@ -245,9 +246,9 @@ func (l *Lease) noteRepo() {
 	}
 }
 
-// rootFacts answers what built-in rules ask about a root's files. What cannot be
-// found out holds. Other file systems are looked at only where the root's users
-// reach them: what is mounted in a root without that may hang for ever.
+// rootFacts answers what built-in rules ask about a root's files. If the answer cannot be
+// found out, the rule holds. Other file systems are looked at only where the root's users
+// reach them: what is mounted in any other root may hang for ever.
 type rootFacts root
 
 var _ pattern.Facts = (*rootFacts)(nil)

@@ -171,15 +171,15 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 		out[i] = Ended{Root: r.name, State: to, Took: time.Since(start), Err: err}
 		r.report = out[i]
 		go r.closeWhenUnused()
-		g.notify(Event{Kind: endEvent(to), Root: r.name, Detail: out[i].detail()})
+		g.notify(Event{Kind: states[to].event, Root: r.name, Detail: out[i].detail()})
 	})
 	return out
 }
 
 // flushAndShut makes views flush dirty data, and shuts each root as soon as its own is
-// flushed, so that a flush that hangs delays no other root. Roots that are ready at the same time are shut
-// in one snapshot. For each root that is shut it calls takeBack, and returns when all these
-// calls have; outers are the live roots around.
+// flushed, so that a flush that hangs delays no other root. Roots that are ready at the same
+// time are shut in one snapshot. For each root that is shut it calls takeBack, and returns
+// when all these calls have; outers are the live roots around.
 func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, takeBack func(i int, r *root)) (outers []*root) {
 	ready, outers := g.flushEach(ctx, roots)
 	var takingBack sync.WaitGroup
@@ -353,11 +353,9 @@ func (g *Registry) pruneTombs(s *snapshot) {
 }
 
 func (g *Registry) recordEnd(r *root, to State, cause error) error {
-	op := map[State]Op{RevokedState: names.OpRevoke, ExpiredState: names.OpExpire, UnavailableState: names.OpUnavailable, SpentState: names.OpExpire}[to]
-	p, _ := names.NewPath(r.name, "")
-	rec := Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: p,
-		Rights: r.policy.Load().Rights, Verdict: Allowed, Detail: r.grant.Resolved,
-		Read: r.read.Load(), Written: r.written.Load()}
+	rec := ownerRecord(r, states[to].op)
+	rec.Rights, rec.Detail = r.policy.Load().Rights, r.grant.Resolved
+	rec.Read, rec.Written = r.read.Load(), r.written.Load()
 	if to == SpentState {
 		rec.Detail += ": its one use was made"
 	}
@@ -372,14 +370,4 @@ func (e Ended) detail() string {
 		return e.Err.Error()
 	}
 	return "took " + e.Took.Round(10*time.Microsecond).String()
-}
-
-func endEvent(to State) EventKind {
-	switch to {
-	case ExpiredState, SpentState:
-		return EventExpired
-	case UnavailableState:
-		return EventUnavailable
-	}
-	return EventRevoked
 }

@@ -35,7 +35,7 @@ func TestRevokeOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		<-l.Dead()
+		<-l.Hold().Dead()
 		v.note("cancelled")
 		_ = l.Done(0, nil)
 	}()

@@ -107,19 +107,18 @@ func (r *Rights) UnmarshalText(text []byte) (err error) {
 // Mutating reports whether the rights can change anything.
 func (r Rights) Mutating() bool { return r&mutating != 0 }
 
-// need says which rights an operation takes: all of all, and at least one of
-// any. Operations whose need depends on their arguments (open for writing,
-// rename over an existing name) add it in Request.Need.
-type need struct{ all, any Rights }
+// required says which rights an operation takes: all of all, and at least one of any.
+// Operations that take more rights for some arguments (open for writing, rename over an
+// existing name) add those in Request.Need.
+type required struct{ all, any Rights }
 
-// anything is the need of operations that only ask whether something is there:
-// whoever may do anything at all in a root has to be able to walk it.
+// anything is what operations take that only ask whether something is there: whoever may
+// do anything at all in a root has to be able to walk it.
 const anything = rightsEnd - 1
 
-// needs is the one table from operations to rights. A row that is missing is
-// the zero need with any == 0, which Admit refuses, so a new operation is
-// denied until it stands here.
-var needs = [names.Ops]need{
+// requiredRights is the one table from operations to rights. An operation that is not in it
+// has any == 0, which Admit refuses: so a new operation is denied until it stands here.
+var requiredRights = [names.Ops]required{
 	names.OpLookup:        {any: anything},
 	names.OpGetattr:       {any: anything},
 	names.OpStatfs:        {any: anything},
@@ -159,27 +158,25 @@ var needs = [names.Ops]need{
 	names.OpEmpty:   {any: anything},
 }
 
-// missing returns which rights op lacks, with the extra need of its arguments, if have are
-// the rights of the root. ok reports whether op is allowed.
-func missing(op Op, extra, have Rights) (lacks Rights, ok bool) {
+// lackedRights returns the rights that op lacks in a root with the rights have, none if it
+// is allowed. extra are those that its arguments take.
+func lackedRights(op Op, extra, have Rights) Rights {
 	if have&Write != 0 {
 		have |= Append // who may write anywhere may write at the end
 	}
-	var n need
-	if int(op) < len(needs) {
-		n = needs[op]
+	var r required
+	if int(op) < len(requiredRights) {
+		r = requiredRights[op]
 	}
-	if n.any == 0 {
-		return rightsEnd - 1, false
+	switch lacks := (r.all | extra) &^ have; {
+	case r.any == 0:
+		return anything
+	case lacks != 0:
+		return lacks
+	case r.any&have == 0:
+		return r.any
 	}
-	lacks = (n.all | extra) &^ have
-	if lacks != 0 {
-		return lacks, false
-	}
-	if n.any&have == 0 {
-		return n.any, false
-	}
-	return 0, true
+	return 0
 }
 
 // Narrowest are the rights that the root and every nested root the operation
@@ -199,7 +196,8 @@ func (l *Lease) Denied(lacks Rights) error {
 	return denied(lacks, l.Narrowest())
 }
 
-// denied is the refusal of an operation that lacks rights.
+// denied is the refusal of an operation that lacks rights: names.ReadOnly (EROFS) where the
+// root is read-only and the operation would change it, else names.Permission (EACCES).
 func denied(lacks, have Rights) error {
 	if lacks.Mutating() && !have.Mutating() {
 		return &Error{Kind: names.ReadOnly}

@@ -30,8 +30,8 @@ type Source interface {
 	Resolved() string
 	// File is the one name the root consists of, "" for a directory.
 	File() string
-	// FSType names the file system; Remote tells that it can hang or change
-	// without inotify saying so.
+	// FSType names the file system. Remote reports whether it can hang, or change without
+	// inotify reporting that.
 	FSType() string
 	Remote() bool
 	// Check reports whether the path still leads to the same, readable
@@ -41,7 +41,7 @@ type Source interface {
 	// Free is how many bytes are free for the owner. It may block where the file
 	// system does.
 	Free() (int64, error)
-	// CheckTrash says what is in the way of a trash, nil if nothing is.
+	// CheckTrash returns why the root cannot have a trash, nil if it can.
 	CheckTrash() error
 	// Location is that of the directory or file (nesting.go), "" if it is not known.
 	Location() string
@@ -88,21 +88,21 @@ const (
 	SpentState // granted for one use, which was made
 )
 
-func (s State) String() string {
-	switch s {
-	case Live:
-		return "live"
-	case RevokedState:
-		return "revoked"
-	case ExpiredState:
-		return "expired"
-	case UnavailableState:
-		return "unavailable"
-	case SpentState:
-		return "spent"
-	}
-	return "none"
+// states is the one table of states: how each is called, and how a root that comes to it is
+// recorded and reported.
+var states = [...]struct {
+	name  string
+	op    Op
+	event EventKind
+}{
+	Live:             {"live", names.OpNone, ""},
+	RevokedState:     {"revoked", names.OpRevoke, EventRevoked},
+	ExpiredState:     {"expired", names.OpExpire, EventExpired},
+	UnavailableState: {"unavailable", names.OpUnavailable, EventUnavailable},
+	SpentState:       {"spent", names.OpExpire, EventExpired},
 }
+
+func (s State) String() string { return states[s].name }
 
 // root is one grant in force. The registry's snapshots share it; what changes
 // during its life is atomic.
@@ -226,7 +226,7 @@ func (g *Registry) lockChanges(ctx context.Context, r *root, ended <-chan struct
 	ctx, cancel := g.changeContext(ctx)
 	unlock = func() { r.unlockChanges(); cancel() }
 	select {
-	case r.changing <- struct{}{}: // a root that nobody changes is taken however late it is
+	case r.changing <- struct{}{}: // nobody changes the root: it is free, even if ctx has ended
 		return ctx, unlock, nil
 	default:
 	}

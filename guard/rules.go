@@ -22,7 +22,7 @@ type Keep struct {
 	What string // "the mountpoint", "the configuration file", ...
 }
 
-// never are directories of kernel interfaces, not of files: no approval makes them roots.
+// never are directories of kernel interfaces instead of files: no approval makes them roots.
 var never = []string{"/proc", "/sys", "/dev"}
 
 // system directories are writable only with AllowSystem; those in the first
@@ -44,7 +44,7 @@ func (r Rules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
 		}
 	}
-	// First what no flag lifts, so that nobody is sent to one in vain.
+	// First what no flag lifts, so that no error names a flag that would not help.
 	for _, k := range r.Keep {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))

@@ -157,7 +157,7 @@ func TestNestedRootsOfSubjects(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = l.EnterNested(in.ID)
+		_, err = l.EnterIfNested(in.ID, "")
 		return l.Done(0, err)
 	}
 	wantKind(t, cross("b", "outer", names.OpUnlink), names.ReadOnly)

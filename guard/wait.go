@@ -66,6 +66,21 @@ func (l *Lease) Ended(ctx context.Context) error {
 	}
 }
 
+// UntilEnd returns a context that ends with ctx, and as soon as the root ends. The caller
+// must call stop.
+func (l *Lease) UntilEnd(ctx context.Context) (alive context.Context, stop context.CancelFunc) {
+	alive, stop = context.WithCancel(ctx)
+	dead := l.root.dead
+	go func() {
+		select {
+		case <-dead:
+			stop()
+		case <-alive.Done():
+		}
+	}()
+	return alive, stop
+}
+
 func waitFor[T any](ctx context.Context, r *root, ready <-chan T) error {
 	select {
 	case <-ready:

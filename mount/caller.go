@@ -21,7 +21,7 @@ func (m *Mount) callerOf(from *fuse.Caller) guard.Caller {
 	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, UID: from.Uid, GID: from.Gid, PID: int32(pid),
 		Groups: func() []uint32 { return groupsOf(pid) }}
 	if m.opt.Owner != nil {
-		c.Makes = &m.user
+		c.FileOwner = &m.user
 	}
 	return c
 }

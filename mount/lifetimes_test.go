@@ -177,7 +177,7 @@ func TestGrantAgainDuringARevocation(t *testing.T) {
 	lease, err := m.reg.Admit(context.Background(), guard.Request{Caller: guard.Caller{Via: guard.ViaFiles}, Op: names.OpRead, Path: path})
 	must(t, err)
 	revoked := begin(func() error { return second(m.reg.Revoke(context.Background(), "code")) })
-	<-lease.Dead()
+	<-lease.Hold().Dead()
 	must(t, second(m.reg.Grant(context.Background(), grant)))
 	must(t, second(childfs.Stat(name)))
 	_ = lease.Done(0, nil)

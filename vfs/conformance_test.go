@@ -20,7 +20,7 @@ import (
 func TestConformance(t *testing.T) {
 	guardtest.Run(t, guardtest.Suite{
 		Opener: vfs.Opener(), Subject: peer.Subject,
-		Can: guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+		Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
 		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
 			return &treeFront{reg, vfs.New(reg), peer}
 		},

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// CopyHow says how CopyFile copies.
-type CopyHow struct {
+// CopyOptions says how CopyFile copies.
+type CopyOptions struct {
 	Overwrite bool   // take the place of a file
 	ETag      string // what is copied must be in this state, all the while; "": any
 	// Charge, unless nil, is asked before n more bytes are written, to a copy
@@ -37,7 +37,7 @@ type CopyHow struct {
 // Within one root the copy passes the gate once. Between two roots, and where
 // roots are nested, it takes what reading from the one and writing to the other
 // take, each judged on its own.
-func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path, how CopyHow) (Info, error) {
+func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path, how CopyOptions) (Info, error) {
 	tell, mute := telling(how.Progress)
 	defer mute()
 	how.Progress = tell
@@ -72,7 +72,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 type source struct {
 	wholefile.Source
 	path   guard.Path // as it was asked for: errors name it
-	etag   string     // it has to stay so; "": it need not
+	etag   string     // of the state that the file has to stay in; "": any
 	domain uint64
 }
 
@@ -96,7 +96,7 @@ func (in *source) unchanged() error {
 	return about(in.path, err)
 }
 
-// mayReplace refuses the place of a copy: old is the file there, nil if there is none.
+// mayReplace refuses to put the copy in d, in the place of old unless that is nil.
 func (in *source) mayReplace(d beneath.Dir, old *Info) error {
 	switch {
 	case d.Domain != in.domain:
@@ -138,7 +138,7 @@ func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 
 // copyAcross copies between two roots: the file is opened in the one as any
 // reader would, and what is read through the gate replaces the file in the other.
-func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Path, cond IfMatch, how CopyHow) (Info, error) {
+func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Path, cond IfMatch, how CopyOptions) (Info, error) {
 	f, info, err := t.openFollowed(ctx, c, old)
 	if err != nil {
 		return Info{}, err
@@ -157,7 +157,9 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	made, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
 		// The ending of the root that is written waits for the writing, which must not
 		// wait for the gate of the other root.
-		defer whenDead(p.l.Dead(), cancel)()
+		alive, stop := p.l.UntilEnd(ctx)
+		defer stop()
+		defer context.AfterFunc(alive, cancel)()
 		if err := p.Charge(0, info.Size); err != nil {
 			return err // before any of it has been copied in vain
 		}
@@ -186,7 +188,7 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 			if err != nil {
 				return opened{}, err
 			}
-			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, noSlot), info}, nil
+			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, nil), info}, nil
 		})
 	})
 }
@@ -197,7 +199,7 @@ type gateReader struct {
 	f    *File
 	c    guard.Caller
 	path guard.Path // as it was asked for
-	etag string     // the file has to stay so; "": it need not
+	etag string     // of the state that the file has to stay in; "": any
 
 	mu     sync.Mutex // guards the field below
 	failed error      // the first

@@ -61,7 +61,7 @@ func TestCopyFile(t *testing.T) {
 					to, err = guard.NewPath("none", "g")
 				}
 				b.must(err)
-				info, err := b.t.CopyFile(bg, who, old, to, vfs.CopyHow{Overwrite: c.overwrite})
+				info, err := b.t.CopyFile(bg, who, old, to, vfs.CopyOptions{Overwrite: c.overwrite})
 				b.wantKind(err, c.kind)
 				if err == nil {
 					b.contents(c.at, "text")
@@ -96,7 +96,7 @@ func TestCopyProgress(t *testing.T) {
 	b.must(os.WriteFile(b.host("big"), data, 0o644))
 	var seen []int64
 	mark := len(b.rec.All())
-	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("copy"), vfs.CopyHow{Progress: func(n int64) { seen = append(seen, n) }})
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("copy"), vfs.CopyOptions{Progress: func(n int64) { seen = append(seen, n) }})
 	b.must(err)
 	b.oneRecord(mark, "copy", 0, int64(len(data)))
 	if got, _ := os.ReadFile(b.host("copy")); !bytes.Equal(got, data) {
@@ -109,11 +109,11 @@ func TestCopyProgress(t *testing.T) {
 		t.Errorf("charged %d", st.Written)
 	}
 	ctx, cancel := context.WithCancel(bg)
-	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) { cancel() }})
+	_, err = b.t.CopyFile(ctx, who, b.path("big"), b.path("copy2"), vfs.CopyOptions{Progress: func(int64) { cancel() }})
 	b.wantErrno(err, unix.EINTR)
 	f := b.open("big", unix.O_RDONLY)
 	defer f.Close()
-	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), vfs.CopyHow{Progress: func(int64) {
+	_, err = b.t.CopyFile(bg, who, b.path("big"), b.path("copy2"), vfs.CopyOptions{Progress: func(int64) {
 		go b.reg.Revoke(context.Background(), "code") //nolint:errcheck // its outcome is what the copy says
 		<-f.Dead()
 	}})
@@ -128,11 +128,11 @@ func TestCopyQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 100, MaxWritten: 150}})
 	b.must(os.WriteFile(b.host("f"), make([]byte, 100), 0o644))
 	b.must(os.WriteFile(b.host("big"), make([]byte, 101), 0o644))
-	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("g"), vfs.CopyHow{})
+	_, err := b.t.CopyFile(bg, who, b.path("big"), b.path("g"), vfs.CopyOptions{})
 	b.wantErrno(err, unix.EFBIG)
-	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("g"), vfs.CopyHow{})
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("g"), vfs.CopyOptions{})
 	b.must(err)
-	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("h"), vfs.CopyHow{})
+	_, err = b.t.CopyFile(bg, who, b.path("f"), b.path("h"), vfs.CopyOptions{})
 	b.wantErrno(err, unix.EDQUOT)
 	if st, _ := b.reg.Lookup("code"); st.Written != 100 || st.Created != 1 {
 		t.Errorf("written %d, created %d", st.Written, st.Created)
@@ -164,7 +164,7 @@ func TestCopyKeepsHoles(t *testing.T) {
 		two, err := guard.NewPath("two", "copy")
 		b.must(err)
 		for _, to := range []guard.Path{b.path("copy"), two} {
-			info, err := b.t.CopyFile(bg, who, b.path("sparse"), to, vfs.CopyHow{})
+			info, err := b.t.CopyFile(bg, who, b.path("sparse"), to, vfs.CopyOptions{})
 			b.must(err)
 			if info.Size != size || info.Blocks*512 > 8*piece {
 				t.Errorf("%v: %d bytes long, %d on the disk", to, info.Size, info.Blocks*512)
@@ -177,7 +177,7 @@ func TestCopyKeepsHoles(t *testing.T) {
 			if st, _ := b.reg.Lookup(to.Root); st.Written < 2*piece || st.Written > 8*piece {
 				t.Errorf("%v: charged %d", to, st.Written)
 			}
-			b.must(b.t.RemovePath(bg, who, to, vfs.RemoveHow{}))
+			b.must(b.t.RemovePath(bg, who, to, vfs.RemoveOptions{}))
 		}
 	})
 }
@@ -202,15 +202,15 @@ func TestCopyETag(t *testing.T) {
 			p, err := b.reg.Parse("", to)
 			b.must(err)
 			etag := b.tag("f")
-			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: etag, Progress: func(int64) { b.put("f", "other") }})
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyOptions{ETag: etag, Progress: func(int64) { b.put("f", "other") }})
 			b.wantKind(err, names.Conflict)
-			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: etag})
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyOptions{ETag: etag})
 			b.wantKind(err, names.Conflict)
 			var e *guard.Error
 			if !errors.As(err, &e) || e.Path != b.path("f") {
 				t.Errorf("%v is not about the file that changed", err)
 			}
-			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyHow{ETag: b.tag("f")})
+			_, err = b.t.CopyFile(bg, who, b.path("f"), p, vfs.CopyOptions{ETag: b.tag("f")})
 			b.must(err)
 		}
 	})

@@ -16,8 +16,8 @@ import (
 )
 
 func owner(c guard.Caller) beneath.Owner {
-	if c.Makes != nil {
-		return beneath.Owner{UID: c.Makes.UID, GID: c.Makes.GID}
+	if c.FileOwner != nil {
+		return beneath.Owner(*c.FileOwner)
 	}
 	return beneath.Owner{UID: c.UID, GID: c.GID}
 }
@@ -50,34 +50,34 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 		return Info{}, err
 	}
 	req := guard.Request{Caller: c, Op: op, Path: p, Epoch: dir.Epoch, Names: 1}
-	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
+	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) { return makeIn(l, dir, name, f) })
+}
+
+// whileMaking passes an operation that makes a name through the gate. Nobody moves
+// directories meanwhile (Lease.Making).
+func whileMaking[T any](ctx context.Context, t *Tree, req guard.Request, f func(l *guard.Lease) (T, error)) (T, error) {
+	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (v T, n int64, err error) {
 		unlock, err := l.Making(ctx)
 		if err != nil {
-			return Info{}, 0, err
+			return v, 0, err
 		}
 		defer unlock()
-		info, err := makeIn(l, dir, name, f)
-		return info, 0, err
+		v, err = f(l)
+		return v, 0, err
 	})
 }
 
 // makePath is make at the end of a path, on which links are followed.
 func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guard.Path, f making) (Info, error) {
 	req := guard.Request{Caller: c, Op: op, Path: p, Names: 1}
-	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		unlock, err := l.Making(ctx)
-		if err != nil {
-			return Info{}, 0, err
-		}
-		defer unlock()
-		info, err := followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
+	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
+		return followed(ctx, l, p, false, func(q guard.Path) (Info, error) {
 			if q.IsRoot() {
 				return Info{}, unix.EEXIST
 			}
 			dir, name := q.Split()
 			return makeIn(l, At{Path: dir}, name, f)
 		})
-		return info, 0, err
 	})
 }
 
@@ -169,25 +169,20 @@ type madeDir struct {
 // A path that is missing behind a link is not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
-	d, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (madeDir, int64, error) {
+	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (madeDir, error) {
 		d, err := mkdirAll(ctx, l, c, p, mode&07777)
 		if err == nil && !d.made {
 			l.NoteExisting()
 		}
-		return d, 0, err
+		return d, err
 	})
 	return d.info, d.made, err
 }
 
 func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path, mode uint32) (madeDir, error) {
-	unlock, err := l.Making(ctx)
-	if err != nil {
-		return madeDir{}, err
-	}
-	defer unlock()
 	w := follower{ctx: ctx, l: l}
 	defer func() { w.d.Close() }()
-	err = w.walk(p, true)
+	err := w.walk(p, true)
 	if !w.linked {
 		err = guard.AsCreateRefusal(err) // behind a link nothing is made, whatever the name
 	}

@@ -136,7 +136,7 @@ func TestEarlyAnswerWritesItsOwnBytes(t *testing.T) {
 		},
 		"WriteRange": func(s *earlyScene) func([]byte, int) error {
 			return func(buf []byte, n int) error {
-				_, _, err := s.tree.WriteRange(hurried(), s.who, s.path("f"), buf, WriteHow{Off: int64(n) * pieceSize})
+				_, _, err := s.tree.WriteRange(hurried(), s.who, s.path("f"), buf, WriteOptions{Off: int64(n) * pieceSize})
 				return err
 			}
 		},

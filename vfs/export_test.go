@@ -1,8 +1,44 @@
 package vfs
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
 
 // LookedAt is how long ago the file's name was looked at.
 func (f *File) LookedAt() time.Duration {
 	return time.Since(f.t.began) - time.Duration(f.lastCheck.Load())
+}
+
+// ReadDir returns the next entries, none at the end; see Read.
+func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, error) {
+	got, err := d.Read(ctx, c, Reading{At: at, Names: true, Off: d.next})
+	return got.Entries, err
+}
+
+// Seek continues reading after the entry whose Off is given; 0 is the beginning.
+func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
+	req := guard.Request{Caller: c, Op: names.OpReaddir}
+	err := d.f.simple(ctx, req, func(_ *guard.Lease, fd int) error { return beneath.SeekDir(fd, int64(off)) })
+	if d.lost = err != nil; err == nil {
+		d.next = off
+	}
+	return err
+}
+
+// Lookup returns the attributes of an entry that ReadDir has just returned.
+func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (Info, error) {
+	p, err := d.f.t.child(names.OpLookup, at, name)
+	if err != nil {
+		return Info{}, err
+	}
+	req := at.request(c, names.OpLookup, p)
+	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
+		info, err := lookedUp(l, fd, at.Path.Rel(), name)
+		return info, 0, err
+	})
 }

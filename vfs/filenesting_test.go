@@ -55,12 +55,12 @@ func TestFileRootInsideRoot(t *testing.T) {
 			b.wantKind(b.t.Rename(bg, who, dir, "other", dir, "one", 0), want)
 			b.wantKind(b.t.Rename(bg, who, dir, "other", dir, "one", vfs.RenameExchange), want)
 			b.wantKind(second(b.t.Replace(bg, who, at, strings.NewReader("x"), vfs.IfMatch{})), want)
-			_, _, err := b.t.WriteRange(bg, who, at.Path, []byte("x"), vfs.WriteHow{})
+			_, _, err := b.t.WriteRange(bg, who, at.Path, []byte("x"), vfs.WriteOptions{})
 			b.wantKind(err, want)
 		}
 		reads(0)
 		changes(names.ReadOnly)
-		if err := b.t.RemovePath(bg, who, dir.Path, vfs.RemoveHow{Recursive: true}); err == nil {
+		if err := b.t.RemovePath(bg, who, dir.Path, vfs.RemoveOptions{Recursive: true}); err == nil {
 			t.Error("removed with its directory")
 		}
 		if err := second(b.t.Link(bg, who, at, nil, dir, "hard")); names.Errno(err) != unix.EROFS {

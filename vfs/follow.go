@@ -101,9 +101,9 @@ func follow(ctx context.Context, l *guard.Lease, p guard.Path, last bool) (guard
 	return guard.NewPath(p.Root, strings.Join(w.at, "/"))
 }
 
-// walk goes as far as there are directories. If the last element is none, and is
-// not to be followed or not a link, it stays in todo. On ENOENT, todo begins with
-// the first missing element.
+// walk goes as far as the path leads through directories. A last element that is no
+// directory stays in todo, unless it is a link and last says to follow it. On ENOENT, todo
+// begins with the first missing element.
 func (w *follower) walk(p guard.Path, last bool) error {
 	if w.l.File() != "" {
 		return w.fileRoot(p)
@@ -137,8 +137,8 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	return nil
 }
 
-// fileRoot: nothing lies below a single-file root, and if its own name has
-// become a link, that leads away from the one file the root is.
+// fileRoot is walk for a single-file root. Nothing lies below it, and if its own name has
+// become a link, the link leads away from the one file that the root consists of.
 func (w *follower) fileRoot(p guard.Path) error {
 	if !p.IsRoot() {
 		return unix.ENOTDIR

@@ -118,7 +118,7 @@ func TestFollowTakesRead(t *testing.T) {
 	for _, rel := range []string{"l", "e/b"} {
 		_, err := b.t.Follow(bg, who, b.path(rel), true)
 		b.wantKind(err, names.Permission)
-		_, _, err = b.t.WriteRange(bg, who, b.path(rel), []byte("y"), vfs.WriteHow{})
+		_, _, err = b.t.WriteRange(bg, who, b.path(rel), []byte("y"), vfs.WriteOptions{})
 		b.wantKind(err, names.Permission)
 	}
 	b.contents("a", "x")
@@ -169,13 +169,13 @@ func TestWholeSwapRace(t *testing.T) {
 		if n, _, err := b.readRange(b.path("d/f"), 0, buf, ""); err == nil && string(buf[:n]) == "outside" {
 			t.Fatal("read a file outside")
 		}
-		_, _, _ = b.t.WriteRange(bg, who, b.path("d/f"), []byte("inside"), vfs.WriteHow{Create: true, Mode: 0o644})
+		_, _, _ = b.t.WriteRange(bg, who, b.path("d/f"), []byte("inside"), vfs.WriteOptions{Create: true, Mode: 0o644})
 		_, _ = b.t.Replace(bg, who, b.at("d/f"), strings.NewReader("inside"), vfs.IfMatch{Follow: true, NoDurable: true, Mode: 0o644})
 		_, _ = b.t.CreateFile(bg, who, b.path("d/x/y"), 0o644, true)
-		_, _ = b.t.CopyFile(bg, who, b.path("d/f"), b.path("copy"), vfs.CopyHow{Overwrite: true})
+		_, _ = b.t.CopyFile(bg, who, b.path("d/f"), b.path("copy"), vfs.CopyOptions{Overwrite: true})
 		_ = b.t.RenamePath(bg, who, b.path("d/x"), b.path("x"+strconv.Itoa(i)), false, "")
 		_, _ = b.t.CreateFile(bg, who, b.path("d/sub/deep/y"), 0o644, true)
-		_ = b.t.RemovePath(bg, who, b.path("d/sub"), vfs.RemoveHow{Recursive: true})
+		_ = b.t.RemovePath(bg, who, b.path("d/sub"), vfs.RemoveOptions{Recursive: true})
 		if got, err := os.ReadFile(b.host("d/f")); err == nil && string(got) == "outside" {
 			leaked++ // the bare call was led out
 		}

@@ -108,10 +108,10 @@ var slowly = map[string]struct {
 	"replace, at fsync":  {"fsync", (*hangBed).replace},
 	"replace, at rename": {"rename", (*hangBed).replace},
 	"copy": {"copy", func(h *hangBed) error {
-		return second(h.t.CopyFile(bg, who, h.path("f"), h.path("new"), vfs.CopyHow{}))
+		return second(h.t.CopyFile(bg, who, h.path("f"), h.path("new"), vfs.CopyOptions{}))
 	}},
 	"write a range": {"write", func(h *hangBed) error {
-		_, _, err := h.t.WriteRange(bg, who, h.path("f"), []byte("x"), vfs.WriteHow{Truncate: true})
+		_, _, err := h.t.WriteRange(bg, who, h.path("f"), []byte("x"), vfs.WriteOptions{Truncate: true})
 		return err
 	}},
 	"make directories": {"mkdir", func(h *hangBed) error {
@@ -119,7 +119,7 @@ var slowly = map[string]struct {
 		return err
 	}},
 	"remove a tree": {"unlink", func(h *hangBed) error {
-		return h.t.RemovePath(bg, who, h.path("d"), vfs.RemoveHow{Recursive: true})
+		return h.t.RemovePath(bg, who, h.path("d"), vfs.RemoveOptions{Recursive: true})
 	}},
 	"unlink to the trash": {"create", func(h *hangBed) error { return h.t.Unlink(bg, who, h.at(""), "f") }},
 	"commit an upload": {"fsync", func(h *hangBed) error {

@@ -48,7 +48,7 @@ func TestJournal(t *testing.T) {
 		u := b.begin("up", vfs.IfMatch{})
 		b.must(piece(u, "x", 0))
 		b.must(second(u.Commit(bg, who)))
-		b.must(second(b.t.CopyFile(bg, who, b.path("new"), b.path("copy"), vfs.CopyHow{})))
+		b.must(second(b.t.CopyFile(bg, who, b.path("new"), b.path("copy"), vfs.CopyOptions{})))
 		if len(n.all) != 0 {
 			t.Errorf("journalled for new files: %v", n.all)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
-	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
 // Symlink makes a symbolic link. Its target is a text, which is judged when it is read.
@@ -34,55 +33,48 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		}
 		req.HeldTarget = f.hold.Load()
 	}
-	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Info, int64, error) {
-		unlock, err := l.Making(ctx)
-		if err != nil {
-			return Info{}, 0, err
-		}
-		defer unlock()
+	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) {
 		d, err := parentAt(l, dir, name, l.Access())
 		if err != nil {
-			return Info{}, 0, err
+			return Info{}, err
 		}
 		defer d.Close()
 		if f != nil {
 			if req.HeldTarget.Domain() != d.Domain {
-				return Info{}, 0, unix.EXDEV
+				return Info{}, unix.EXDEV
 			}
 			fd, err := f.enter()
 			if err != nil {
-				return Info{}, 0, err
+				return Info{}, err
 			}
 			defer f.leave()
-			info, err := linked(l, fd, d, dir, name, owner(c))
-			return info, 0, err
+			return linked(l, fd, d, dir, name)
 		}
 		src, info, err := nodeAt(l, old, guard.ToChange)
 		if err != nil {
-			return Info{}, 0, err
+			return Info{}, err
 		}
 		defer src.Close()
 		if info.Type() == unix.S_IFLNK {
 			err = l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), name, pattern.Link)
 		}
 		if err != nil {
-			return Info{}, 0, err
+			return Info{}, err
 		}
 		if src.Domain != d.Domain {
-			return Info{}, 0, unix.EXDEV
+			return Info{}, unix.EXDEV
 		}
-		info, err = linked(l, src.FD, d, dir, name, owner(c))
-		return info, 0, err
+		return linked(l, src.FD, d, dir, name)
 	})
 }
 
 // linked makes a second name of an open file.
-func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string, who beneath.Owner) (Info, error) {
-	info, err := beneath.Link(l, fd, d, name, who)
-	if err == nil {
-		l.NoteNewName(d.Rel(dir.Path.Rel()), name)
+func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string) (Info, error) {
+	if err := beneath.Link(l, fd, d, name); err != nil {
+		return Info{}, err
 	}
-	return info, err
+	l.NoteNewName(d.Rel(dir.Path.Rel()), name)
+	return beneath.StatIn(d, name)
 }
 
 // Readlink returns a link's target; f is a reference to the link if it has no

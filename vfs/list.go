@@ -54,17 +54,16 @@ type ListOptions struct {
 	// Follow resolves links in the path that is listed. Links that are found
 	// in directories are listed as links all the same.
 	Follow bool
-	// NoInfo is for who wants names and types only: a file's or a link's
-	// attributes are not asked for where the directory tells the type. So a
-	// file on which another is mounted, otherwise absent, is listed.
+	// NoInfo is for callers who want names and types only: attributes of files and links
+	// are not read if the directory tells their types. So a file on which another one is
+	// mounted is listed, too, which otherwise it is not.
 	NoInfo bool
-	// Weigh tells how many bytes an entry takes where the page is going: what
-	// has become 2 MiB is continued on another page. nil: as many as its path.
+	// Weigh returns how many bytes an entry will take in the caller's answer. A page whose
+	// entries have 2 MiB together is continued on another page. nil: as many as its path.
 	Weigh func(e *Listed) int
-	// Room, unless nil, is asked for memory before the page grows into it, for
-	// the page and for what Weigh says, in bytes, some dozens of KiB at a time;
-	// what it gave is not given back. An error of it ends the page early, or is
-	// the listing's if there is no entry yet.
+	// Room, unless nil, is called before the page takes more memory: for n bytes, some
+	// dozens of KiB, of the page and of what Weigh counts. They are not given back. If Room
+	// returns an error the page ends early, or, without an entry, the listing fails.
 	Room func(n int64) error
 }
 
@@ -159,8 +158,7 @@ type listing struct {
 	counted int64 // what Room was asked for
 }
 
-// pathText is how much room for paths is made at a time, bytes, unless one needs
-// more.
+// pathText is how many bytes for paths are allocated at a time, unless one path needs more.
 const pathText = 16 << 10
 
 func (ls *listing) begin() error {
@@ -304,7 +302,7 @@ func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 	if ok, err = ls.info(&e.Info, name, typ); err != nil || !ok {
 		return false, err
 	}
-	rel := ls.place(name)
+	rel := ls.shownPath(name)
 	if e.Path, err = guard.NewPath(ls.shown.Root, rel); err != nil {
 		return false, nil
 	}
@@ -312,9 +310,9 @@ func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 	return true, nil
 }
 
-// place is the path of a name of the innermost directory, below the path as it
-// was given.
-func (ls *listing) place(name string) string {
+// shownPath is the path of a name of the innermost directory, below the path as it was
+// given.
+func (ls *listing) shownPath(name string) string {
 	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.Path())+len(name)+2 // two slashes
 	if b := &ls.text; b.Cap()-b.Len() < n {
 		*b = strings.Builder{} // what it made stays as it is
@@ -334,7 +332,7 @@ func (ls *listing) place(name string) string {
 	return ls.text.String()[from:]
 }
 
-// info reads what the entry is to tell of a name.
+// info reads the attributes that the entry of a name has; ok is false if the name has none.
 func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
 	l := ls.l
 	// A directory is looked at all the same: it may be a mount point, or gone.

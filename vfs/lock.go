@@ -91,19 +91,18 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 	return nil, err
 }
 
-// lockPollMin and lockPollMax are the shortest and longest pause between two tries of WaitLock: a
-// system call that waits for a lock could not be cancelled, and would keep the
+// lockPollMin and lockPollMax are the shortest and longest pause between two tries of
+// WaitLock. A system call that waits for a lock could not be cancelled, and would keep the
 // root from ending.
 const (
 	lockPollMin = time.Millisecond
 	lockPollMax = 50 * time.Millisecond
 )
 
-// WaitLock tries until the lock is had, interrupted is closed, ctx ends, or the
-// root does. Each try is an operation of its own: what was admitted for as long as a
-// lock is waited for would keep the root's rights from being changed. A try that is
-// under way ends with ctx only: nobody who is answered that the waiting was
-// interrupted has the lock.
+// WaitLock tries until it has the lock, interrupted is closed, ctx ends, or the root does.
+// Each try is an operation of its own: one operation that waited for the lock would keep
+// the root's rights from being changed. interrupted does not end a try that is under way,
+// so a caller who is told that the waiting was interrupted does not have the lock.
 func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guard.Caller, lk Lock, by Locker) error {
 	pause := lockPollMin
 	for {

@@ -118,7 +118,7 @@ func TestDeepPaths(t *testing.T) {
 	}
 	_, err = b.t.CreateFile(bg, who, b.path(deep+"/f"), 0o644, false)
 	b.must(err)
-	n, err := b.rng(deep+"/f", "deep", vfs.WriteHow{})
+	n, err := b.rng(deep+"/f", "deep", vfs.WriteOptions{})
 	if n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -128,8 +128,8 @@ func TestDeepPaths(t *testing.T) {
 	if err != nil || string(buf[:n]) != "deep" {
 		t.Errorf("%q, %v", buf[:n], err)
 	}
-	b.wantKind(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{}), names.NotEmpty)
-	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true}))
+	b.wantKind(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{}), names.NotEmpty)
+	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true}))
 	if got := b.hostNames(); got != "l" {
 		t.Errorf("left %q", got)
 	}
@@ -248,11 +248,11 @@ func TestWholeInNestedRoot(t *testing.T) {
 	_, err := b.replace("in/f", "x", vfs.IfMatch{})
 	b.wantKind(err, names.Permission)
 	b.wantKind(second(b.t.BeginUpload(bg, who, b.path("in/f"), vfs.IfMatch{})), names.Permission)
-	_, err = b.rng("in/f", "", vfs.WriteHow{Create: true, Truncate: true})
+	_, err = b.rng("in/f", "", vfs.WriteOptions{Create: true, Truncate: true})
 	b.wantKind(err, names.Permission)
 	b.wantKind(b.t.RenamePath(bg, who, b.path("in/g"), b.path("in/f"), true, ""), names.Exist)
-	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), vfs.CopyHow{Overwrite: true})), names.Permission)
-	b.wantKind(b.t.RemovePath(bg, who, b.path("in/f"), vfs.RemoveHow{}), names.Permission)
+	b.wantKind(second(b.t.CopyFile(bg, who, b.path("a"), b.path("in/f"), vfs.CopyOptions{Overwrite: true})), names.Permission)
+	b.wantKind(b.t.RemovePath(bg, who, b.path("in/f"), vfs.RemoveOptions{}), names.Permission)
 	b.contents("in/f", "kept")
 	_, err = b.replace("in/new", "x", vfs.IfMatch{})
 	b.must(err)

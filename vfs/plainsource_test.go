@@ -29,5 +29,5 @@ func TestSourceWithoutRenameFlags(t *testing.T) {
 		t.Fatalf("the trash holds %v, %v", kept, err)
 	}
 	h.must(second(h.t.TrashRestore(bg, "code", kept[0].ID, "")))
-	h.must(h.t.RemovePath(bg, who, h.at("moved").Path, vfs.RemoveHow{}))
+	h.must(h.t.RemovePath(bg, who, h.at("moved").Path, vfs.RemoveOptions{}))
 }

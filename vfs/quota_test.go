@@ -31,7 +31,7 @@ func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 					if (w+i)%2 == 0 {
 						n, err = f.WriteAt(bg, who, [][]byte{[]byte("seven..")}, 0, vfs.Writing{})
 					} else {
-						n, _, err = b.t.WriteRange(bg, who, b.at("log").Path, []byte("seven.."), vfs.WriteHow{Append: true})
+						n, _, err = b.t.WriteRange(bg, who, b.at("log").Path, []byte("seven.."), vfs.WriteOptions{Append: true})
 					}
 					sum.Add(int64(n))
 					var ge *guard.Error
@@ -82,12 +82,12 @@ func TestEveryWayToWriteIsCharged(t *testing.T) {
 		step("replace, old", 100, 0, 0, replace("a", text, vfs.IfMatch{}))
 		step("replace, conflict", 0, 0, names.Conflict, replace("a", text, vfs.IfMatch{ETag: "no"}))
 		step("replace, too large", 0, 0, names.Quota, replace("a", make([]byte, 1<<17), vfs.IfMatch{}))
-		_, _, err := b.t.WriteRange(bg, c, p("a"), text, vfs.WriteHow{Off: 50})
+		_, _, err := b.t.WriteRange(bg, c, p("a"), text, vfs.WriteOptions{Off: 50})
 		step("range", 100, 0, 0, err)
-		_, _, err = b.t.WriteRange(bg, c, p("b"), text, vfs.WriteHow{Create: true, Mode: 0o644})
+		_, _, err = b.t.WriteRange(bg, c, p("b"), text, vfs.WriteOptions{Create: true, Mode: 0o644})
 		step("range, new", 100, 1, 0, err)
-		step("copy", 100, 1, 0, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyHow{})))
-		step("copy, exists", 0, 0, names.Exist, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyHow{})))
+		step("copy", 100, 1, 0, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyOptions{})))
+		step("copy, exists", 0, 0, names.Exist, second(b.t.CopyFile(bg, c, p("b"), p("c"), vfs.CopyOptions{})))
 		step("mkdir", 0, 1, 0, second(b.t.Mkdir(bg, c, b.at(""), "d", 0o755)))
 		step("mkdir, exists", 0, 0, names.Exist, second(b.t.Mkdir(bg, c, b.at(""), "d", 0o755)))
 		_, _, err = b.t.MkdirAll(bg, c, p("d/e/f"), 0o755)

@@ -15,21 +15,21 @@ import (
 // kernel that follows links. Each passes the gate once. Paths are as the peer gave them;
 // links in them are followed (see Follow).
 
-type found struct {
+type pathInfo struct {
 	info Info
 	path guard.Path
 }
 
-// Stat describes what a path leads to, and tells that path, without links.
+// Stat describes what a path leads to, and returns the path of that, which has no links.
 func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
-	f, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (found, int64, error) {
-		f, err := followed(ctx, l, p, true, func(q guard.Path) (found, error) {
+	f, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (pathInfo, int64, error) {
+		f, err := followed(ctx, l, p, true, func(q guard.Path) (pathInfo, error) {
 			d, info, err := target(l, q)
 			if err == nil {
 				d.Close()
 			}
-			return found{info, q}, err
+			return pathInfo{info, q}, err
 		})
 		return f, 0, err
 	})
@@ -74,9 +74,9 @@ type chunk struct {
 }
 
 // ReadChunk reads at most length bytes from off, and describes the file as it was
-// meanwhile: fewer bytes than asked for mean the end, and a file that is changed in
-// place during the reading is read again, so that no chunk is a mixture; if it keeps
-// changing, or is not in the state ifMatch names (unless ""), it is a Conflict.
+// meanwhile. Fewer bytes than asked for mean the end. A file that is changed in place during
+// the reading is read again, so that no chunk is a mixture. The error is Conflict if the
+// file keeps changing, or is not in the state that ifMatch, unless "", names.
 // A change that stat(2) does not show is not noticed: one write(2) that lasts as long as
 // the reading, or one within the file system's resolution of times. If the file is open
 // for writing through this Tree, or a WriteRange is under way, Info.Writing is set, and
@@ -110,7 +110,7 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 				if err != nil || ck.n < len(buf) || int64(ck.n) == length || ck.info.Size <= off+int64(ck.n) {
 					return ck, err
 				}
-				info = ck.info // it has grown: its state is not that of the beginning alone
+				info = ck.info // it has grown: it is read again, with more room
 			}
 			return chunk{}, &guard.Error{Kind: names.Conflict}
 		})
@@ -123,8 +123,8 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(fd)
 	for range readTries {
-		// After the times and before the bytes: a writer that has closed the
-		// file by now had written all that the times tell of.
+		// Asked after the times were read and before the bytes are: a writer that has
+		// closed the file by then had written all that the times count.
 		before.Writing = err == nil && t.claims.IsWritten(before.ID())
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// Unlink removes a file's name. A file that is itself a root is busy.
+// Unlink removes a file's name. If the file is itself a root, the error is EBUSY.
 func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) error {
 	return t.remove(ctx, c, names.OpUnlink, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
 		b, err := t.trash.Open(ctx, l)
@@ -28,7 +28,7 @@ func (t *Tree) Unlink(ctx context.Context, c guard.Caller, dir At, name string) 
 	})
 }
 
-// Rmdir removes an empty directory. One that is itself a root is busy.
+// Rmdir removes an empty directory. If it is itself a root, the error is EBUSY.
 func (t *Tree) Rmdir(ctx context.Context, c guard.Caller, dir At, name string) error {
 	return t.remove(ctx, c, names.OpRmdir, dir, name, func(l *guard.Lease, d beneath.Dir, name string) error {
 		return beneath.Rmdir(l, d, name)
@@ -97,8 +97,8 @@ func isRoot() error {
 	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
 }
 
-// RemoveHow says how RemovePath removes.
-type RemoveHow struct {
+// RemoveOptions says how RemovePath removes.
+type RemoveOptions struct {
 	Recursive bool
 	ETag      string // the path itself must be in this state; "": any
 	// Progress, unless nil, is told how many names a recursive removal has removed
@@ -116,7 +116,7 @@ type RemoveHow struct {
 // and then the directory that holds it is not empty. A directory that somebody
 // moves out of the root meanwhile is left as soon as that is noticed: before the
 // next reading of names, or in very deep places one of the next.
-func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveHow) error {
+func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
 	tell, mute := telling(how.Progress)
 	defer mute()
 	how.Progress = tell
@@ -129,7 +129,7 @@ func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how
 	})
 }
 
-func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveHow) error {
+func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how RemoveOptions) error {
 	if q.IsRoot() {
 		return isRoot()
 	}
@@ -199,9 +199,9 @@ func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
 }
 
 const (
-	// verifyBelow is up to what length of path each reading of a directory first looks
-	// the directory up again from the root; further down, where that would cost more
-	// than the removal, only some do (see walk.Walker).
+	// While the path of a directory is shorter than verifyBelow bytes, each reading of the
+	// directory first looks it up again from the root. Further down that would cost more
+	// than the removal, so only some readings do (see walk.Walker).
 	verifyBelow = 512
 	// maxPasses bounds how often a directory is read again because somebody
 	// keeps filling it.
@@ -229,7 +229,7 @@ type remover struct {
 	w       *walk.Walker
 	levels  []removing // as the walker's
 	at      string     // what is being removed, below the root
-	err     error      // of a name that could not be removed
+	err     error      // of the first name that could not be removed
 	removed int64
 	tell    func(removed int64)
 	bin     *trash.Bin
@@ -244,7 +244,7 @@ type removing struct {
 // run removes the directory called base in top, which lies at rel.
 func (r *remover) run(rel string, top beneath.Dir, base string) error {
 	r.at = rel
-	r.w = walk.New(r.ctx, r.l, walk.Options{Keep: r.keep, Open: r.open, VerifyBelow: verifyBelow})
+	r.w = walk.New(r.ctx, r.l, walk.Options{Keep: r.removeRead, Open: r.open, VerifyBelow: verifyBelow})
 	defer r.w.Close()
 	fd, err := r.open(top.FD, base)
 	if err != nil {
@@ -293,7 +293,7 @@ func (r *remover) open(dirfd int, name string) (int, error) {
 }
 
 // step enters the next subdirectory of the innermost directory, or removes the
-// directory itself. What else is in it is removed as its names are read (keep).
+// directory itself. What else is in it is removed as its names are read (removeRead).
 func (r *remover) step(top beneath.Dir, base string) error {
 	rel, v := r.w.Rel(), &r.levels[len(r.levels)-1]
 	r.at = rel
@@ -355,14 +355,14 @@ func (r *remover) gone(rel string) {
 	r.tell(r.removed)
 }
 
-// keep removes a name that has been read, unless it is a directory's, which the walk
-// keeps. After an error it does nothing any more.
-func (r *remover) keep(e *Entry) bool {
+// removeRead removes a name as soon as it has been read. It returns true for the name of a
+// directory, which it leaves to the walk. After an error it removes nothing.
+func (r *remover) removeRead(e *Entry) (isDir bool) {
 	if r.err != nil {
 		return false
 	}
 	rel := r.w.Rel()
-	isDir, err := r.entry(beneath.Dir{FD: r.w.FD()}, rel, e.Name, e.Type)
+	isDir, err := r.removeEntry(beneath.Dir{FD: r.w.FD()}, rel, e.Name, e.Type)
 	if err != nil {
 		r.err, r.at = err, rel+"/"+e.Name
 	}
@@ -383,9 +383,9 @@ func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
 	return withFileLock(r.l, d, name, &info, remove)
 }
 
-// entry removes one name of the directory d, which lies at rel, unless it is a
-// directory's.
-func (r *remover) entry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
+// removeEntry removes one name of the directory d, which lies at rel, unless it is that of
+// a directory.
+func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDir bool, err error) {
 	if err := r.l.Ended(r.ctx); err != nil {
 		return false, err
 	}

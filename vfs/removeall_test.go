@@ -55,7 +55,7 @@ func TestRemovePath(t *testing.T) {
 					c.etag = b.tag(c.etag)
 				}
 				before := openFDs(t)
-				err := b.t.RemovePath(bg, who, b.path(c.rel), vfs.RemoveHow{Recursive: c.recursive, ETag: c.etag})
+				err := b.t.RemovePath(bg, who, b.path(c.rel), vfs.RemoveOptions{Recursive: c.recursive, ETag: c.etag})
 				b.wantKind(err, c.kind)
 				noLeak(t, before, 1)
 				if c.errno != 0 {
@@ -89,7 +89,7 @@ func TestRemoveWide(t *testing.T) {
 			b.must(unix.Mknod(b.host(fmt.Sprintf("d/file-%04d", i)), unix.S_IFREG|0o644, 0))
 		}
 		mark := len(b.rec.All())
-		b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true}))
+		b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true}))
 		b.oneRecord(mark, "remove", 0, 0)
 		if got := b.hostNames(); got != "" {
 			t.Errorf("left %q", got)
@@ -101,7 +101,7 @@ func TestRemoveWide(t *testing.T) {
 func TestRemoveStops(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("d/a/f=", "d/a/g=", "d/a/fifo|")
-	err := b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true})
+	err := b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true})
 	b.wantKind(err, names.NotEmpty)
 	var p *vfs.Partial
 	if !errors.As(err, &p) || p.Removed != 2 || p.At != b.path("d/a") || p.Kind != names.NotEmpty {
@@ -110,7 +110,7 @@ func TestRemoveStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
 	b.tree("e/f=")
-	b.wantErrno(b.t.RemovePath(ctx, who, b.path("e"), vfs.RemoveHow{Recursive: true}), unix.EINTR)
+	b.wantErrno(b.t.RemovePath(ctx, who, b.path("e"), vfs.RemoveOptions{Recursive: true}), unix.EINTR)
 	b.contents("e/f", "")
 }
 
@@ -128,7 +128,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 		if err := unix.Mount(outside, b.host("d/m"), "", unix.MS_BIND, ""); err != nil {
 			t.Skip("no bind mount can be made: ", err)
 		}
-		err := b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true})
+		err := b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true})
 		b.wantErrno(err, unix.EXDEV)
 		b.must(unix.Unmount(b.host("d/m"), unix.MNT_DETACH))
 		if _, err := os.Stat(outside + "/precious"); err != nil {
@@ -153,7 +153,7 @@ func TestRemoveOfMovedDirectory(t *testing.T) {
 		b.put("d/precious", "")
 		away := b.TempDir() + "/away"
 		done := make(chan error)
-		go func() { done <- b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true}) }()
+		go func() { done <- b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true}) }()
 		for {
 			// Moved at any moment: nothing gone yet, half, or nearly all.
 			if err := os.Rename(b.host("d"), away); err == nil {
@@ -176,7 +176,7 @@ func TestRemovePathProgress(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.tree("d/a=1", "d/b/c=2", "d/e/")
 	var seen []int64
-	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveHow{Recursive: true, Progress: func(n int64) { seen = append(seen, n) }}))
+	b.must(b.t.RemovePath(bg, who, b.path("d"), vfs.RemoveOptions{Recursive: true, Progress: func(n int64) { seen = append(seen, n) }}))
 	if want := []int64{1, 2, 3, 4, 5}; !slices.Equal(seen, want) {
 		t.Errorf("told %v, want %v", seen, want)
 	}

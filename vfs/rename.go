@@ -174,8 +174,8 @@ func (m *move) lockMoves() (unlock func(), err error) {
 	return m.l.Moving(m.ctx)
 }
 
-// isDirAt reports whether a directory lies at a name. That nothing does, or
-// nothing that may be seen, is for the operation itself to say.
+// isDirAt reports whether a directory lies at a name. If nothing lies there, or nothing that
+// may be seen, it reports false without an error: the operation itself finds that.
 func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	p, err := dir.Join(name)
 	if err != nil {

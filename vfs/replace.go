@@ -29,11 +29,11 @@ var etagKey = sync.OnceValue(func() []byte {
 	return key
 })
 
-// ETag names one state of a file: it changes whenever the file's contents or
-// attributes do, or another file takes its place. That of a file that somebody has
-// open for writing is another one than it has afterwards, so nobody can go by it
-// who read in the middle of a write. The size of a directory does not count: Stat shows
-// none where names may be hidden.
+// ETag names one state of a file: it changes whenever the file's contents or attributes
+// do, or another file takes its place. While somebody has the file open for writing, the
+// etag differs from the one that the file has afterwards, so an etag that was read in the
+// middle of a write matches no later state. The size of a directory does not count: Stat
+// shows none where names may be hidden.
 func ETag(info *Info) string {
 	size := info.Size
 	if info.IsDir() {
@@ -68,8 +68,8 @@ type IfMatch struct {
 	RespectLocks bool
 }
 
-// access is what a write on the condition does to the name: one that makes no file
-// tells nothing of what is hidden there.
+// access is what a write on the condition does to the name. A write that makes no file must
+// not tell whether the name is hidden, so it is refused as for a missing name.
 func (m IfMatch) access() guard.Access {
 	if m.MustExist || m.ETag != "" {
 		return guard.ToChange
@@ -104,7 +104,7 @@ func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, 
 }
 
 // charging is called before n more bytes are written to a file that then has size bytes;
-// see CopyHow.
+// see CopyOptions.
 type charging func(ctx context.Context, n, size int64) error
 
 // replaceFrom is Replace with contents that write writes.
@@ -163,7 +163,7 @@ type replacement struct {
 	d    beneath.Dir
 	base string // path's last element, in d
 	cond IfMatch
-	// price, unless nil, is called beside the quotas; see CopyHow.Charge.
+	// price, unless nil, is called beside the quotas; see CopyOptions.Charge.
 	price charging
 	s     *wholefile.Staged
 	wholefile.Copier
@@ -182,9 +182,8 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 	defer p.s.Drop(p.l, p.d)
 	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, FD: p.s.FD, Charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
 	if p.price != nil {
-		alive, cancel := context.WithCancel(p.ctx)
-		defer cancel()
-		defer whenDead(p.l.Dead(), cancel)()
+		alive, stop := p.l.UntilEnd(p.ctx)
+		defer stop()
 		p.Charge = func(n, size int64) error { return p.chargeAll(alive, n, size) }
 	}
 	if err := write(); err != nil {
@@ -204,19 +203,6 @@ func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 		return end
 	}
 	return err
-}
-
-// whenDead calls f when dead is closed, unless stop was called before.
-func whenDead(dead <-chan struct{}, f func()) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-dead:
-			f()
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
 }
 
 // begin resolves the place and stages a file for it. It refuses early what commit would

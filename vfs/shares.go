@@ -24,22 +24,20 @@ type userShares struct {
 // is for mounts that several users may enter.
 func (t *Tree) ShareAmongUsers() { t.users.on.Store(true) }
 
-// slot is room for one descriptor in a user's share.
+// slot is room for one descriptor in a user's share. It is nil for callers that are not
+// bounded.
 type slot struct {
-	of    *userShares // nil: the caller is not bounded
+	of    *userShares
 	uid   uint32
 	taken bool // a File has it, or it was given back
 }
-
-// noSlot is the slot of callers that are not bounded.
-var noSlot = &slot{}
 
 // reserve takes room for one descriptor from the share of c. Its caller must call
 // slot.release, which does nothing once a File has taken the slot. Only users of a mount
 // have a share: other callers are bounded by their front end.
 func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 	if c.Via != guard.ViaFUSE || !s.on.Load() {
-		return noSlot, nil
+		return nil, nil
 	}
 	if have, ok := s.shares.Take(c.UID, int64(beneath.MaxKept()), math.MaxInt64); !ok {
 		return nil, &guard.Error{Kind: names.IO, Err: fmt.Errorf(
@@ -50,14 +48,14 @@ func (s *userShares) reserve(c guard.Caller) (*slot, error) {
 
 // take gives the slot to a File, which must call closed when it is closed.
 func (p *slot) take() {
-	if p.of != nil {
+	if p != nil {
 		p.taken = true
 	}
 }
 
 // release gives the room back, unless a File has the slot or it was given back before.
 func (p *slot) release() {
-	if p.of != nil && !p.taken {
+	if p != nil && !p.taken {
 		p.taken = true
 		p.closed()
 	}
@@ -65,7 +63,7 @@ func (p *slot) release() {
 
 // closed gives the room back.
 func (p *slot) closed() {
-	if p.of != nil {
+	if p != nil {
 		p.of.shares.Give(p.uid, 1)
 	}
 }

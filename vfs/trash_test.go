@@ -82,12 +82,12 @@ func TestTrashKeeps(t *testing.T) {
 			lost(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))), "d", "d!")
 			lost(second(b.t.Replace(bg, who, b.at("e"), strings.NewReader("e2"), vfs.IfMatch{})), "e", "e!")
 			b.contents("e", "e2")
-			_, _, err = b.t.WriteRange(bg, who, b.path("f"), []byte("f2"), vfs.WriteHow{Truncate: true})
+			_, _, err = b.t.WriteRange(bg, who, b.path("f"), []byte("f2"), vfs.WriteOptions{Truncate: true})
 			lost(err, "f", "f!")
 			lost(b.t.RenamePath(bg, who, b.path("h"), b.path("g"), true, ""), "g", "g!")
-			lost(b.t.RemovePath(bg, who, b.path("g"), vfs.RemoveHow{}), "g", "h!")
-			lost(second(b.t.CopyFile(bg, who, b.path("e"), b.path("f"), vfs.CopyHow{Overwrite: true})), "f", "f2")
-			b.must(b.t.RemovePath(bg, who, b.path("tree"), vfs.RemoveHow{Recursive: true}))
+			lost(b.t.RemovePath(bg, who, b.path("g"), vfs.RemoveOptions{}), "g", "h!")
+			lost(second(b.t.CopyFile(bg, who, b.path("e"), b.path("f"), vfs.CopyOptions{Overwrite: true})), "f", "f2")
+			b.must(b.t.RemovePath(bg, who, b.path("tree"), vfs.RemoveOptions{Recursive: true}))
 			if got := b.kept(); len(got) != len(want)+2 || !strings.Contains(strings.Join(got, "|"), "tree/in/y=tree/in/y!") {
 				t.Errorf("after a recursive removal: %q", got)
 			}
@@ -147,7 +147,7 @@ func TestTrashIsHidden(t *testing.T) {
 				b.wantKind(second(b.t.Symlink(bg, who, "x", b.at(dir), guard.TrashName)), names.Permission)
 				b.wantKind(b.t.Rename(bg, who, b.at("in"), "b", b.at(dir), guard.TrashName, 0), names.Permission)
 			}
-			if err := b.t.RemovePath(bg, who, b.path("in"), vfs.RemoveHow{Recursive: true}); err != nil {
+			if err := b.t.RemovePath(bg, who, b.path("in"), vfs.RemoveOptions{Recursive: true}); err != nil {
 				t.Error(err)
 			}
 			if n := len(b.kept()); n != 2 {
@@ -276,7 +276,7 @@ func TestTrashCountsWhatGrows(t *testing.T) {
 			b.must(os.Link(b.host("big"), b.host("second")))
 			b.must(b.t.Unlink(bg, who, b.at(""), "big"))
 			return func(off int64) error {
-				_, _, err := b.t.WriteRange(bg, who, b.path("second"), []byte(text), vfs.WriteHow{Off: off})
+				_, _, err := b.t.WriteRange(bg, who, b.path("second"), []byte(text), vfs.WriteOptions{Off: off})
 				return err
 			}
 		},
@@ -476,7 +476,7 @@ func TestTrashOfNestedRoot(t *testing.T) {
 	b.grant("inner", "in", guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: true}})
 	b.must(b.t.Unlink(bg, who, b.at("in/d"), "a"))
 	b.must(b.t.Unlink(bg, who, b.at(""), "beside"))
-	b.must(b.t.RemovePath(bg, who, b.path("in/d"), vfs.RemoveHow{Recursive: true}))
+	b.must(b.t.RemovePath(bg, who, b.path("in/d"), vfs.RemoveOptions{Recursive: true}))
 	list, err := b.t.TrashList(bg, "inner")
 	b.must(err)
 	if len(list) != 2 || list[0].Path != "d/a" || list[1].Path != "d/b" {

@@ -24,7 +24,7 @@ func TestWriteRangeTakesBackOnlyItsOwn(t *testing.T) {
 	} {
 		for _, appending := range []bool{false, true} {
 			b := newBed(t, false, guard.Policy{})
-			_, _, err := b.t.WriteRange(bg, who, b.path("f"), []byte("ours"), vfs.WriteHow{
+			_, _, err := b.t.WriteRange(bg, who, b.path("f"), []byte("ours"), vfs.WriteOptions{
 				Create: true, Append: appending, Mode: 0o644, Room: func(int64) error { c.meanwhile(b); return refuse },
 			})
 			b.wantKind(err, names.Quota)

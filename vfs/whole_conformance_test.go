@@ -16,7 +16,7 @@ import (
 func TestWholeConformance(t *testing.T) {
 	for name, put := range map[string]func(f *wholeFront, p guard.Path, data []byte) error{
 		"range": func(f *wholeFront, p guard.Path, data []byte) error {
-			_, _, err := f.t.WriteRange(bg, f.who, p, data, vfs.WriteHow{Create: true, Truncate: true, Mode: 0o644})
+			_, _, err := f.t.WriteRange(bg, f.who, p, data, vfs.WriteOptions{Create: true, Truncate: true, Mode: 0o644})
 			return err
 		},
 		"replace": func(f *wholeFront, p guard.Path, data []byte) error {
@@ -37,7 +37,7 @@ func TestWholeConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			guardtest.Run(t, guardtest.Suite{
 				Opener: vfs.Opener(), Subject: peer.Subject,
-				Can: guardtest.Can{Parses: true, Attributes: true, Links: true, RawNames: true},
+				Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
 				Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
 					return &wholeFront{treeFront{reg, vfs.New(reg), peer}, put}
 				},
@@ -75,7 +75,7 @@ func (f *wholeFront) Append(s string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = f.t.WriteRange(bg, f.who, p, data, vfs.WriteHow{Create: true, Append: true, Mode: 0o644})
+	_, _, err = f.t.WriteRange(bg, f.who, p, data, vfs.WriteOptions{Create: true, Append: true, Mode: 0o644})
 	return err
 }
 
@@ -96,7 +96,7 @@ func (f *wholeFront) Remove(s string) error {
 	if err != nil {
 		return err
 	}
-	return f.t.RemovePath(bg, f.who, p, vfs.RemoveHow{})
+	return f.t.RemovePath(bg, f.who, p, vfs.RemoveOptions{})
 }
 
 func (f *wholeFront) Rename(s, s2 string) error {

@@ -22,7 +22,7 @@ func (b *bed) tag(rel string) string {
 	return vfs.ETag(&info)
 }
 
-func (b *bed) rng(rel, text string, how vfs.WriteHow) (int, error) {
+func (b *bed) rng(rel, text string, how vfs.WriteOptions) (int, error) {
 	how.Mode = 0o644
 	n, _, err := b.t.WriteRange(bg, who, b.path(rel), []byte(text), how)
 	return n, err
@@ -154,32 +154,32 @@ func TestWriteRange(t *testing.T) {
 	eachSource(t, func(t *testing.T, remote bool) {
 		for _, c := range []struct {
 			name, rel, data string
-			how             vfs.WriteHow
+			how             vfs.WriteOptions
 			kind            guard.Kind
 			want            string // of target, "-" for no file
 			target          string
 		}{
-			{name: "middle", rel: "f", data: "XY", how: vfs.WriteHow{Off: 2}, want: "01XY456789"},
+			{name: "middle", rel: "f", data: "XY", how: vfs.WriteOptions{Off: 2}, want: "01XY456789"},
 			{name: "through a link", rel: "l", data: "XY", want: "XY23456789", target: "f"},
-			{name: "beyond the end", rel: "f", data: "XY", how: vfs.WriteHow{Off: 12}, want: "0123456789\x00\x00XY"},
-			{name: "append", rel: "f", data: "XY", how: vfs.WriteHow{Append: true, Off: 3}, want: "0123456789XY"},
-			{name: "truncate", rel: "f", data: "XY", how: vfs.WriteHow{Off: 3, Truncate: true}, want: "012XY"},
-			{name: "truncate to nothing", rel: "f", how: vfs.WriteHow{Truncate: true}, want: ""},
-			{name: "create", rel: "new", data: "XY", how: vfs.WriteHow{Create: true}, want: "XY"},
-			{name: "create an existing", rel: "f", data: "XY", how: vfs.WriteHow{Create: true}, want: "XY23456789"},
-			{name: "create through a dangling link", rel: "dangling", data: "XY", how: vfs.WriteHow{Create: true}, want: "XY", target: "made"},
-			{name: "create only", rel: "new", data: "XY", how: vfs.WriteHow{CreateOnly: true}, want: "XY"},
-			{name: "create only, exists", rel: "f", data: "XY", how: vfs.WriteHow{CreateOnly: true}, kind: names.Exist, want: "0123456789"},
-			{name: "create only, a link", rel: "dangling", data: "XY", how: vfs.WriteHow{CreateOnly: true}, kind: names.Exist, want: "-", target: "made"},
+			{name: "beyond the end", rel: "f", data: "XY", how: vfs.WriteOptions{Off: 12}, want: "0123456789\x00\x00XY"},
+			{name: "append", rel: "f", data: "XY", how: vfs.WriteOptions{Append: true, Off: 3}, want: "0123456789XY"},
+			{name: "truncate", rel: "f", data: "XY", how: vfs.WriteOptions{Off: 3, Truncate: true}, want: "012XY"},
+			{name: "truncate to nothing", rel: "f", how: vfs.WriteOptions{Truncate: true}, want: ""},
+			{name: "create", rel: "new", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY"},
+			{name: "create an existing", rel: "f", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY23456789"},
+			{name: "create through a dangling link", rel: "dangling", data: "XY", how: vfs.WriteOptions{Create: true}, want: "XY", target: "made"},
+			{name: "create only", rel: "new", data: "XY", how: vfs.WriteOptions{CreateOnly: true}, want: "XY"},
+			{name: "create only, exists", rel: "f", data: "XY", how: vfs.WriteOptions{CreateOnly: true}, kind: names.Exist, want: "0123456789"},
+			{name: "create only, a link", rel: "dangling", data: "XY", how: vfs.WriteOptions{CreateOnly: true}, kind: names.Exist, want: "-", target: "made"},
 			{name: "absent", rel: "new", data: "XY", kind: names.NotExist, want: "-"},
-			{name: "absent, with an etag", rel: "new", data: "XY", how: vfs.WriteHow{Create: true, ETag: "x"}, kind: names.NotExist, want: "-"},
-			{name: "wrong etag", rel: "f", data: "XY", how: vfs.WriteHow{ETag: "x", Truncate: true}, kind: names.Conflict, want: "0123456789"},
-			{name: "negative", rel: "f", data: "XY", how: vfs.WriteHow{Off: -1}, kind: names.Invalid, want: "0123456789"},
-			{name: "overflow", rel: "f", data: "XY", how: vfs.WriteHow{Off: 1<<63 - 1}, kind: names.Invalid, want: "0123456789"},
+			{name: "absent, with an etag", rel: "new", data: "XY", how: vfs.WriteOptions{Create: true, ETag: "x"}, kind: names.NotExist, want: "-"},
+			{name: "wrong etag", rel: "f", data: "XY", how: vfs.WriteOptions{ETag: "x", Truncate: true}, kind: names.Conflict, want: "0123456789"},
+			{name: "negative", rel: "f", data: "XY", how: vfs.WriteOptions{Off: -1}, kind: names.Invalid, want: "0123456789"},
+			{name: "overflow", rel: "f", data: "XY", how: vfs.WriteOptions{Off: 1<<63 - 1}, kind: names.Invalid, want: "0123456789"},
 			{name: "directory", rel: "d", data: "XY", kind: names.IsDir, want: "-"},
 			{name: "the root", rel: "", data: "XY", kind: names.Invalid, want: "-"},
 			{name: "fifo", rel: "fifo", data: "XY", kind: names.Hidden, want: "-"},
-			{name: "outside", rel: "out", data: "XY", how: vfs.WriteHow{Create: true}, kind: names.Escaped, want: "-"},
+			{name: "outside", rel: "out", data: "XY", how: vfs.WriteOptions{Create: true}, kind: names.Escaped, want: "-"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				b := newBed(t, remote, guard.Policy{})
@@ -231,7 +231,7 @@ func TestWriteRangeRace(t *testing.T) {
 					text := strings.Repeat(fmt.Sprint(i), 4)
 					var err error
 					if i%2 == 0 {
-						_, err = b.rng("f", text, vfs.WriteHow{ETag: tag})
+						_, err = b.rng("f", text, vfs.WriteOptions{ETag: tag})
 					} else {
 						_, err = b.replace("f", text, vfs.IfMatch{ETag: tag, NoDurable: true})
 					}
@@ -260,7 +260,7 @@ func TestRespectLocks(t *testing.T) {
 		b.put("f", "text")
 		attempts := func(want guard.Kind) {
 			t.Helper()
-			_, err := b.rng("f", "T", vfs.WriteHow{RespectLocks: true})
+			_, err := b.rng("f", "T", vfs.WriteOptions{RespectLocks: true})
 			b.wantKind(err, want)
 			_, err = b.replace("f", "Text", vfs.IfMatch{RespectLocks: true})
 			b.wantKind(err, want)
@@ -283,7 +283,7 @@ func TestRespectLocks(t *testing.T) {
 				b.must(lock(int(f.Fd())))
 				attempts(names.Locked)
 				b.contents("f", "text")
-				_, err = b.rng("f", "t", vfs.WriteHow{})
+				_, err = b.rng("f", "t", vfs.WriteOptions{})
 				b.must(err)
 				f.Close()
 			})
@@ -298,19 +298,19 @@ func TestRespectLocks(t *testing.T) {
 // no file grows over the limit.
 func TestWriteRangeQuota(t *testing.T) {
 	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Limits: guard.Limits{MaxFile: 10, MaxWritten: 20, MaxCreated: 2}})
-	try := func(rel, text string, how vfs.WriteHow, want unix.Errno) {
+	try := func(rel, text string, how vfs.WriteOptions, want unix.Errno) {
 		t.Helper()
 		_, err := b.rng(rel, text, how)
 		b.wantErrno(err, want)
 	}
-	try("f", "12345", vfs.WriteHow{Create: true}, 0)
-	try("f", "12345", vfs.WriteHow{Off: 6}, unix.EFBIG)
-	try("f", "123456", vfs.WriteHow{Append: true}, unix.EFBIG)
-	try("f", "12345", vfs.WriteHow{Append: true}, 0)
-	try("g", "", vfs.WriteHow{ETag: "x", Create: true}, unix.ENOENT)
-	try("g", "1234567890", vfs.WriteHow{CreateOnly: true}, 0)
-	try("h", "1", vfs.WriteHow{CreateOnly: true}, unix.EDQUOT)
-	try("f", "1", vfs.WriteHow{}, unix.EDQUOT)
+	try("f", "12345", vfs.WriteOptions{Create: true}, 0)
+	try("f", "12345", vfs.WriteOptions{Off: 6}, unix.EFBIG)
+	try("f", "123456", vfs.WriteOptions{Append: true}, unix.EFBIG)
+	try("f", "12345", vfs.WriteOptions{Append: true}, 0)
+	try("g", "", vfs.WriteOptions{ETag: "x", Create: true}, unix.ENOENT)
+	try("g", "1234567890", vfs.WriteOptions{CreateOnly: true}, 0)
+	try("h", "1", vfs.WriteOptions{CreateOnly: true}, unix.EDQUOT)
+	try("f", "1", vfs.WriteOptions{}, unix.EDQUOT)
 	if st, _ := b.reg.Lookup("code"); st.Written != 20 || st.Created != 2 {
 		t.Errorf("written %d, created %d", st.Written, st.Created)
 	}
@@ -333,7 +333,7 @@ func TestWriteRangeFullDisk(t *testing.T) {
 	p, err := guard.NewPath("small", "f")
 	b.must(err)
 	big := make([]byte, 128<<10)
-	n, _, err := b.t.WriteRange(bg, who, p, big, vfs.WriteHow{Create: true})
+	n, _, err := b.t.WriteRange(bg, who, p, big, vfs.WriteOptions{Create: true})
 	b.wantErrno(err, unix.ENOSPC)
 	if n <= 0 || n >= len(big) {
 		t.Errorf("wrote %d", n)
@@ -364,7 +364,7 @@ func TestWaitForName(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	waiting := make(chan error)
 	go func() {
-		_, _, err := b.t.WriteRange(ctx, who, b.path("f"), []byte("y"), vfs.WriteHow{})
+		_, _, err := b.t.WriteRange(ctx, who, b.path("f"), []byte("y"), vfs.WriteOptions{})
 		waiting <- err
 	}()
 	cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// WriteHow says where and on what condition WriteRange writes.
-type WriteHow struct {
+// WriteOptions says where and on what condition WriteRange writes.
+type WriteOptions struct {
 	Off        int64  // ignored with Append
 	Append     bool   // write at the end of the file; the right to append is enough
 	Truncate   bool   // cut the file off after the data; ignored with Append
@@ -31,14 +31,14 @@ type WriteHow struct {
 }
 
 // access returns what the write does to the name, as IfMatch.access does.
-func (h *WriteHow) access() guard.Access {
+func (h *WriteOptions) access() guard.Access {
 	if h.Create && h.ETag == "" {
 		return guard.ToMake
 	}
 	return guard.ToChange
 }
 
-func (h *WriteHow) request(c guard.Caller, p guard.Path, n int) guard.Request {
+func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Request {
 	// OpReplace, because its success leaves one record with the bytes written. It takes
 	// the right Write or Create. An append is an OpWrite: a root for appending only has
 	// neither right.
@@ -70,7 +70,7 @@ type written struct {
 // WriteRange on the same name wait until it is done. Readers may see a part of the data
 // meanwhile, as with any write. WriteRange returns how many bytes were written, also when
 // it fails midway (a full disk), and the file's attributes afterwards.
-func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, data []byte, how WriteHow) (int, Info, error) {
+func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, data []byte, how WriteOptions) (int, Info, error) {
 	if how.Off < 0 && !how.Append || how.Off+int64(len(data)) < how.Off {
 		return 0, Info{}, &guard.Error{Op: names.OpWrite, Path: p, Kind: names.Invalid, Err: unix.EINVAL}
 	}
@@ -104,7 +104,7 @@ type rangeWrite struct {
 	ctx   context.Context
 	l     *guard.Lease
 	c     guard.Caller
-	how   WriteHow
+	how   WriteOptions
 	path  guard.Path
 	wrote *atomic.Int64
 }

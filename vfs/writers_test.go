@@ -29,7 +29,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 				_, err := b.replace(rel, "text", vfs.IfMatch{Follow: true})
 				b.wantKind(err, want)
 			}
-			b.wantKind(second(b.t.CopyFile(bg, who, b.path("g"), b.path("f"), vfs.CopyHow{Overwrite: true})), want)
+			b.wantKind(second(b.t.CopyFile(bg, who, b.path("g"), b.path("f"), vfs.CopyOptions{Overwrite: true})), want)
 			b.must(os.WriteFile(b.host("h"), []byte("text"), 0o644))
 			b.wantKind(b.t.RenamePath(bg, who, b.path("h"), b.path("f"), true, ""), want)
 		}
@@ -42,7 +42,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 			b.wantKind(second(b.t.BeginUpload(bg, who, b.path("hard"), vfs.IfMatch{})), names.Locked)
 			b.wantKind(second(up.Commit(bg, who)), names.Locked)
 			up.Abort()
-			b.must(second(b.rng("f", "t", vfs.WriteHow{})))
+			b.must(second(b.rng("f", "t", vfs.WriteOptions{})))
 			b.must(b.write(f, "t", 0))
 			f.Close()
 			b.contents("f", map[bool]string{true: "textt", false: "text"}[f.Appending()])
@@ -52,7 +52,7 @@ func TestNotReplacedWhileWritten(t *testing.T) {
 		b.must(err)
 		_, err = b.replace("new", "x", vfs.IfMatch{})
 		b.wantKind(err, names.Locked)
-		b.must(b.t.RemovePath(bg, who, b.path("new"), vfs.RemoveHow{})) // no update is lost by that
+		b.must(b.t.RemovePath(bg, who, b.path("new"), vfs.RemoveOptions{})) // no update is lost by that
 		f.Close()
 		r := b.open("f", unix.O_RDONLY)
 		defer r.Close()
@@ -146,7 +146,7 @@ func TestLentFile(t *testing.T) {
 	g := b.open("gone", unix.O_RDWR)
 	defer g.Close()
 	g.CountOnlyWhileUsed()
-	b.must(b.t.RemovePath(bg, who, b.path("gone"), vfs.RemoveHow{}))
+	b.must(b.t.RemovePath(bg, who, b.path("gone"), vfs.RemoveOptions{}))
 	b.must(b.write(g, "as POSIX has it", 0))
 }
 
@@ -229,7 +229,7 @@ func TestETagOfAFileBeingWritten(t *testing.T) {
 		b.must(err)
 		_, _, err = b.readRange(b.path("n"), 1, buf, vfs.ETag(&during))
 		b.must(err)
-		_, beside, err := b.t.WriteRange(bg, who, b.path("n"), []byte("N"), vfs.WriteHow{})
+		_, beside, err := b.t.WriteRange(bg, who, b.path("n"), []byte("N"), vfs.WriteOptions{})
 		b.must(err)
 		f.Close()
 		for what, info := range map[string]vfs.Info{"read": during, "written": beside} {
@@ -238,9 +238,52 @@ func TestETagOfAFileBeingWritten(t *testing.T) {
 				t.Errorf("replaced on the etag of what was %s while it was open for writing: %v", what, err)
 			}
 		}
-		_, alone, err := b.t.WriteRange(bg, who, b.path("n"), []byte("n"), vfs.WriteHow{})
+		_, alone, err := b.t.WriteRange(bg, who, b.path("n"), []byte("n"), vfs.WriteOptions{})
 		b.must(err)
 		b.must(second(b.t.Replace(bg, who, b.at("n"), bytes.NewReader([]byte("new")), vfs.IfMatch{ETag: vfs.ETag(&alone)})))
 		b.contents("n", "new")
+	})
+}
+
+// lateWriter opens a file for writing when its replacement has the name, and before the
+// replacement is answered.
+type lateWriter struct {
+	b    *bed
+	done chan error
+}
+
+func (w lateWriter) Begin(guard.Path) func() {
+	return func() {
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			f, _, err := w.b.t.Open(bg, who, w.b.at("f"), unix.O_WRONLY)
+			if err == nil {
+				_, err = f.WriteAt(bg, who, [][]byte{[]byte("late, and longer")}, 0, vfs.Writing{})
+				f.Close()
+			}
+			w.done <- err
+		}()
+		select { // it has to wait for the end of the replacement; if not, it writes now
+		case <-written:
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// The etag that a replacement returns is that of the contents it wrote: whoever opens the
+// new file for writing waits until the etag has been taken.
+func TestETagOfAReplacementIsTakenBeforeWriters(t *testing.T) {
+	both(t, func(t *testing.T, b *bed) {
+		b.put("f", "old")
+		w := lateWriter{b, make(chan error, 1)}
+		b.t.SetJournal(w)
+		info, err := b.replace("f", "new", vfs.IfMatch{})
+		b.must(err)
+		b.must(<-w.done)
+		b.contents("f", "late, and longer")
+		b.t.SetJournal(nil)
+		_, err = b.replace("f", "newer", vfs.IfMatch{ETag: vfs.ETag(&info)})
+		b.wantKind(err, names.Conflict)
 	})
 }

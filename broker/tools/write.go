@@ -75,7 +75,7 @@ func (c *call) appendFile() (*result, error) {
 		return nil, err
 	}
 	_, _, err = c.s.cfg.Tree.WriteRange(c.ctx, c.s.caller, at.Path, []byte(*a.Content),
-		vfs.WriteHow{Append: true, Create: a.Create && !cond.MustExist, Mode: newFile, RespectLocks: true})
+		vfs.WriteOptions{Append: true, Create: a.Create && !cond.MustExist, Mode: newFile, RespectLocks: true})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *call) deleteFile() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = c.s.cfg.Tree.RemovePath(c.ctx, c.s.caller, at.Path, vfs.RemoveHow{Recursive: a.Recursive, Progress: c.progress()})
+	err = c.s.cfg.Tree.RemovePath(c.ctx, c.s.caller, at.Path, vfs.RemoveOptions{Recursive: a.Recursive, Progress: c.progress()})
 	if errors.Is(err, names.NotEmpty) && !a.Recursive {
 		return nil, hint(err, "set recursive to delete what is in it")
 	}
@@ -138,7 +138,7 @@ func (c *call) copyFile() (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.s.cfg.Tree.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyHow{Overwrite: a.Overwrite, Progress: c.progress()}); err != nil {
+	if _, err := c.s.cfg.Tree.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyOptions{Overwrite: a.Overwrite, Progress: c.progress()}); err != nil {
 		return nil, err
 	}
 	return &result{text: "Successfully copied " + a.Source + " to " + a.Destination}, nil
@@ -180,10 +180,10 @@ func (c *call) moveAcross(from, to place, overwrite bool) error {
 		}
 		return &guard.Error{Path: from.Path, Kind: kind}
 	}
-	if _, err := t.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyHow{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
+	if _, err := t.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyOptions{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
 		return err
 	}
-	err = t.RemovePath(c.ctx, c.s.caller, from.Path, vfs.RemoveHow{ETag: vfs.ETag(&info)})
+	err = t.RemovePath(c.ctx, c.s.caller, from.Path, vfs.RemoveOptions{ETag: vfs.ETag(&info)})
 	if err != nil {
 		return hint(err, "the copy was made, and the old name is still there")
 	}

@@ -93,7 +93,7 @@ func writeAnchor(path string, a anchor, syncs ...func() error) error {
 		return errors.Join(append(errs, err)...)
 	}
 	// A new name in the directory has to survive a power failure. Where an anchor is
-	// replaced, the old or the new one may.
+	// replaced, it does not matter whether the old or the new one survives.
 	_, was := os.Lstat(path)
 	if err = errors.Join(errs...); err == nil {
 		err = os.Rename(temp, path)

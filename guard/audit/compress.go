@@ -20,8 +20,8 @@ import (
 const (
 	// compressedSuffix ends the name of a compressed file.
 	compressedSuffix = ".zst"
-	// compressFrom is the least size of a file that is compressed: what is left of
-	// smaller ones takes a block on disk either way.
+	// compressFrom is the least size of a file that is compressed: compressing a smaller one
+	// would save little.
 	compressFrom = 64 << 10
 	// zstdWindow is how far back the compression looks; few files are larger.
 	zstdWindow = 1 << 20

@@ -19,7 +19,7 @@ type Entry struct {
 	Time    time.Time `json:"time"`              // time of the operation
 	Session string    `json:"session"`           // name of the session
 	Subject string    `json:"subject,omitempty"` // server, if it has a name
-	Via     string    `json:"via,omitempty"`     // front: mount, files, tools or control
+	Via     string    `json:"via,omitempty"`     // front: fuse, files, tools, control or net
 	UID     *uint32   `json:"uid,omitempty"`     // user id; left out: unknown
 	PID     int32     `json:"pid,omitempty"`     // process id
 	Op      string    `json:"op"`                // operation; also `session` (first line), `lost` and `summed`

@@ -50,7 +50,7 @@ func parseName(base string) (logName, bool) {
 	n := 0
 	if ok && !strings.HasSuffix(rest, "Z") {
 		i := strings.LastIndexByte(rest, '.')
-		if n, ok = number9(rest[i+1:]); i >= 0 {
+		if n, ok = fileNumber(rest[i+1:]); i >= 0 {
 			rest = rest[:i]
 		}
 	}
@@ -66,8 +66,8 @@ func nameOf(path string) (logName, bool) {
 	return parseName(strings.TrimSuffix(filepath.Base(path), compressedSuffix))
 }
 
-// number9 reads a number from 1 to nine digits without leading zeros.
-func number9(s string) (int, bool) {
+// fileNumber reads a number from 1 to nine digits without leading zeros.
+func fileNumber(s string) (int, bool) {
 	n, err := strconv.Atoi(s)
 	return n, err == nil && len(s) <= 9 && s[0] >= '1' && s[0] <= '9'
 }
@@ -180,8 +180,8 @@ func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 // another one, the chain continues from the anchor instead, so that Verify
 // shows the damage ever after. Damage never keeps a session from starting.
 //
-// Open returns when the new file has its header, while that is still being anchored:
-// Anchored tells what becomes of it.
+// Open returns when the new file has its header. It does not wait for the header's anchor:
+// Anchored does.
 func Open(o Options) (*Log, error) { return open(o, createFile) }
 
 func open(o Options, create func(string) (sink, error)) (_ *Log, err error) {

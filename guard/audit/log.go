@@ -37,9 +37,9 @@ const (
 
 // Log is the audit log of one session. Its methods may be called concurrently.
 //
-// Record queues a record, or counts it as a repetition of another one or in a sum. One goroutine, the writer,
-// encodes what is queued, chains it, writes it and begins new files. A second one, the
-// keeper, does what waits for the disk: it syncs and anchors, and compresses and deletes
+// Record queues a record, or counts it as a repetition of another one or in a sum. One
+// goroutine, the writer, encodes what is queued, chains it, writes it and begins new files.
+// A second one, the keeper, does what waits for the disk: it syncs and anchors, and compresses and deletes
 // files that are finished. mu guards what they share, and is never held across a system
 // call.
 type Log struct {
@@ -356,8 +356,8 @@ func (l *Log) Path() string {
 	return filepath.Join(l.opts.Dir, l.file)
 }
 
-// Last returns the Log's present state.
-func (l *Log) Last() Status {
+// Status returns the Log's present state.
+func (l *Log) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.status

@@ -100,7 +100,7 @@ func TestAllowedAreWrittenWithoutClose(t *testing.T) {
 	o := options(t)
 	l := mustOpen(t, o)
 	mustRecord(t, l, allowed(t, "a"))
-	for l.Last().Written < 2 { // ends: the flusher runs; else the test times out
+	for l.Status().Written < 2 { // ends: the flusher runs; else the test times out
 		time.Sleep(time.Millisecond)
 	}
 	if got := entries(t, o); len(got) != 2 || got[1].Path != "a" {
@@ -219,7 +219,7 @@ func TestConcurrentRecord(t *testing.T) {
 				if err := l.Record(r); err != nil {
 					t.Error(err)
 				}
-				l.Last()
+				l.Status()
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestConcurrentRecord(t *testing.T) {
 	if n != 1600 {
 		t.Errorf("%d records", n)
 	}
-	if r := mustVerify(t, o); r.Files < 5 || r.Records != l.Last().Written {
+	if r := mustVerify(t, o); r.Files < 5 || r.Records != l.Status().Written {
 		t.Errorf("%+v", r)
 	}
 }
@@ -308,7 +308,7 @@ func TestR084FullSink(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("refusal on a full queue: %v", err)
 	}
-	if s := l.Last(); s.Lost != 1 || !errors.Is(s.Err, syscall.ENOSPC) || s.Queued > queueLimit+maxLine {
+	if s := l.Status(); s.Lost != 1 || !errors.Is(s.Err, syscall.ENOSPC) || s.Queued > queueLimit+maxLine {
 		t.Errorf("status %+v", s)
 	}
 	room.Store(1 << 40)
@@ -363,8 +363,8 @@ func TestAnchorFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRecord(t, l, refusal(t, "a"))
-	if err := l.Close(); err == nil || l.Last().AnchorErr == nil {
-		t.Errorf("close: %v, status %+v", err, l.Last())
+	if err := l.Close(); err == nil || l.Status().AnchorErr == nil {
+		t.Errorf("close: %v, status %+v", err, l.Status())
 	}
 }
 

@@ -41,7 +41,7 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	r := mustVerify(t, o)
-	if r.From != 1 || r.To != l.Last().Written || r.Files != len(files) || r.Pruned != 0 {
+	if r.From != 1 || r.To != l.Status().Written || r.Files != len(files) || r.Pruned != 0 {
 		t.Errorf("%+v", r)
 	}
 }

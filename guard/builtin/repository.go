@@ -8,14 +8,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// How a repository is recognised by names, and a part of one that its tool manages as a
-// whole. Package guard looks at the files.
+// How repositories, and parts of them that their tools manage as a whole, are recognised by
+// names. Package guard looks at the files.
 
 const gitDir = ".git"
 
-// IsPart reports whether a file or directory that is made at a path is such a part: the
-// .git or .hg of a repository, or, inside a directory of git's, what belongs to a worktree,
-// a submodule or a rebase that has begun. isBare reports whether a directory that is not
+// IsPart reports whether a file or directory that is made at a path is a part of a repository
+// that its tool manages as a whole: the .git or .hg of a repository, or, inside a directory
+// of git's, what belongs to a worktree, a submodule or a rebase that has begun. isBare reports whether a directory that is not
 // called .git is one of git's.
 func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")

@@ -38,9 +38,9 @@ type Front interface {
 
 // Can says what a front end can do, and how it differs from others.
 type Can struct {
-	// Parses: the front end parses paths itself, and has to handle ".", ".." and "//" in
+	// ParsesPaths: the front end parses paths itself, and has to handle ".", ".." and "//" in
 	// them. A mount does not: the kernel resolves them before.
-	Parses bool
+	ParsesPaths bool
 	// Attributes: Chmod, Setxattr and Getxattr work, and Stat returns the mode.
 	Attributes bool
 	// Links: Symlink, Readlink and Link work.

@@ -143,7 +143,7 @@ func Run(t *testing.T, s Suite) {
 		if c.Subject && s.Subject == "" {
 			continue
 		}
-		if c.Parsed && !s.Can.Parses || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
+		if c.Parsed && !s.Can.ParsesPaths || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {

@@ -133,8 +133,8 @@ type Error struct {
 	// RetryAfter is how long to wait before a retry can succeed; zero when
 	// a retry is pointless or the time is unknown.
 	RetryAfter time.Duration
-	// Limit is the amount that was not to be exceeded; zero where no limit is
-	// concerned or it is not to be told.
+	// Limit is the amount that must not be exceeded; zero if the error is about no limit, or
+	// must not tell it.
 	Limit int64
 	// Recorded says that the gate has recorded the error in the audit log, so that a front
 	// end, which records errors of its own, does not record this one again.

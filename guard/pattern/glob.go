@@ -45,7 +45,7 @@ func parseElem(w string, fold bool) (elem, error) {
 	return e, nil
 }
 
-var errBad = errors.New(`the pattern is not one of .gitignore: look at its [ ] and \`)
+var errBad = errors.New(`the pattern has a [ without ], an unknown [:class:] or a \ at its end; write \[ or \\ for the character itself`)
 
 // unescape returns the text that a name without wildcards matches. plain is false if the
 // name has wildcards, or ends in a single backslash.

@@ -260,7 +260,7 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	for i := len(chain) - 1; i >= 0; i-- {
 		h := chain[i]
 		c := st.set.rules[h.rule]
-		// A rule that lets more pass gives way to any other of its list.
+		// A rule that only keeps a name in its place (Stays) gives way to any other of its list.
 		open := by[c.List] == nil || by[c.List].Stays && !c.Stays
 		if open && st.applies(c) && (facts == nil || holds(c.Rule, h, facts, path)) {
 			by[c.List] = c.Rule
@@ -292,7 +292,8 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 // owner wrote is named first.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
-// applies reports whether a rule of the built-in lists is meant here.
+// applies reports whether a rule holds here: in the directories of the list Except, most
+// built-in rules do not.
 func (st *State) applies(c *compiled) bool {
 	builtin := c.List == BuiltinHide || c.List == BuiltinProtect
 	return !builtin || !st.except || c.Condition.vcs()

@@ -18,7 +18,7 @@ import (
 )
 
 // can is what files/* expresses: no links, no attributes, and paths are text.
-var can = guardtest.Can{Parses: true, KindsOnly: true}
+var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
 // The suite's cases over a real MCP session: a server on broker/client asks, a
 // host on broker executes, over each transport; and a server that speaks JSON

@@ -88,7 +88,7 @@ end_p: do
      if :: atomic { st[w]==abandoned -> goto over } :: atomic { st[w]!=abandoned -> skip } fi;
      skip;                                                        /* calls that only read */
 #ifdef NESTED
-     /* code: guard.(*Lease).enterNestedAt, guard.(*Lease).enterRoot, guard.(*detached).cross */
+     /* code: guard.(*Lease).EnterIfNested, guard.(*Lease).enterRoot, guard.(*detached).cross */
      if :: pr[w]==1 && !crossed[w] ->
            acquire(0, g, in);
            if :: in -> atomic { crossed[w] = g+1;

@@ -191,13 +191,14 @@ func list(t *vfs.Tree, rel string) (out []string, err error) {
 		return nil, err
 	}
 	defer d.Close()
-	for {
-		entries, err := d.ReadDir(bg, who, vfs.At{Path: path(rel)})
-		if err != nil || len(entries) == 0 {
+	for next := uint64(0); ; {
+		got, err := d.Read(bg, who, vfs.Reading{At: vfs.At{Path: path(rel)}, Names: true, Off: next})
+		if err != nil || len(got.Entries) == 0 {
 			slices.Sort(out)
 			return out, err
 		}
-		for _, e := range entries {
+		next = got.Next
+		for _, e := range got.Entries {
 			if e.Name != "." && e.Name != ".." {
 				out = append(out, e.Name)
 			}
@@ -231,11 +232,11 @@ func whole(t *vfs.Tree) func(o *op) ([]string, error) {
 			_, err := t.MkdirPath(bg, who, path(o.p), 0o755)
 			return nil, err
 		case "delete", "purge":
-			return nil, t.RemovePath(bg, who, path(o.p), vfs.RemoveHow{Recursive: o.what == "purge"})
+			return nil, t.RemovePath(bg, who, path(o.p), vfs.RemoveOptions{Recursive: o.what == "purge"})
 		case "rename":
 			return nil, t.RenamePath(bg, who, path(o.p), path(o.q), true, "")
 		case "copy":
-			_, err := t.CopyFile(bg, who, path(o.p), path(o.q), vfs.CopyHow{Overwrite: true})
+			_, err := t.CopyFile(bg, who, path(o.p), path(o.q), vfs.CopyOptions{Overwrite: true})
 			return nil, err
 		}
 		return tree(o)

@@ -46,13 +46,14 @@ var changes = map[string]struct {
 		fd, _, err := Nameless(l, s.dir, 0o666, s.who)
 		return s.made(fd, Info{}, err)
 	}},
-	"Name":  {"link", func(s *hangScene, l *guard.Lease) error { return Name(l, s.nameless, s.dir, "new") }},
 	"Mkdir": {"mkdir", func(s *hangScene, l *guard.Lease) error { return second(Mkdir(l, s.dir, "new", 0o777, s.who)) }},
 	"Mknod": {"mknod", func(s *hangScene, l *guard.Lease) error {
 		return second(Mknod(l, s.dir, "new", unix.S_IFREG|0o666, 0, s.who))
 	}},
-	"Symlink":   {"symlink", func(s *hangScene, l *guard.Lease) error { return second(Symlink(l, "to", s.dir, "new", s.who)) }},
-	"Link":      {"link", func(s *hangScene, l *guard.Lease) error { return second(Link(l, s.fd, s.dir, "new", s.who)) }},
+	"Symlink": {"symlink", func(s *hangScene, l *guard.Lease) error { return second(Symlink(l, "to", s.dir, "new", s.who)) }},
+	"Link": {"link", func(s *hangScene, l *guard.Lease) error {
+		return errors.Join(Link(l, s.fd, s.dir, "new"), Link(l, s.nameless, s.dir, "first"))
+	}},
 	"Unlink":    {"unlink", func(s *hangScene, l *guard.Lease) error { return Unlink(l, s.dir, "f") }},
 	"Rmdir":     {"rmdir", func(s *hangScene, l *guard.Lease) error { return Rmdir(l, s.dir, "d") }},
 	"Rename":    {"rename", func(s *hangScene, l *guard.Lease) error { return Rename(l, s.dir, "f", s.dir, "new", 0) }},

@@ -222,17 +222,6 @@ func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (fd int, ok bool, err
 	return fd, true, err
 }
 
-// Name gives a file that has none its name, which must be free.
-func Name(l *guard.Lease, fd int, d Dir, base string) error {
-	proc, err := procFD()
-	if err != nil {
-		return err
-	}
-	return change(l, func() error {
-		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
-	})
-}
-
 // The umask of the process must not apply to new files: the umask of the program that asks
 // has been applied already, and a peer has none. It cannot be set for one call, and setting
 // it to 0 would affect everything else in the process and the programs that it starts. So

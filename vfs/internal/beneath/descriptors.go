@@ -21,9 +21,9 @@ import (
 // descriptor's number is a lower bound of how many are open, whoever opened
 // them.
 var descriptors struct {
-	kept    atomic.Int64 // what is kept has a smaller number
-	passing atomic.Int64 // what is opened for a moment has
-	scarce  atomic.Bool  // one of a number beyond kept was seen
+	kept    atomic.Int64 // descriptors that are kept have smaller numbers
+	passing atomic.Int64 // descriptors that are open for a moment have smaller numbers
+	scarce  atomic.Bool  // a descriptor got the number kept or a larger one
 }
 
 func init() { limitDescriptors(math.MaxInt64) }
@@ -105,8 +105,8 @@ var openProc = func() (int, error) {
 	return unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// Prepare opens what every tree needs before the first operation does. What
-// fails here is tried again by whoever needs it.
+// Prepare opens what every tree needs, before the first operation. If that fails, it is
+// tried again when it is needed.
 func Prepare() {
 	measureDescriptors()
 	_, _ = procFD()

@@ -39,7 +39,7 @@ func (i *Info) ID() guard.Identity {
 // Type is the file type, S_IFREG and so on.
 func (i *Info) Type() uint32 { return i.Mode & unix.S_IFMT }
 
-// IsDir and IsRegular are the two most asked types.
+// IsDir and IsRegular report the two types that are asked for most.
 func (i *Info) IsDir() bool     { return i.Type() == unix.S_IFDIR }
 func (i *Info) IsRegular() bool { return i.Type() == unix.S_IFREG }
 
@@ -134,7 +134,7 @@ func encodeDev(major, minor uint32) uint32 {
 	return minor&0xff | major<<8 | (minor&^0xff)<<12
 }
 
-// decodeDev is its inverse, in the form mknod(2) takes.
+// decodeDev is the inverse of encodeDev, in the form that mknod(2) takes.
 func decodeDev(dev uint32) uint64 {
 	return unix.Mkdev((dev&0xfff00)>>8, dev&0xff|(dev>>12)&0xfff00)
 }

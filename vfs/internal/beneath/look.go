@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What the gate's rules ask of a root (guard.Source). Nothing is followed and
-// nothing left behind; a path is that of a name a lease was shown.
+// The answers to what the gate's rules ask of a root (guard.Source). No link is followed. A
+// path is one that a lease has judged or is judging.
 
 // Look says what lies at a path.
 func (s *source) Look(rel string, across bool) (guard.Looked, error) {
@@ -24,7 +24,7 @@ func (s *source) Look(rel string, across bool) (guard.Looked, error) {
 	return guard.Looked{ID: info.ID(), Dir: info.IsDir()}, err
 }
 
-// at resolves whatever lies at a path; that nothing does is names.NotExist.
+// at resolves whatever lies at a path. If nothing does, the error is names.NotExist.
 func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
 		return Dir{FD: s.fd}, nil
@@ -36,7 +36,7 @@ func (s *source) at(rel string, across bool) (Dir, error) {
 	return d, err
 }
 
-// Head returns the first n bytes of a regular file; of anything else, none.
+// Head returns the first n bytes of a regular file, and none of anything else.
 func (s *source) Head(rel string, n int, across bool) ([]byte, error) {
 	d, err := s.at(rel, across)
 	if err != nil {

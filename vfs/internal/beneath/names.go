@@ -8,19 +8,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Link gives what fd (O_PATH, or any open file) refers to another name.
-func Link(l *guard.Lease, fd int, d Dir, base string, o Owner) (Info, error) {
+// Link gives what fd (O_PATH, or any open file) refers to another name, which must be free.
+// A file without a name gets its first.
+func Link(l *guard.Lease, fd int, d Dir, base string) error {
 	proc, err := procFD()
 	if err != nil {
-		return Info{}, err
+		return err
 	}
-	err = change(l, func() error {
+	return change(l, func() error {
 		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
 	})
-	if err != nil {
-		return Info{}, err
-	}
-	return StatIn(d, base)
 }
 
 // Unlink removes a name that is no directory's.
@@ -33,7 +30,8 @@ func Rmdir(l *guard.Lease, d Dir, base string) error {
 	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
 }
 
-// IgnoreAbsent is for the error of a removal: that nothing was there is none.
+// IgnoreAbsent returns nil for ENOENT, and any other error as it is: a removal that finds
+// nothing has nothing to do.
 func IgnoreAbsent(err error) error {
 	if err == unix.ENOENT {
 		return nil
@@ -47,8 +45,8 @@ func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, fl
 }
 
 // RenameNew moves a name to one that must be free. Where the file system cannot refuse
-// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first: then
-// only the keys of a Tree keep the name free in between.
+// to replace (EINVAL), as NFS and many that a program serves, RenameNew looks first. Then
+// only the claims of the Tree (package claims) keep the name free in between.
 func RenameNew(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string) error {
 	err := Rename(l, from, oldBase, to, newBase, unix.RENAME_NOREPLACE)
 	if err != unix.EINVAL {

@@ -25,8 +25,8 @@ var namings = map[int64]guard.Naming{
 // Naming says how the source takes names.
 func (s *source) Naming() guard.Naming { return s.naming }
 
-// FoldsAt reports whether the directory, or one above it, takes several
-// spellings for one name (chattr +F). What cannot be found out does.
+// FoldsAt reports whether the directory, or one above it, takes several spellings for one
+// name (chattr +F). If that cannot be found out, FoldsAt reports true.
 func (s *source) FoldsAt(dir string, across bool) bool {
 	for {
 		if s.foldsIn(dir, across) {
@@ -102,8 +102,8 @@ const (
 	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
 )
 
-// xfsNaming is how the XFS that an open directory lies on takes names. One that
-// does not say may take several spellings for one.
+// xfsNaming is how the XFS that an open directory lies on takes names. If it does not say,
+// it may take several spellings for one name.
 func xfsNaming(dir Dir) guard.Naming {
 	fd, err := OpenDirFD(dir)
 	if err != nil {

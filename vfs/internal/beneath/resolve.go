@@ -131,8 +131,8 @@ func Parent(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
 	return d, base, nil
 }
 
-// Judge judges a name of an open directory, resolved by rel, for an access: as it
-// is written, and where the source may take it for another as that.
+// Judge judges a name, for an access, in an open directory that was resolved by rel. If the
+// source may take the name for another spelling of one on disk, that one is judged, too.
 func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
 	if !l.Patterned() {
 		return nil
@@ -170,7 +170,7 @@ func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 		}
 		d.id = info.ID()
 	}
-	return l.EnterNestedName(d.id, name)
+	return l.EnterIfNested(d.id, name)
 }
 
 // Node resolves p itself, whatever it is, without following it (O_PATH), and
@@ -371,7 +371,7 @@ func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 	if !l.HasNested() || !info.IsDir() {
 		return 0, nil
 	}
-	return l.EnterNested(info.ID())
+	return l.EnterIfNested(info.ID(), "")
 }
 
 // OpenChild takes a reference (O_PATH) to one name of a directory, not following
@@ -460,12 +460,8 @@ const changing = unix.O_CREAT | unix.O_TRUNC | unix.O_TMPFILE&^unix.O_DIRECTORY
 // the source.
 func open(dirfd int, path string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags&^changing | unix.O_CLOEXEC, Resolve: resolve}
-	return openHow(dirfd, path, &how)
-}
-
-func openHow(dirfd int, path string, how *unix.OpenHow) (int, error) {
 	for range maxRetries {
-		fd, err := unix.Openat2(dirfd, path, how)
+		fd, err := unix.Openat2(dirfd, path, &how)
 		switch err {
 		case unix.EINTR, unix.EAGAIN:
 			continue

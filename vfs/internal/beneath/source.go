@@ -188,8 +188,8 @@ func readableFile(dirfd int, base string) error {
 // it was opened by.
 const Deleted = " (deleted)"
 
-// PathOf asks the kernel for the path by which what a descriptor refers to was opened,
-// as it is now, on the host. It is not for the eyes of a server.
+// PathOf returns the host path that the kernel shows for a descriptor: the path by which it
+// was opened, as that is now. No server may see it.
 func PathOf(fd int) (string, error) {
 	p, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
 	if err != nil {

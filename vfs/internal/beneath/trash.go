@@ -13,9 +13,9 @@ import (
 // errTrash refuses a trash that somebody else has made, or may look into.
 var errTrash = errors.New("the root's trash is not a directory of the owner's own, with mode 0700: rename what is called " + guard.TrashName + " there, or do without a trash")
 
-// Trash opens the directory in which a root keeps what was removed; root is the
-// descriptor of the root's directory (Lease.Trash). ENOENT: there is none. One that is a link, lies on another file
-// system, belongs to another user or is open to others is refused.
+// Trash opens the directory in which a root keeps what was removed; root is the descriptor
+// of the root's directory (Lease.Trash). The error is ENOENT if there is none. One that is a
+// link, lies on another file system, belongs to another user or is open to others is refused.
 func Trash(root int) (Dir, Info, error) {
 	fd, err := open(root, guard.TrashName, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	switch {
@@ -50,7 +50,7 @@ func MakeTrash(l *guard.Lease, root int) (Dir, Info, error) {
 	return d, info, err
 }
 
-// untracked are the trashes that untrack has been at.
+// untracked are the trashes for which untrack has run.
 var untracked sync.Map // of guard.Identity
 
 // untrack keeps a trash out of what version control says of the project that it lies

@@ -361,33 +361,20 @@ func inUse() error { return &guard.Error{Kind: names.Locked, Err: errInUse} }
 func (t *Table) wasReplaced(id guard.Identity) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.replaced.known[id]
+	return t.replaced.young[id] || t.replaced.old[id]
 }
 
 // maxRecent bounds the memory for files that were replaced, to about a megabyte.
 // One that is forgotten is then a file without a name like any other.
 const maxRecent = 1 << 13
 
-// recentFiles are the latest maxRecent files that were added.
-type recentFiles struct {
-	known map[guard.Identity]bool
-	order []guard.Identity
-	next  int // the oldest of order, once that is full
-}
+// recentFiles are the files that were added last: at least maxRecent, at most twice as
+// many. When young is full it becomes old, and what was old is forgotten.
+type recentFiles struct{ young, old map[guard.Identity]bool }
 
 func (r *recentFiles) add(id guard.Identity) {
-	if r.known[id] {
-		return
+	if r.young == nil || len(r.young) >= maxRecent {
+		r.young, r.old = map[guard.Identity]bool{}, r.young
 	}
-	if r.known == nil {
-		r.known = map[guard.Identity]bool{}
-	}
-	r.known[id] = true
-	if len(r.order) < maxRecent {
-		r.order = append(r.order, id)
-		return
-	}
-	delete(r.known, r.order[r.next])
-	r.order[r.next] = id
-	r.next = (r.next + 1) % maxRecent
+	r.young[id] = true
 }

@@ -223,8 +223,7 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	if id, err = b.writeNote(rel); err != nil {
 		return "", err
 	}
-	_, err = beneath.Link(b.l, fd, b.d, id, beneath.Owner{})
-	switch err { //nolint:errorlint // bare errno
+	switch err = beneath.Link(b.l, fd, b.d, id); err { //nolint:errorlint // bare errno
 	case nil:
 		b.kept(id, &info, true)
 		return id, nil

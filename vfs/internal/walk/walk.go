@@ -60,8 +60,8 @@ type Options struct {
 	// Open, unless nil, opens subdirectories instead of the walker. A directory that
 	// cannot be read, or opened again, is then an error.
 	Open func(dirfd int, name string) (int, error)
-	// VerifyBelow is up to what length of path each reading of names first looks the
-	// directory up again from the root.
+	// While the path of a directory is shorter than VerifyBelow bytes, each reading of its
+	// names first looks the directory up again from the root.
 	VerifyBelow int
 	// Refused are the nested roots that the operation may not enter, as far as is
 	// known. A lease asked twice might not refuse twice.
@@ -346,8 +346,9 @@ func (w *Walker) push(name string, fd int) {
 	}
 }
 
-// forget lets go of what a far level holds, and at each farLevels-th also of
-// what climbing has opened again between it and the last such one.
+// forget drops the names that a far level has read, and closes it. Each farLevels-th level
+// stays open; then forget closes the levels between it and the last such one, which
+// climbing may have opened again.
 func (w *Walker) forget(i int) {
 	if i%farLevels != 0 {
 		w.levels[i].drop()

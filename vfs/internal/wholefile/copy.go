@@ -103,8 +103,8 @@ func (w *Copier) skip(r *SparseReader) error {
 }
 
 // Copy copies an open file by copy_file_range, or by reading and writing where the
-// kernel will not. The copy ends at most, unless that is 0, although the file may be
-// longer by then. tell is told how much of the file has been copied.
+// kernel will not. The copy ends at the offset most, unless that is 0, although the file
+// may be longer by then. tell is told how much of the file has been copied.
 func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
 		return err // before any of it has been copied in vain

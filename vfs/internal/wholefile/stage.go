@@ -92,7 +92,7 @@ func (st *Stager) name(s *Staged, dir guard.Path, make func(temp string) error) 
 // Publish gives the staged file its name: that of the file it replaces, or one
 // that must be free.
 func (st *Stager) Publish(l *guard.Lease, s *Staged, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
-	link := func(name string) error { return beneath.Name(l, s.FD, d, name) }
+	link := func(name string) error { return beneath.Link(l, s.FD, d, name) }
 	if s.temp == "" {
 		if !replaces {
 			return link(base)

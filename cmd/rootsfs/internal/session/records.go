@@ -149,7 +149,7 @@ func (r *records) path() string {
 // healthy reports that the last attempt to write succeeded.
 func (r *records) healthy() bool {
 	log := r.opened()
-	return log == nil || log.Last().Err == nil
+	return log == nil || log.Status().Err == nil
 }
 
 // flush writes out what has been recorded, so that who reads the file finds it.
