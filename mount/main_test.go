@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
 func TestMain(m *testing.M) { os.Exit(childfs.Main(m)) }

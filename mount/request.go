@@ -9,7 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+	"github.com/rootsfs/rootsfs/mount/incoming"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
 // uncounted are the methods that are no request of a caller, or give something back, or

@@ -21,7 +21,6 @@ var exceptions = map[string]string{
 	"vfs/internal/beneath":      "it is the place for these calls",
 	"guard/audit":               "writes the log, which lies in no root",
 	"guard/guardtest":           "builds the trees that tests look at",
-	"mount/childfs":             "serves the tests of mount: a child process makes their calls on a mount",
 	"mount/mountpoint":          "looks at mountpoints, /dev/fuse, /proc and /sys/fs/fuse, which are in no root",
 	"mount/sandbox":             "sets a child's namespaces up",
 	"broker/proxy/stdin.go":     "opens its own standard input once more, which is in no root",

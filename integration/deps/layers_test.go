@@ -88,18 +88,18 @@ var layers = []layer{
 	{"mount/sandbox/internal/layout", []string{"guard/names", "mount/sandbox/internal/landlock"}, []string{}, "it says what appears where, and changes nothing"},
 	{"mount/sandbox/internal/initproc", []string{"mount/sandbox/internal/"}, []string{"golang.org/x/sys/unix", "github.com/creack/pty"}, "the init does what it is told, by a caller whose package it does not know"},
 	{"mount/sandbox", []string{"guard", "guard/names", "mount/sandbox/internal/"}, nil, "confining a child is apart from serving the tree"},
-	{"mount/internal/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
-	{"mount/childfs", []string{"guard/guardtest", "mount/internal/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
+	{"mount/incoming", []string{}, []string{"github.com/hanwen/go-fuse/"}, "a hook for tests knows neither side"},
 	{"mount/distro", []string{}, []string{}, "words for a person: it reads one file"},
 	{"mount/transport", []string{}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "requests come and answers go, whatever they say"},
 	{"mount/mountpoint", []string{"mount/distro", "guard", "guard/names"}, []string{"github.com/hanwen/go-fuse/", "github.com/moby/sys/mountinfo", "golang.org/x/sys/unix"}, "making and finding mounts is apart from serving the tree"},
-	{"mount", []string{"mount/internal/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/names", "vfs", "vfs/watch"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
+	{"mount", []string{"mount/incoming", "mount/mountpoint", "mount/transport", "guard", "guard/names", "vfs", "vfs/watch"}, []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/sys/unix"}, "a front end says who asks and where; the tree does the rest; siblings never import each other"},
 	{"broker/wire", []string{"guard/names"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire"}, nil, "what a server imports must not bring the monitor along"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
 	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
+	{"integration/childfs", []string{"guard/guardtest", "mount/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
 	{"integration", []string{""}, nil, "tests of the whole may use all of it"},
 }
 
@@ -241,7 +241,7 @@ func TestShape(t *testing.T) {
 
 // forTests reports whether a package is there for tests, or for show.
 func forTests(path string) bool {
-	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/clitest") || strings.HasSuffix(path, "/childfs")
+	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/clitest")
 }
 
 // ignored reports whether git does not track a name: what a build leaves behind.

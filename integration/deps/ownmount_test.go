@@ -46,7 +46,7 @@ var ownMountExceptions = map[string]string{
 // childfs.Main sees each request that the kernel makes.
 var notChecked = map[string]string{
 	"cmd/rootsfs/internal/console": "its sessions have no mount",
-	"mount/childfs":                "shows that the use of an own mount is found",
+	"integration/childfs":          "shows that the use of an own mount is found",
 }
 
 // hangs returns what in a file can make a process that serves a mount wait for itself,

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rootsfs/rootsfs/mount/childfs"
+	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
 // modeVar selects what a re-run of the test binary does.

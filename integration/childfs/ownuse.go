@@ -15,7 +15,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/mount/internal/incoming"
+	"github.com/rootsfs/rootsfs/mount/incoming"
 )
 
 // allowed are the functions that may make this process use its own mount's top directory,
@@ -36,7 +36,7 @@ func Main(m interface{ Run() int }) int {
 	Serve()
 	status := m.Run()
 	if list := OwnUses(); len(list) > 0 {
-		fmt.Fprintf(os.Stderr, "FAIL: the tests used their own process's mount, in %d ways: use mount/childfs instead\n", len(list))
+		fmt.Fprintf(os.Stderr, "FAIL: the tests used their own process's mount, in %d ways: use integration/childfs instead\n", len(list))
 		status = max(status, 1)
 	}
 	return status

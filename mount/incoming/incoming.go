@@ -13,5 +13,5 @@ package incoming
 import "github.com/hanwen/go-fuse/v2/fuse"
 
 // Watch is called with each request before the mount answers it, if it is set. Only
-// mount/childfs sets it, which only tests import, before they mount.
+// integration/childfs sets it, which only tests import, before they mount.
 var Watch func(*fuse.InHeader)
