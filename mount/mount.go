@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -114,21 +115,18 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 func (m *Mount) serve() error {
 	m.layout.m = m
 	m.spares = make([]atomic.Pointer[guard.RootName], m.opt.Layout.Spare)
-	wake := newWakeups()
-	m.raw = newFileSystem(m, &m.notifier, wake)
+	m.raw = newFileSystem(m, &m.notifier)
 	m.notifier.known = make(chan struct{})
 	m.reg.AddView(m) // requests are answered before connect returns
 	conn, err := m.connect()
 	close(m.notifier.known)
 	if err != nil {
 		m.reg.RemoveView(m)
-		wake.close()
 		return err
 	}
 	m.at, err = mountpoint.Find(m.opt.Point)
 	go func() {
 		conn.Serve()
-		wake.close()
 		m.reg.RemoveView(m)
 		if m.watcher != nil {
 			m.watcher.Close()
@@ -181,7 +179,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 // panicked turns a bug in a handler into EIO for its caller and a record for
 // the owner; the mount lives on.
 func (m *Mount) panicked(p any) fuse.Status {
-	m.log.Error("panic in a file-system request", "panic", fmt.Sprint(p), "stack", stack())
+	m.log.Error("panic in a file-system request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	_ = m.reg.Note(names.OpPanic, "", guard.Failed, fmt.Sprint(p))
 	return fuse.EIO
 }

@@ -18,7 +18,7 @@ import (
 // newTestView is a view of a mount without a registry, and the mount's top directory.
 func newTestView() (*view, *node) {
 	m := &Mount{}
-	newFileSystem(m, &fakeKernel{}, nil)
+	newFileSystem(m, &fakeKernel{})
 	return &view{m: m, name: "code"}, m.top
 }
 

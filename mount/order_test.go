@@ -112,7 +112,7 @@ func newUnmounted(t *testing.T, layout Layout) *unmounted {
 		log: slog.New(slog.NewTextHandler(&u.log, nil))}
 	m.spares = make([]atomic.Pointer[guard.RootName], layout.Spare)
 	m.layout.m = m
-	m.raw = newFileSystem(m, u.kernel, nil)
+	m.raw = newFileSystem(m, u.kernel)
 	reg.AddView(m)
 	u.asker = &asker{T: t, m: &testMount{Mount: m, reg: reg, src: src}, cancel: make(chan struct{})}
 	u.grantIt()

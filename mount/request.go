@@ -18,13 +18,12 @@ import (
 // for those that give something back (Forget, Release, ReleaseDir).
 type fileSystem struct {
 	m     *Mount
-	wake  *wakeups
 	files handles[handle]
 	dirs  handles[dirHandle]
 }
 
 // newFileSystem makes the mount's file system, with its top directory.
-func newFileSystem(m *Mount, k kernel, wake *wakeups) *fileSystem {
+func newFileSystem(m *Mount, k kernel) *fileSystem {
 	m.kernel = k
 	m.ownView = &view{m: m}
 	m.nodes.views = map[uint64]*view{}
@@ -32,7 +31,7 @@ func newFileSystem(m *Mount, k kernel, wake *wakeups) *fileSystem {
 	m.top.extra().own = &ownFile{}
 	m.top.lookups = 1
 	m.ownView.addLocked(m.top) // the first: its ID is that of FUSE's root
-	return &fileSystem{m: m, wake: wake}
+	return &fileSystem{m: m}
 }
 
 // kernel is what the tree tells the kernel.
@@ -57,7 +56,7 @@ type request struct {
 	from   fuse.Caller     // as the kernel says
 	cancel <-chan struct{} // closed by an INTERRUPT
 	caller guard.Caller    // as the gate is told
-	// alias is the fixed directory that the request came to, when that shows a root.
+	// alias is the fixed directory that the request is about, if that shows a root.
 	alias *node
 
 	mu       sync.Mutex // guards the fields below
@@ -82,7 +81,6 @@ func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *requ
 // beginUnseen begins a request that no program makes: what the kernel writes back from its
 // cache, since any thread may be the one that makes it do so.
 func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
-	fs.wake.request()
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
 	r.views = r.room[:0]
 	r.caller = fs.m.callerOf(&r.from)
@@ -174,8 +172,8 @@ func (r *request) end() {
 	}
 }
 
-// borrow keeps an open file from being closed until the request ends. It reports false if
-// the file has been closed.
+// borrow keeps an open file open until the request ends. It reports false if the file has
+// been closed.
 func (r *request) borrow(f *vfs.File) bool {
 	if !f.Retain() {
 		return false
@@ -281,7 +279,7 @@ func (h *handles[T]) get(number uint64) *T {
 	return h.list[number-1]
 }
 
-// remove returns the handle with a number, or nil, and gives the number away. The kernel
+// remove returns the handle with a number, or nil, and frees the number. The kernel
 // asks for that when no request with the handle is left.
 func (h *handles[T]) remove(number uint64) *T {
 	h.mu.Lock()

@@ -28,7 +28,7 @@ var exceptions = map[string]string{
 	"vfs/watch/source.go":       "reads the limit of inotify watches from /proc/sys",
 	"mount/distro":              "reads /etc/os-release",
 	"mount/transport/poll.go":   "opens a file that the mount itself shows, to have POLL of it refused",
-	"mount/wakeups.go":          "opens /dev/cpu_dma_latency",
+	"mount/transport/awake.go":  "opens /dev/cpu_dma_latency",
 	"mount/caller.go":           "reads a caller's pending signals and supplementary groups from /proc",
 	"mount/transport/kernel.go": "reads /sys: the processors, and the kernel's switch of FUSE over io_uring",
 }

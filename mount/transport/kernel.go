@@ -36,8 +36,8 @@ func Suits() error {
 	return nil
 }
 
-// Check returns why io_uring would not be used here where there is a choice, or nil. Root
-// can switch the kernel's switch on.
+// Check returns why a mount with a choice would not use io_uring here, or nil. Root can turn
+// the kernel's switch on.
 func Check() error {
 	if err := Suits(); err != nil {
 		return err

@@ -75,11 +75,13 @@ type Conn struct {
 
 	running    sync.WaitGroup // readers and workers
 	waiting    atomic.Int32   // readers that wait for a request
+	taken      atomic.Uint64  // requests that readers have taken
+	awake      *awake         // of watch
 	buffers    sync.Pool      // of *[]byte
 	lastOpened atomic.Uint64  // node of the file that was opened last
 	kicks      atomic.Uint64
-	watching   atomic.Bool   // watchHandlers ticks
-	wake       chan struct{} // to watchHandlers
+	watching   atomic.Bool   // watch ticks
+	wake       chan struct{} // to watch
 	ended      chan struct{} // closed when the connection has ended
 	warnOnce   sync.Once
 
@@ -89,7 +91,8 @@ type Conn struct {
 	isOver  bool // ended is closed
 }
 
-// New answers the kernel's INIT. Then the connection is served, by what Serve waits for.
+// New answers the kernel's INIT, and has readers and workers serve the connection. Serve waits
+// for them.
 // The order matters: rings are made first, since io_uring may be forbidden, and after an
 // INIT that is answered with io_uring the kernel holds back all requests until each
 // processor has an entry.
@@ -124,7 +127,6 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		c.fallback = registerAll(first, start, registered)
 		if c.fallback == nil {
 			c.kind = IOUring
-			go c.watchHandlers()
 		}
 	}
 	if err != nil {
@@ -132,6 +134,8 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		_ = c.device.Close()
 		return nil, err
 	}
+	c.awake = newAwake()
+	go c.watch()
 	// If a REGISTER failed, the kernel has given up io_uring for this connection and wakes
 	// all who wait: the connection goes on over /dev/fuse.
 	c.startReader()

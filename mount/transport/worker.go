@@ -10,14 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// blockedAfter is how long a handler runs before another worker joins its queue.
-	blockedAfter = 2 * time.Millisecond
-	// restAfter is how long no request comes before the watch for blocked handlers rests.
-	restAfter = 5 // times blockedAfter
-	// maxWorkers bounds the workers of one queue.
-	maxWorkers = 128
-)
+// maxWorkers bounds the workers of one queue.
+const maxWorkers = 128
 
 // worker is a thread with a ring of its own and one entry. It serves the queue of one
 // processor: the kernel puts a request into the queue of the processor that the caller
@@ -32,8 +26,8 @@ type worker struct {
 	ring  *ring
 	entry *entry
 
-	served atomic.Uint64 // requests taken
-	node   atomic.Uint64 // of the request whose handler runs; 0: none runs
+	taken atomic.Uint64 // requests
+	node  atomic.Uint64 // of the request whose handler runs; 0: none runs
 }
 
 // setUp makes the goroutine a thread of its own, and what the thread needs. Whoever
@@ -114,7 +108,7 @@ func (w *worker) loop() error {
 func (w *worker) serve() {
 	e := w.entry
 	h := e.header()
-	w.served.Add(1)
+	w.taken.Add(1)
 	w.node.Store(max(h.NodeId, 1))
 	w.conn.wakeWatch()
 	n, unique := 0, h.Unique
@@ -175,74 +169,6 @@ func (w *worker) join(node uint64) {
 func (w *worker) ended(err error) {
 	w.conn.removeWorker(w)
 	w.conn.debugf("queue %d ends: %v", w.queue, err)
-}
-
-// wakeWatch has watchHandlers look at the workers while requests come.
-func (c *Conn) wakeWatch() {
-	if !c.watching.Load() && c.watching.CompareAndSwap(false, true) {
-		c.wake <- struct{}{}
-	}
-}
-
-// watchHandlers has a worker join a queue whose workers are all in the same handler as
-// one tick ago. It ticks only while requests come, so that nothing wakes at rest. A
-// worker stays: the kernel gives no entry back.
-func (c *Conn) watchHandlers() {
-	last := map[*worker]uint64{}
-	for {
-		select {
-		case <-c.ended:
-			return
-		case <-c.wake:
-		}
-		for idle := 0; idle < restAfter && !c.hasEnded(); idle++ {
-			time.Sleep(blockedAfter)
-			if c.grow(last) {
-				idle = 0
-			}
-		}
-		c.watching.Store(false)
-		for _, w := range c.allWorkers() { // what saw watching set, too late, must not be missed
-			if w.node.Load() != 0 {
-				c.wakeWatch()
-				break
-			}
-		}
-	}
-}
-
-// grow adds a worker to each queue that is blocked. last has what each worker had served
-// at the last call. It reports whether requests came or are being answered.
-func (c *Conn) grow(last map[*worker]uint64) (active bool) {
-	type state struct {
-		workers int
-		free    bool
-		node    uint64
-	}
-	queues := map[int]*state{}
-	for _, w := range c.allWorkers() {
-		q := queues[w.queue]
-		if q == nil {
-			q = &state{}
-			queues[w.queue] = q
-		}
-		served, node := w.served.Load(), w.node.Load()
-		before, known := last[w]
-		if node == 0 || !known || served != before {
-			q.free = true
-		} else {
-			q.node = node
-		}
-		active = active || node != 0 || served != before
-		last[w] = served
-		q.workers++
-	}
-	for queue, q := range queues {
-		if !q.free && q.workers < maxWorkers {
-			c.addWorker(queue, q.node)
-		}
-	}
-	return active
 }
 
 func (c *Conn) allWorkers() []*worker {

@@ -1,0 +1,72 @@
+package transport
+
+import (
+	"encoding/binary"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// latencyDevice takes a process's wish for the longest acceptable wake-up latency of a
+	// processor, for as long as it is open (Documentation/power/pm_qos_interface.rst).
+	latencyDevice = "/dev/cpu_dma_latency"
+	// maxAwake bounds how many processors are kept awake.
+	maxAwake = 16
+
+	burstBegin = 4  // requests in a tick: 2,000 a second
+	burstEnd   = 25 // ticks with fewer
+)
+
+// awake keeps processors awake while many requests come. Each request of a program that
+// uses small files waits for two sleeping processors to wake up, its own and ours, which in a
+// virtual machine takes several times as long as the work (a tar of files that were not read
+// before took 1.87 times as long as without rootsfs instead of 2.30 over io_uring, and 2.17
+// instead of 2.98 by plain readers). During a burst the kernel is asked to let idle
+// processors poll instead; 50 ms after it they sleep as before.
+type awake struct {
+	fd    int  // of latencyDevice; -1: none
+	held  bool // processors are kept awake
+	quiet int  // ticks since the last one of the burst
+}
+
+// newAwake does nothing on many processors, which would cost much power, and where this
+// process may not ask.
+func newAwake() *awake {
+	a := &awake{fd: -1}
+	if runtime.NumCPU() <= maxAwake {
+		if fd, err := unix.Open(latencyDevice, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
+			a.fd = fd
+		}
+	}
+	return a
+}
+
+// tick is told how many requests came since the last tick (see watch).
+func (a *awake) tick(requests uint64) {
+	if a.quiet++; requests >= burstBegin {
+		a.quiet = 0
+	}
+	a.hold(a.quiet == 0 || a.held && a.quiet < burstEnd)
+}
+
+// hold keeps processors awake, or no longer. It does not matter whether the kernel does: the
+// mount works either way.
+func (a *awake) hold(on bool) {
+	if on == a.held || a.fd < 0 {
+		return
+	}
+	a.held = on
+	microseconds := int32(-1) // no wish
+	if on {
+		microseconds = 0
+	}
+	_, _ = unix.Write(a.fd, binary.NativeEndian.AppendUint32(nil, uint32(microseconds)))
+}
+
+// close ends the wish.
+func (a *awake) close() {
+	if a.fd >= 0 {
+		_ = unix.Close(a.fd)
+	}
+}
