@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -49,8 +48,6 @@ func groupsOf(pid uint32) []uint32 {
 	}
 	return out
 }
-
-func stack() string { return string(debug.Stack()) }
 
 // A request is also the context of its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the thread that waits (fs/fuse/dev.c,

@@ -8,10 +8,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The kernel resolves a link where the process is that walks it. For a process whose
-// root directory is a sandbox's, a link out of its root can lead to nothing but what
-// the sandbox shows. Options.Visible says what that is; a link that leads there is
-// shown, and any other is refused, so that its text tells of no other host path.
+// The kernel resolves a link in the file system of the process that follows it. For a process
+// in a sandbox, a link out of its root can lead to nothing but what the sandbox shows.
+// Options.Visible says what that is; a link that leads there is shown, and any other is
+// refused, so that its text tells of no other host path.
 
 // shows is what the mount shows of links that leave their root; nil: none.
 func (m *Mount) shows() vfs.Shows {

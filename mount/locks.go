@@ -31,7 +31,7 @@ type lockHolder struct {
 	via  map[*handle]struct{}
 }
 
-// locker finds the owner's description, and opens one if create.
+// locker returns what finds the owner's description, or opens one if create is set.
 func (n *node) locker(h *handle, o lockOwner, create bool) vfs.Locker {
 	e := n.extra()
 	find := func() *vfs.File {
@@ -122,7 +122,7 @@ func lockOf(lk *fuse.FileLock, flags uint32) vfs.Lock {
 	return l
 }
 
-// GetLk tells which lock stands in the way.
+// GetLk returns the lock that conflicts with another one.
 func (fs *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
 	return fs.onLock(cancel, in, true, func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error {
 		got, err := f.Conflict(r, r.caller, l, by)

@@ -12,7 +12,7 @@ import (
 )
 
 // errNoPath is the answer for a node that lies in no directory any more and has
-// no open file to go by: on ESTALE the kernel looks the path up again.
+// no open file to use instead: on ESTALE the kernel looks the path up again.
 const errNoPath = syscall.ESTALE
 
 // resolve returns the node that a request is about, and counts the request as one about
@@ -112,8 +112,8 @@ func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *f
 	return nil
 }
 
-// statRoot says what a root is like, for a request that is then about it. Another
-// subject's root is not this one's to know of: it is absent.
+// statRoot returns the attributes of a root, for a request that is then about it. The root of
+// another subject is absent: this one must not know of it.
 func (r *request) statRoot(v *view) (vfs.Info, error) {
 	p, err := guard.NewPath(v.name, "")
 	if err != nil {
@@ -130,8 +130,8 @@ func (r *request) statRoot(v *view) (vfs.Info, error) {
 // Forget takes back answers that the kernel has had for a node.
 func (fs *fileSystem) Forget(node, times uint64) { fs.m.nodes.forget(node, times) }
 
-// fillEntry fills the answer to a request that yields an entry; watched tells that the
-// directory is.
+// fillEntry fills the answer to a request that yields an entry. watched tells whether its
+// directory is watched.
 func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 	n.fillAttr(&out.Attr, info)
 	entry, attr := n.view.timeouts(info, watched)

@@ -69,12 +69,8 @@ type nodeExtra struct {
 }
 
 func (n *node) extra() *nodeExtra {
-	if e := n.ext.Load(); e != nil {
-		return e
-	}
-	e := &nodeExtra{}
-	if n.ext.CompareAndSwap(nil, e) {
-		return e
+	if n.ext.Load() == nil {
+		n.ext.CompareAndSwap(nil, &nodeExtra{})
 	}
 	return n.ext.Load()
 }

@@ -221,10 +221,8 @@ func (d *delivery) stuckDirs() int {
 // setStuck makes what is handed out of the directory last for a second only, or
 // as long as usual again.
 func (n *node) setStuck(stuck bool) {
-	if e := n.ext.Load(); e != nil {
-		if w := e.watch.Load(); w != nil {
-			w.stuck.Store(stuck)
-		}
+	if w := n.watch(); w != nil {
+		w.stuck.Store(stuck)
 	}
 }
 

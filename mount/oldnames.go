@@ -23,9 +23,9 @@ import (
 // first; and those look-ups wait for what is outstanding in the directory.
 const movedWait = 100 * time.Millisecond
 
-// foundAt takes note that n was found at a place, and before at another: if it is a directory
-// that the kernel was told of there, the kernel is made to let go of that name. It does
-// not wait, see awaitWithdrawal.
+// foundAt is told where a look-up has found n, and where it was found before. If n is a
+// directory that has moved, foundAt has the kernel drop the old name. It does not wait: see
+// awaitWithdrawal.
 func (n *node) foundAt(before, at location) {
 	if n.isDir() && before.dir != nil && before != at && before.dir.view == n.view {
 		n.withdrawOldName(before.dir, before.name)

@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/vfs"
@@ -35,11 +34,7 @@ func (n *node) expectEvent(name string, created bool) { n.expectName(name, creat
 func (n *node) cancelEvent(name string, created bool) { n.expectName(name, created, -1) }
 
 func (n *node) expectName(name string, created bool, by int) {
-	e := n.ext.Load()
-	if e == nil {
-		return
-	}
-	w := e.watch.Load()
+	w := n.watch()
 	if w == nil || w.state.Load() != watchActive {
 		return
 	}
@@ -76,51 +71,46 @@ func (w *dirWatch) expectedName(name string, created bool) bool {
 	return fresh
 }
 
-// ownChange is what we know of our own changes to one file.
+// ownChange is what we know of our own changes to one file; guarded by nodeExtra.mu.
 type ownChange struct {
-	mu    sync.Mutex // guards the fields below
-	busy  int        // operations of ours in progress
-	ctime int64      // the change time our last one left, nanoseconds; 0: none
-	event bool       // an event came while busy
+	busy  int   // operations of ours in progress
+	ctime int64 // the change time our last one left, nanoseconds; 0: none
+	event bool  // an event came while busy
 }
 
-// beginChange announces an operation of ours that changes n; endChange ends it and
-// tells what change times it saw before and after (touch), or that it failed.
+// beginChange announces an operation of ours that changes n. endChange ends it; touch has
+// the change times before and after it, and is zero if the operation failed.
 func (n *node) beginChange() *ownChange {
 	if n.view.m.opt.Level == Strict {
 		return nil
 	}
 	e := n.extra()
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.change == nil {
 		e.change = &ownChange{}
 	}
-	o := e.change
-	e.mu.Unlock()
-	o.mu.Lock()
-	o.busy++
-	o.mu.Unlock()
-	return o
+	e.change.busy++
+	return e.change
 }
 
 func (n *node) endChange(o *ownChange, touch vfs.Touch) {
 	if o == nil {
 		return
 	}
-	o.mu.Lock()
+	e := n.extra()
+	e.mu.Lock()
 	o.busy--
 	alone := o.busy == 0
 	// If nobody else of us was writing and the file's change time was not the
 	// one we left, the host changed it before us.
 	foreign := alone && !o.event && o.ctime != 0 && touch.Before != 0 && touch.Before != o.ctime
-	if touch.After > o.ctime {
-		o.ctime = touch.After
-	}
+	o.ctime = max(o.ctime, touch.After)
 	check := alone && o.event
 	if alone {
 		o.event = false
 	}
-	o.mu.Unlock()
+	e.mu.Unlock()
 	if foreign || check && !n.isOwnChange() {
 		go n.notifyContent() // not from here: the kernel waits for our answer
 	}
@@ -134,34 +124,39 @@ func (n *node) isOwnChange() bool {
 		return false
 	}
 	e.mu.Lock()
+	var ctime int64
 	o := e.change
+	busy := o != nil && o.busy > 0
+	if o != nil {
+		ctime, o.event = o.ctime, o.event || busy
+	}
 	e.mu.Unlock()
-	if o == nil {
-		return false
+	if busy || ctime == 0 {
+		return busy
 	}
-	o.mu.Lock()
-	ctime := o.ctime
-	if o.busy > 0 {
-		o.event = true
-		o.mu.Unlock()
-		return true
-	}
-	o.mu.Unlock()
-	if ctime == 0 {
-		return false
-	}
-	at, ok := n.path()
-	if !ok {
-		return false
-	}
-	info, err := n.view.m.tree.Lstat(context.Background(), n.view.m.self(), at)
+	info, err := n.statByMount()
 	if err == nil && info.ChangeNanos() == ctime {
 		return true
 	}
-	o.mu.Lock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if o.ctime == ctime {
 		o.ctime = 0
 	}
-	o.mu.Unlock()
 	return false
+}
+
+// statByMount reads the attributes on nobody's behalf, through an open file if there is one,
+// which costs one system call.
+func (n *node) statByMount() (vfs.Info, error) {
+	m := n.view.m
+	if f := n.anyFile(); f != nil && f.Retain() {
+		defer f.Unretain()
+		return f.Stat(context.Background(), m.self())
+	}
+	at, ok := n.path()
+	if !ok {
+		return vfs.Info{}, errNoPath
+	}
+	return m.tree.Lstat(context.Background(), m.self(), at)
 }

@@ -35,6 +35,20 @@ const (
 // retryWatch is how long a directory stays unwatched before it is tried again.
 const retryWatch = 10 * time.Second
 
+// watch returns the watch of directory n, which may have ended or failed; nil: there was none.
+func (n *node) watch() *dirWatch {
+	if e := n.ext.Load(); e != nil {
+		return e.watch.Load()
+	}
+	return nil
+}
+
+// isActive reports whether the kernel can be told of all changes in the directory. There may be
+// no watch.
+func (w *dirWatch) isActive() bool {
+	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
+}
+
 // watched reports whether changes in directory n will be noticed, beginning to
 // watch it if need be.
 func (n *node) watched() bool {
@@ -43,13 +57,10 @@ func (n *node) watched() bool {
 		return false
 	}
 	e := n.extra()
-	w := e.watch.Load()
-	if w == nil {
-		w = &dirWatch{}
-		if !e.watch.CompareAndSwap(nil, w) {
-			w = e.watch.Load()
-		}
+	if e.watch.Load() == nil {
+		e.watch.CompareAndSwap(nil, &dirWatch{})
 	}
+	w := e.watch.Load()
 	if w.state.Load() != watchActive && !n.beginWatch(w) {
 		return false
 	}
@@ -90,11 +101,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 
 // unwatch ends the watch of a forgotten node.
 func (n *node) unwatch() {
-	e := n.ext.Load()
-	if e == nil {
-		return
-	}
-	w := e.watch.Load()
+	w := n.watch()
 	if w == nil {
 		return
 	}
@@ -112,21 +119,13 @@ func (n *node) parentWatched() bool {
 		return !n.view.fileRoot && n.watched()
 	}
 	dir := n.parent().dir
-	if dir == nil {
-		return false
-	}
-	e := dir.ext.Load()
-	if e == nil {
-		return false
-	}
-	w := e.watch.Load()
-	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
+	return dir != nil && dir.watch().isActive()
 }
 
 // sourceChanged takes one event of the source's watch, which waits for it.
 func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
-	w := n.extra().watch.Load()
+	w := n.watch()
 	switch {
 	case ev.Self:
 		if n == n.view.rootNode() {
@@ -153,12 +152,10 @@ func (m *Mount) sourceLost() {
 	m.mu.Unlock()
 	for _, v := range views {
 		for _, n := range v.all() {
-			if e := n.ext.Load(); e != nil {
-				if w := e.watch.Load(); w != nil {
-					w.mu.Lock()
-					w.expect = nil
-					w.mu.Unlock()
-				}
+			if w := n.watch(); w != nil {
+				w.mu.Lock()
+				w.expect = nil
+				w.mu.Unlock()
 			}
 			if n.isDir() || !n.isNamed() {
 				m.delivery.enqueueAll(n) // with the files in it

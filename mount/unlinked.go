@@ -9,10 +9,10 @@ import (
 
 // A file that loses its name may still be in use: as an open file, a working
 // directory, an O_PATH descriptor, or in a path walk that found it a moment ago.
-// Nothing is found by place any more then, so a reference to the file (O_PATH)
-// is taken before its name goes, and kept until the kernel forgets the node.
+// No path leads to it then, so a reference to the file (O_PATH) is taken before its name
+// goes, and kept until the kernel forgets the node.
 
-// maxRefs bounds the descriptors spent on that. The kernel forgets a file soon
+// maxRefs bounds the descriptors for these references. The kernel forgets a file soon
 // after its last user has, so more means that somebody collects nameless files;
 // those beyond the bound, or beyond vfs.MaxKept, answer ESTALE where no open
 // file helps.
@@ -27,9 +27,9 @@ type pendingRemoval struct {
 	remaining bool       // the name is still there, at the end
 }
 
-// prepareRemoval asks, by the place of n, for a reference to the file called name in n, if
-// the kernel knows it. The function that it returns must be told in the end whether
-// the name has gone.
+// prepareRemoval has the removal of a name in n, whose path is at, keep a reference to the
+// file, if the kernel knows it. The caller calls done at the end, and says whether the name
+// has gone.
 func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
 	child := n.child(name)
@@ -62,7 +62,7 @@ func (l *pendingRemoval) done(gone bool) {
 	}
 }
 
-// dropRef lets go of the reference.
+// dropRef closes the reference.
 func (n *node) dropRef() {
 	e := n.ext.Load()
 	if e == nil {
@@ -74,9 +74,9 @@ func (n *node) dropRef() {
 	}
 }
 
-// errnoWithoutPath is the answer for an operation that needs the node's place, when it has
-// none: a directory that was removed through the mount holds nothing (ENOENT);
-// for everything else ESTALE makes the kernel look the path up again.
+// errnoWithoutPath is the answer to an operation that needs the path of a node without one. A
+// directory that was removed through the mount holds nothing (ENOENT); for everything else
+// ESTALE makes the kernel look the path up again.
 func (n *node) errnoWithoutPath() syscall.Errno {
 	if e := n.ext.Load(); e != nil && e.ref.Load() != nil {
 		return syscall.ENOENT
