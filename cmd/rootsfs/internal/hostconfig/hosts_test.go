@@ -104,7 +104,7 @@ func TestTOMLErrors(t *testing.T) {
 		{"a = 1\n\na = 2", `line 3: the key "a" is given twice, first in line 1`},
 		{"[t]\n[t]", `line 2: the key "t" is given twice`},
 		{"a = 1", `has no "mcp_servers"`},
-		{"mcp_servers = 1", `line 1: "mcp_servers" should be a table of servers`},
+		{"mcp_servers = 1", `line 1: "mcp_servers" is a number; it should be an object of servers`},
 		{"a = " + strings.Repeat("{a=", maxDepth+1), "not TOML"},
 		{"a = " + strings.Repeat("{a=", maxDepth+1) + "1" + strings.Repeat("}", maxDepth+1), "nested deeper than the limit"},
 	} {
@@ -114,18 +114,35 @@ func TestTOMLErrors(t *testing.T) {
 	}
 	for server, want := range map[string]string{
 		"":                            `server "s" has no "command"`,
-		"command = 1":                 `line 4: "command" of server "s" should be a text`,
+		"command = 1":                 `line 4: "command" of server "s" is a number; it should be a text`,
 		"command = ''":                `the command of server "s" is empty`,
 		"command = 'x'\nurl = 'y'":    "has both a command and a URL",
-		"command = 'x'\nargs = 'y'":   `"args" of server "s" should be a list`,
-		"command = 'x'\nargs = [[1]]": `argument 1 of server "s" should be a text`,
-		"command = 'x'\nenv = 1":      `"env" of server "s" should be a table`,
-		"command = 'x'\nenv.A = 1":    `line 5: "A" of server "s" should be a text`,
+		"command = 'x'\nargs = 'y'":   `"args" of server "s" is a text; it should be a list`,
+		"command = 'x'\nargs = [[1]]": `argument 1 of server "s" is a list; it should be a text`,
+		"command = 'x'\nenv = 1":      `"env" of server "s" is a number; it should be an object`,
+		"command = 'x'\nenv.A = 1":    `line 5: "A" in "env" of server "s" is a number; it should be a text`,
 	} {
 		c, err := Parse("config.toml", []byte("[mcp_servers.good]\ncommand = 'x'\n[mcp_servers.s]\n"+server))
 		if err != nil || len(c.Servers) != 2 || c.Servers[0].Err != nil || c.Servers[1].Err == nil || !strings.Contains(c.Servers[1].Err.Error(), want) {
 			t.Errorf("%q: %+v, %v", server, c, err)
 		}
+	}
+}
+
+// Keys are not shown of a server that is not understood either.
+func TestShownOfErrors(t *testing.T) {
+	for path, doc := range map[string]string{
+		"mcp.json":    `{"mcpServers": {"s": {"command": 1, "env": {"K": "s3cret"}, "headers": {"A": "s3cret"}}}}`,
+		"config.toml": "[mcp_servers.s]\ncommand = 1\nenv.K = 's3cret ${x}'\n[mcp_servers.s.http_headers]\nA = 's3cret'",
+	} {
+		c, err := Parse(path, []byte(doc), program)
+		if err != nil || c.Servers[0].Err == nil || strings.Contains(string(c.Shown()), "s3cret") || strings.Count(string(c.Shown()), "…") != 2 {
+			t.Errorf("%s: %v\n%s", path, err, c.Shown())
+		}
+	}
+	// Invalid, and never a server.
+	if c, err := Parse("config.toml", []byte("[mcp_servers.b]\ncommand='x'\n[[mcp_servers]]\ncommand='y'"), program); err == nil {
+		t.Errorf("%+v", c.Servers)
 	}
 }
 

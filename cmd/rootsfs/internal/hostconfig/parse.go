@@ -48,10 +48,10 @@ type Config struct {
 	Format  Format
 	Servers []*Server // in the order of the document
 
-	head     []byte // a byte order mark, or nothing
-	body     []byte // the rest
-	newlines []int  // offsets in body
-	toml     []tomlValue
+	head     []byte          // a byte order mark, or nothing
+	body     []byte          // the rest
+	newlines []int           // offsets in body
+	keys     map[int]tomlKey // of a TOML document, by the offsets of their values
 }
 
 // Parse reads the document of the file at path; only the path's last elements are
@@ -78,7 +78,10 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	}
 	if filepath.Ext(path) == ".toml" {
 		c.Format = Codex
-		return c.orError(c.parseTOML(programs))
+		if err := c.parseTOML(programs); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	if at := tooDeep(c.body); at >= 0 {
 		return nil, c.errorf(at, "nested deeper than the limit of %d", maxDepth)
@@ -94,14 +97,6 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 		return nil, err
 	}
 	c.Format = formatOf(path, &top)
-	return c, nil
-}
-
-// orError is the configuration, or the error.
-func (c *Config) orError(err error) (*Config, error) {
-	if err != nil {
-		return nil, err
-	}
 	return c, nil
 }
 

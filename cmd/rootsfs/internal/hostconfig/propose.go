@@ -274,9 +274,6 @@ func (p *proposer) remarks(s *Server) {
 	if s.EnvFile != "" {
 		p.notef("the variables of its \"envFile\" do not reach it unless they are named: add --env NAME for each")
 	}
-	if s.obj == nil {
-		return // TOML
-	}
 	if v, _ := member(s.obj, "sandboxEnabled"); v != nil && text(v) == "true" {
 		p.notef("\"sandboxEnabled\" puts rootsfs itself into VS Code's sandbox, where it may not be able to mount: use one of the two")
 	}

@@ -48,7 +48,6 @@ type Server struct {
 	set     []variable    // all that "env" gives a value or takes away
 	list    *hujson.Array // of args, or of a command with its arguments
 	listed  bool          // the command is a list with the arguments in it (opencode)
-	toml    *tomlServer   // where the members stand in a TOML document, which has no obj
 	outer   string        // line end and indentation before the name
 }
 
@@ -70,7 +69,7 @@ func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, pr
 	s := &Server{Name: names.Foreign(text(&m.Name)), Project: names.Foreign(project), Line: c.line(m.Name.StartOffset)}
 	s.outer, _ = newline(m.Name.BeforeExtra)
 	if err := c.fill(s, m, mcp, programs); err != nil {
-		return &Server{Name: s.Name, Project: s.Project, Line: s.Line, Err: err}
+		return &Server{Name: s.Name, Project: s.Project, Line: s.Line, Err: err, obj: s.obj}
 	}
 	return s
 }
@@ -122,6 +121,7 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 			return err
 		}
 	}
+	s.readForwarded(c.Format)
 	s.recognise(programs)
 	return nil
 }
@@ -221,7 +221,7 @@ func (c *Config) readEnv(s *Server, key string) error {
 		m := &obj.Members[i]
 		name := text(&m.Name)
 		switch kind := m.Value.Value.Kind(); {
-		case kind == '{' || kind == '[':
+		case kind == '{' || kind == '[' || kind != '"' && c.Format == Codex:
 			return c.errorf(m.Value.StartOffset, "%s in %s of server %s is %s; it should be a text", names.Quote(name), names.Quote(key), names.Quote(s.Name), kindOf(&m.Value))
 		case kind != 'n' && name != "" && !strings.ContainsAny(name, "=\x00"):
 			s.Env = append(s.Env, name)
@@ -230,6 +230,23 @@ func (c *Config) readEnv(s *Server, key string) error {
 		s.set = append(s.set, variable{name, text(&m.Value)})
 	}
 	return nil
+}
+
+// readForwarded notes the host's own variables that Codex lets through ("env_vars").
+// Entries of another form than a name are the host's affair.
+func (s *Server) readForwarded(format Format) {
+	v, _ := member(s.obj, "env_vars")
+	if v == nil || format != Codex {
+		return
+	}
+	list, _ := v.Value.(*hujson.Array)
+	for i := 0; list != nil && i < len(list.Elements); i++ {
+		e := &list.Elements[i]
+		if name := text(e); e.Value.Kind() == '"' && name != "" && !strings.ContainsAny(name, "=\x00") && !slices.Contains(s.Env, name) {
+			s.Env = append(s.Env, name)
+			s.values = append(s.values, "")
+		}
+	}
 }
 
 // Inner is where the server's own command stands in Args, and whether there is

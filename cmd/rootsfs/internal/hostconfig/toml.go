@@ -13,62 +13,50 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// tomlValue is a key of a TOML document with its value. Offsets are in the body.
-type tomlValue struct {
-	path     []string // of the key, from the top of the document
-	key      int      // where the key begins
-	last     int      // where the last part of a dotted key begins
-	from, to int      // the value
-	kind     unstable.Kind
-	text     string      // of a string
-	elements []tomlValue // of an array
-	inline   bool        // a key of an inline table
+// tomlServers is the table in which Codex keeps its servers.
+const tomlServers = "mcp_servers"
+
+// tomlKey is where the key of a member stands in a TOML document.
+type tomlKey struct {
+	from, last int  // where it begins, and where the last part of a dotted key does
+	isInline   bool // in an inline table
 }
 
-// tomlServer is where the members of a server stand that Wrap changes.
-type tomlServer struct{ command, args *tomlValue }
-
-// tomlReader collects the keys of a document in their order.
+// tomlReader reads the servers of a TOML document as the tree of values that a JSON
+// document has, with offsets in the body: a table that is written in parts is one object.
 type tomlReader struct {
-	c      *Config
-	p      unstable.Parser
-	values []tomlValue
-	tables []tomlValue // headers
-	seen   map[string]int
+	c       *Config
+	p       unstable.Parser
+	seen    map[string]int            // keys and headers by path, and where they stand
+	objects map[string]*hujson.Object // by path
+	top     hujson.Object
+	lists   map[string]int // how many headers there are of a list of tables, by path
 }
 
 // parseTOML reads Codex's configuration.
 func (c *Config) parseTOML(programs []string) error {
-	r := &tomlReader{c: c, seen: map[string]int{}}
+	r := &tomlReader{c: c, seen: map[string]int{}, objects: map[string]*hujson.Object{}, lists: map[string]int{}}
+	c.keys = map[int]tomlKey{}
 	r.p.Reset(c.body)
 	var table []string
 	for r.p.NextExpression() {
-		e := r.p.Expression()
-		if e.Kind == unstable.KeyValue {
-			if err := r.keyValue(table, e, false); err != nil {
-				return err
-			}
-			continue
+		var err error
+		if e := r.p.Expression(); e.Kind == unstable.KeyValue {
+			err = r.keyValue(table, e, false)
+		} else {
+			table, err = r.header(e)
 		}
-		h := tomlValue{kind: e.Kind}
-		for keys := e.Key(); keys.Next(); {
-			h.path = append(h.path, string(keys.Node().Data))
-			h.key = int(keys.Node().Raw.Offset)
-		}
-		table = h.path
-		if e.Kind == unstable.ArrayTable {
-			// Each header begins another element, whose keys are its own.
-			table = append(table, fmt.Sprintf("[%d]", len(r.tables)))
-		} else if err := r.once(h); err != nil {
+		if err != nil {
 			return err
 		}
-		r.tables = append(r.tables, h)
 	}
 	if err := r.p.Error(); err != nil {
 		return r.syntax(err)
 	}
-	c.toml = r.values
-	return r.findServers(programs)
+	if len(r.top.Members) == 0 {
+		return &Error{Err: fmt.Errorf("has no %q: no MCP server is configured in it", tomlServers)}
+	}
+	return c.readServers(&r.top.Members[0], "", false, programs)
 }
 
 // syntax is the parser's error with its line.
@@ -81,271 +69,182 @@ func (r *tomlReader) syntax(err error) error {
 	return e
 }
 
-// keyValue notes a key and, of an inline table, the keys in it.
-func (r *tomlReader) keyValue(table []string, e *unstable.Node, inline bool) error {
-	v := tomlValue{path: slices.Clone(table), inline: inline, key: int(e.Raw.Offset), to: int(e.Raw.Offset + e.Raw.Length)}
+// key reads the key of a member or header in a table. end is where it ends.
+func (r *tomlReader) key(table []string, e *unstable.Node) (path []string, key tomlKey, end int, err error) {
+	path = slices.Clone(table)
 	for keys := e.Key(); keys.Next(); {
 		n := keys.Node()
-		v.path = append(v.path, string(n.Data))
-		v.last = int(n.Raw.Offset)
-		v.from = int(n.Raw.Offset + n.Raw.Length)
+		if len(path) == len(table) {
+			key.from = int(n.Raw.Offset)
+		}
+		path = append(path, string(n.Data))
+		key.last, end = int(n.Raw.Offset), int(n.Raw.Offset+n.Raw.Length)
 	}
-	v.from += bytes.IndexByte(r.c.body[v.from:], '=') + 1
-	for r.c.body[v.from] == ' ' || r.c.body[v.from] == '\t' {
-		v.from++
+	if len(path) > maxDepth {
+		err = r.c.errorf(key.from, "nested deeper than the limit of %d", maxDepth)
 	}
-	if len(v.path) > maxDepth {
-		return r.c.errorf(v.key, "nested deeper than the limit of %d", maxDepth)
+	return path, key, end, err
+}
+
+// header reads a header, and returns the path of the keys that follow it.
+func (r *tomlReader) header(e *unstable.Node) ([]string, error) {
+	path, key, _, err := r.key(nil, e)
+	if err != nil {
+		return nil, err
 	}
-	if err := r.once(v); err != nil {
+	if e.Kind != unstable.ArrayTable {
+		err := r.once(path, key)
+		r.object(path, key)
+		return path, err
+	}
+	name := pathKey(path)
+	switch {
+	case r.lists[name] > 0:
+	case r.objects[name] != nil:
+		return nil, r.c.errorf(key.from, "%s is both a table and a list of tables; remove one of them", names.Quote(path[len(path)-1]))
+	default:
+		r.objects[name] = &hujson.Object{} // of which no server is made
+		r.add(path, key, hujson.Value{StartOffset: key.from, Value: &hujson.Array{}})
+	}
+	// Each header begins another element, whose keys are its own.
+	r.lists[name]++
+	return append(path, fmt.Sprintf("[%d]", r.lists[name])), nil
+}
+
+// keyValue reads a key and its value: of an inline table, the keys in it.
+func (r *tomlReader) keyValue(table []string, e *unstable.Node, isInline bool) error {
+	path, key, from, err := r.key(table, e)
+	if err == nil {
+		err = r.once(path, key)
+	}
+	if err != nil {
 		return err
 	}
+	key.isInline = isInline
 	n := e.Value()
-	v.kind, v.text = n.Kind, string(n.Data)
-	if n.Kind == unstable.Array {
-		for all := n.Children(); all.Next(); {
-			raw := all.Node().Raw
-			v.elements = append(v.elements, tomlValue{kind: all.Node().Kind, text: string(all.Node().Data),
-				from: int(raw.Offset), to: int(raw.Offset + raw.Length)})
-		}
-	}
-	r.values = append(r.values, v)
 	if n.Kind == unstable.InlineTable {
+		r.object(path, key)
 		for all := n.Children(); all.Next(); {
-			if err := r.keyValue(v.path, all.Node(), true); err != nil {
+			if err := r.keyValue(path, all.Node(), true); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// once refuses a key that is given twice.
-func (r *tomlReader) once(v tomlValue) error {
-	key := strings.Join(v.path, "\x00")
-	if first, ok := r.seen[key]; ok {
-		return r.c.errorf(v.key, "the key %s is given twice, first in line %d; remove one of them", names.Quote(v.path[len(v.path)-1]), r.c.line(first))
-	}
-	r.seen[key] = v.key
-	return nil
-}
-
-// tomlServers is the table in which Codex keeps its servers.
-const tomlServers = "mcp_servers"
-
-// findServers reads the servers, in the order in which the document names them.
-func (r *tomlReader) findServers(programs []string) error {
-	found := false
-	order := []string{}
-	first := map[string]int{}
-	members := map[string][]*tomlValue{}
-	note := func(v *tomlValue, isTable bool) error {
-		if v.path[0] != tomlServers {
-			return nil
-		}
-		found = true
-		if len(v.path) == 1 {
-			if !isTable {
-				return r.c.errorf(v.key, "%s should be a table of servers", names.Quote(tomlServers))
-			}
-			return nil
-		}
-		name := v.path[1]
-		if _, ok := first[name]; !ok {
-			order = append(order, name)
-			first[name] = v.key
-		}
-		first[name] = min(first[name], v.key)
-		if len(v.path) > 2 || !isTable {
-			members[name] = append(members[name], v)
-		}
 		return nil
 	}
-	for i := range r.values {
-		if err := note(&r.values[i], r.values[i].kind == unstable.InlineTable); err != nil {
-			return err
-		}
+	from += bytes.IndexByte(r.c.body[from:], '=') + 1
+	from += len(r.c.body[from:]) - len(bytes.TrimLeft(r.c.body[from:], " \t"))
+	v := hujson.Value{StartOffset: from, EndOffset: int(e.Raw.Offset + e.Raw.Length), Value: trimmed(n)}
+	if list, ok := v.Value.(*hujson.Array); ok {
+		r.elements(list, n, &v)
 	}
-	for i := range r.tables {
-		if err := note(&r.tables[i], r.tables[i].kind == unstable.Table); err != nil {
-			return err
-		}
-	}
-	if !found {
-		return &Error{Err: fmt.Errorf("has no %q: no MCP server is configured in it", tomlServers)}
-	}
-	slices.SortStableFunc(order, func(a, b string) int { return first[a] - first[b] })
-	for _, name := range order {
-		s := &Server{Name: names.Foreign(name), Line: r.c.line(first[name]), toml: &tomlServer{}}
-		if err := r.fill(s, first[name], members[name], programs); err != nil {
-			s = &Server{Name: names.Foreign(name), Line: s.Line, Err: err}
-		}
-		r.c.Servers = append(r.c.Servers, s)
-	}
+	r.add(path, key, v)
 	return nil
 }
 
-// fill reads the members of a server. Members that are not known are left alone.
-func (r *tomlReader) fill(s *Server, at int, members []*tomlValue, programs []string) error {
-	remote := false
-	for _, v := range members {
-		if len(v.path) == 2 {
-			return r.c.errorf(v.key, "server %s should be a table", names.Quote(s.Name))
+// elements reads the elements of a list, with what stands around them.
+func (r *tomlReader) elements(list *hujson.Array, n *unstable.Node, v *hujson.Value) {
+	at, end := v.StartOffset+1, v.EndOffset-1
+	for all := n.Children(); all.Next(); {
+		raw := all.Node().Raw
+		e := hujson.Value{StartOffset: int(raw.Offset), EndOffset: int(raw.Offset + raw.Length), Value: trimmed(all.Node())}
+		if e.StartOffset < at { // of a list or table the parser tells no place
+			e.StartOffset, e.EndOffset = at, at
 		}
-		var err error
-		switch key := v.path[2]; {
-		case len(v.path) == 4 && key == "env":
-			err = r.variable(s, v)
-		case len(v.path) > 3:
-		case key == "url":
-			remote = true
-		case key == "command":
-			s.toml.command = v
-			s.Command, err = r.text(s, v)
-		case key == "cwd":
-			s.Dir, err = r.text(s, v)
-		case key == "args":
-			s.toml.args = v
-			s.Args, err = r.texts(s, v)
-		case key == "env" && v.kind != unstable.InlineTable && v.kind != unstable.Table:
-			err = r.c.errorf(v.key, "\"env\" of server %s should be a table", names.Quote(s.Name))
-		case key == "env_vars":
-			r.forwarded(s, v)
-		}
-		if err != nil {
-			return err
+		e.BeforeExtra = r.c.body[at:e.StartOffset]
+		list.Elements = append(list.Elements, e)
+		at = e.EndOffset + commaEnd(r.c.body[e.EndOffset:end])
+	}
+	list.AfterExtra = r.c.body[at:end]
+}
+
+// commaEnd is where the first comma that is in no comment ends; 0 if there is none.
+func commaEnd(b []byte) int {
+	isComment := false
+	for i, ch := range b {
+		switch {
+		case ch == '#', ch == '\n':
+			isComment = ch == '#'
+		case ch == ',' && !isComment:
+			return i + 1
 		}
 	}
-	if done, err := r.c.decide(s, at, s.toml.command != nil, remote); done || err != nil {
-		return err
+	return 0
+}
+
+// trimmed is a value of TOML as one of JSON; what lists and tables hold is left out.
+func trimmed(n *unstable.Node) hujson.ValueTrimmed {
+	switch n.Kind {
+	case unstable.String:
+		return hujson.String(string(n.Data))
+	case unstable.Array:
+		return &hujson.Array{}
+	case unstable.InlineTable:
+		return &hujson.Object{}
+	case unstable.Bool:
+		return hujson.Bool(string(n.Data) == "true")
+	default: // numbers and times
+		return hujson.Int(0)
 	}
-	s.recognise(programs)
+}
+
+func pathKey(path []string) string { return strings.Join(path, "\x00") }
+
+// once refuses a key that is given twice.
+func (r *tomlReader) once(path []string, key tomlKey) error {
+	name := pathKey(path)
+	if first, ok := r.seen[name]; ok {
+		return r.c.errorf(key.from, "the key %s is given twice, first in line %d; remove one of them", names.Quote(path[len(path)-1]), r.c.line(first))
+	}
+	r.seen[name] = key.from
 	return nil
 }
 
-// variable notes a name in "env".
-func (r *tomlReader) variable(s *Server, v *tomlValue) error {
-	name := v.path[3]
-	text, err := r.text(s, v)
+// object returns the object at a path, which it adds to the one around it if there is
+// none yet.
+func (r *tomlReader) object(path []string, key tomlKey) *hujson.Object {
+	if len(path) == 0 {
+		return &r.top
+	}
+	name := pathKey(path)
+	if r.objects[name] == nil {
+		r.objects[name] = &hujson.Object{}
+		r.add(path, key, hujson.Value{StartOffset: key.from, Value: r.objects[name]})
+	}
+	return r.objects[name]
+}
+
+// add adds a member to the object around it, if it is about servers.
+func (r *tomlReader) add(path []string, key tomlKey, v hujson.Value) {
+	if path[0] != tomlServers {
+		return
+	}
+	last := len(path) - 1
+	around := r.object(path[:last], key)
+	around.Members = append(around.Members, hujson.ObjectMember{Name: hujson.Value{StartOffset: key.from, Value: hujson.String(path[last])}, Value: v})
+	r.c.keys[v.StartOffset] = key
+}
+
+// newKey is the edit that adds "args" to a server that has none. It stands before the
+// command, so that a comment behind the command stays there, and white space after its
+// bracket tells Unwrap that it was not there before.
+func (c *Config) newKey(command *hujson.Value, words []string) edit {
+	key := c.keys[command.StartOffset]
+	gap, isFirst := newline(c.body[:key.from])
 	switch {
-	case err != nil:
-	case name != "" && !strings.ContainsAny(name, "=\x00"):
-		s.Env = append(s.Env, name)
-		s.values = append(s.values, text)
+	case key.isInline && isFirst:
+		gap = "," + gap
+	case key.isInline:
+		gap = ", "
+	case !isFirst:
+		gap = "\n" // the document's first line
 	}
-	s.set = append(s.set, variable{name, text})
-	return err
+	return edit{key.from, key.from, string(c.body[key.from:key.last]) + "args = [ " + strings.Join(words, ", ") + " ]" + gap}
 }
 
-// forwarded notes the names of the host's own variables that it lets through
-// ("env_vars"). Entries of another form than a name are the host's affair.
-func (r *tomlReader) forwarded(s *Server, v *tomlValue) {
-	for _, e := range v.elements {
-		if e.kind == unstable.String && e.text != "" && !strings.ContainsAny(e.text, "=\x00") && !slices.Contains(s.Env, e.text) {
-			s.Env = append(s.Env, e.text)
-			s.values = append(s.values, "")
-		}
-	}
-}
-
-func (r *tomlReader) text(s *Server, v *tomlValue) (string, error) {
-	if v.kind != unstable.String {
-		return "", r.c.errorf(v.key, "%s of server %s should be a text", names.Quote(v.path[len(v.path)-1]), names.Quote(s.Name))
-	}
-	return v.text, nil
-}
-
-func (r *tomlReader) texts(s *Server, v *tomlValue) ([]string, error) {
-	if v.kind != unstable.Array {
-		return nil, r.c.errorf(v.key, "\"args\" of server %s should be a list of texts", names.Quote(s.Name))
-	}
-	var list []string
-	for i, e := range v.elements {
-		if e.kind != unstable.String {
-			return nil, r.c.errorf(v.key, "argument %d of server %s should be a text", i+1, names.Quote(s.Name))
-		}
-		list = append(list, e.text)
-	}
-	return list, nil
-}
-
-// tomlString is a basic string of TOML. JSON's strings are such, but for DEL.
-func tomlString(s string) string {
-	return strings.ReplaceAll(string(hujson.String(s)), "\x7f", `\u007f`)
-}
-
-// wrapTOML does what wrap does. A missing "args" is written before the command, so
-// that a comment behind the command stays there.
-func (c *Config) wrapTOML(s *Server, program string, h How) []edit {
-	command, args := s.toml.command, s.toml.args
-	var words []string
-	for _, a := range h.args() {
-		words = append(words, tomlString(a))
-	}
-	words = append(words, string(c.body[command.from:command.to]))
-	first := edit{command.from, command.to, tomlString(program)}
-	switch {
-	case args == nil:
-		key := string(c.body[command.key:command.last]) + "args = [ " + strings.Join(words, ", ") + " ]"
-		return []edit{first, {command.key, command.key, key + c.gap(command)}}
-	case len(args.elements) == 0:
-		// Right after the bracket; see unwrapTOML.
-		return []edit{first, {args.from + 1, args.from + 1, strings.Join(words, ", ")}}
-	}
-	at := args.elements[0].from
-	sep := ", "
-	if line, ok := c.lineStart(at); ok {
-		sep = "," + line
-	}
-	return []edit{first, {at, at, strings.Join(words, sep) + sep}}
-}
-
-// gap is what stands between a new key and v: a line end with the indentation of v,
-// and in an inline table a comma.
-func (c *Config) gap(v *tomlValue) string {
-	line, ok := c.lineStart(v.key)
-	switch {
-	case v.inline && ok:
-		return "," + line
-	case v.inline:
-		return ", "
-	case ok:
-		return line
-	}
-	return "\n" // the document's first line
-}
-
-// lineStart is the line end and the indentation before an offset; false if something
-// else stands before it in its line, or if it is in the first line.
-func (c *Config) lineStart(at int) (string, bool) { return newline(hujson.Extra(c.body[:at])) }
-
-// unwrapTOML does what unwrap does; argument i is the command. A list of arguments of
-// which none was the server's own goes if Wrap wrote it: before the command, with white
-// space after its bracket.
-func (c *Config) unwrapTOML(s *Server, i int) []edit {
-	command, args := s.toml.command, s.toml.args
-	list := args.elements
-	first := edit{command.from, command.to, string(c.body[list[i].from:list[i].to])}
-	if i+1 < len(list) {
-		return []edit{first, {list[0].from, list[i+1].from, ""}}
-	}
-	if args.to <= command.key && c.body[args.from+1] == ' ' && len(bytes.Trim(c.body[args.to:command.key], ", \t\r\n")) == 0 {
-		return []edit{first, {args.key, command.key, ""}}
-	}
-	end := list[i].to
-	if rest := bytes.TrimLeft(c.body[end:args.to], " \t\r\n"); rest[0] == ',' {
-		end = args.to - len(rest) + 1
-	}
-	return []edit{first, {list[0].from, end, ""}}
-}
-
-// shownTOML are the edits that blot out the values of variables and headers.
-func (c *Config) shownTOML() []edit {
-	var edits []edit
-	for _, v := range c.toml {
-		if len(v.path) == 4 && v.path[0] == tomlServers && (v.path[2] == "env" || v.path[2] == "http_headers") && v.kind == unstable.String && v.text != "" {
-			edits = append(edits, edit{v.from, v.to, `"…"`})
-		}
-	}
-	return edits
+// newKeySpan is where a key stands that newKey has added, with what follows it up to the
+// command.
+func (c *Config) newKeySpan(command, args *hujson.Value) (from, to int, ok bool) {
+	from, to = c.keys[args.StartOffset].from, c.keys[command.StartOffset].from
+	ok = args.EndOffset <= to && c.body[args.StartOffset+1] == ' ' && len(bytes.Trim(c.body[args.EndOffset:to], ", \t\r\n")) == 0
+	return from, to, ok
 }

@@ -21,10 +21,7 @@ func (c *Config) Unwrap(servers []*Server) []byte {
 
 // unwrap puts the command, which is argument i, back, as it is written.
 func (c *Config) unwrap(s *Server, i int) []edit {
-	switch {
-	case s.toml != nil:
-		return c.unwrapTOML(s, i)
-	case s.listed: // the first element is the program
+	if s.listed { // the first element is the program
 		return []edit{{s.list.Elements[0].StartOffset, s.list.Elements[i+1].StartOffset, ""}}
 	}
 	command := &s.obj.Members[s.command].Value
@@ -44,9 +41,7 @@ func (c *Config) emptied(s *Server) []edit {
 	value := &s.obj.Members[s.args].Value
 	list := s.list.Elements
 	last := &list[len(list)-1]
-	from, to := c.memberSpan(s)
-	keep := len(list[0].BeforeExtra) == 0 || hasComment(c.body[from:to])
-	if !keep {
+	if from, to, isNew := c.memberSpan(s); isNew {
 		return []edit{{from, to, ""}}
 	}
 	edits := []edit{{list[0].StartOffset, last.EndOffset, ""}}
@@ -57,15 +52,20 @@ func (c *Config) emptied(s *Server) []edit {
 	return edits
 }
 
-// memberSpan is where args stands, with one comma.
-func (c *Config) memberSpan(s *Server) (from, to int) {
+// memberSpan is where args stands, with one comma. isNew reports whether it can be taken
+// for a list that Wrap has added.
+func (c *Config) memberSpan(s *Server) (from, to int, isNew bool) {
 	m := &s.obj.Members[s.args]
-	if s.args == 0 {
-		// There is another member: the command.
-		return m.Name.StartOffset, s.obj.Members[1].Name.StartOffset
+	switch {
+	case c.Format == Codex:
+		return c.newKeySpan(&s.obj.Members[s.command].Value, &m.Value)
+	case s.args == 0: // there is another member: the command
+		from, to = m.Name.StartOffset, s.obj.Members[1].Name.StartOffset
+	default:
+		before := &s.obj.Members[s.args-1].Value
+		from, to = before.EndOffset+len(before.AfterExtra), m.Value.EndOffset
 	}
-	before := &s.obj.Members[s.args-1].Value
-	return before.EndOffset + len(before.AfterExtra), m.Value.EndOffset
+	return from, to, len(s.list.Elements[0].BeforeExtra) > 0 && !hasComment(c.body[from:to])
 }
 
 // hasComment reports whether a piece of a document, cut between values, has a
@@ -86,31 +86,42 @@ func hasComment(b []byte) bool {
 	return false
 }
 
-// Shown is the document as it may be shown: the values in "env", "environment" and "headers" of
-// servers, which hold keys and tokens, are dots. Values that only name a variable
-// (${…}) stay.
+// secretKeys are the members of a server whose values hold keys and tokens.
+var secretKeys = []string{"env", "environment", "headers", "http_headers"}
+
+// Shown is the document as it may be shown: the values in secretKeys are dots. Values that
+// only name a variable (${…}) stay, where the host expands them.
 func (c *Config) Shown() []byte {
-	edits := c.shownTOML()
+	var edits []edit
 	for _, s := range c.Servers {
-		if s.obj == nil {
-			continue
-		}
-		for _, key := range []string{"env", "environment", "headers"} {
-			v, _ := member(s.obj, key)
-			if v == nil {
-				continue
-			}
-			obj, ok := v.Value.(*hujson.Object)
-			if !ok {
-				continue
-			}
-			for i := range obj.Members {
+		for _, key := range secretKeys {
+			obj := s.object(key)
+			for i := 0; obj != nil && i < len(obj.Members); i++ {
 				v := &obj.Members[i].Value
-				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !bytes.Contains(l, []byte("${")) && !bytes.HasPrefix(l, []byte(`"{env:`)) {
+				if l, ok := v.Value.(hujson.Literal); ok && len(l) > len(`""`) && l.Kind() == '"' && !c.isVariable(l) {
 					edits = append(edits, edit{v.StartOffset, v.EndOffset, `"…"`})
 				}
 			}
 		}
 	}
 	return c.apply(edits)
+}
+
+// object is the object that a member of the server is, nil if it is none.
+func (s *Server) object(key string) *hujson.Object {
+	if s.obj == nil {
+		return nil
+	}
+	v, _ := member(s.obj, key)
+	if v == nil {
+		return nil
+	}
+	obj, _ := v.Value.(*hujson.Object)
+	return obj
+}
+
+// isVariable reports whether a text names a variable that the host expands. Codex expands
+// none.
+func (c *Config) isVariable(text hujson.Literal) bool {
+	return c.Format != Codex && (bytes.Contains(text, []byte("${")) || bytes.HasPrefix(text, []byte(`"{env:`)))
 }

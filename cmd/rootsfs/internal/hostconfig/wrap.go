@@ -82,20 +82,20 @@ func (c *Config) Wrap(program string, how map[*Server]How) []byte {
 // wrap gives the server's command the place of the first argument after the
 // flags, as it is written, and takes its place.
 func (c *Config) wrap(s *Server, program string, h How) []edit {
-	switch {
-	case s.toml != nil:
-		return c.wrapTOML(s, program, h)
-	case s.listed:
+	if s.listed {
 		return c.wrapListed(s, program, h)
 	}
 	command := &s.obj.Members[s.command].Value
 	var words []string
 	for _, a := range h.args() {
-		words = append(words, string(hujson.String(a)))
+		words = append(words, quoted(a))
 	}
 	words = append(words, c.raw(command))
-	first := edit{command.StartOffset, command.EndOffset, string(hujson.String(program))}
-	if s.args < 0 {
+	first := edit{command.StartOffset, command.EndOffset, quoted(program)}
+	switch {
+	case s.args < 0 && c.Format == Codex:
+		return []edit{first, c.newKey(command, words)}
+	case s.args < 0:
 		first.text += c.newArgs(s, words)
 		return []edit{first}
 	}
@@ -117,9 +117,14 @@ func (c *Config) wrapListed(s *Server, program string, h How) []edit {
 	sep := "," + separator(s.list)
 	text := ""
 	for _, word := range append([]string{program}, h.args()...) {
-		text += string(hujson.String(word)) + sep
+		text += quoted(word) + sep
 	}
 	return []edit{{at, at, text}}
+}
+
+// quoted is a text as JSON and TOML write it: only TOML wants DEL escaped.
+func quoted(s string) string {
+	return strings.ReplaceAll(string(hujson.String(s)), "\x7f", `\u007f`)
 }
 
 // raw is a value as it is written.
