@@ -57,9 +57,21 @@ func Do[In, Out any](a *App, cmd *cobra.Command, v control.Verb[In, Out], reques
 		}
 		return a.Report(out, func() { say(out) })
 	}
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
+}
+
+// Show completes a command that shows something of a session: pick takes it from the
+// session's answer for --json, say prints it for people.
+func Show[Out, Part any](a *App, cmd *cobra.Command, v control.Verb[control.None, Out], pick func(Out) Part, say func(Part)) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		out, err := Ask(cmd.Context(), a, v, control.None{})
+		if err != nil {
+			return err
+		}
+		part := pick(out)
+		return a.Report(part, func() { say(part) })
+	}
+	return a.OfSession(cmd)
 }
 
 // Interruptible ends with SIGINT and SIGTERM: leaving a command that waits for a

@@ -168,17 +168,12 @@ func (a *App) CompleteRoots(limit int, then ...string) cobra.CompletionFunc {
 		if limit >= 0 && len(args) >= limit {
 			return then, cobra.ShellCompDirectiveNoFileComp
 		}
-		return Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-			st, err := control.GetStatus.Call(ctx, c, control.None{})
-			if err != nil {
-				return nil, err
-			}
-			var out []string
+		return Offer(a, control.GetStatus, func(st control.Status) (out []string, err error) {
 			for _, r := range st.Roots {
 				out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
 			}
 			return out, nil
-		}))
+		})
 	}
 }
 
@@ -195,13 +190,17 @@ func Completing(f func(context.Context) ([]string, error)) ([]string, cobra.Shel
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// WithClient gives f a client of the session.
-func (a *App) WithClient(f func(context.Context, *control.Client) ([]string, error)) func(context.Context) ([]string, error) {
-	return func(ctx context.Context) ([]string, error) {
+// Offer offers the words that pick takes from the session's answer to a request.
+func Offer[Out any](a *App, v control.Verb[control.None, Out], pick func(Out) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	return Completing(func(ctx context.Context) ([]string, error) {
 		c, err := a.Client()
 		if err != nil {
 			return nil, err
 		}
-		return f(ctx, c)
-	}
+		out, err := v.Call(ctx, c, control.None{})
+		if err != nil {
+			return nil, err
+		}
+		return pick(out)
+	})
 }

@@ -74,8 +74,21 @@ func (a *App) SessionFlag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
 }
 
-// PathVar adds a flag whose value is a path, or can be one: inHome has been at it when
-// the command reads it.
+// OfSession adds the flags of a command about one session, which it returns.
+func (a *App) OfSession(cmd *cobra.Command) *cobra.Command {
+	a.SessionFlag(cmd)
+	a.JSONFlag(cmd)
+	return cmd
+}
+
+// RootFlag adds --root, which names a root of a session.
+func (a *App) RootFlag(cmd *cobra.Command, p *string, usage string) {
+	cmd.Flags().StringVar(p, "root", "", usage)
+	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only for an unknown flag
+}
+
+// PathVar adds a flag whose value is a path, or can be one: the command reads it with ~
+// expanded.
 func PathVar(fs *pflag.FlagSet, p *string, name, usage string) {
 	fs.Var(pathValue{p}, name, usage)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -222,24 +223,13 @@ func flagText(f *pflag.Flag) (name, text string) {
 
 // entry prints a word and what it means, which begins at a column and is wrapped.
 func (a *App) entry(word, text string, column, width int) {
-	line, used := "  "+word, 0
-	if n := utf8.RuneCountInString(line); n >= column {
-		fmt.Fprintln(a, line)
-		line = strings.Repeat(" ", column)
-	} else {
-		line += strings.Repeat(" ", column-n)
+	first := "  " + word
+	if utf8.RuneCountInString(first) >= column {
+		fmt.Fprintln(a, first)
+		first = ""
 	}
-	for w := range strings.FieldsSeq(text) {
-		if used > 0 && column+used+1+utf8.RuneCountInString(w) > width {
-			fmt.Fprintln(a, line)
-			line, used = strings.Repeat(" ", column), 0
-		}
-		if used > 0 {
-			line += " "
-			used++
-		}
-		line += w
-		used += utf8.RuneCountInString(w)
+	for _, line := range markdown.Wrap(text, width-column) {
+		fmt.Fprintf(a, "%-*s%s\n", column, first, line)
+		first = ""
 	}
-	fmt.Fprintln(a, line)
 }

@@ -60,7 +60,6 @@ func (a *App) newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Show which rootsfs this is",
-		Args:  ArgCount(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
 			return a.Report(v, func() { a.Say("%s", v.line()) })

@@ -24,9 +24,9 @@ func Text(page string, width int) string {
 		case heading:
 			b.WriteString(title(bl, width))
 		case paragraph:
-			write(&b, wrap(plain(bl.text), width-len(indent)), indent, indent)
+			write(&b, Wrap(plain(bl.text), width-len(indent)), indent, indent)
 		case item:
-			write(&b, wrap(plain(bl.text), width-len(indent)-len(bl.mark)-1), indent+bl.mark+" ", indent+strings.Repeat(" ", len(bl.mark)+1))
+			write(&b, Wrap(plain(bl.text), width-len(indent)-len(bl.mark)-1), indent+bl.mark+" ", indent+strings.Repeat(" ", len(bl.mark)+1))
 		case code:
 			write(&b, bl.lines, indent+indent, indent+indent)
 		case table:
@@ -48,7 +48,7 @@ func title(b block, width int) string {
 	case !strings.Contains(b.text, "`"):
 		text = strings.ToUpper(text)
 	}
-	return strings.Join(wrap(text, width), "\n") + "\n"
+	return strings.Join(Wrap(text, width), "\n") + "\n"
 }
 
 // write writes lines, each with its margin.
@@ -81,9 +81,9 @@ func plain(text string) string {
 	return strings.ReplaceAll(b.String(), "`", "")
 }
 
-// wrap breaks text into lines of at most width columns. A longer word has a line of
+// Wrap breaks text into lines of at most width columns. A longer word has a line of
 // its own.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	var out []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {
@@ -149,7 +149,7 @@ func setRow(row []string, widths []int, gap int) []string {
 	var wrapped [][]string
 	height := 0
 	for i, c := range row {
-		wrapped = append(wrapped, wrap(c, widths[i]))
+		wrapped = append(wrapped, Wrap(c, widths[i]))
 		height = max(height, len(wrapped[i]))
 	}
 	var out []string
@@ -172,7 +172,7 @@ func setRow(row []string, widths []int, gap int) []string {
 func stacked(rows [][]string, width int) []string {
 	var out []string
 	for _, row := range rows[1:] {
-		out = append(out, wrap(row[0], width)...)
+		out = append(out, Wrap(row[0], width)...)
 		heads := ""
 		for i, c := range row[1:] {
 			heads += rows[0][i+1]
@@ -184,7 +184,7 @@ func stacked(rows [][]string, width int) []string {
 			if heads = ""; c == "" {
 				continue
 			}
-			for n, line := range wrap(text, width-4) {
+			for n, line := range Wrap(text, width-4) {
 				margin := indent
 				if n > 0 {
 					margin = indent + indent

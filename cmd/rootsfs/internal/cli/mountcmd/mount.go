@@ -33,13 +33,11 @@ func Commands(c *cli.App) cli.Commands {
 func (a *app) newMountCmd() *cobra.Command {
 	f := &grantflags.Session{}
 	cmd := &cobra.Command{
-		Use:   "mount [flags] MOUNTPOINT",
-		Short: "Mount approved directories",
-		Args:  cli.ArgCount(1, 1, "the mountpoint"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
+		Use:               "mount [flags] MOUNTPOINT",
+		Short:             "Mount approved directories",
+		Args:              cli.ArgCount(1, 1, "the mountpoint"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.mount(cmd, f, args[0]) },
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")

@@ -18,7 +18,6 @@ func (a *app) newAllowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "allow --last",
 		Short: "Grant what was refused last, after showing it",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch given := cmd.Flags().Changed("for"); {
 			case !f.last:
@@ -35,9 +34,7 @@ func (a *app) newAllowCmd() *cobra.Command {
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	cmd.Flags().DurationVar(&f.forTime, "for", 0, "grant the root for this `duration`, such as 30m")
 	cmd.Flags().BoolVar(&f.forSession, "for-session", false, "grant the root until the session ends")
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
 }
 
 // allowFlags are the flags of `rootsfs allow`.

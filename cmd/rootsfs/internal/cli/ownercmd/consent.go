@@ -30,21 +30,16 @@ func newConsentListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the questions that wait for an answer",
-		Args:  cli.ArgCount(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if watch {
-				return a.watchQuestions(cmd.Context())
-			}
-			ans, err := cli.Ask(cmd.Context(), a.App, control.ListQuestions, control.None{})
-			if err != nil {
-				return err
-			}
-			return a.Report(ans.Questions, func() { a.printQuestions(ans.Questions) })
-		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on showing questions as they come")
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
+	cli.Show(a.App, cmd, control.ListQuestions, func(ans control.QuestionsAnswer) []control.Question { return ans.Questions }, a.printQuestions)
+	once := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if watch {
+			return a.watchQuestions(cmd.Context())
+		}
+		return once(cmd, args)
+	}
 	return cmd
 }
 
@@ -254,28 +249,33 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 func newConsentDenyCmd(a *app) *cobra.Command {
 	var all, remember bool
 	cmd := &cobra.Command{
-		Use:   "deny ID | --all",
-		Short: "Deny what a question asks for",
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case all && remember:
-				return cli.Usage(errors.New("--all and --remember cannot be combined: name the question"))
-			case all && len(args) > 0:
-				return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
-			case !all && (len(args) == 0 || args[0] == ""):
-				return cli.Usage(errors.New("name the question to deny, or use --all; see: rootsfs consent list"))
-			case len(args) > 1:
-				return cli.Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent deny --help", args[1]))
-			}
-			return nil
-		},
+		Use:               "deny ID | --all",
+		Short:             "Deny what a question asks for",
+		Args:              idOrAll(&all, "question to deny", "rootsfs consent list"),
 		ValidArgsFunction: a.completeQuestions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every question that waits")
 	cmd.Flags().BoolVar(&remember, "remember", false, "deny the same without a question while the session lives")
 	return cli.Do(a.App, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
+		if all && remember {
+			return control.AnswerRequest{}, cli.Usage(errors.New("--all and --remember cannot be combined: name the question"))
+		}
 		return control.AnswerRequest{All: all, Remember: remember, ID: strings.Join(args, "")}, nil // none with --all
 	}, a.printAnswered)
+}
+
+// idOrAll checks the arguments of a command that takes an id or --all. The id is that of
+// what, and see is the command that shows it.
+func idOrAll(all *bool, what, see string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *all && len(args) > 0:
+			return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
+		case !*all && (len(args) == 0 || args[0] == ""):
+			return cli.Usage(fmt.Errorf("name the %s, or use --all; see: %s", what, see))
+		}
+		return cli.ArgCount(0, 1, "")(cmd, args)
+	}
 }
 
 // printAnswered tells what an answer came to.
@@ -301,36 +301,21 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-		ans, err := control.ListQuestions.Call(ctx, c, control.None{})
-		if err != nil {
-			return nil, err
-		}
-		var out []string
+	return cli.Offer(a.App, control.ListQuestions, func(ans control.QuestionsAnswer) (out []string, err error) {
 		for _, q := range ans.Questions {
 			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
 			out = append(out, cobra.CompletionWithDesc(q.ID, what))
 		}
 		return out, nil
-	}))
+	})
 }
 
 func newConsentDenialsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "denials",
 		Short: "Show the denials that are remembered",
-		Args:  cli.ArgCount(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ans, err := cli.Ask(cmd.Context(), a.App, control.ListDenials, control.None{})
-			if err != nil {
-				return err
-			}
-			return a.Report(ans.Denials, func() { a.printDenials(ans.Denials) })
-		},
 	}
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return cli.Show(a.App, cmd, control.ListDenials, func(ans control.DenialsAnswer) []control.Denial { return ans.Denials }, a.printDenials)
 }
 
 func (a *app) printDenials(list []control.Denial) {
@@ -357,19 +342,9 @@ func deniedTo(d control.Denial) string {
 func newConsentForgetCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "forget ID | --all",
-		Short: "Lift a denial that is remembered",
-		Args: func(_ *cobra.Command, args []string) error {
-			switch {
-			case all && len(args) > 0:
-				return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
-			case !all && (len(args) == 0 || args[0] == ""):
-				return cli.Usage(errors.New("name the denial to lift, or use --all; see: rootsfs consent denials"))
-			case len(args) > 1:
-				return cli.Usage(fmt.Errorf("%q is one argument too many; see: rootsfs consent forget --help", args[1]))
-			}
-			return nil
-		},
+		Use:               "forget ID | --all",
+		Short:             "Lift a denial that is remembered",
+		Args:              idOrAll(&all, "denial to lift", "rootsfs consent denials"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "every denial that is remembered")

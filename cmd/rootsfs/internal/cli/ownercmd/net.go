@@ -1,7 +1,6 @@
 package ownercmd
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,9 +25,8 @@ func newNetListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the approved hosts and the open connections",
-		Args:  cli.ArgCount(0, 0, ""),
 	}
-	return cli.Do(a.App, cmd, control.ListNet, func([]string) (control.None, error) { return control.None{}, nil }, a.printNet)
+	return cli.Show(a.App, cmd, control.ListNet, func(st control.NetState) control.NetState { return st }, a.printNet)
 }
 
 func (a *app) printNet(st control.NetState) {
@@ -78,10 +76,7 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 		Args:  cli.ArgCount(1, -1, "the host"),
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-			st, err := control.ListNet.Call(ctx, c, control.None{})
-			return slices.Concat(st.Hosts, st.Secrets), err
-		}))
+		return cli.Offer(a.App, control.ListNet, func(st control.NetState) ([]string, error) { return slices.Concat(st.Hosts, st.Secrets), nil })
 	}
 	return cli.Do(a.App, cmd, control.RemoveNet, removeRequest, func(out control.NetRemoved) {
 		for _, h := range out.Removed {

@@ -20,16 +20,14 @@ func (a *app) newRevokeCmd() *cobra.Command {
 		Use:   "revoke NAME... | --subject SERVER | --net | --all",
 		Short: "End roots: everything that programs hold of them is dead",
 		Args: func(c *cobra.Command, args []string) error {
-			if all && len(args) > 0 {
+			switch {
+			case all && len(args) > 0:
 				return cli.Usage(errors.New("--all and names cannot be combined: use one of them"))
-			}
-			if subject != "" && (all || len(args) > 0) {
+			case subject != "" && (all || len(args) > 0):
 				return cli.Usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
-			}
-			if net && (all || subject != "" || len(args) > 0) {
+			case net && (all || subject != "" || len(args) > 0):
 				return cli.Usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
-			}
-			if !all && !net && subject == "" && len(args) == 0 {
+			case !all && !net && subject == "" && len(args) == 0:
 				return cli.Usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
 			}
 			return nil
@@ -42,9 +40,7 @@ func (a *app) newRevokeCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "every root of the session, and its network")
 	cmd.Flags().BoolVar(&net, "net", false, "every host of a command's network (run --net=HOSTS)")
 	cmd.Flags().StringVar(&subject, "subject", "", "the roots that are for this `server` alone")
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
 }
 
 func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {

@@ -51,18 +51,8 @@ func newRootsListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the roots, their mode and state",
-		Args:  cli.ArgCount(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := cli.Ask(cmd.Context(), a.App, control.GetStatus, control.None{})
-			if err != nil {
-				return err
-			}
-			return a.Report(st.Roots, func() { a.printRoots(st.Roots) })
-		},
 	}
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return cli.Show(a.App, cmd, control.GetStatus, func(st control.Status) []control.Root { return st.Roots }, a.printRoots)
 }
 
 // printRoots prints roots as a table.
@@ -95,10 +85,8 @@ func newRootsAddCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
 	cli.AllFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
 }
 
 // addFlags are the flags of `rootsfs roots add`.
@@ -241,9 +229,7 @@ func newRootsRemoveCmd(a *app) *cobra.Command {
 			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args})
 		},
 	}
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
 }
 
 func newRootsSetCmd(a *app) *cobra.Command {
@@ -268,13 +254,10 @@ func newRootsProfileCmd(a *app) *cobra.Command {
 		Short: "Switch to a profile of the configuration",
 		Args:  cli.ArgCount(1, 1, "a profile's name"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return cli.Completing(a.WithClient(func(ctx context.Context, c *control.Client) ([]string, error) {
-				st, err := control.GetStatus.Call(ctx, c, control.None{})
-				if err != nil || len(args) > 0 {
-					return nil, err
-				}
-				return cli.ProfilesOf(st.Config)
-			}))
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return cli.Offer(a.App, control.GetStatus, func(st control.Status) ([]string, error) { return cli.ProfilesOf(st.Config) })
 		},
 	}
 	return cli.Do(a.App, cmd, control.SwitchProfile, func(args []string) (control.ProfileRequest, error) {

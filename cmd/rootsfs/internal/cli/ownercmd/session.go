@@ -141,7 +141,6 @@ func (a *app) newResumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume",
 		Short: "Resume suspended servers",
-		Args:  cli.ArgCount(0, 0, ""),
 	}
 	cmd.Flags().StringVar(&subject, "subject", "", "only this `server`, by its name in rootsfs status")
 	return cli.Do(a.App, cmd, control.Resume, func([]string) (control.ResumeRequest, error) {

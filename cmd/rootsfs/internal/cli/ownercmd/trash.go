@@ -28,10 +28,8 @@ func (a *app) newTrashCmd() *cobra.Command {
 
 // trashRootFlag adds --root and --session.
 func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
-	cmd.Flags().StringVar(root, "root", "", "only this `root`: its name, or the path of its directory, for which no session is needed")
-	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only if there is no such flag
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
+	a.RootFlag(cmd, root, "only this `root`: its name, or the path of its directory, for which no session is needed")
+	a.OfSession(cmd)
 }
 
 // trash is where kept files are: in a session's roots, or, without a client, in the
@@ -43,28 +41,16 @@ type trash struct {
 	root string // its name there; "": every one of the session
 }
 
+// askTrash asks the session, or, without one, does here what a session would do.
+func askTrash[In, Out any](ctx context.Context, t *trash, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
+	if t.c != nil {
+		return v.Call(ctx, t.c, in)
+	}
+	return here(ctx, t.reg, t.tree, in)
+}
+
 func (t *trash) list(ctx context.Context) (control.TrashAnswer, error) {
-	req := control.TrashRequest{Root: t.root}
-	if t.c != nil {
-		return control.ListTrash.Call(ctx, t.c, req)
-	}
-	return session.ListTrash(ctx, t.reg, t.tree, req)
-}
-
-func (t *trash) restore(ctx context.Context, id, to string) (control.RestoreAnswer, error) {
-	req := control.RestoreRequest{Root: t.root, ID: id, To: to}
-	if t.c != nil {
-		return control.RestoreTrash.Call(ctx, t.c, req)
-	}
-	return session.RestoreTrash(ctx, t.reg, t.tree, req)
-}
-
-func (t *trash) empty(ctx context.Context, ids []string, age time.Duration) (vfs.Emptied, error) {
-	req := control.EmptyRequest{Root: t.root, IDs: ids, OlderThanMS: age.Milliseconds()}
-	if t.c != nil {
-		return control.EmptyTrash.Call(ctx, t.c, req)
-	}
-	return session.EmptyTrash(ctx, t.reg, t.tree, req)
+	return askTrash(ctx, t, control.ListTrash, session.ListTrash, control.TrashRequest{Root: t.root})
 }
 
 // isTrashPath reports whether a --root is the path of a directory.
@@ -103,7 +89,6 @@ func newTrashListCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show what is kept, the oldest first",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
 			if err != nil {
@@ -152,7 +137,8 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ans, err := t.restore(cmd.Context(), args[0], to)
+			req := control.RestoreRequest{Root: t.root, ID: args[0], To: to}
+			ans, err := askTrash(cmd.Context(), t, control.RestoreTrash, session.RestoreTrash, req)
 			if errors.Is(err, names.Permission) && isTrashPath(root) && !noDefaults {
 				return fmt.Errorf("%w; put it elsewhere with --to, or, if you know the file, use --no-default-policy", err)
 			} else if err != nil {
@@ -197,7 +183,8 @@ func newTrashEmptyCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ans, err := t.empty(cmd.Context(), args, age)
+			req := control.EmptyRequest{Root: t.root, IDs: args, OlderThanMS: age.Milliseconds()}
+			ans, err := askTrash(cmd.Context(), t, control.EmptyTrash, session.EmptyTrash, req)
 			if err != nil {
 				return err
 			}

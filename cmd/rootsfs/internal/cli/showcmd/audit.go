@@ -40,16 +40,12 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 	AuditSessionFlag(a.App, cmd)
 	a.JSONFlag(cmd)
 	fs.StringVar(&f.since, "since", "", "records from this `time` on: 10m (ago), 2006-01-02, 2006-01-02T15:04 or RFC 3339")
-	fs.StringVar(&f.root, "root", "", "records of this `root` only")
+	a.RootFlag(cmd, &f.root, "records of this `root` only")
 	fs.StringVar(&f.op, "op", "", "records of this `operation` only, such as open, rename or revoke")
 	fs.StringVar(&f.subject, "subject", "", "records of this `subject` only")
 	fs.StringVar(&f.path, "path", "", "records whose path, with or without its root, matches this `glob`; ** stands for any number of directories")
 	fs.BoolVar(&f.denied, "denied", false, "refusals only")
-	// These fail only if there is no such flag.
-	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1))
-	_ = cmd.RegisterFlagCompletionFunc("op", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return auditOps(), cobra.ShellCompDirectiveNoFileComp
-	})
+	cli.FixedWords(cmd, "op", auditOps()...)
 }
 
 // AuditSessionFlag adds a --session that also takes sessions of the past.
@@ -186,7 +182,6 @@ func newAuditShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show records",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 {
 				return cli.Usage(fmt.Errorf("--limit %d: write 0 (no limit) or more", limit))
@@ -253,7 +248,6 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
 		Short: "Show records as they are written",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := f.filter(time.Now())
 			if err != nil {
@@ -283,49 +277,38 @@ func newAuditVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that no record was changed or removed",
-		Args:  cli.ArgCount(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error {
-			dir, session, err := AuditPlace(a.App)
-			if err != nil {
-				return err
-			}
-			list := []string{session}
-			if session == "" {
-				if list, err = auditSessions(dir); err != nil {
-					return err
-				}
-			}
-			return a.auditVerify(dir, list)
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.auditVerify(cmd.Context()) },
 	}
 	AuditSessionFlag(a.App, cmd)
 	a.JSONFlag(cmd)
 	return cmd
 }
 
-func (a *app) auditVerify(dir string, sessions []string) error {
-	defer a.Waiting("reading the records")()
-	reports := []audit.Report{}
-	var broken []string
-	for _, s := range sessions {
-		anchor, err := config.AnchorPath(s)
-		if err != nil {
-			return err
-		}
-		r, err := audit.Verify(dir, s, anchor)
-		if err != nil {
-			return err
-		}
-		reports = append(reports, r)
-		if !r.OK {
-			broken = append(broken, s)
-		}
+func (a *app) auditVerify(ctx context.Context) error {
+	dir, session, err := AuditPlace(a.App)
+	if err != nil {
+		return err
 	}
-	err := a.Report(reports, func() {
+	store, err := RecordStore()
+	if err != nil {
+		return err
+	}
+	defer a.Waiting("reading the records")()
+	reports, err := store.Verify(ctx, session)
+	if err != nil {
+		return err
+	}
+	var broken []string
+	err = a.Report(reports, func() {
 		for _, r := range reports {
 			a.Say("%s", auditVerdict(r))
 		}
 	})
+	for _, r := range reports {
+		if !r.OK {
+			broken = append(broken, r.Session)
+		}
+	}
 	if err != nil || len(broken) == 0 {
 		return err
 	}

@@ -32,7 +32,6 @@ func newPolicyShowCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "List the rules in force, and why they are there",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if builtin {
 				return a.Report(builtinRules(), func() { a.printRules(builtinRules()) })
@@ -41,11 +40,8 @@ func newPolicyShowCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
-	cmd.Flags().StringVar(&root, "root", "", "only this `root`")
-	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only if there is no such flag
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	a.RootFlag(cmd, &root, "only this `root`")
+	return a.OfSession(cmd)
 }
 
 func builtinRules() []control.PolicyRule {
@@ -63,16 +59,10 @@ func (a *app) policyShow(ctx context.Context, root string) error {
 		return err
 	}
 	if root != "" {
-		kept := ans.Roots[:0]
-		for _, r := range ans.Roots {
-			if r.Root == root {
-				kept = append(kept, r)
-			}
-		}
-		if len(kept) == 0 {
+		ans.Roots = slices.DeleteFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root != root })
+		if len(ans.Roots) == 0 {
 			return guard.NoRoot(guard.RootName(root))
 		}
-		ans.Roots = kept
 	}
 	return a.Report(ans, func() {
 		for _, r := range ans.Roots {
@@ -144,12 +134,9 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 		},
 	}
 	opFlag(cmd, &q.op)
-	cmd.Flags().StringVar(&q.root, "root", "", "PATH is below this `root`")
-	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // as above
+	a.RootFlag(cmd, &q.root, "PATH is below this `root`")
 	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
-	return cmd
+	return a.OfSession(cmd)
 }
 
 // fromHere makes a path absolute that is relative to the working directory: one that

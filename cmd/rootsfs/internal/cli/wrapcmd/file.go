@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,31 +252,14 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 		}
 	}
 	var list []*hostFile
-	for n := 1; len(numbers) > 0; n++ {
-		name, ok := numbers[n]
-		if !ok {
-			n = nextNumber(numbers) - 1
-			continue
-		}
-		delete(numbers, n)
-		b, err := readHostFile(filepath.Join(dir, name))
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		b, err := readHostFile(filepath.Join(dir, numbers[n]))
 		if err != nil {
-			return nil, fmt.Errorf("the backup %s: %w", cli.QuoteIfNeeded(name), cli.Cause(err))
+			return nil, fmt.Errorf("the backup %s: %w", cli.QuoteIfNeeded(numbers[n]), cli.Cause(err))
 		}
 		list = append(list, b)
 	}
 	return list, nil
-}
-
-// nextNumber is the least key.
-func nextNumber(m map[int]string) int {
-	least := 0
-	for n := range m {
-		if least == 0 || n < least {
-			least = n
-		}
-	}
-	return least
 }
 
 // replace puts doc in the place of the file where links lead, with its mode and
@@ -317,8 +301,8 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
-	beside := dir == filepath.Dir(f.target)
-	if !beside {
+	isBeside := dir == filepath.Dir(f.target)
+	if !isBeside {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", cli.QuoteIfNeeded(dir), cli.Cause(err))
 		}
@@ -335,7 +319,7 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 		if err != nil {
 			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", cli.QuoteIfNeeded(dir), cli.Cause(err))
 		}
-		if err := f.fillBackup(to, beside); err != nil {
+		if err := f.fill(to, f.doc, isBeside); err != nil {
 			_ = os.Remove(path)
 			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", cli.QuoteIfNeeded(path), cli.Cause(err))
 		}
@@ -343,22 +327,12 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	}
 }
 
-// fillBackup writes and closes a backup. One in the user's own state is the user's
-// alone.
-func (f *hostFile) fillBackup(to *os.File, beside bool) error {
-	if beside {
-		return f.fill(to, f.doc)
+// fill writes and closes a new file. isBeside gives it the mode and the owner of f.
+// Otherwise it is in the user's own state, and stays the user's alone.
+func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
+	if isBeside {
+		err = f.own(to)
 	}
-	_, err := to.Write(f.doc)
-	if err == nil {
-		err = to.Sync()
-	}
-	return errors.Join(err, to.Close())
-}
-
-// fill writes and closes a new file, which gets the mode and the owner of f.
-func (f *hostFile) fill(to *os.File, doc []byte) error {
-	err := f.own(to)
 	if err == nil {
 		_, err = to.Write(doc)
 	}
@@ -393,7 +367,7 @@ func (f *hostFile) swap(doc []byte) error {
 		return fmt.Errorf("%s cannot be replaced: %w", cli.QuoteIfNeeded(f.target), cli.Cause(err))
 	}
 	defer os.Remove(to.Name()) // fails after the rename, as it should
-	if err := f.fill(to, doc); err != nil {
+	if err := f.fill(to, doc, true); err != nil {
 		return fmt.Errorf("write %s: %w", cli.QuoteIfNeeded(f.target), cli.Cause(err))
 	}
 	now, err := readHostFile(f.path)

@@ -39,11 +39,9 @@ type setupHost struct {
 func (a *app) newSetupCmd() *cobra.Command {
 	f := &wrapFlags{}
 	cmd := &cobra.Command{
-		Use:   "setup [HOST]...",
-		Short: "Check this machine and wrap the MCP hosts on it",
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return hostWords(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "setup [HOST]...",
+		Short:             "Check this machine and wrap the MCP hosts on it",
+		ValidArgsFunction: cobra.FixedCompletions(hostWords(), cobra.ShellCompDirectiveNoFileComp),
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
 				if !slices.Contains(hostWords(), arg) {

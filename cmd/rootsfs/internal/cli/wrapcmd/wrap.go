@@ -44,10 +44,6 @@ func Commands(c *cli.App) cli.Commands {
 
 func (a *app) newWrapCmd() *cobra.Command {
 	f := &wrapFlags{}
-	var known []string
-	for _, k := range hostconfig.Known {
-		known = append(known, string(k))
-	}
 	cmd := &cobra.Command{
 		Use:   "wrap HOSTCONFIG",
 		Short: "Make an MCP host start its servers confined",
@@ -57,7 +53,7 @@ func (a *app) newWrapCmd() *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return known, cobra.ShellCompDirectiveDefault // files, too
+			return hostWords(), cobra.ShellCompDirectiveDefault // files, too
 		},
 	}
 	f.add(cmd)
@@ -93,9 +89,7 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	// They fail only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc("env", cli.CompleteEnv)
 	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
-	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveFilterDirs
-	})
+	_ = cmd.RegisterFlagCompletionFunc("root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 }
 
 // check refuses flags that cannot be meant, and makes the SPECs hold wherever the
