@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	l.session("s", "code")
 	b := l.enter()
-	l.until("the session is seen", func() bool { return l.s.hub.Client("s") != nil })
+	l.until("the session is seen", func() bool { return slices.Contains(l.s.hub.Names(), "s") })
 	body := `{"session":"s","all":true}`
 	set := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
 	del := func(k string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(k) } }
@@ -158,7 +159,11 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%s is taken for a POST", method)
 		}
 	}
-	st, err := control.GetStatus.Call(t.Context(), l.s.hub.Client("s"), control.None{})
+	c, err := l.s.hub.Client("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := control.GetStatus.Call(t.Context(), c, control.None{})
 	if err != nil || len(st.Roots) != 1 {
 		t.Errorf("one of them revoked the root: %+v, %v", st.Roots, err)
 	}

@@ -7,21 +7,13 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-// client finds a session by its exact name: the page names one always.
-func (s *Server) client(session string) (*control.Client, error) {
-	if c := s.hub.Client(session); c != nil {
-		return c, nil
-	}
-	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
-}
 
 // pass makes a handler that hands a request on to the session that the query names.
 func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
@@ -32,7 +24,7 @@ func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
 func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		do(func(ctx context.Context, req In) (out Out, err error) {
-			c, err := s.client(r.URL.Query().Get("session"))
+			c, err := s.hub.Client(r.URL.Query().Get("session"))
 			if err != nil {
 				return out, err
 			}
@@ -50,17 +42,10 @@ type revoking struct {
 	Everything bool     `json:"everything"`
 }
 
-// revoked tells how it went in one session.
-type revoked struct {
-	Session string          `json:"session"`
-	Ended   []control.Ended `json:"ended"`
-	Error   string          `json:"error,omitempty"`
-}
-
 // revocation tells how it went.
 type revocation struct {
-	Sessions []revoked `json:"sessions"`
-	TookMS   float64   `json:"took_ms"`
+	Sessions []live.Revoked `json:"sessions"`
+	TookMS   float64        `json:"took_ms"`
 }
 
 func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
@@ -74,29 +59,8 @@ func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
 		return revocation{}, errors.New("no root is named")
 	}
 	start := time.Now()
-	out := revocation{Sessions: make([]revoked, len(which))}
-	var all sync.WaitGroup
-	for i, name := range which {
-		all.Go(func() { out.Sessions[i] = s.revokeIn(ctx, name, control.RevokeRequest{Names: in.Names, All: in.All}) })
-	}
-	all.Wait()
-	out.TookMS = float64(time.Since(start).Microseconds()) / 1000
-	return out, nil
-}
-
-func (s *Server) revokeIn(ctx context.Context, session string, req control.RevokeRequest) revoked {
-	out := revoked{Session: session, Ended: []control.Ended{}}
-	c, err := s.client(session)
-	if err == nil {
-		var a control.RevokeAnswer
-		if a, err = control.Revoke.Call(ctx, c, req); len(a.Ended) > 0 {
-			out.Ended = a.Ended
-		}
-	}
-	if err != nil {
-		out.Error = control.Text(err)
-	}
-	return out
+	sessions := s.hub.Revoke(ctx, which, control.RevokeRequest{Names: in.Names, All: in.All})
+	return revocation{sessions, float64(time.Since(start).Microseconds()) / 1000}, nil
 }
 
 // adding approves one more root in a session. The page is given less than

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := l.enter()
-	l.until("it is seen", func() bool { return l.s.hub.Client("s") != nil })
+	l.until("it is seen", func() bool { return slices.Contains(l.s.hub.Names(), "s") })
 	var added control.AddAnswer
 	b.must("POST", "/api/add?session=s", fmt.Sprintf(`{"path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
 	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {

@@ -74,8 +74,8 @@ func (v *server) ask(message, mode string, paths ...string) {
 func (l *lab) waiting() (q control.Question) {
 	l.t.Helper()
 	l.until("a question waits", func() bool {
-		c := l.s.hub.Client("s")
-		if c == nil {
+		c, err := l.s.hub.Client("s")
+		if err != nil {
 			return false
 		}
 		a, err := control.ListQuestions.Call(l.t.Context(), c, control.None{})

@@ -22,12 +22,14 @@ package live
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 const (
@@ -169,14 +171,14 @@ func (h *Hub) markLocked(f func(*Subscriber)) {
 	}
 }
 
-// Client returns a client of a live session, nil if there is none of that name.
-func (h *Hub) Client(session string) *control.Client {
+// Client returns a client of a live session, by its exact name.
+func (h *Hub) Client(session string) (*control.Client, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f := h.sessions[session]; f != nil {
-		return f.client
+		return f.client, nil
 	}
-	return nil
+	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
 }
 
 // Names are the names of the live sessions, sorted.
@@ -188,6 +190,36 @@ func (h *Hub) Names() []string {
 		out = append(out, name)
 	}
 	slices.Sort(out)
+	return out
+}
+
+// Revoked tells how a revocation went in one session.
+type Revoked struct {
+	Session string          `json:"session"`
+	Ended   []control.Ended `json:"ended"`
+	Error   string          `json:"error,omitempty"`
+}
+
+// Revoke revokes in sessions, in all of them at the same time.
+func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
+	out := make([]Revoked, len(sessions))
+	var all sync.WaitGroup
+	for i, name := range sessions {
+		all.Go(func() {
+			out[i] = Revoked{Session: name, Ended: []control.Ended{}}
+			c, err := h.Client(name)
+			if err == nil {
+				var a control.RevokeAnswer
+				if a, err = control.Revoke.Call(ctx, c, req); len(a.Ended) > 0 {
+					out[i].Ended = a.Ended
+				}
+			}
+			if err != nil {
+				out[i].Error = control.Text(err)
+			}
+		})
+	}
+	all.Wait()
 	return out
 }
 

@@ -16,16 +16,29 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// revoke ends roots of a session.
-func (m *model) revoke(session string, req control.RevokeRequest) tea.Cmd {
-	return m.do(session, func(ctx context.Context, c *control.Client) (string, error) {
+// revoke ends roots of sessions, and says in one message how that went.
+func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		defer cancel()
 		start := time.Now()
-		a, err := control.Revoke.Call(ctx, c, req)
-		if err != nil {
-			return "", err
+		said, failed := []string{}, false
+		for _, r := range m.hub.Revoke(ctx, sessions, req) {
+			text := r.Error
+			if failed = failed || text != ""; text == "" {
+				text = sayEnded(r.Session, r.Ended, time.Since(start))
+			}
+			said = append(said, text)
 		}
-		return sayEnded(session, a.Ended, time.Since(start)), nil
-	})
+		switch all := strings.Join(said, "; "); {
+		case failed:
+			return badMsg{all}
+		case all == "":
+			return saidMsg{"no session is live"}
+		default:
+			return saidMsg{all}
+		}
+	}
 }
 
 func sayEnded(session string, ended []control.Ended, took time.Duration) string {
@@ -40,37 +53,6 @@ func sayEnded(session string, ended []control.Ended, took time.Duration) string 
 		parts = append(parts[:4], fmt.Sprintf("and %d more", len(parts)-4))
 	}
 	return fmt.Sprintf("%s: %s (%d in all, %v)", names.Escape(session), strings.Join(parts, ", "), len(ended), took.Round(100*time.Microsecond))
-}
-
-// everything ends every root of every session.
-func (m *model) everything() tea.Cmd {
-	var all []tea.Cmd
-	for _, name := range m.hub.Names() {
-		all = append(all, m.revoke(name, control.RevokeRequest{All: true}))
-	}
-	return func() tea.Msg { // one answer, not the last of many
-		var said []string
-		bad := false
-		results := make(chan tea.Msg)
-		for _, one := range all {
-			go func() { results <- one() }()
-		}
-		for range all {
-			switch r := (<-results).(type) {
-			case saidMsg:
-				said = append(said, r.text)
-			case badMsg:
-				said, bad = append(said, r.text), true
-			}
-		}
-		if len(said) == 0 {
-			said = append(said, "no session is live")
-		}
-		if bad {
-			return badMsg{strings.Join(said, "; ")}
-		}
-		return saidMsg{strings.Join(said, "; ")}
-	}
 }
 
 // setMode gives a root the other of ro and rw.
@@ -125,8 +107,8 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		key := insideKey(q.ID, i)
 		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
 		defer cancel()
-		c := m.hub.Client(q.Session)
-		if c == nil {
+		c, err := m.hub.Client(q.Session)
+		if err != nil {
 			return nil
 		}
 		a, err := control.PreviewQuestion.Call(ctx, c, control.PreviewRequest{ID: q.ID, Item: i + 1})

@@ -76,9 +76,9 @@ func (m *model) pressNow(key string) tea.Cmd {
 	}
 	switch key {
 	case "x":
-		return m.revoke(at.session, control.RevokeRequest{Names: []string{at.root.Name}})
+		return m.revoke(control.RevokeRequest{Names: []string{at.root.Name}}, at.session)
 	case "X":
-		return m.revoke(at.session, control.RevokeRequest{All: true})
+		return m.revoke(control.RevokeRequest{All: true}, at.session)
 	case "m":
 		return m.setMode(at)
 	}
@@ -181,7 +181,7 @@ func (m *model) typed(key, text string) tea.Cmd {
 		if what == typingSure {
 			m.typing = typingNothing
 			if key == "y" {
-				return m.everything()
+				return m.revoke(control.RevokeRequest{All: true}, m.hub.Names()...)
 			}
 			return nil
 		}

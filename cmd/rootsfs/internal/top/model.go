@@ -32,7 +32,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Settle is how long no key grants or answers after what it would act upon came to the
@@ -343,11 +342,11 @@ func (m *model) do(session string, f func(context.Context, *control.Client) (str
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
 		defer cancel()
-		c := m.hub.Client(session)
-		if c == nil {
-			return badMsg{"session " + names.Quote(session) + " has ended"}
+		text := ""
+		c, err := m.hub.Client(session)
+		if err == nil {
+			text, err = f(ctx, c)
 		}
-		text, err := f(ctx, c)
 		if err != nil {
 			return badMsg{control.Text(err)}
 		}
