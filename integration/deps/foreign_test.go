@@ -73,7 +73,7 @@ var printed = map[string]string{
 	"cli.setupHost.Host": ours, "cli.setupHost.Problem": said, "cli.setupResult.Agents": ours,
 	// why: names of a server's files, and of records.
 	"cli.explanation.Detail": escaped, "cli.explanation.Session": shown, "cli.explanation.RootPath": shown, "cli.explanation.Mode": ours,
-	"cli.explanation.Confinement": ours, "cli.explanation.Since": shown, "cli.explanation.Allow": said, "cli.explanation.Advice": said,
+	"cli.explanation.Confinement": ours, "cli.explanation.Limit": ours, "cli.explanation.LimitValue": ours, "cli.explanation.Since": shown, "cli.explanation.Allow": said, "cli.explanation.Advice": said,
 	"cli.linkFound.At": shown, "cli.linkFound.Target": shown,
 	"cli.refusedLink.at": shown, "cli.refusedLink.text": shown, "cli.refusedLink.dest": shown,
 	// What only the owner and the machine decide.

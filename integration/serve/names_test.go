@@ -17,7 +17,7 @@ func TestSessionsWithoutMount(t *testing.T) {
 		code int
 		want string
 	}{
-		{"consent list", 4, "several are live (t4, t5); say which"},
+		{"consent list", 4, "several sessions are live (t4, t5): say which"},
 		{"status --session zzz", 4, "live are t4, t5"},
 		{"revoke --session t4 t4", 4, "t4 is a session: rootsfs unmount t4 ends it, rootsfs revoke --all --session t4 its roots alone"},
 		{"revoke --session t4 x", 4, "see: rootsfs roots list\n"},

@@ -157,6 +157,15 @@ func readSession(path, name string) (Info, bool) {
 // ErrNoSession means that no live session answers to the description.
 var ErrNoSession = errors.New("no such session")
 
+// severalError lists the live sessions of which none was chosen. It is an ErrNoSession.
+type severalError string
+
+func (e severalError) Error() string {
+	return "several sessions are live (" + string(e) + "): say which with --session NAME"
+}
+
+func (severalError) Unwrap() error { return ErrNoSession }
+
 // Find returns the live session called which, or mounted at which. With which
 // empty there must be exactly one. The error wraps ErrNoSession and lists what
 // there is.
@@ -175,7 +184,7 @@ func Find(which string) (Info, error) {
 		case 1:
 			return all[0], nil
 		}
-		return Info{}, fmt.Errorf("%w chosen: several are live (%s); say which with --session NAME", ErrNoSession, listNames(all))
+		return Info{}, severalError(listNames(all))
 	}
 	for _, in := range all {
 		if in.Name == which {

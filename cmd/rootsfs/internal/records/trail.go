@@ -21,7 +21,8 @@ type Trail struct {
 	Ended   bool
 	Refused *audit.Entry // nil: none
 
-	earlier *Trail // of an earlier session of this name, if that was refused something
+	earlier *Trail       // of an earlier session of this name, if that was refused something
+	unsure  *audit.Entry // the newest refusal that a program need not have caused
 }
 
 // TrailRoot is a root as its newest grant has it.
@@ -40,19 +41,31 @@ func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, 
 		t.add(e, matches)
 		return nil
 	})
-	if t.Refused == nil && t.earlier != nil {
-		t = *t.earlier
+	return t.whole(), err
+}
+
+// whole is the trail after the last record.
+func (t *Trail) whole() Trail {
+	if !t.Ended && t.unsure != nil && (t.Refused == nil || t.unsure.Time.After(t.Refused.Time)) {
+		t.Refused = t.unsure
 	}
-	return t, err
+	if t.Refused == nil && t.earlier != nil {
+		return *t.earlier
+	}
+	return *t
 }
 
 func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	switch {
 	case e.Verdict == "refused":
-		if caused(e) && !t.Ended && (matches == nil || matches(t, e)) {
+		if e.Via != "control" && !t.Ended && (matches == nil || matches(t, e)) {
 			one := *e
 			one.Line = nil // which the reader uses again
-			t.Refused = &one
+			if isUnsure(e) {
+				t.unsure = &one
+			} else {
+				t.Refused = &one
+			}
 		}
 		return
 	case e.Verdict != "allowed" || e.Via != "control":
@@ -85,10 +98,12 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 	}
 }
 
-// caused reports whether a refusal answered a program's own call. When a root ends, the
-// kernel asks for the attributes of what it has cached, and is refused.
-func caused(e *audit.Entry) bool {
-	return e.Via != "control" && (e.Kind != names.Revoked.String() || e.Op != names.OpGetattr.String())
+// isUnsure reports whether a refusal need not have answered a program's own call. When a
+// root ends, the kernel asks for the attributes of what it has cached, and is refused, as
+// is a program whose working directory is in the root. While the session lives, either is
+// news of the root's end. At the end of a session it is none.
+func isUnsure(e *audit.Entry) bool {
+	return e.Kind == names.Revoked.String() && e.Op == names.OpGetattr.String()
 }
 
 // grantedDir is the directory in the detail of a grant: "DIR (ORIGIN)", and, behind it,

@@ -27,10 +27,8 @@ func TestTrail(t *testing.T) {
 		for _, e := range list {
 			tr.add(e, nil)
 		}
-		if tr.Refused == nil && tr.earlier != nil {
-			tr = tr.earlier
-		}
-		return tr
+		whole := tr.whole()
+		return &whole
 	}
 	grant := control("grant", "code", "ro", `/home/me/my (code) (command line); built-in protections lifted for "a (b", ".env"`)
 	create := refused("create", "new", "ReadOnly")
@@ -60,6 +58,11 @@ func TestTrail(t *testing.T) {
 	}
 	if list := tr.EndedSince(create.Time); len(list) != 1 || list[0] != "code" {
 		t.Error(list)
+	}
+
+	// While the session lives, a program that looks at a root which has ended is told so.
+	if tr := run(append(first[:6:6], refused("getattr", "", "Revoked"))...); tr.Refused == nil || tr.Refused.Op != "getattr" || tr.Ended {
+		t.Errorf("%+v", tr)
 	}
 
 	// A later session of this name that was refused nothing leaves the trail as it is; one

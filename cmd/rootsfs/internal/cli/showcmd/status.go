@@ -41,7 +41,6 @@ func (a *app) newStatusCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show live sessions, their roots and what happens",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if watch {
 				return a.watch(cmd.Context())
@@ -152,7 +151,7 @@ func (a *app) printSession(st control.Status) {
 	}
 	a.printLate(st)
 	a.printConfined(st.Server)
-	a.printNetwork(st.Network)
+	a.printNetwork(st.Session, st.Network)
 	for _, s := range st.Sockets {
 		a.Say("  socket %s: %s, inside %s", cli.QuoteIfNeeded(s.Name), cli.QuoteIfNeeded(s.Path), s.Inside)
 	}
@@ -246,7 +245,7 @@ func (a *app) printConfined(c *control.Confined) {
 const maxShownHosts = 5
 
 // printNetwork tells what goes over a network of approved hosts.
-func (a *app) printNetwork(n *control.NetState) {
+func (a *app) printNetwork(session string, n *control.NetState) {
 	if n == nil {
 		return
 	}
@@ -263,6 +262,7 @@ func (a *app) printNetwork(n *control.NetState) {
 		hosts = append(hosts, fmt.Sprintf("and %d more", more))
 	}
 	a.Fold("refused, for want of a rule: " + strings.Join(hosts, ", "))
+	a.Say("  to allow one: rootsfs net add %s --session %s", names.ShellWord(n.Unapproved[0].Host), names.ShellWord(session))
 }
 
 // printRecent tells of the last operations, the newest first.

@@ -27,7 +27,6 @@ func (a *app) newConsoleCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console",
 		Short: "See, approve and revoke in the browser",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.console(cmd.Context(), verbose) },
 	}
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log requests that are refused")
@@ -114,7 +113,6 @@ func (a *app) newTopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "top",
 		Short: "See, approve and revoke in the terminal",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return a.top(cmd.Context()) },
 	}
 }
@@ -139,7 +137,6 @@ func (a *app) newMetricsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "metrics",
 		Short: "Print figures for Prometheus",
-		Args:  cli.ArgCount(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.Client()
 			if err != nil {

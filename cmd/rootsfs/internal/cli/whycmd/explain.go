@@ -1,7 +1,6 @@
 package whycmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,10 +14,8 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -37,15 +34,20 @@ type explanation struct {
 	Time        *time.Time `json:"time,omitempty"`          // of the refusal on record
 	PID         int32      `json:"pid,omitempty"`           // of the program that was refused
 	Count       int64      `json:"count,omitempty"`         // how often it was refused so
+	Limit       string     `json:"limit,omitempty"`         // the limit that was reached, as `--limit` names it
+	LimitValue  string     `json:"limit_value,omitempty"`   // and what it is
 	Now         bool       `json:"allowed_now,omitempty"`   // refused then, and would not be now
 	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
 	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
 	Advice      string     `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
 
-	recordedOp string // as the audit log names the operation
-	endOp      string // how the root ended
-	place      string // of an ended session without a command: its mountpoint, or its name
-	isShown    bool   // by the confinement, and by no root
+	recordedOp string   // as the audit log names the operation
+	endOp      string   // how the root ended
+	place      string   // of an ended session without a command: its mountpoint, or its name
+	isShown    bool     // by the confinement, and by no root
+	limits     []string // of which one was reached
+	limited    string   // whose limit it is
+	host       string   // of a connection that no rule permitted
 }
 
 // linkFound is a link on the way to a path.
@@ -93,6 +95,13 @@ func (e *explanation) text() string {
 		}
 		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), cli.QuoteIfNeeded(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
 	}
+	if e.Limit != "" {
+		value := ""
+		if e.LimitValue != "" {
+			value = " (" + e.LimitValue + ")"
+		}
+		return fmt.Sprintf("%s: refused: the limit %s%s of %s is reached", e.asked(), e.Limit, value, e.limited)
+	}
 	if e.Link != nil && !e.Allowed {
 		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.asked())
 	}
@@ -109,13 +118,20 @@ func (e *explanation) text() string {
 	return said
 }
 
-// shown notes that a confined command sees a path that no root holds, because the
-// confinement shows directories of the system, read-only.
-func (e *explanation) shown(st *control.Status, path string) {
-	if st.Server == nil || e.Root != "" || modeFor(e.Op) != "ro" || e.Allowed {
-		return
+// systemOf returns a function that reports whether the confinement of a session's command
+// shows a path of the system; it is nil if the session has no command.
+func systemOf(st *control.Status) func(path string) bool {
+	if st.Server == nil {
+		return nil
 	}
-	if level, err := sandbox.ParseLevel(st.Server.Confinement); err == nil && level.Shows(path) {
+	level, err := sandbox.ParseLevel(st.Server.Confinement)
+	return func(path string) bool { return err == nil && level.Shows(path) }
+}
+
+// noteSystem notes that a confined command sees a path that no root holds, because the
+// confinement shows directories of the system, read-only.
+func (e *explanation) noteSystem(shows func(path string) bool, path string) {
+	if shows != nil && e.Root == "" && modeFor(e.Op) == "ro" && !e.Allowed && shows(path) {
 		e.Allowed, e.Reason, e.isShown = true, "", true
 	}
 }
@@ -241,7 +257,11 @@ func (e *explanation) runLine(host string) string {
 		if dir := existing(host); !e.tooMuch(dir) {
 			flags = commandWords{"--root", names.Foreign(dir) + ":" + modeFor(e.Op)}
 		}
+	case e.host != "":
+		flags = commandWords{"--net=" + names.Foreign(e.host)}
 	case e.RootPath == "":
+	case e.Limit != "":
+		flags = append(commandWords{"--root"}, e.limitFlags()...)
 	case e.Lacks != "", e.builtinRule():
 		flags = append(commandWords{"--root"}, e.grantFlags()...)
 	case e.Reason == names.Escaped.String():
@@ -281,33 +301,6 @@ func (e *explanation) wider() string {
 	return (have | lacks).String()
 }
 
-// lacks finds the rights that a refusal on record was for.
-func (e *explanation) lacks(r *audit.Entry) {
-	if r.Kind != names.ReadOnly.String() && r.Kind != names.Permission.String() {
-		return
-	}
-	have, err := guard.ParseMode(e.Mode)
-	want, werr := guard.ParseMode(r.Rights)
-	if err == nil && werr == nil && want&^have != 0 {
-		e.Lacks = (want &^ have).String()
-	} else if err == nil && r.Kind == names.ReadOnly.String() && have&guard.Write == 0 {
-		e.Lacks = guard.Write.String()
-	}
-}
-
-// askedOp is the operation of a record as --op takes it.
-func askedOp(r *audit.Entry) string {
-	if r.Op != names.OpOpen.String() {
-		return r.Op
-	}
-	for _, right := range []string{"write", "append"} {
-		if slices.Contains(strings.Split(r.Rights, ","), right) || r.Rights == "rw" {
-			return right
-		}
-	}
-	return "read"
-}
-
 // modeFor is the mode of a root that allows an operation.
 func modeFor(op string) names.Foreign {
 	if slices.Contains([]string{"read", "list", "stat", "watch", "lookup", "getattr", "readlink", "opendir", "readdir"}, op) {
@@ -339,42 +332,6 @@ func literalPattern(rel string) names.Foreign {
 	return names.Foreign(b.String())
 }
 
-// recordPath is where a refusal on record happened, as a path of the session.
-func recordPath(r *audit.Entry) string {
-	switch {
-	case r.PathHash != "":
-		return records.Shown(r).Path
-	case r.Name() == "":
-		return r.Root
-	}
-	return r.Root + "/" + r.Name()
-}
-
-// leaves refuses what is allowed by the root alone, if a link on the way to it leaves the
-// root for what a confined command does not see.
-func (e *explanation) leaves(dir string) {
-	real, err := filepath.EvalSymlinks(filepath.Join(dir, e.rel()))
-	if err != nil || names.Under(real, dir) || sandbox.Namespaces.Shows(real) {
-		return
-	}
-	if link, _ := linkOn(dir, e.rel()); link != nil {
-		e.Link, e.Allowed, e.Reason = link, false, names.Escaped.String()
-	}
-}
-
-// confinedBy is the level in the record of a command's start, "" if it has none.
-func confinedBy(detail string) string {
-	rest, ok := strings.CutPrefix(detail, "confined by ")
-	level, _, _ := strings.Cut(rest, ",")
-	if !ok {
-		return ""
-	}
-	return names.Escape(level)
-}
-
-// noRefusal accepts none.
-func noRefusal(*records.Trail, *audit.Entry) bool { return false }
-
 // linkAt reads a link; nil if there is none.
 func linkAt(path string) *linkFound {
 	text, err := os.Readlink(path)
@@ -405,35 +362,38 @@ func linkOn(dir, rel string) (found *linkFound, rest string) {
 // maxLinks is how many links on a way are followed.
 const maxLinks = 40
 
-// follow looks at the links on the way to a path that is allowed: one that leaves its
-// root is refused, unless the command sees what it leads to.
-func (e *explanation) follow(ctx context.Context, c *control.Client, st *control.Status, r *control.Root, q question) error {
+// gate says what the gate of a session, or of a registry, would say.
+type gate func(control.CheckRequest) (control.CheckAnswer, error)
+
+// follow looks at the links on the way to a path that is allowed in the root at dir: one
+// that leaves its root is refused, unless the command sees what it leads to. A session
+// without a command, for which shows is nil, follows no link that is an absolute path.
+func (e *explanation) follow(check gate, shows func(path string) bool, dir string, q question) error {
 	rel := e.rel()
 	for range maxLinks {
-		link, rest := linkOn(r.Resolved, rel)
-		if link == nil || r.File {
+		link, rest := linkOn(dir, rel)
+		if link == nil {
 			return nil
 		}
+		e.Link = link
 		dest := filepath.Join(link.dest, rest)
-		relative := !filepath.IsAbs(link.Target.Raw())
-		if inner, err := filepath.Rel(r.Resolved, link.dest); err == nil && filepath.IsLocal(inner) && (relative || st.Server != nil) {
-			if rel, err = filepath.Rel(r.Resolved, dest); err != nil || rel == "." {
+		isRelative := !filepath.IsAbs(link.Target.Raw())
+		if inner, err := filepath.Rel(dir, link.dest); err == nil && filepath.IsLocal(inner) && (isRelative || shows != nil) {
+			if rel, err = filepath.Rel(dir, dest); err != nil || rel == "." {
 				return err
 			}
-			e.Link = link
-			ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
+			ans, err := check(control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
 			if err != nil || !ans.Allowed {
 				e.CheckAnswer, e.Link = ans, nil
 				return err
 			}
 			continue
 		}
-		e.Link = link
-		if st.Server != nil {
-			if level, err := sandbox.ParseLevel(st.Server.Confinement); err == nil && level.Shows(link.dest) {
+		if shows != nil {
+			if shows(link.dest) {
 				return nil
 			}
-			ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
+			ans, err := check(control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
 			if err != nil || ans.Reason != names.NoConsent.String() {
 				if ans.Path != "" && !ans.Allowed {
 					e.CheckAnswer, e.Link = ans, nil

@@ -13,9 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,12 +25,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
-	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // app is the frame of all commands, with those of this package as methods.
@@ -71,9 +67,7 @@ func (a *app) newWhyCmd() *cobra.Command {
 	opFlag(cmd, &f.op)
 	cmd.Flags().StringVar(&f.root, "root", "", "ask for this root instead of a session: `SPEC` is [NAME=]PATH[:MODE]")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "ask for this `server`")
-	_ = cmd.RegisterFlagCompletionFunc("root", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveFilterDirs
-	})
+	_ = cmd.RegisterFlagCompletionFunc("root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -141,15 +135,11 @@ func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAns
 
 // whyPath asks a live session about a path.
 func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*explanation, error) {
-	refusal, err := control.GetRefusal.Call(ctx, c, control.None{}) // after which the records are written
+	st, last, err := stateOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	st, err := control.GetStatus.Call(ctx, c, control.None{})
-	if err != nil {
-		return nil, err
-	}
-	q.path = belowMount(&st, q.path)
+	q.path = belowMount(st, q.path)
 	ans, err := q.ask(ctx, c)
 	var remote *control.Error
 	if errors.As(err, &remote) && remote.Class == control.NoSuch {
@@ -158,19 +148,33 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*expl
 		return nil, err
 	}
 	e := &explanation{CheckAnswer: ans}
-	e.fill(&st)
+	e.fill(st)
 	if e.Root == "" {
 		a.endedRoot(ctx, e, q.path)
 		if err != nil && e.RevokedAt == nil {
 			return nil, err // a root of this name never was
 		}
-	} else if r := rootNamed(&st, e.Root); r != nil && ans.Allowed {
-		if err := e.follow(ctx, c, &st, r, q); err != nil {
+	} else if r := rootNamed(st, e.Root); r != nil && ans.Allowed && !r.File {
+		check := func(req control.CheckRequest) (control.CheckAnswer, error) {
+			return control.CheckPolicy.Call(ctx, c, req)
+		}
+		if err := e.follow(check, systemOf(st), r.Resolved, q); err != nil {
 			return nil, err
 		}
 	}
-	e.shown(&st, q.path)
-	return e, a.allowing(ctx, c, e, refusal.Last, q.path)
+	e.noteSystem(systemOf(st), q.path)
+	return e, a.allowing(ctx, c, e, last, q.path)
+}
+
+// stateOf asks a session for its state, and for the refusal that `allow --last` would lift,
+// nil if there is none. The records up to now are written then.
+func stateOf(ctx context.Context, c *control.Client) (*control.Status, *control.Refusal, error) {
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	return &st, refusal.Last, err
 }
 
 // belowMount makes ROOT/PATH of a path through the session's mountpoint, and leaves any
@@ -247,21 +251,23 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 		}
 		path = full
 	}
-	ans, err := session.Check(reg, control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
+	check := func(req control.CheckRequest) (control.CheckAnswer, error) { return session.Check(reg, req) }
+	ans, err := check(control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
 	if err != nil {
 		return nil, err
 	}
 	e := &explanation{CheckAnswer: ans}
 	if e.Root != "" {
 		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
-		if e.Allowed {
-			e.leaves(got.Resolved)
-		}
 	}
 	if e.Allowed {
-		return e, nil
+		if err := e.follow(check, sandbox.Namespaces.Shows, got.Resolved, question{op: f.op, subject: f.subject}); err != nil {
+			return nil, err
+		}
 	}
-	e.Allow = e.runLine(path)
+	if !e.Allowed {
+		e.Allow = e.runLine(path)
+	}
 	return e, nil
 }
 
@@ -277,7 +283,10 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	e := &explanation{
 		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op, Reason: r.Kind, Root: r.Root},
 		recordedOp:  r.Op, Session: t.Session, Detail: names.EscapeQuoted(r.Detail), PID: r.PID, Time: &r.Time,
-		Count: max(1, r.Count), Confinement: confinedBy(t.Command),
+		Count: max(1, r.Count), Confinement: confinedBy(t.Command), limits: limitsOf(r), host: hostOf(r),
+	}
+	if len(e.limits) > 0 {
+		e.Limit, e.limited = e.limits[0], "root "+cli.QuoteIfNeeded(r.Root)
 	}
 	if !r.Last.IsZero() {
 		e.Time = &r.Last
@@ -304,82 +313,6 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &question{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
 }
 
-// lastTrail finds the session that was refused something last: that was named, or any.
-// One whose records are older than the newest refusal that was found is not read.
-func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
-	dir, named, err := showcmd.AuditPlace(a.App)
-	if err != nil {
-		return nil, err
-	}
-	store, err := showcmd.RecordStore()
-	if err != nil {
-		return nil, err
-	}
-	flushRecords(ctx, named)
-	newest, err := lastWritten(dir, named)
-	if err != nil {
-		return nil, err
-	}
-	var matches func(*records.Trail, *audit.Entry) bool
-	if path != "" {
-		full, err := filepath.Abs(path)
-		if err != nil {
-			return nil, err
-		}
-		matches = func(t *records.Trail, e *audit.Entry) bool {
-			return t.HostPath(e) == full || e.Root+"/"+e.Name() == path
-		}
-	}
-	var last *records.Trail
-	for _, session := range slices.SortedFunc(maps.Keys(newest), func(a, b string) int { return newest[b].Compare(newest[a]) }) {
-		if last != nil && newest[session].Before(last.Refused.Time) {
-			break
-		}
-		t, err := store.Trail(ctx, session, matches)
-		if err != nil {
-			return nil, err
-		}
-		if t.Refused != nil && (last == nil || t.Refused.Time.After(last.Refused.Time)) {
-			last = &t
-		}
-	}
-	return last, nil
-}
-
-// flushRecords has the live sessions, or the one that is named, write their records. One
-// that does not answer has its records read as they are.
-func flushRecords(ctx context.Context, named string) {
-	all, err := control.List()
-	if err != nil {
-		return
-	}
-	for _, in := range all {
-		if named == "" || in.Name == named {
-			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // it writes them before it answers
-		}
-	}
-}
-
-// lastWritten tells of each session with records, or of the one that is named, when its
-// newest file was written to.
-func lastWritten(dir, named string) (map[string]time.Time, error) {
-	files, err := audit.Files(dir, named)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	newest := map[string]time.Time{}
-	for _, f := range files {
-		info, err := os.Stat(f)
-		if err != nil {
-			continue // it was pruned meanwhile
-		}
-		if session := showcmd.AuditSession(f); info.ModTime().After(newest[session]) {
-			newest[session] = info.ModTime()
-		}
-	}
-	return newest, nil
-}
-
 // judgeAgain adds to a refusal on record what its session would say now.
 func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *question) error {
 	if a.Session == "" {
@@ -387,14 +320,18 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 			a.Session = e.Session // the command that is proposed has to name it
 		}
 	}
-	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	st, last, err := stateOf(ctx, c)
 	if err != nil {
 		return err
 	}
-	e.fill(&st)
-	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
-	if err != nil {
-		return err
+	e.fill(st)
+	switch {
+	case len(e.limits) > 0:
+		e.noteLimit(st, q.subject)
+		return nil
+	case e.host != "":
+		e.Allow = a.command(commandWords{"net", "add", names.Foreign(e.host)})
+		return nil
 	}
 	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
 	var remote *control.Error
@@ -407,6 +344,9 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 		return err
 	case ans.Allowed && e.Reason != names.Escaped.String():
 		e.Now = true
+		if e.Reason == names.Revoked.String() {
+			e.Advice = "what programs held of the root before stays dead, also a working directory"
+		}
 	case !ans.Allowed:
 		e.Lacks, e.Rule, e.Reason = ans.Lacks, ans.Rule, ans.Reason
 	}
@@ -416,7 +356,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	if e.Now {
 		return nil
 	}
-	return a.allowing(ctx, c, e, refusal.Last, host)
+	return a.allowing(ctx, c, e, last, host)
 }
 
 // endedRoot notes the root that held a path and has ended, if the records tell of one.
@@ -467,6 +407,8 @@ func (a *app) printExplanation(e *explanation) {
 		a.Say("  since then:  root %s has ended: paths in it are not found any more", cli.QuoteIfNeeded(root))
 	}
 	switch {
+	case e.Now && e.Advice != "":
+		a.Say("  now:         it is allowed; %s", e.Advice)
 	case e.Now:
 		a.Say("  now:         it is allowed")
 	case e.Allow != "" && e.Ended:

@@ -72,6 +72,28 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 	}
 }
 
+// The command that why proposes for a refused connection permits that host alone, and none
+// that the program made up.
+func TestWhyNamesHost(t *testing.T) {
+	for detail, want := range map[string]string{
+		"a.test: no rule permits it":                        "a.test",
+		"a.test port 443, at 192.0.2.1: no rule permits it": "a.test:443",
+		"192.0.2.1 port 80: no rule permits it":             "192.0.2.1:80",
+		"2001:db8:: port 80: no rule permits it":            "[2001:db8::]:80",
+		`a.test port 443, at 192.0.2.1, server name "b.test": TLS asks for another server: no rule permits it`:   "b.test:443",
+		`a.test port 443, at 192.0.2.1, server name "*.b.test": TLS asks for another server: no rule permits it`: "",
+		`a.test port 443, at 192.0.2.1, server name "b.test --net": no rule permits it`:                          "",
+		"key.secret.internal port 80: no rule permits it":                                                        "",
+		"a.test port 443: the limit of connections is reached":                                                   "",
+		"10.0.0.0/8 port 1: no rule permits it":                                                                  "",
+		"a.test port 443: nobody answered the question about it in time, and no rule permits it":                 "a.test:443",
+	} {
+		if got := hostOf(&audit.Entry{Op: "connect", Detail: detail}); got != want {
+			t.Errorf("%s: %q, want %q", detail, got, want)
+		}
+	}
+}
+
 // A command that lifts the rules of every .gitignore for one path says so.
 func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	rule := control.PolicyRule{Effect: "hide", Pattern: "out", From: "sub/.gitignore", Line: 1}
