@@ -386,15 +386,16 @@ func queued(c *net.TCPConn) (n int) {
 	return n
 }
 
-// relayUp sends what the program sends, once the server name of a TLS handshake is known to
-// be permitted.
+// relayUp sends what the program sends. It holds each ClientHello of TLS back until the server
+// name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) (server string, err error) {
-	if !c.literal.IsValid() && !g.opt.AnyServerName {
-		name, err := peekHello(c.inside)
+	var h handshake
+	for isLast := c.literal.IsValid() || g.opt.AnyServerName; !isLast; {
+		next, err := h.peek(c.inside)
 		if err != nil {
-			return "", err
+			return server, err
 		}
-		if name = canonical(name); name != "" && name != c.host {
+		if name := canonical(next.server); name != "" && name != c.host {
 			server = name
 			g.mu.Lock()
 			permitted := isName(name) && g.rules.permitsName(name, c.port)
@@ -403,13 +404,34 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
 			}
 		}
+		if isLast = next.isLast; !isLast {
+			if err := c.sendOn(next.size); err != nil {
+				return server, err
+			}
+		}
 	}
 	return server, c.copy(c.outside, c.inside, &c.sent)
 }
 
+// sendOn sends the next n bytes of the program's, and takes no more.
+func (c *conn) sendOn(n int) error {
+	k := c.credit(&c.sent)
+	for b := make([]byte, min(n, 4<<10)); n > 0; {
+		taken, err := c.inside.Read(b[:min(n, len(b))])
+		if err != nil {
+			return err
+		}
+		if _, err := k.move(taken, func(granted, from int) (int, error) { return c.outside.Write(b[from : from+granted]) }); err != nil {
+			return err
+		}
+		n -= taken
+	}
+	return nil
+}
+
 // inlineUrgent leaves urgent bytes (tcp(7), SO_OOBINLINE) in their place among the others. A
-// read would skip such a byte until the next one comes, so what peekHello has looked at would
-// not be what copy sends.
+// read would skip such a byte until the next one comes, so what handshake.peek has looked at
+// would not be what is sent.
 func inlineUrgent(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -71,8 +71,8 @@ func (c *helloRecorder) Write(p []byte) (int, error) {
 func (c *helloRecorder) Read([]byte) (int, error) { return 0, io.EOF }
 func (c *helloRecorder) Close() error             { return nil }
 
-// FuzzHello: no beginning makes readHello fail, and what it says of a beginning is what it says
-// of the whole, once it was enough.
+// FuzzHello: no beginning makes the reading of hellos fail, and what it says of a beginning is
+// what it says of the whole, once it was enough. What it has looked at is there.
 func FuzzHello(f *testing.F) {
 	whole := hello("api.test")
 	f.Add(whole, 4096)
@@ -82,23 +82,36 @@ func FuzzHello(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"), 3)
 	f.Add([]byte("\x16\x03\x01\x00\x00\x16\x03\x01\x00\x01\x01"), 2)
 	f.Add(append([]byte("\x15\x03\x01\x00\x02\x01\x5a"), whole...), 4096)
+	f.Add(append(append(bytes.Clone(whole), "\x14\x03\x03\x00\x01\x01"...), whole...), 300)
 	f.Fuzz(func(t *testing.T, sent []byte, size int) {
 		if size < 1 {
 			return
 		}
 		sent = sent[:min(len(sent), copyBuffer)] // no more is looked at
-		whole, wholeEnough, wholeErr := readHello(sent)
-		for n := size; n < len(sent); n += size {
-			server, enough, err := readHello(sent[:n])
-			if (enough || err != nil) && (server != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil)) {
-				t.Fatalf("of %d bytes it says %q, %v, %v; of all %d it says %q, %v, %v", n, server, enough, err, len(sent), whole, wholeEnough, wholeErr)
+		var h handshake
+		for {
+			before := h
+			whole, wholeEnough, wholeErr := h.next(sent)
+			for n := size; n < len(sent); n += size {
+				some := before
+				p, enough, err := some.next(sent[:n])
+				if (enough || err != nil) && (p != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil) || some != h) {
+					t.Fatalf("of %d bytes it says %+v, %v, %v; of all %d it says %+v, %v, %v", n, p, enough, err, len(sent), whole, wholeEnough, wholeErr)
+				}
+				if len(sent)/size > 1000 { // is slow
+					size *= 2
+				}
 			}
-			if len(sent)/size > 1000 { // is slow
-				size *= 2
+			if !wholeEnough && wholeErr == nil && len(sent) > maxHello {
+				t.Errorf("%d bytes are not enough", len(sent))
 			}
-		}
-		if !wholeEnough && wholeErr == nil && len(sent) > maxHello {
-			t.Errorf("%d bytes are not enough", len(sent))
+			if !wholeEnough || whole.isLast || whole.size > len(sent) { // the rest of a record may come later
+				return
+			}
+			if whole.size == 0 {
+				t.Fatalf("nothing was looked at, and it is not the last: %+v", whole)
+			}
+			sent = sent[whole.size:]
 		}
 	})
 }

@@ -5,19 +5,26 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Types of TLS records (RFC 8446, 5.1).
+// Types of TLS records (RFC 8446, 5.1), and numbers within them.
 const (
-	alertRecord     = 0x15
-	handshakeRecord = 0x16
+	changeCipherRecord = 0x14
+	alertRecord        = 0x15
+	handshakeRecord    = 0x16
+	dataRecord         = 0x17
+
+	clientHello = 1  // a message
+	earlyData   = 42 // an extension
 )
 
 const (
@@ -25,26 +32,44 @@ const (
 	messageHeader = 4 // type, length
 )
 
-// maxHello bounds what is looked at of a connection's beginning, helloTimeout the time that it
-// may take. Handshakes with post-quantum keys need about 2 KiB.
+// maxHello bounds what is looked at of a hello, helloTimeout the time that it may take to come
+// whole. Hellos with post-quantum keys need about 2 KiB. No server takes one of noHello bytes.
 const (
 	maxHello     = 64 << 10
 	helloTimeout = 10 * time.Second
+	noHello      = 3 << 16
 )
 
-var errHello = errors.New("the connection begins like TLS and is not")
+var (
+	errHello    = errors.New("the connection begins like TLS and is not")
+	errNotHello = fmt.Errorf("%w: there is another message than a hello", errHello)
+)
 
-// peekHello waits for the beginning of what a program sends and leaves it there. It returns
-// the server name of a TLS handshake, "" if there is none.
-func peekHello(conn *net.TCPConn) (server string, err error) {
+// handshake follows what a program sends until no ClientHello can come any more. There may be
+// two: a server that lacks a key of its choice in the first one asks for another
+// (HelloRetryRequest).
+type handshake struct {
+	hasBegun bool // the first hello was seen
+	isEarly  bool // it announces data that may come before the second hello (0-RTT)
+}
+
+// part is what a program sends next.
+type part struct {
+	size   int    // bytes, after which next must look again
+	server string // that a hello in them asks for; "": none
+	isLast bool   // no hello comes after these bytes
+}
+
+// peek waits for what a program sends next and leaves it there.
+func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	from, err := conn.SyscallConn()
 	if err != nil {
-		return "", err
+		return part{}, err
 	}
 	isWaiting := false
 	perr := peek(from, func(fd int, data []byte) bool {
-		var complete bool
-		if server, complete, err = readHello(data); complete || err != nil {
+		var isEnough bool
+		if p, isEnough, err = h.next(data); isEnough || err != nil {
 			return true
 		}
 		if hasEnded(fd) {
@@ -63,7 +88,7 @@ func peekHello(conn *net.TCPConn) (server string, err error) {
 	if errors.Is(perr, os.ErrDeadlineExceeded) {
 		perr = errHello
 	}
-	return server, errors.Join(perr, err)
+	return p, errors.Join(perr, err)
 }
 
 // hasEnded reports whether the other side sends nothing more.
@@ -73,29 +98,68 @@ func hasEnded(fd int) bool {
 	return n > 0
 }
 
-// readHello reads the server name of a TLS handshake that begin begins with. It is "" if the
-// handshake has none, or if this is not TLS. It reports whether begin was enough to know.
-func readHello(begin []byte) (server string, complete bool, err error) {
-	if len(begin) == 0 || begin[0] != handshakeRecord && begin[0] != alertRecord {
-		return "", true, nil
+// next says what begin begins with, if it is enough to know. An empty begin is the end of what
+// the program sends.
+func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
+	last := part{isLast: true}
+	if len(begin) == 0 || !h.hasBegun && !mayBeTLS(begin) {
+		return last, true, nil
 	}
-	n, err := helloEnd(begin)
-	if n == 0 || err != nil {
-		return "", false, err
+	if h.hasBegun {
+		if len(begin) < recordHeader {
+			return part{}, false, nil
+		}
+		size := recordSize(begin)
+		switch kind := begin[0]; {
+		case kind == changeCipherRecord, kind == alertRecord, kind == dataRecord && h.isEarly, size == recordHeader:
+			return part{size: size}, true, nil
+		case kind != handshakeRecord:
+			return last, true, nil
+		}
 	}
-	var hello *tls.ClientHelloInfo
-	_ = tls.Server(&helloConn{rest: bytes.NewReader(begin[:n])}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	end, err := helloEnd(begin)
+	if errors.Is(err, errNotHello) && h.hasBegun && !h.isEarly {
+		return last, true, nil // the server has chosen TLS 1.2, or takes no such handshake
+	}
+	if end == 0 || err != nil {
+		return part{}, false, err
+	}
+	hello := parseHello(begin[:end])
+	if hello == nil {
+		return part{}, false, errHello
+	}
+	p = part{size: end, server: hello.ServerName, isLast: h.hasBegun}
+	h.hasBegun, h.isEarly = true, slices.Contains(hello.Extensions, earlyData)
+	return p, true, nil
+}
+
+// mayBeTLS reports whether a connection begins like TLS, or with a change of ciphers: no client
+// does that, and not every server minds.
+func mayBeTLS(begin []byte) bool {
+	switch begin[0] {
+	case handshakeRecord, alertRecord:
+		return true
+	case changeCipherRecord:
+		return len(begin) < recordHeader || recordSize(begin) == recordHeader+1
+	}
+	return false
+}
+
+// parseHello returns what a ClientHello says, or nil if crypto/tls does not take it.
+func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
+	_ = tls.Server(&helloConn{rest: bytes.NewReader(records)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = h
 		return nil, errHello // enough is known
 	}}).Handshake()
-	if hello == nil {
-		return "", false, errHello
-	}
-	return hello.ServerName, true, nil
+	return hello
 }
 
-// helloEnd returns where the records end that hold the first message of a handshake, or 0 if
-// more is needed to know. Servers skip warnings before it, Go's among them.
+// recordSize returns how long a record is that begins with a whole header.
+func recordSize(begin []byte) int { return recordHeader + int(binary.BigEndian.Uint16(begin[3:])) }
+
+// helloEnd returns where the records end that hold a ClientHello, or 0 if more is needed to
+// know. Servers skip warnings before it, Go's among them. An encrypted message may begin like a
+// hello. Data come after it then, which never break a hello off.
 func helloEnd(begin []byte) (int, error) {
 	var message []byte
 	for at := 0; at < maxHello; {
@@ -103,27 +167,49 @@ func helloEnd(begin []byte) (int, error) {
 		if len(record) < recordHeader {
 			return 0, nil
 		}
-		end := recordHeader + int(binary.BigEndian.Uint16(record[3:]))
-		isAlert := record[0] == alertRecord && len(message) == 0
-		if !isAlert && record[0] != handshakeRecord || at+end > maxHello {
+		end := recordSize(record)
+		isSkipped := record[0] == alertRecord && len(message) == 0
+		switch {
+		case record[0] == dataRecord:
+			return 0, errNotHello
+		case !isSkipped && record[0] != handshakeRecord, at+end > maxHello:
 			return 0, errHello
-		}
-		if len(record) < end {
+		case isSkipped && len(record) < end:
 			return 0, nil
+		case isSkipped:
+			at += end
+			continue
+		}
+		message = append(message, record[recordHeader:min(end, len(record))]...)
+		size, err := messageSize(message)
+		switch {
+		case err != nil:
+			return 0, err
+		case len(record) < end:
+			return 0, nil
+		case size > 0 && len(message) > size:
+			return 0, errHello // a second message in one record, which not all servers refuse
+		case size > 0 && len(message) == size:
+			return at + end, nil
 		}
 		at += end
-		if isAlert {
-			continue
-		}
-		if message = append(message, record[recordHeader:end]...); len(message) < messageHeader {
-			continue
-		}
-		size := messageHeader + int(message[1])<<16 + int(binary.BigEndian.Uint16(message[2:]))
-		if len(message) >= size {
-			return at, nil
-		}
 	}
 	return 0, errHello
+}
+
+// messageSize returns how long a ClientHello is, or 0 if more is needed to know.
+func messageSize(begin []byte) (int, error) {
+	if len(begin) > 0 && begin[0] != clientHello {
+		return 0, errNotHello
+	}
+	if len(begin) < messageHeader {
+		return 0, nil
+	}
+	size := messageHeader + int(begin[1])<<16 + int(binary.BigEndian.Uint16(begin[2:]))
+	if size >= noHello {
+		return 0, errNotHello
+	}
+	return size, nil
 }
 
 // helloConn gives crypto/tls what a program has sent. It sends nothing: answers are dropped.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -193,6 +194,32 @@ func (k *credit) wait(n int) {
 	case <-t.C:
 	case <-k.c.ctx.Done():
 	}
+}
+
+// move moves n bytes as the limits permit, and returns how many.
+func (k *credit) move(n int, move func(granted, from int) (int, error)) (moved int, err error) {
+	for moved < n {
+		if k.c.ctx.Err() != nil {
+			return moved, net.ErrClosed
+		}
+		granted, err := k.grant(n - moved)
+		switch {
+		case errors.Is(err, errPace):
+			k.wait(n - moved)
+			continue
+		case errors.Is(err, errClaimed):
+			time.Sleep(time.Millisecond)
+			continue
+		case err != nil:
+			return moved, err
+		}
+		m, err := move(granted, moved)
+		k.settle(granted, m)
+		if moved += m; err != nil {
+			return moved, err
+		}
+	}
+	return moved, nil
 }
 
 // endSpent ends every connection of the meters whose bytes have been moved.

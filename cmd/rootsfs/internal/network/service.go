@@ -184,41 +184,14 @@ type dialledConn struct {
 // Read implements net.Conn. Beyond a limit it drops what it has read.
 func (d *dialledConn) Read(p []byte) (int, error) {
 	n, rerr := d.Conn.Read(p)
-	moved, err := d.move(&d.down, n, func(granted, _ int) (int, error) { return granted, nil })
+	moved, err := d.down.move(n, func(granted, _ int) (int, error) { return granted, nil })
 	return moved, d.check(cmp.Or(err, rerr))
 }
 
 // Write implements net.Conn.
 func (d *dialledConn) Write(p []byte) (int, error) {
-	moved, err := d.move(&d.up, len(p), func(granted, from int) (int, error) { return d.Conn.Write(p[from : from+granted]) })
+	moved, err := d.up.move(len(p), func(granted, from int) (int, error) { return d.Conn.Write(p[from : from+granted]) })
 	return moved, d.check(err)
-}
-
-// move moves n bytes as the limits permit, and returns how many.
-func (d *dialledConn) move(k *credit, n int, move func(granted, from int) (int, error)) (moved int, err error) {
-	for moved < n {
-		if d.c.ctx.Err() != nil {
-			return moved, net.ErrClosed
-		}
-		granted, err := k.grant(n - moved)
-		switch {
-		case errors.Is(err, errPace):
-			k.wait(n - moved)
-			continue
-		case errors.Is(err, errClaimed):
-			time.Sleep(time.Millisecond)
-			continue
-		case err != nil:
-			d.g.endSpent(d.c)
-			return moved, err
-		}
-		m, err := move(granted, moved)
-		k.settle(granted, m)
-		if moved += m; err != nil {
-			return moved, err
-		}
-	}
-	return moved, nil
 }
 
 // Close implements net.Conn.
@@ -228,10 +201,13 @@ func (d *dialledConn) Close() error {
 	return err
 }
 
-// check notices that the gate has closed the connection. Whoever dialled it may close it
-// later or never.
+// check notices that a limit is reached, or that the gate has closed the connection. Whoever
+// dialled it may close it later or never.
 func (d *dialledConn) check(err error) error {
-	if errors.Is(err, net.ErrClosed) {
+	switch {
+	case errors.Is(err, ErrLimit):
+		d.g.endSpent(d.c)
+	case errors.Is(err, net.ErrClosed):
 		d.g.endDialled(d.c)
 	}
 	return err
