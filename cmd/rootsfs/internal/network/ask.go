@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -19,8 +20,9 @@ const (
 	// questionEvery counts.
 	maxQuestions  = 16
 	questionEvery = 5 * time.Second
-	// maxWaiting is how many connections wait for answers.
-	maxWaiting = 64
+	// maxWaiting is how many connections wait for one answer. One host's do not take the places of
+	// others'.
+	maxWaiting = 16
 	// maxReached is how many hosts a question lists that the program has reached.
 	maxReached = 32
 )
@@ -30,7 +32,7 @@ var (
 	ErrDenied           = errors.New("it was denied")
 	ErrUnanswered       = fmt.Errorf("nobody answered the question about it in time, and %w", ErrNoRule)
 	ErrTooManyQuestions = fmt.Errorf("the program caused too many questions, and %w", ErrNoRule)
-	ErrTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for answers, and %w", ErrNoRule)
+	ErrTooManyWaiting   = fmt.Errorf("too many of the program's connections wait for the same answer, and %w", ErrNoRule)
 	// ErrPermitted ends a question and refuses nothing.
 	ErrPermitted = errors.New("a rule permits it now")
 )
@@ -90,25 +92,27 @@ func (t target) rule() Rule {
 
 // openQuestion is a question that is put, with connections that wait for its answer.
 type openQuestion struct {
-	ctx    context.Context //nolint:containedctx // ends when the question is over, its cause says why
-	cancel context.CancelCauseFunc
+	ctx     context.Context //nolint:containedctx // ends when the question is over, its cause says why
+	cancel  context.CancelCauseFunc
+	waiting int // connections; behind the gate's mutex
 }
 
 // asking is the part of a gate that asks. Its fields are behind the gate's mutex.
 type asking struct {
 	open    map[target]*openQuestion
-	waiting int // connections
+	waiting int // connections, for any answer
 	fresh   *rate.Limiter
+	over    atomic.Bool // all was taken back: nobody is asked any more
 }
 
-func newAsking() asking {
-	return asking{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
+func newAsking() *asking {
+	return &asking{open: map[target]*openQuestion{}, fresh: rate.NewLimiter(rate.Every(questionEvery), maxQuestions)}
 }
 
 // IsAsking reports whether hosts without a rule are asked about.
 func (g *Gate) IsAsking() bool {
 	a := g.opt.Ask
-	return a != nil && (a.Until.IsZero() || time.Now().Before(a.Until))
+	return a != nil && !g.asking.over.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
 }
 
 // mayAsk reports whether a connection that no rule permits is worth a question. An address
@@ -154,16 +158,19 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	switch {
 	case g.closed:
 		return nil, ErrEnded
-	case g.asking.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
+	case g.asking.over.Load():
+		return nil, ErrRevoked
+	case q != nil && q.waiting >= maxWaiting, len(g.conns)+g.asking.waiting >= g.maxConns:
 		return nil, ErrTooManyWaiting
 	case q == nil && (len(g.asking.open) >= maxQuestions || !g.asking.fresh.Allow()):
 		return nil, ErrTooManyQuestions
 	}
 	g.asking.waiting++
 	if q != nil {
+		q.waiting++
 		return q, nil
 	}
-	q = &openQuestion{}
+	q = &openQuestion{waiting: 1}
 	ctx, stop := context.WithTimeoutCause(g.ctx, g.opt.Ask.For, ErrUnanswered)
 	q.ctx, q.cancel = context.WithCancelCause(ctx)
 	g.asking.open[t] = q
@@ -193,6 +200,7 @@ func (g *Gate) await(q *openQuestion) error {
 	<-q.ctx.Done()
 	g.mu.Lock()
 	g.asking.waiting--
+	q.waiting--
 	g.mu.Unlock()
 	if err := context.Cause(q.ctx); !errors.Is(err, ErrPermitted) {
 		return err

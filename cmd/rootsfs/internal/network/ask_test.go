@@ -237,47 +237,6 @@ func TestAddressIsAsked(t *testing.T) {
 	}
 }
 
-// A program that asks about many hosts gets few questions, and the rest is refused at once. The
-// connections that it has go on.
-func TestFloodOfQuestions(t *testing.T) {
-	port := echo(t)
-	p := &person{answer: nobody}
-	n := newNamespace(t, asks(t, p, "127.0.0.1,*.ok.test", time.Minute))
-	args := []string{"hi"}
-	for i := range 200 {
-		args = append(args, fmt.Sprintf("h%d.test:%s", i, port))
-	}
-	cmd, out := n.start("many", args...)
-	refused := func() (few, many int) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for _, e := range n.events {
-			if errors.Is(e.Reason, ErrTooManyQuestions) {
-				many++
-			}
-		}
-		return len(n.events) - many, many
-	}
-	for range 1000 {
-		if _, many := refused(); many >= 200-maxQuestions-1 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	n.g.mu.Lock()
-	open, waiting := len(n.g.asking.open), n.g.asking.waiting
-	n.g.mu.Unlock()
-	if few, many := refused(); few != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
-		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", few, many, open, waiting)
-	}
-	n.g.Remove()
-	b, _ := io.ReadAll(out)
-	_ = cmd.Wait()
-	if got := strings.Count(string(b), "error: "); got != 200 {
-		t.Errorf("%d connections failed, want 200", got)
-	}
-}
-
 // What was denied before causes no question, however often it is tried.
 func TestDeniedIsNotAskedAgain(t *testing.T) {
 	port := echo(t)
@@ -295,37 +254,31 @@ func TestDeniedIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// Connections that wait are bounded, and take part in the bound of all.
-func TestWaitingConnectionsAreBounded(t *testing.T) {
+// After RemoveAll nobody is asked any more: what no rule permits is refused at once, and on record.
+func TestNobodyIsAskedAfterRemoveAll(t *testing.T) {
 	port := echo(t)
-	p := &person{answer: nobody}
+	p := &person{answer: yes}
 	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
-	args := []string{"hi"}
-	for range maxWaiting + 10 {
-		args = append(args, "a.test:"+port)
+	if _, err := n.g.names.address("late.test"); err != nil { // the program knows its address
+		t.Fatal(err)
 	}
-	cmd, _ := n.start("many", args...)
-	p.waiting(t, 1)
-	count := func() (n0 int) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for _, e := range n.events {
-			if errors.Is(e.Reason, ErrTooManyWaiting) {
-				n0++
-			}
+	n.g.RemoveAll()
+	if err := n.g.Add(mustRules(t, "127.0.0.1,b.test")...); err != nil {
+		t.Fatal(err)
+	}
+	known, _ := n.g.names.address("late.test")
+	got := n.run("series", "hi", "a.test:"+port, known.String()+":"+port, "1.1.1.1:80", "b.test:"+port)
+	if strings.Count(got, "error: ") != 3 || !strings.Contains(got, "no such host") || !strings.HasSuffix(got, "you said hi") {
+		t.Errorf("got %q", got)
+	}
+	for _, host := range []string{"a.test", "late.test", "1.1.1.1"} {
+		if e := n.find(Refused, host); !errors.Is(e.Reason, ErrNoRule) {
+			t.Errorf("%+v", e)
 		}
-		return n0
 	}
-	for range 1000 {
-		if count() == 10 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
+	if q := p.questions(); len(q) != 0 || n.g.IsAsking() {
+		t.Errorf("%+v", q)
 	}
-	if count() != 10 || len(p.questions()) != 1 {
-		t.Errorf("%d refused, %d questions", count(), len(p.questions()))
-	}
-	_ = cmd.Process.Kill()
 }
 
 // Remove and Close answer open questions with no; a rule that permits the host, with yes.

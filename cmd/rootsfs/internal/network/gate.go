@@ -78,7 +78,7 @@ type Gate struct {
 	mu      sync.Mutex
 	rules   rules
 	conns   map[*conn]struct{}
-	asking  asking
+	asking  *asking
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
 	live    map[*Service]bool
@@ -233,8 +233,10 @@ func (g *Gate) Remove(gone ...Rule) int {
 }
 
 // RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
+// Afterwards nobody is asked about hosts any more.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	g.mu.Lock()
+	g.asking.over.Store(true)
 	g.endQuestionsLocked(ErrRevoked, false)
 	gone = g.rules
 	list := g.removeLocked(gone)

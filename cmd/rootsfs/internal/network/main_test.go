@@ -78,6 +78,7 @@ type namespace struct {
 	g      *Gate
 	mu     sync.Mutex
 	events []Event
+	drop   bool // no event is kept
 	dns    string
 	lacks  func(*Sockets) // takes away what the kernel is not to have
 }
@@ -88,7 +89,9 @@ func newNamespace(t *testing.T, o Options) *namespace {
 	o.Record = func(e Event) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.events = append(n.events, e)
+		if !n.drop {
+			n.events = append(n.events, e)
+		}
 		return nil
 	}
 	n.g = New(o)

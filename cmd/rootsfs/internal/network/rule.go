@@ -25,6 +25,9 @@ type Rule struct {
 // maxName is the length of a name in DNS without the final dot (RFC 1035, 2.3.4).
 const maxName = 253
 
+// ErrLocalhost refuses a rule for localhost.
+var ErrLocalhost = errors.New("inside, localhost is the program's own; write 127.0.0.1:PORT for a service of this machine")
+
 // ParseRules reads a list of rules, separated by commas.
 func ParseRules(list string) ([]Rule, error) {
 	var rules []Rule
@@ -115,7 +118,7 @@ func parseHost(host string) (Rule, error) {
 	case name == "*":
 		return Rule{}, errors.New("write --net without a value for the whole network")
 	case name == "localhost", strings.HasSuffix(name, ".localhost"):
-		return Rule{}, errors.New("inside, localhost is the program's own; write 127.0.0.1:PORT for a service of this machine")
+		return Rule{}, ErrLocalhost
 	case strings.ContainsRune(below, '*'):
 		return Rule{}, errors.New("a wildcard stands for whole labels at the beginning, as *.example.org")
 	case isWild && !strings.ContainsRune(below, '.'):

@@ -56,6 +56,9 @@ func ParseURL(text string) (URL, error) {
 		return URL{}, errors.New("the URL has a user, a query or a fragment: leave them out")
 	}
 	rule, err := network.ParseRule(net.JoinHostPort(u.Hostname(), "443"))
+	if errors.Is(err, network.ErrLocalhost) {
+		return URL{}, fmt.Errorf("%s: name a service of this machine by its address, as in https://127.0.0.1:8443", names.Quote(text))
+	}
 	if err != nil {
 		return URL{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -69,12 +70,21 @@ func (s *Secret) Read(ctx context.Context) (Credential, error) {
 	return Credential{value}, nil
 }
 
+// readFile returns the beginning of a regular file. Another one could have nobody who writes to
+// it, and no end.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("file: %s is not a regular file: write command = [\"cat\", FILE] instead", names.Quote(path))
+	}
 	return io.ReadAll(io.LimitReader(f, maxCredential+2))
 }
 

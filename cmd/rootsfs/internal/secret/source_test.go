@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t *testing.T, text string) string {
@@ -39,6 +41,16 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// fifo makes a FIFO that nobody writes to.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // What is no credential is refused, by an error that does not hold it.
 func TestReadRefuses(t *testing.T) {
 	t.Setenv("EMPTY", "")
@@ -49,6 +61,8 @@ func TestReadRefuses(t *testing.T) {
 		"more than one line":    {Name: "A", File: write(t, "s3cret\ns3cret")},
 		"is longer than":        {Name: "A", File: write(t, strings.Repeat("s3cret", maxCredential))},
 		"no such file":          {Name: "A", File: "/nowhere/at/all"},
+		"is not a regular file: write command": {Name: "A", File: fifo(t)},
+		"/dev/zero\" is not a regular file":    {Name: "A", File: "/dev/zero"},
 		"exit status 3":         {Name: "A", Command: []string{"sh", "-c", "echo s3cret; exit 3"}},
 		"longer than":           {Name: "A", Command: []string{"sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' s"}},
 		"executable file not":   {Name: "A", Command: []string{"no-such-command-at-all"}},
@@ -96,6 +110,11 @@ func TestParseURL(t *testing.T) {
 		u, err := ParseURL(text)
 		if (err == nil) != (want != "") || err == nil && u.String() != want {
 			t.Errorf("%q is read as %s, %v", text, u, err)
+		}
+	}
+	for _, text := range []string{"https://localhost:8443/v1", "https://api.LOCALHOST"} {
+		if _, err := ParseURL(text); err == nil || !strings.Contains(err.Error(), "by its address, as in https://127.0.0.1:8443") {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -110,8 +110,14 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	})
 }
 
+// errNoSecret refuses a name that a secret would have.
+var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
+
 // denied returns why a host is refused without a question.
 func (n *commandNet) denied(host string, port uint16) error {
+	if secret.IsInside(host) {
+		return errNoSecret
+	}
 	return n.session.HostDenied((&broker.Host{Name: host, Port: port}).String())
 }
 

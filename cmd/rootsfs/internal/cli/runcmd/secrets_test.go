@@ -2,6 +2,7 @@ package runcmd
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,5 +126,12 @@ func TestWithoutSecretHosts(t *testing.T) {
 	got := hostTexts(withoutSecretHosts(rules, []*commandSecret{{Secret: &secret.Secret{URL: secret.URL{Host: "api.a.test"}}}}))
 	if !slices.Equal(got, []string{"b.test", "*.a.test"}) {
 		t.Errorf("left are %q", got)
+	}
+}
+
+// Nobody is asked about a name that a secret would have.
+func TestNoQuestionAboutSecrets(t *testing.T) {
+	if err := new(commandNet).denied("other-token.secret.internal", 80); !errors.Is(err, network.ErrNoRule) {
+		t.Errorf("%v", err)
 	}
 }

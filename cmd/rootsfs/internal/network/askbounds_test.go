@@ -1,0 +1,134 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func init() {
+	// crowd connects to args[1:] but the last one after the other, and does nothing more with them. It
+	// prints what "get" of the last one does.
+	programs["crowd"] = func(args []string) error {
+		last := len(args) - 1
+		for _, address := range args[1:last] {
+			if c, err := net.Dial("tcp", address); err == nil { // otherwise it is refused already
+				defer c.Close()
+			}
+		}
+		fmt.Println(exchangeWith(args[last], args[0]))
+		time.Sleep(time.Minute) // is killed
+		return nil
+	}
+}
+
+// A program that asks about many hosts gets few questions, and the rest is refused at once. The
+// connections that it has go on.
+func TestFloodOfQuestions(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: nobody}
+	n := newNamespace(t, asks(t, p, "127.0.0.1,*.ok.test", time.Minute))
+	args := []string{"hi"}
+	for i := range 200 {
+		args = append(args, fmt.Sprintf("h%d.test:%s", i, port))
+	}
+	cmd, out := n.start("many", args...)
+	refused := func() (few, many int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, e := range n.events {
+			if errors.Is(e.Reason, ErrTooManyQuestions) {
+				many++
+			}
+		}
+		return len(n.events) - many, many
+	}
+	for range 1000 {
+		if _, many := refused(); many >= 200-maxQuestions-1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	n.g.mu.Lock()
+	open, waiting := len(n.g.asking.open), n.g.asking.waiting
+	n.g.mu.Unlock()
+	if few, many := refused(); few != 0 || many < 200-maxQuestions-1 || open != 200-many || waiting != open {
+		t.Errorf("%d refused otherwise, %d for too many questions, %d open, %d wait", few, many, open, waiting)
+	}
+	n.g.Remove()
+	b, _ := io.ReadAll(out)
+	_ = cmd.Wait()
+	if got := strings.Count(string(b), "error: "); got != 200 {
+		t.Errorf("%d connections failed, want 200", got)
+	}
+}
+
+// Connections that wait are bounded, and take part in the bound of all.
+func TestWaitingConnectionsAreBounded(t *testing.T) {
+	port := echo(t)
+	p := &person{answer: nobody}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	args := []string{"hi"}
+	for range maxWaiting + 10 {
+		args = append(args, "a.test:"+port)
+	}
+	cmd, _ := n.start("many", args...)
+	p.waiting(t, 1)
+	count := func() (n0 int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, e := range n.events {
+			if errors.Is(e.Reason, ErrTooManyWaiting) {
+				n0++
+			}
+		}
+		return n0
+	}
+	for range 1000 {
+		if count() == 10 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if count() != 10 || len(p.questions()) != 1 {
+		t.Errorf("%d refused, %d questions", count(), len(p.questions()))
+	}
+	_ = cmd.Process.Kill()
+}
+
+// A host whose connections have all their places leaves those of other hosts.
+func TestOneHostWaitsAlone(t *testing.T) {
+	port := echo(t)
+	var full atomic.Bool
+	p := &person{answer: func(ctx context.Context, q Question) error {
+		if q.Host == "b.test" {
+			return q.Permit()
+		}
+		full.Store(true)
+		return nobody(ctx, q)
+	}}
+	n := newNamespace(t, asks(t, p, "127.0.0.1", time.Minute))
+	args := []string{"hi"}
+	for range 10 * maxWaiting {
+		args = append(args, "a.test:"+port)
+	}
+	cmd, out := n.start("crowd", append(args, "b.test:"+port)...)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "you said hi\n" || err != nil || !full.Load() {
+		t.Errorf("%q, %v", line, err)
+	}
+	n.g.mu.Lock()
+	waiting := n.g.asking.waiting
+	n.g.mu.Unlock()
+	if waiting != maxWaiting {
+		t.Errorf("%d connections wait", waiting)
+	}
+	_ = cmd.Process.Kill()
+}
