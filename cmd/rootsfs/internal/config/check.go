@@ -53,6 +53,9 @@ func (f *File) config(r *reader) *Config {
 		}
 	}
 	for _, b := range f.Net {
+		if _, ok := f.Profiles[b.Profile]; b.Profile != "" && !ok {
+			b.fail("profile", "there is no table [profile.NAME] for %s", names.Quote(b.Profile))
+		}
 		b.check()
 		c.Net = append(c.Net, b.Net)
 	}

@@ -112,6 +112,7 @@ type Net struct {
 	Hosts   []network.Rule `toml:"hosts" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
 	Ask     bool           `toml:"ask" jsonschema:"ask you about each other host, while the connection waits (run.net_timeout); for and expires end that, too"`
 	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
+	Profile string         `toml:"profile" jsonschema:"the [profile.NAME] that a run must have (--profile) to get them; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
 	Limits  netLimits      `toml:"limits" jsonschema:"as run.net_limits, for these hosts together"`

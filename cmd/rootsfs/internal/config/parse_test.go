@@ -222,6 +222,7 @@ func TestParseErrors(t *testing.T) {
 		{"secret in a relative file", oneSecret + "file = \"a\"\n", ":4: secret.file: path \"a\" is relative"},
 		{"hosts of nobody", "[[net]]\nsubject = \"a\"\n", ":1: net.hosts: is missing: write hosts = [\"api.example.org:443\"], or ask = true"},
 		{"hosts and ask = false", "[[net]]\nask = false\n", ":1: net.hosts: is missing"},
+		{"hosts of an unknown profile", "[profile.a]\nroots = []\n[[net]]\nhosts = [\"a.test\"]\nprofile = \"b\"\n", ":5: net.profile: there is no table [profile.NAME] for \"b\""},
 		{"no hosts", "[[net]]\nhosts = []\nask = true\n", ":2: net.hosts: is empty"},
 		{"limits of no hosts", "[[net]]\nask = true\nlimits = { bytes = 1 }\n", ":3: net.limits: are for the hosts of the block"},
 		{"ask is a flag", "[[net]]\nask = \"yes\"\nhosts = [\"a.test\"]\n", ":2: net.ask: must be true or false"},

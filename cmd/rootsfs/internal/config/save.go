@@ -63,7 +63,7 @@ func SaveNet(path string, n Net) error {
 	}
 	err = extend(path, func(cfg *Config) (string, error) {
 		for _, old := range cfg.Net {
-			if (old.Subject == "" || old.Subject == n.Subject) && old.Ends(time.Time{}).IsZero() {
+			if (old.Subject == "" || old.Subject == n.Subject) && old.Profile == "" && old.Ends(time.Time{}).IsZero() {
 				n.Hosts = slices.DeleteFunc(slices.Clone(n.Hosts), func(r network.Rule) bool { return slices.Contains(old.Hosts, r) })
 			}
 		}

@@ -260,7 +260,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	}
 	p.net = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
 	if !f.Net.All && !f.Net.none {
-		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor))
+		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor), f.Profile)
 	}
 	if f.netAsk {
 		p.netAsk, p.netAskUntil = true, time.Time{}
@@ -340,14 +340,14 @@ func (f *Flags) Ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// configuredHosts adds the hosts that the configuration gives to runs of this name, and
-// whether others are asked about, until the last block's end that says so.
-func (p *plan) configuredHosts(blocks []config.Net, name string) {
+// configuredHosts adds the hosts that the configuration gives to runs of this name and profile,
+// and whether others are asked about, until the last block's end that says so.
+func (p *plan) configuredHosts(blocks []config.Net, name, profile string) {
 	now := time.Now()
 	p.netEnds = map[network.Rule]time.Time{}
 	for _, b := range blocks {
 		end := b.Ends(now)
-		if b.Subject != "" && b.Subject != name || !end.IsZero() && !now.Before(end) {
+		if b.Subject != "" && b.Subject != name || b.Profile != "" && b.Profile != profile || !end.IsZero() && !now.Before(end) {
 			continue
 		}
 		if len(b.Hosts) > 0 {
