@@ -55,6 +55,7 @@ packages() {
 		hg mercurial hooks that Mercurial executes
 		rg ripgrep a program that looks at its standard input
 		redis-cli redis-tools a program that is given one host
+		grpc python3-grpcio the same
 		ps procps processes that a test must not leave
 		bash bash completion, and commands that are pasted
 		completion bash-completion the same
@@ -68,12 +69,13 @@ packages() {
 # found runs a check of packages.
 found() {
 	case $1 in
-	headers | venv | completion) "$1" ;;
+	headers | venv | completion | grpc) "$1" ;;
 	*) have "$1" ;;
 	esac
 }
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
 completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completion}" ]; }
+grpc() { [ -e /usr/lib/python3/dist-packages/grpc ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 # checkGo fails unless the go command runs the version that go.mod asks for. A go

@@ -12,7 +12,7 @@ import (
 // approved name, then one that no rule permits. Both lead to the same servers.
 var networkPrograms = []struct {
 	name    string
-	needs   []string // in /usr/bin
+	needs   []string // as seen from /usr/bin
 	script  string
 	want    string // the whole output if $HOST is approved
 	refusal string // a part of the output if it is not
@@ -60,6 +60,14 @@ print(f.read(), end="")' $HOST $GREETER`,
 		const c = require("net").connect(process.argv[2], process.argv[1]);
 		c.once("data", () => c.write("hello\n")).pipe(process.stdout)' $HOST $GREETER`,
 		"220 ready\n250 hello\n", "getaddrinfo ENOTFOUND evil.example.com"},
+	{"gRPC", []string{"python3", "../lib/python3/dist-packages/grpc"}, `
+		GRPC_VERBOSITY=NONE GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=ca.crt /usr/bin/python3 -c '
+import grpc, sys
+with grpc.secure_channel(sys.argv[1], grpc.ssl_channel_credentials()) as channel:
+    call = channel.unary_unary("/grpc/Greet") # bytes in, bytes out
+    try: print(call(b"grpcio", timeout=30).decode())
+    except grpc.RpcError as e: print(e.details())' $HOST:$HTTPS`,
+		"hello by call of grpcio\n", "Domain name not found"},
 	// gRPC without its library: one call of HTTP/2, whose status comes in a trailer.
 	{"gRPC over node http2", []string{"node"}, `node -e '
 		const c = require("http2").connect(process.argv[1], { ca: require("fs").readFileSync("ca.crt") });
@@ -81,6 +89,17 @@ print(f.read(), end="")' $HOST $GREETER`,
 		"hello by GET\n", "no such host"},
 	{"wget", []string{"wget"}, `wget -qO- --tries=1 --ca-certificate=ca.crt https://$HOST:$HTTPS/hello || wget --tries=1 -O- https://$HOST:$HTTPS/`,
 		"hello by GET\n", "unable to resolve host address"},
+	{"apt", []string{"apt-get", "dpkg-deb"}, `
+		mkdir -p apt-$HOST/lists/partial apt-$HOST/archives/partial && cd apt-$HOST && : >status
+		echo "deb [trusted=yes] https://$HOST:$HTTPS/apt ./" >sources.list
+		cat >apt.conf <<END
+Dir "$PWD"; Dir::Etc "$PWD"; Dir::Etc::sourceparts "-"; Dir::State "$PWD"; Dir::State::status "$PWD/status"; Dir::Cache "$PWD"; Dir::Log "$PWD";
+Dir::Bin::methods "/usr/lib/apt/methods"; APT::Sandbox::User ""; Debug::NoLocking "1"; Acquire::https::CaInfo "$PWD/../ca.crt"; Acquire::Retries "0";
+END
+		export APT_CONFIG=$PWD/apt.conf
+		{ apt-get update && apt-get download dep; } >apt.log 2>&1
+		dpkg-deb --fsys-tarfile dep_*.deb 2>>apt.log | tar -xO ./dep 2>>apt.log || cat apt.log`,
+		"hello by apt\n", "Could not resolve 'evil.example.com'"},
 	{"redis-cli", []string{"redis-cli"}, `redis-cli -h $HOST -p $REDIS ping`,
 		"PONG\n", "Name or service not known"},
 	{"psql", []string{"psql"}, `LC_ALL=C psql "host=$HOST port=$POSTGRES user=u dbname=d" 2>&1 | sed 's/.*FATAL: */FATAL: /'`,

@@ -49,6 +49,7 @@ func newServers(t *testing.T) servers {
 	mux.HandleFunc("/registry/", serveRegistry)
 	mux.HandleFunc("/simple/", serveIndex)
 	mux.HandleFunc("/grpc/", answerCall)
+	mux.Handle("/apt/", serveDebs())
 	repos := ""
 	if missing([]string{"git"}) == "" {
 		repos = repository(t)

@@ -31,7 +31,7 @@ type api struct {
 
 func newAPI(t *testing.T) *api {
 	t.Helper()
-	a := &api{ended: make(chan struct{}, 10)}
+	ended := make(chan struct{}, 10)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -48,7 +48,7 @@ func newAPI(t *testing.T) *api {
 		fmt.Fprint(w, "held\n")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
-		a.ended <- struct{}{}
+		ended <- struct{}{}
 	})
 	if missing([]string{"git"}) == "" {
 		path, err := exec.Command("git", "--exec-path").Output()
@@ -58,12 +58,21 @@ func newAPI(t *testing.T) *api {
 			Env: []string{"GIT_PROJECT_ROOT=" + repository(t), "GIT_HTTP_EXPORT_ALL=1"},
 		})
 	}
+	a := serveAPI(t, mux)
+	a.ended = ended
+	return a
+}
+
+// serveAPI serves those who have the credential.
+func serveAPI(t *testing.T, h http.Handler) *api {
+	t.Helper()
+	a := &api{}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header["Authorization"]; len(got) != 1 || got[0] != "Bearer "+credential {
 			http.Error(w, "you are nobody", http.StatusUnauthorized)
 			return
 		}
-		mux.ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 	}))
 	s.Listener.Close()
 	s.Listener = listenAt(t)

@@ -82,6 +82,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == "-network" {
 		os.Exit(attackNetwork(os.Args[2]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == "-secret" {
+		os.Exit(attackSecret(os.Args[2]))
+	}
 	if len(os.Args) >= 3 && os.Args[1] == "-dial" {
 		os.Exit(dial(os.Args[2], len(os.Args) > 3))
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,20 +51,44 @@ var netAttempts = []struct {
 	{"send by UDP to an approved host", sendDatagram},
 	{"send by multicast", func(t *netTargets) error { return shout(t.Group) }},
 	{"send by broadcast", func(t *netTargets) error { return shout(t.Everybody) }},
-	{"open a raw socket", func(*netTargets) error { return withSocket(unix.SOCK_RAW, unix.IPPROTO_ICMP, nil) }},
-	{"send by SCTP", func(*netTargets) error { return withSocket(unix.SOCK_STREAM, unix.IPPROTO_SCTP, nil) }},
+	{"open a raw socket", func(*netTargets) error { return withSocket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP, nil) }},
+	{"write packets (IP_HDRINCL), as half-open floods and fragments need", func(*netTargets) error {
+		return withSocket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, nil)
+	}},
+	{"the same to a device (AF_PACKET)", func(*netTargets) error { return withSocket(unix.AF_PACKET, unix.SOCK_RAW, 0, nil) }},
+	{"the same to a tunnel of its own", func(*netTargets) error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}},
+	{"forge the state of a connection (TCP_REPAIR)", func(*netTargets) error {
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) })
+	}},
+	{"ask a resolver in fragments (IPV6_MTU)", sendFragments},
+	{"send by SCTP", func(*netTargets) error { return withSocket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP, nil) }},
 	{"choose a route (IP_OPTIONS)", func(*netTargets) error {
-		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error {
-			return unix.SetsockoptString(fd, unix.SOL_IP, unix.IP_OPTIONS, "\x83\x07\x04\x7f\x00\x00\x01\x00")
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error {
+			return unix.SetsockoptString(fd, unix.SOL_IP, unix.IP_OPTIONS, looseRoute)
+		})
+	}},
+	{"choose a route for a datagram (IP_RETOPTS)", sendRouted},
+	{"choose a route for IPv6 (IPV6_RTHDR)", func(*netTargets) error {
+		return withSocket(unix.AF_INET6, unix.SOCK_DGRAM, 0, func(fd int) error {
+			return unix.SetsockoptString(fd, unix.SOL_IPV6, unix.IPV6_RTHDR, "\x00\x02\x02\x01\x00\x00\x00\x00"+string(net.IPv6loopback))
 		})
 	}},
 	{"send with another's address (IP_TRANSPARENT)", func(*netTargets) error {
-		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_TRANSPARENT, 1) })
 	}},
 	{"mark packets (SO_MARK)", func(*netTargets) error {
-		return withSocket(unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1) })
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, 1) })
 	}},
 }
+
+// looseRoute is the option of IPv4 that has a packet go by way of 127.0.0.1.
+const looseRoute = "\x83\x07\x04\x7f\x00\x00\x01\x00"
 
 // attackNetwork makes the attempts.
 func attackNetwork(raw string) int {
@@ -74,18 +99,23 @@ func attackNetwork(raw string) int {
 	out := json.NewEncoder(os.Stdout)
 	for _, a := range netAttempts {
 		err := a.try(&t)
-		said := detail(err)
-		var missing *net.DNSError
-		if errors.As(err, &missing) && missing.IsNotFound {
-			said = "NXDOMAIN"
-		} else if errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &missing) && missing.IsTimeout {
-			said = "no answer"
-		}
-		if err := out.Encode(result{a.name, err == nil, said}); err != nil {
+		if err := out.Encode(result{a.name, err == nil, said(err)}); err != nil {
 			return 1
 		}
 	}
 	return 0
+}
+
+// said is detail, with words for what is no errno.
+func said(err error) string {
+	var missing *net.DNSError
+	switch {
+	case errors.As(err, &missing) && missing.IsNotFound:
+		return "NXDOMAIN"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &missing) && missing.IsTimeout:
+		return "no answer"
+	}
+	return detail(err)
 }
 
 const netPatience = 3 * time.Second
@@ -163,8 +193,53 @@ func shout(address string) error {
 	return err
 }
 
-func withSocket(kind, protocol int, f func(fd int) error) error {
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, protocol)
+// sendFragments sends a datagram that does not fit into one packet, and waits for an answer.
+func sendFragments(*netTargets) error {
+	c, err := net.Dial("udp6", "[::1]:53")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	_ = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_MTU, 1280) })
+	if err == nil {
+		_, err = c.Write(make([]byte, 4000))
+	}
+	if err != nil {
+		return err
+	}
+	return answered(c)
+}
+
+// sendRouted sends a datagram with a route of its own to an approved host.
+func sendRouted(t *netTargets) error {
+	to, err := net.ResolveUDPAddr("udp4", t.Approved+":"+t.UDP)
+	if err != nil {
+		return err
+	}
+	c, err := net.ListenUDP("udp4", nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	option := make([]byte, unix.CmsgSpace(len(looseRoute)))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&option[0]))
+	h.Level, h.Type = unix.SOL_IP, unix.IP_RETOPTS
+	h.SetLen(unix.CmsgLen(len(looseRoute)))
+	copy(option[unix.CmsgLen(0):], looseRoute)
+	if _, _, err := c.WriteMsgUDP([]byte("hello\n"), option, to); err != nil {
+		return err
+	}
+	_ = c.SetDeadline(time.Now().Add(netPatience))
+	_, _, err = c.ReadFrom(make([]byte, 1))
+	return err
+}
+
+func withSocket(family, kind, protocol int, f func(fd int) error) error {
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)
 	if err != nil || f == nil {
 		return err
 	}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// secretTargets are what the tests say of a credential that this program uses and must not have.
+// Its host takes nothing but GET /hello from it.
+type secretTargets struct {
+	Base   string    // host inside, without a port
+	Host   string    // host outside
+	Port   string    // its port
+	Evil   string    // another host of the same server
+	File   string    // that holds the credential, outside
+	Halves [2]string // of the credential, whose whole is nowhere in this program
+}
+
+// owned is what the host answers to what is not allowed.
+const owned = "owned"
+
+// secretAttempts get hold of the credential, or have it used for what is not allowed. The first
+// one is what is allowed.
+var secretAttempts = []struct {
+	name string
+	try  func(t *secretTargets) error
+}{
+	{"", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"find the key in variables and arguments of a process", findKey},
+	{"find it in the memory of another process", findKeyInMemory},
+	{"read the file that holds it", func(t *secretTargets) error { return t.holds(os.ReadFile(t.File)) }},
+	{"ask for a path that no rule allows", func(t *secretTargets) error { return t.get("/admin") }},
+	{"use another method", func(t *secretTargets) error { return t.ask("DELETE /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"climb out of an allowed path", func(t *secretTargets) error { return t.get("/hello/../admin") }},
+	{"the same with an encoded slash", func(t *secretTargets) error { return t.get("/hello/..%2fadmin") }},
+	{"the same, encoded twice", func(t *secretTargets) error { return t.get("/hello/%252e%252e/admin") }},
+	{"the same with a backslash", func(t *secretTargets) error { return t.get("/hello/..\\admin") }},
+	{"the same with a parameter", func(t *secretTargets) error { return t.get("/hello/..;/admin") }},
+	{"name another method in a header", func(t *secretTargets) error { return t.get("/hello", "X-HTTP-Method-Override: DELETE") }},
+	{"name another path in a header", func(t *secretTargets) error { return t.get("/hello", "X_Original_URL: /admin") }},
+	{"name another host", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.Evil) }},
+	{"use it as a proxy", func(t *secretTargets) error {
+		return t.ask("GET https://"+t.Evil+":"+t.Port+"/admin HTTP/1.1", "Host: "+t.Evil)
+	}},
+	{"have it open a tunnel (CONNECT)", func(t *secretTargets) error { return t.ask("CONNECT "+t.Evil+":"+t.Port+" HTTP/1.1", "Host: "+t.Evil) }},
+	{"hide a second request in a body", func(t *secretTargets) error {
+		return t.ask("POST /hello HTTP/1.1", "Host: "+t.Base, "Content-Length: 4", "Transfer-Encoding: chunked", "", "0", "", "DELETE /hello HTTP/1.1", "Host: "+t.Base)
+	}},
+	{"speak another protocol (Upgrade)", func(t *secretTargets) error {
+		return t.get("/hello", "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+	}},
+	{"have the host send the key back (TRACE)", func(t *secretTargets) error { return t.ask("TRACE /hello HTTP/1.1", "Host: "+t.Base) }},
+	{"the same in a header of an answer", func(t *secretTargets) error { return t.get("/hello?echo") }},
+	{"the same in a redirect", func(t *secretTargets) error { return t.get("/hello?told") }},
+	{"have a redirect take the key to another host", func(t *secretTargets) error { return t.get("/hello?away") }},
+	{"connect to the name at another port", func(t *secretTargets) error { return reach(t.Base + ":81") }},
+	{"connect to the key's host itself", func(t *secretTargets) error { return reach(t.Host + ":" + t.Port) }},
+	{"look up the name of another secret", func(*secretTargets) error { return resolve("other.secret.internal", "udp", "") }},
+}
+
+// attackSecret makes the attempts.
+func attackSecret(raw string) int {
+	var t secretTargets
+	if err := json.Unmarshal([]byte(raw), &t); err != nil {
+		return 2
+	}
+	out := json.NewEncoder(os.Stdout)
+	for _, a := range secretAttempts {
+		err := a.try(&t)
+		if err := out.Encode(result{a.name, err == nil, said(err)}); err != nil {
+			return 1
+		}
+	}
+	return 0
+}
+
+// key makes the credential anew.
+func (t *secretTargets) key() []byte { return []byte(t.Halves[0] + t.Halves[1]) }
+
+// holds returns nil if what was read holds the credential.
+func (t *secretTargets) holds(read []byte, err error) error {
+	if err == nil && !bytes.Contains(read, t.key()) {
+		err = errNotThere
+	}
+	return err
+}
+
+var errNotThere = errors.New("it is not there")
+
+func findKey(t *secretTargets) error {
+	for _, glob := range []string{"/proc/[0-9]*/environ", "/proc/[0-9]*/cmdline"} {
+		files, _ := filepath.Glob(glob)
+		for _, f := range files {
+			if t.holds(os.ReadFile(f)) == nil {
+				return nil
+			}
+		}
+	}
+	return errNotThere
+}
+
+// findKeyInMemory looks at all processes but this one, which has made the key of its halves.
+func findKeyInMemory(t *secretTargets) error {
+	why := errNotThere
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range procs {
+		if filepath.Base(dir) == fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		maps, err := os.ReadFile(dir + "/maps")
+		if err != nil {
+			why = err
+			continue
+		}
+		memory, err := os.Open(dir + "/mem")
+		if err != nil {
+			why = err
+			continue
+		}
+		defer memory.Close()
+		for line := range strings.Lines(string(maps)) {
+			var from, to int64
+			if n, _ := fmt.Sscanf(line, "%x-%x", &from, &to); n != 2 || to-from > 256<<20 {
+				continue
+			}
+			part := make([]byte, to-from)
+			n, _ := memory.ReadAt(part, from)
+			if bytes.Contains(part[:n], t.key()) {
+				return nil
+			}
+		}
+	}
+	return why
+}
+
+func (t *secretTargets) get(path string, headers ...string) error {
+	return t.ask(append([]string{"GET " + path + " HTTP/1.1", "Host: " + t.Base}, headers...)...)
+}
+
+// ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
+// is to what is not allowed, and otherwise the status.
+func (t *secretTargets) ask(lines ...string) error {
+	c, err := net.DialTimeout("tcp", t.Base+":80", netPatience)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(netPatience))
+	if _, err := io.WriteString(c, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
+		return err
+	}
+	var all bytes.Buffer
+	method, _, _ := strings.Cut(lines[0], " ")
+	res, err := http.ReadResponse(bufio.NewReader(io.TeeReader(c, &all)), &http.Request{Method: method})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond)) // for an answer to a second request
+	_, _ = io.Copy(&all, c)
+	if bytes.Contains(all.Bytes(), []byte(owned)) || bytes.Contains(all.Bytes(), t.key()) {
+		return nil
+	}
+	if res.StatusCode == http.StatusOK {
+		return errLeftOut
+	}
+	return fmt.Errorf("status %d", res.StatusCode)
+}
+
+// errLeftOut is an answer to a request that was sent on without what makes it an attempt.
+var errLeftOut = errors.New("it is left out")

