@@ -55,18 +55,18 @@ func fifo(t *testing.T) string {
 func TestReadRefuses(t *testing.T) {
 	t.Setenv("EMPTY", "")
 	for want, s := range map[string]Secret{
-		"is not set here":       {Name: "NOT_SET"},
-		"not set":               {Name: "EMPTY"},
-		"is empty":              {Name: "A", File: write(t, " \n")},
-		"more than one line":    {Name: "A", File: write(t, "s3cret\ns3cret")},
-		"is longer than":        {Name: "A", File: write(t, strings.Repeat("s3cret", maxCredential))},
-		"no such file":          {Name: "A", File: "/nowhere/at/all"},
+		"is not set here":                      {Name: "NOT_SET"},
+		"not set":                              {Name: "EMPTY"},
+		"is empty":                             {Name: "A", File: write(t, " \n")},
+		"more than one line":                   {Name: "A", File: write(t, "s3cret\ns3cret")},
+		"is longer than":                       {Name: "A", File: write(t, strings.Repeat("s3cret", maxCredential))},
+		"no such file":                         {Name: "A", File: "/nowhere/at/all"},
 		"is not a regular file: write command": {Name: "A", File: fifo(t)},
 		"/dev/zero\" is not a regular file":    {Name: "A", File: "/dev/zero"},
-		"exit status 3":         {Name: "A", Command: []string{"sh", "-c", "echo s3cret; exit 3"}},
-		"longer than":           {Name: "A", Command: []string{"sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' s"}},
-		"executable file not":   {Name: "A", Command: []string{"no-such-command-at-all"}},
-		"the command \"false\"": {Name: "A", Command: []string{"false"}},
+		"exit status 3":                        {Name: "A", Command: []string{"sh", "-c", "echo s3cret; exit 3"}},
+		"longer than":                          {Name: "A", Command: []string{"sh", "-c", "head -c 9000000 /dev/zero | tr '\\0' s"}},
+		"executable file not":                  {Name: "A", Command: []string{"no-such-command-at-all"}},
+		"the command \"false\"":                {Name: "A", Command: []string{"false"}},
 	} {
 		_, err := s.Read(context.Background())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "secret "+s.Name+": ") {
