@@ -9,8 +9,8 @@ import (
 )
 
 // A root may keep what is removed in it: a file that is unlinked, replaced or truncated to
-// nothing is moved (or copied) to a directory of the root that no front end shows. Here is
-// which directory that is; package vfs keeps the file.
+// nothing is moved (or copied) to a directory of the root that no front end shows. This file
+// says which directory that is; package vfs keeps the file.
 
 // TrashName is the name of that directory, at the top of the root. The name is
 // hidden anywhere in a root, by a rule that no Allow lifts: always where the root
@@ -22,8 +22,8 @@ const TrashName = ".rootsfs-trash"
 // things in: it is not granted with a trash and rights to change it.
 type Trash struct {
 	On   bool          `json:"on,omitempty"`
-	Size int64         `json:"size,omitempty"` // bytes; the oldest goes when there is more; 0: DefaultTrashSize
-	Age  time.Duration `json:"age,omitempty"`  // what is older goes; 0: DefaultTrashAge
+	Size int64         `json:"size,omitempty"` // bytes; beyond it the oldest are removed; 0: DefaultTrashSize
+	Age  time.Duration `json:"age,omitempty"`  // older files are removed; 0: DefaultTrashAge
 }
 
 // The bounds of a trash that names none.

@@ -56,8 +56,8 @@ func JSON(text []byte) []byte {
 	return out
 }
 
-// Message is Escape of a long text of foreign origin, such as a reason: it is cut after 500
-// characters, and how many more there are is said.
+// Message is Escape for a text of foreign origin that may be long, such as a reason. It is
+// cut after 500 characters, and then ends with the number of further characters.
 func Message(s string) string {
 	count := 0
 	for at := range s {
@@ -106,10 +106,10 @@ func Columns(s string) (n int) {
 	return n
 }
 
-// SafeName makes of a name that somebody else chose one that no shell, terminal or
-// reader takes for anything else: of letters, digits, ".", "_" and "-", of ASCII, neither
-// beginning with "." or "-" nor empty. Several names may become one: whoever needs them
-// apart numbers them, and shows what the name stands for beside it.
+// SafeName turns a name that somebody else chose into one that no shell, terminal or reader
+// takes for anything else. It consists of ASCII letters, digits, ".", "_" and "-", is not
+// empty, and does not begin with "." or "-". Several names may become one: a caller that
+// needs them apart numbers them, and shows beside each what it stands for.
 func SafeName(foreign string) string {
 	var b strings.Builder
 	for _, r := range foreign {
@@ -133,8 +133,8 @@ func safe(r rune) bool {
 }
 
 // IsShellWord reports whether a word can stand in a command line of bash, zsh, fish and
-// PowerShell as it is. "/", ":" and "+" need no quotes either, nor "=" and "@" but in the
-// first place, nor letters of other alphabets.
+// PowerShell as it is. Besides the characters of SafeName it may have "/", ":", "+", letters
+// of other alphabets, and, except in the first place, "=" and "@".
 func IsShellWord(s string) bool {
 	for i, r := range s {
 		other := r >= utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) && showable(r)
@@ -145,13 +145,14 @@ func IsShellWord(s string) bool {
 	return s != ""
 }
 
-// maxSpaced is how long a text with spaces is that ShellWord shows as it is.
+// maxSpaced is the length up to which ShellWord shows a text with spaces as it is.
 const maxSpaced = 40
 
 // ShellWord is text for a command that is shown to be copied: one word that sh, bash, zsh
 // and fish read as the text, whatever is in it. If the text cannot be shown, has a quotation
-// mark (which would end a quoted text), or is long and has spaces, the word has printf make it. What no argument can be (a NUL byte) or no printf can make (a line break
-// at the end) is an empty word.
+// mark (which would end a quoted text), or is long and has spaces, the word calls printf to
+// make it. The word is empty if no argument can be the text (a NUL byte), or no printf can
+// make it (a line break at the end).
 func ShellWord[S ~string](text S) string {
 	s := string(text)
 	var b strings.Builder

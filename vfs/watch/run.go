@@ -15,8 +15,8 @@ import (
 // is reported of a name follows from whether the receiver knows it, whether it exists,
 // and whether it was removed or changed in between.
 //
-// An inspection is never older than the events it is for. What it sees too early, the
-// events still to come repeat. On a file system that hangs, an operation may be
+// An inspection is never older than the events it is for. If it sees a change before the
+// event of that, the event to come reports it once more. On a file system that hangs, an operation may be
 // answered before it has returned, so it touches nothing of the watch: it returns what
 // it found, and the goroutine applies that.
 
@@ -25,7 +25,7 @@ type runState struct {
 	epoch uint64
 	dead  <-chan struct{} // closed when the root ends
 
-	base      *watchedDir     // where the watch begins; dead: it has to be watched anew
+	base      *watchedDir     // where the watch begins; once unwatched, it has to be watched anew
 	gathered  []gathered      // to be reported
 	lookAgain bool            // the receiver is to be told to list again
 	judging   []chan struct{} // to be closed when everything has been judged anew
@@ -167,7 +167,7 @@ func (w *Watch) watchAnew() error {
 	old := w.base
 	old.unwatch() // its room is spare, so that nobody takes it in between
 	set, err := admit(w.ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(w.ctx, l, old) })
-	switch names.Reason(err) { //nolint:exhaustive // the others are handled by do
+	switch names.Reason(err) { //nolint:exhaustive // work handles the others
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
 		return errPathGone // a link or another file system is there now
 	}

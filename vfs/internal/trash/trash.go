@@ -9,7 +9,8 @@
 //   - A file that is truncated to nothing is copied, by reference where the file
 //     system can.
 //
-// Beside each file lies its note, a JSON object called as the file with ".json".
+// Beside each file lies its note, a JSON object in a file of the same name with ".json"
+// behind it.
 //
 // # Promises
 //
@@ -132,7 +133,7 @@ func (b *Bin) writeNote(rel string) (id string, err error) {
 	return id, nil
 }
 
-// drop removes an entry, if id is one. One that is gone already is as it should be.
+// drop removes the entry id, unless id is "". It is no error if the entry is gone already.
 func (b *Bin) drop(id string) {
 	if id == "" {
 		return
@@ -142,11 +143,11 @@ func (b *Bin) drop(id string) {
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
 
-// kept ends the keeping of an entry. written says that it may still be written: it
-// has been given a place in the trash, and was not copied.
-func (b *Bin) kept(id string, info *beneath.Info, written bool) {
+// kept notes that an entry was kept. isOriginal says that it is the removed file itself and
+// no copy, so that whoever has it open may still write to it.
+func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
 	b.l.Remark("kept in the trash as " + id)
-	if written && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
+	if isOriginal && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {
 		b.store.noteWritten(info.ID(), binEntry{b.id, id})
 	}
 	b.added(b.diskUsage(info))
@@ -291,7 +292,7 @@ func (b *Bin) copy(fd int, info *beneath.Info, id string) error {
 	return nil
 }
 
-// copyTo returns the attributes of the copy.
+// copyTo is copy without the undoing of what failed. It returns the attributes of the copy.
 func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error) {
 	in, err := beneath.Reopen(fd, unix.O_RDONLY)
 	if err != nil {
@@ -307,7 +308,7 @@ func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error
 	if err := w.Copy(&wholefile.Source{FD: in, Info: *info}, info.Size, func(int64) {}); err != nil {
 		return beneath.Info{}, err
 	}
-	// As far as this process may; who restores it gets it as it can be.
+	// As far as this process is allowed to: a user's file stays the user's.
 	_ = beneath.Chown(b.l, out, int(info.UID), int(info.GID))
 	_ = beneath.Chmod(b.l, out, info.Mode&0o777)
 	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {
