@@ -27,7 +27,7 @@ const (
 )
 
 // accesses is the one table from operations to accesses, for the name an
-// operation is about. An operation that is missing changes.
+// operation is about. An operation that is not in it counts as one that changes.
 var accesses = [names.Ops]Access{
 	names.OpLookup: ToLook, names.OpGetattr: ToLook, names.OpStatfs: ToLook, names.OpFlush: ToLook,
 	names.OpFsync: ToLook, names.OpReadlink: ToRead, names.OpOpendir: ToRead, names.OpReaddir: ToRead,

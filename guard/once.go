@@ -10,8 +10,8 @@ import (
 )
 
 // A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
-// attributes) does not count as a use. The use begins with the first operation that reads or changes the
-// file, and belongs to the subject and the front end of that operation:
+// attributes) does not count as a use. The use begins with the first operation that reads or
+// changes the file, and belongs to the subject and the front end of that operation:
 //
 //   - The use of an opening lasts until the last copy of the descriptor and the last
 //     mapping are closed. What the subject does to the file meanwhile is part of the use,

@@ -59,8 +59,8 @@ type Source interface {
 	// before those below it: found is told of each, and enter asked before a
 	// directory is entered. Too many of either are an error.
 	Ignores(found func(Ignore), enter func(dir string) bool) error
-	// Naming says how the source takes names; where that differs, FoldsAt does
-	// for a directory and those above it.
+	// Naming says how the source takes names. If its directories differ in that
+	// (MixedNames), FoldsAt says it for a directory and those above it.
 	Naming() Naming
 	FoldsAt(dir string, across bool) bool
 }
@@ -76,7 +76,7 @@ type Opener interface {
 	LocationOf(path string) string
 }
 
-// State is what a root is doing.
+// State is where a root is in its life.
 type State uint32
 
 // The states. Only a live root admits anything; an ended one never lives again.

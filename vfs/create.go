@@ -345,7 +345,8 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		}
 		return opened{}, err
 	}
-	// Before the hold, which is to know whose it is.
+	// Before madeFile makes the hold: its verdict depends on who made the repository that
+	// the file belongs to.
 	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
 	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.isWriter = writes

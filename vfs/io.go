@@ -237,7 +237,7 @@ func (f *File) Lseek(ctx context.Context, c guard.Caller, off int64, whence int)
 }
 
 // CopyTo copies n bytes to another open file of the same root (copy_file_range).
-// Across roots it is EXDEV, upon which callers fall back to read and write.
+// Across roots the error is EXDEV, upon which callers fall back to read and write.
 func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *File, offOut int64, n int64) (int64, error) {
 	req := guard.Request{Caller: c, Op: names.OpCopyFileRange, Need: guard.Write, Path2: out.at.Path, Bytes: n, Size: offOut + n}
 	across := &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.Invalid, Err: unix.EXDEV}
@@ -291,10 +291,10 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 	return done, err
 }
 
-// growing lets a file become longer by n bytes from its end, wherever that is:
-// where files can be too large, one such operation on the file at a time, because
-// only the source knows the end, and only until another moves it. room, unless
-// nil, is asked with the size the file will have.
+// growing admits an operation that makes a file longer by n bytes from its end. If something
+// bounds the size, it charges the size that the file will have, and calls room, unless nil,
+// with it. Only the source knows where the end is, and only until another operation moves
+// it, so until unlock no other such operation on the file begins.
 func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, room func(size int64) error) (unlock func(), err error) {
 	if !l.BoundsFiles() && room == nil {
 		return func() {}, nil

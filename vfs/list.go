@@ -277,8 +277,9 @@ const roomStep = 32 << 10
 
 var listedSize = int64(reflect.TypeFor[Listed]().Size())
 
-// room asks for the memory of a page with room for so many entries, with the paths
-// so far, and for what they and the next, of this weight, become elsewhere.
+// room calls ListOptions.Room for the memory of a page of so many entries: for the entries,
+// for the paths so far, and, if there is a Weigh, for the weights of the entries so far and
+// of the next one.
 func (ls *listing) room(entries, weight int) error {
 	need := ls.made + int64(entries)*listedSize
 	if ls.o.Weigh != nil {
@@ -332,7 +333,8 @@ func (ls *listing) shownPath(name string) string {
 	return ls.text.String()[from:]
 }
 
-// info reads the attributes that the entry of a name has; ok is false if the name has none.
+// info reads the attributes for the entry of a name; ok is false if the name has gone, or may
+// not be seen.
 func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
 	l := ls.l
 	// A directory is looked at all the same: it may be a mount point, or gone.

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// openNeed is what rights open flags take.
+// openNeed returns the rights that open flags take.
 func openNeed(flags int) guard.Rights {
 	var need guard.Rights
 	switch flags & unix.O_ACCMODE {
@@ -50,7 +50,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 // nobody replaces it through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
-	// Not by opening: that costs an allocation.
+	// Not by Tree.opening, whose closure costs an allocation.
 	o, err := gate.Do(ctx, t.reg, req, dropOpened, func(l *guard.Lease) (opened, int64, error) {
 		o, err := t.open(ctx, l, c, at, flags)
 		return o, 0, err
@@ -126,9 +126,9 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 	return opened{f, info}, nil
 }
 
-// beginWriting counts a descriptor that was opened for writing by a name. If the
-// name has meanwhile come to hold another file it is ESTALE. locked says that the caller
-// has locked the name.
+// beginWriting counts a descriptor that was opened for writing by a name. If another file
+// has the name by then, the error is ESTALE. locked says that the caller has locked the
+// name.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity, locked bool) error {
 	if !locked {
 		// A replacement that resolved the name before this file got that name does not

@@ -146,8 +146,8 @@ func (t *Tree) replacing(ctx context.Context, req guard.Request, asked guard.Pat
 
 // recordWrite leaves the record of a successful whole-file write where the gate
 // leaves none: the gate suppresses it when the name existed (Lease.NoteExisting is
-// meant for opening), and sums plain writes into the record of a close. One
-// record with the bytes is what every such write leaves: of the file at q, to
+// meant for opening), and sums plain writes into the record of a close. So every
+// such write leaves one record with its bytes. The record is about the file at q, to
 // which the links of asked led.
 func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
 	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
@@ -167,8 +167,8 @@ type replacement struct {
 	price charging
 	s     *wholefile.Staged
 	wholefile.Copier
-	// agree, unless nil, may refuse what has the name when it is taken; its argument is
-	// nil if nothing has.
+	// agree, unless nil, is called with the file that has the name when it is to be taken,
+	// or nil if none has it, and may refuse to take it.
 	agree func(now *Info) error
 }
 

@@ -107,8 +107,8 @@ func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	return err
 }
 
-// take takes part in the staged file for an operation that may be answered early,
-// and returns what ends that.
+// take keeps the staged file open for an operation that may be answered early, until leave
+// is called.
 func (u *Upload) take() (leave func()) {
 	u.users.Add(1)
 	return u.leave

@@ -44,7 +44,7 @@ func TestReadByTime(t *testing.T) {
 	}
 	var got []string
 	var damage *DamageError
-	err = ReadByTime(files, Filter{Op: "open"}, func(e Entry) error {
+	err = Read(files, Filter{Op: "open"}, func(e Entry) error {
 		if !strings.Contains(string(e.Line), e.Hash) {
 			t.Errorf("line of another record: %s", e.Line)
 		}
@@ -60,7 +60,7 @@ func TestReadByTime(t *testing.T) {
 
 	stop := errors.New("stop")
 	n := 0
-	err = ReadByTime(files, Filter{}, func(Entry) error {
+	err = Read(files, Filter{}, func(Entry) error {
 		if n++; n == 2 {
 			return stop
 		}
@@ -69,10 +69,10 @@ func TestReadByTime(t *testing.T) {
 	if err != stop || n != 2 {
 		t.Errorf("%v after %d", err, n)
 	}
-	if err := ReadByTime(files, Filter{Path: "[a"}, nil); !errors.Is(err, names.Invalid) {
+	if err := Read(files, Filter{Path: "[a"}, nil); !errors.Is(err, names.Invalid) {
 		t.Errorf("malformed pattern: %v", err)
 	}
-	if err := ReadByTime(nil, Filter{}, nil); err != nil {
+	if err := Read(nil, Filter{}, nil); err != nil {
 		t.Errorf("nothing to read: %v", err)
 	}
 }

@@ -60,25 +60,36 @@ func (e *DamageError) orNil() error {
 	return e
 }
 
-// Read calls fn for each record in files that the filter selects, in the order
-// of files (see Files) and of lines. It holds one line in memory at a time. A
-// line that is no record, such as a last one that is torn, does not stop it: all
-// other records are delivered, then a *DamageError tells. Files deleted since
-// they were listed are skipped. An error of fn ends Read and is returned.
+// Read calls fn for each record in files that the filter selects, the oldest record first.
+// Within a session the order is that of its lines, whatever the clock did. A line that is no
+// record, such as a last one that is torn, does not stop it: all other records are
+// delivered, then a *DamageError tells. Files deleted since they were listed are skipped. An
+// error of fn ends Read and is returned. Entry.Line is valid until fn returns.
 //
-// Read does not verify anything. With f.Since it passes over a file whose
-// successor was begun more than a minute before.
+// Read does not verify anything. It holds one file of each session open, and one line of
+// each in memory. With f.Since it passes over a file whose successor was begun more than a
+// minute before.
 func Read(files []string, f Filter, fn func(Entry) error) error {
 	if err := f.check(); err != nil {
 		return err
 	}
 	damage := &DamageError{}
-	for e, err := range entriesIn(files, &f, damage) {
-		if err == nil {
-			err = fn(e)
-		}
-		if err != nil {
+	sources := bySession(files)
+	for _, s := range sources {
+		next, stop := iter.Pull2(entriesIn(s.files, &f, damage))
+		defer stop()
+		s.next = next
+		s.advance()
+	}
+	for first := oldest(sources); first != nil; first = oldest(sources) {
+		if err := fn(first.entry); err != nil {
 			return err
+		}
+		first.advance()
+	}
+	for _, s := range sources {
+		if s.err != nil {
+			return s.err
 		}
 	}
 	return damage.orNil()
@@ -159,36 +170,6 @@ func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, err
 // deniedMark is in every refused record and can be in no string of another
 // one, where its quotation marks would be escaped.
 var deniedMark = []byte(`"verdict":"refused"`)
-
-// ReadByTime is Read in the order of time over all sessions: fn gets the oldest
-// record first. Within a session the order is that of its lines, whatever the
-// clock did; e.Line is valid until fn returns. It holds one file of each session
-// open, and one line of each in memory.
-func ReadByTime(files []string, f Filter, fn func(Entry) error) error {
-	if err := f.check(); err != nil {
-		return err
-	}
-	damage := &DamageError{}
-	sources := bySession(files)
-	for _, s := range sources {
-		next, stop := iter.Pull2(entriesIn(s.files, &f, damage))
-		defer stop()
-		s.next = next
-		s.advance()
-	}
-	for first := oldest(sources); first != nil; first = oldest(sources) {
-		if err := fn(first.entry); err != nil {
-			return err
-		}
-		first.advance()
-	}
-	for _, s := range sources {
-		if s.err != nil {
-			return s.err
-		}
-	}
-	return damage.orNil()
-}
 
 // source reads the records of one session, one at a time.
 type source struct {

@@ -63,8 +63,8 @@ type Event struct {
 	// replaced, Modified at the new one), else "". It tells nothing else.
 	MoveID string
 	// Overflow is set on a Modified of the watched path when events were
-	// lost: list again. Everything from then on is reported, but where the
-	// watch has become larger than its room: then it comes again and again.
+	// lost: list again. From then on everything is reported, unless the watch
+	// has become larger than its room: then such an event comes again and again.
 	Overflow bool
 	// Ended is set on a watch's last event, a Deleted of the watched path:
 	// the path, the root or the right to watch is gone.

@@ -168,8 +168,8 @@ func (w *SourceWatcher) Close() {
 		_ = kernel.Close()
 		<-closed
 	}
-	in.delivering.Lock() // an event that is being handed over has been then
-	//lint:ignore SA2001 it is waited for
+	in.delivering.Lock() // waits until the events that are being handed over have been
+	//lint:ignore SA2001 nothing else is to be done
 	in.delivering.Unlock()
 }
 

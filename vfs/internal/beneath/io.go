@@ -12,8 +12,7 @@ func Close(fd int) { _ = unix.Close(fd) }
 // OpenFile opens the regular file called base. Flags are those of open(2);
 // O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
 // regular file: the type is looked at first and, in case the name was exchanged
-// in between, again on the descriptor, which O_NONBLOCK keeps from hanging on a
-// FIFO.
+// in between, again on the descriptor. O_NONBLOCK keeps the opening from hanging on a FIFO.
 func OpenFile(d Dir, base string, flags int) (int, Info, error) {
 	before, err := StatIn(d, base)
 	if err != nil {
@@ -56,7 +55,7 @@ func openable(i *Info) error {
 	return unix.ENXIO
 }
 
-// Pread reads until buf is full, the file ends, or an error.
+// Pread reads until buf is full, the file ends, or a read fails.
 func Pread(fd int, buf []byte, off int64) (int, error) {
 	total := 0
 	for total < len(buf) {

@@ -308,7 +308,8 @@ func (t *Table) IsWritten(id guard.Identity) bool {
 // is refused.
 func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
 
-// AwaitWriters refuses a file that is open for writing, and stays so for a moment.
+// AwaitWriters waits while a file is open for writing, as long as SetPatience says. If the
+// file is open for writing even then, the error is Locked.
 func (t *Table) AwaitWriters(ctx context.Context, l *guard.Lease, id guard.Identity) error {
 	t.mu.Lock()
 	c := t.held[fileKey(id)]

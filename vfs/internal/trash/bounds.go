@@ -40,7 +40,7 @@ type binEntry struct {
 	name string
 }
 
-// maxWritten bounds the memory for them, to about a megabyte.
+// maxWritten bounds the memory for Store.written, to about a megabyte.
 const maxWritten = 4096
 
 // noteWritten remembers a file that may still be written.

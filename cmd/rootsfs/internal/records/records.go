@@ -154,7 +154,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 		return 0, err
 	}
 	q.Denied, q.Stop = q.Verdict == "refused", ctx.Err
-	err = audit.ReadByTime(files, q.Filter, func(e audit.Entry) error {
+	err = audit.Read(files, q.Filter, func(e audit.Entry) error {
 		if !q.wants(&e) {
 			return nil
 		}

@@ -211,7 +211,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 	out := bufio.NewWriterSize(a, 64<<10)
 	var last [][]byte // with a limit: a ring of what may yet be shown
 	n := 0
-	err = audit.ReadByTime(files, filter, func(e audit.Entry) error {
+	err = audit.Read(files, filter, func(e audit.Entry) error {
 		text := a.auditLine(&e, session == "", filter.Op)
 		switch {
 		case text == nil:
