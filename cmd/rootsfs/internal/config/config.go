@@ -155,44 +155,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// DefaultPath is $XDG_CONFIG_HOME/rootsfs/config.toml, with ~/.config for an
-// unset or, as the XDG specification wants it, relative variable.
+// DefaultPath is $XDG_CONFIG_HOME/rootsfs/config.toml.
 func DefaultPath() (string, error) {
-	dir, err := xdg("XDG_CONFIG_HOME", ".config")
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "rootsfs", "config.toml"), nil
+	return XDG("XDG_CONFIG_HOME", ".config", "rootsfs", "config.toml")
 }
 
-// StateDir is $XDG_STATE_HOME/rootsfs, with ~/.local/state for an unset or
-// relative variable. It is not created.
-func StateDir() (string, error) {
-	dir, err := xdg("XDG_STATE_HOME", ".local/state")
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "rootsfs"), nil
+// StateDir is $XDG_STATE_HOME/rootsfs, or what elem names below it. Nothing is created.
+func StateDir(elem ...string) (string, error) {
+	return XDG("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
-// AuditDir is where the sessions' audit files lie, below StateDir.
-func AuditDir() (string, error) {
-	dir, err := StateDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "audit"), nil
-}
+// AuditDir is where the sessions' audit files lie.
+func AuditDir() (string, error) { return StateDir("audit") }
 
 // AnchorPath is where the anchor of a session's audit chain lies: outside the
 // audit directory, one file for each session.
-func AnchorPath(session string) (string, error) {
-	dir, err := StateDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, "anchors", session+".anchor"), nil
-}
+func AnchorPath(session string) (string, error) { return StateDir("anchors", session+".anchor") }
 
 // Unwritable adds to an error about a file in StateDir what to do, where it is that
 // this user, or nobody, may write there, or that it can be no directory, as below /proc.
@@ -205,14 +183,17 @@ func Unwritable(err error) error {
 	return err
 }
 
-func xdg(variable, fallback string) (string, error) {
-	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
-		return filepath.Clean(dir), nil
+// XDG is what elem names below the directory of a variable, or below fallback in the home
+// directory if that is unset or, as the XDG specification wants it, relative.
+func XDG(variable, fallback string, elem ...string) (string, error) {
+	dir := os.Getenv(variable)
+	if !filepath.IsAbs(dir) {
+		home := homeDir()
+		if home == "" {
+			return "", &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
+				"no home directory: set HOME or %s to an absolute path", variable)}
+		}
+		dir = filepath.Join(home, fallback)
 	}
-	home, err := os.UserHomeDir()
-	if err != nil || !filepath.IsAbs(home) {
-		return "", &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
-			"no home directory: set HOME or %s to an absolute path", variable)}
-	}
-	return filepath.Join(home, fallback), nil
+	return filepath.Join(append([]string{dir}, elem...)...), nil
 }

@@ -185,17 +185,19 @@ func (c *upgradedConn) receiveListener() (net.Listener, error) {
 
 var errNoListener = errors.New("no listening socket came over the control socket")
 
-// Stream is a connection of which one direction can be ended: what is under way
-// is then still answered.
-type Stream interface {
-	io.ReadWriteCloser
-	CloseWrite() error
+// Stream is a connection that has become one of another protocol. It reads what came with
+// the answer, too. Its CloseWrite ends one direction: what is under way is still answered.
+type Stream struct {
+	*net.UnixConn
+	r io.Reader
 }
+
+func (s *Stream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
 // Tools begins an MCP session that the session serves, on its roots: what is
 // written to the stream goes to the server, what is read from it comes from there.
 // ctx is about the beginning only. The stream ends with the session.
-func (c *Client) Tools(ctx context.Context, in ToolsRequest) (Stream, error) {
+func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (Stream, error) {
 
 // HTTP has the session serve the clients of a port until the stream is closed for writing, or
 // the session ends; either ends the stream. ctx is about the beginning only.
-func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (_ Stream, err error) {
+func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return nil, err
@@ -228,7 +230,7 @@ func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener
 
 // upgrade makes a connection to the session one of another protocol. It does not go
 // through http.Client, whose upgraded connections cannot be ended in one direction.
-func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte) (_ *upgradedStream, err error) {
+func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte) (_ *Stream, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -257,19 +259,11 @@ func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte
 		defer resp.Body.Close()
 		return nil, c.remoteError(resp, nil)
 	}
-	return &upgradedStream{conn, r}, nil
+	return &Stream{conn, r}, nil
 }
-
-// upgradedStream reads what came with the answer, too.
-type upgradedStream struct {
-	*net.UnixConn
-	r io.Reader
-}
-
-func (s *upgradedStream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
 // sendListener sends a listening socket, of which the other end gets a descriptor of its own.
-func (s *upgradedStream) sendListener(l *net.TCPListener) error {
+func (s *Stream) sendListener(l *net.TCPListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
 		return err

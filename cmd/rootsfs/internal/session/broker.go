@@ -48,11 +48,10 @@ func (s *Session) serveFiles() {
 // keepJournal removes what a killed session left unfinished in the roots, and
 // begins to note what this one would leave.
 func (s *Session) keepJournal(ctx context.Context) error {
-	state, err := config.StateDir()
+	dir, err := config.StateDir("unfinished")
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(state, "unfinished")
 	n, err := cleanUp(ctx, dir, s.reg, s.tree)
 	if err != nil {
 		return fmt.Errorf("remove what a killed session left: %w", err)

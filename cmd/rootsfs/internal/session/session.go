@@ -370,13 +370,7 @@ func enoughFiles() error {
 }
 
 // LogFile is where a session that runs as a daemon writes its log.
-func LogFile(session string) (string, error) {
-	dir, err := config.StateDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(dir, session+".log"), nil
-}
+func LogFile(session string) (string, error) { return config.StateDir(session + ".log") }
 
 // Keeps lists the places of the owner's plane that no root may touch. Those that
 // do not exist yet count too: a root must not come to hold them later.

@@ -49,11 +49,8 @@ var _ guard.History = (*Dirs)(nil)
 
 // Open returns the owner's. Nothing is read before it is needed.
 func Open() (*Dirs, error) {
-	dir, err := config.StateDir()
-	if err != nil {
-		return nil, err
-	}
-	return &Dirs{path: filepath.Join(dir, "writable"), set: map[string]bool{}}, nil
+	path, err := config.StateDir("writable")
+	return &Dirs{path: path, set: map[string]bool{}}, err
 }
 
 // ReadOnly returns a view that remembers nothing, for commands that only try a grant.

@@ -79,15 +79,11 @@ func (a *app) printAgents() {
 
 // KeptHome is the directory that a HOME is kept in: of agents, or of servers.
 func KeptHome(of, name string) (string, error) {
-	data := os.Getenv("XDG_DATA_HOME")
-	if !filepath.IsAbs(data) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
-		}
-		data = filepath.Join(home, ".local", "share")
+	dir, err := config.XDG("XDG_DATA_HOME", ".local/share", "rootsfs", of, name)
+	if err != nil {
+		return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
 	}
-	return filepath.Join(data, "rootsfs", of, name), nil
+	return dir, nil
 }
 
 // agentCommand is the command of a command line that names an agent and no command.
@@ -260,8 +256,8 @@ func bringHome(home string, files []string, uid, gid uint32) error {
 	defer in.Close()
 	for _, file := range files {
 		from := filepath.Join(owner, file)
-		if rest, ok := strings.CutPrefix(file, ".config/"); ok && filepath.IsAbs(os.Getenv("XDG_CONFIG_HOME")) {
-			from = filepath.Join(os.Getenv("XDG_CONFIG_HOME"), rest)
+		if rest, ok := strings.CutPrefix(file, ".config/"); ok {
+			from, _ = config.XDG("XDG_CONFIG_HOME", ".config", rest) // the home is there
 		}
 		text, ok := readGitFile(from)
 		if !ok {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -52,12 +53,9 @@ func gitIdentity() [][2]string {
 	if err != nil {
 		return nil
 	}
-	conf := os.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(conf) {
-		conf = filepath.Join(home, ".config")
-	}
+	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // home is there
 	found := map[string]string{}
-	for _, file := range []string{filepath.Join(conf, "git", "config"), filepath.Join(home, ".gitconfig")} { // the later one counts
+	for _, file := range []string{conf, filepath.Join(home, ".gitconfig")} { // the later one counts
 		readGitUser(file, found)
 	}
 	var out [][2]string

@@ -222,7 +222,7 @@ type linkRule struct {
 	level atomic.Uint32 // of confinement; sandbox.Level
 
 	mu      sync.Mutex // guards the fields below
-	refused map[guard.Path]int
+	refused map[guard.Path]bool
 	last    guard.Path // of refused; the zero Path: none
 }
 
@@ -239,10 +239,10 @@ func (l *linkRule) observe(e guard.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refused == nil {
-		l.refused = map[guard.Path]int{}
+		l.refused = map[guard.Path]bool{}
 	}
-	if _, known := l.refused[rec.Path]; known || len(l.refused) < maxRefusedLinks {
-		l.refused[rec.Path]++
+	if len(l.refused) < maxRefusedLinks {
+		l.refused[rec.Path] = true
 	}
 	l.last = rec.Path
 }
@@ -251,7 +251,6 @@ func (l *linkRule) observe(e guard.Event) {
 type refusedLink struct {
 	at, text names.Foreign // text is its target as it is written
 	dest     string
-	times    int
 }
 
 func (r refusedLink) String() string {
@@ -259,7 +258,7 @@ func (r refusedLink) String() string {
 }
 
 // read looks at a link as it is now.
-func (l *linkRule) read(reg *guard.Registry, p guard.Path, times int) (refusedLink, bool) {
+func (l *linkRule) read(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	dir, ok := reg.Dir(p.Root)
 	if !ok {
 		return refusedLink{}, false
@@ -269,7 +268,7 @@ func (l *linkRule) read(reg *guard.Registry, p guard.Path, times int) (refusedLi
 	if err != nil {
 		return refusedLink{}, false
 	}
-	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: filepath.Clean(text), times: times}
+	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: filepath.Clean(text)}
 	if !filepath.IsAbs(text) {
 		r.dest = filepath.Join(filepath.Dir(at), text)
 	}
@@ -279,11 +278,11 @@ func (l *linkRule) read(reg *guard.Registry, p guard.Path, times int) (refusedLi
 // list returns the links that were refused, in order, as they are now.
 func (l *linkRule) list(reg *guard.Registry) []refusedLink {
 	l.mu.Lock()
-	refused := maps.Clone(l.refused)
+	refused := slices.Collect(maps.Keys(l.refused))
 	l.mu.Unlock()
 	var out []refusedLink
-	for p, times := range refused {
-		if r, ok := l.read(reg, p, times); ok {
+	for _, p := range refused {
+		if r, ok := l.read(reg, p); ok {
 			out = append(out, r)
 		}
 	}
@@ -300,7 +299,7 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	if last.Root == "" || !errors.Is(err, sandbox.ErrNotExecutable) {
 		return err
 	}
-	r, ok := l.read(reg, last, 1)
+	r, ok := l.read(reg, last)
 	if !ok {
 		return err
 	}
