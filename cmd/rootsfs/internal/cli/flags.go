@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -121,4 +127,158 @@ func HideFlags(fs *pflag.FlagSet, flags ...string) {
 func FixedWords(cmd *cobra.Command, flag string, list ...string) {
 	// It fails only if there is no such flag.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// ExpandHome is a path with the ~ that the shell has left to us: in quotes, behind = as
+// in name=~/docs, or because a host started us by its configuration, without a shell.
+// Taken as it stands it would name, and make, a directory called ~.
+func ExpandHome(path string) (string, error) {
+	if path != "~" && !strings.HasPrefix(path, "~/") {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("%s: HOME is not set: write the path in full", names.Quote(path))
+	}
+	return filepath.Join(home, path[1:]), nil
+}
+
+// WorkingDir is the working directory, for paths on the command line.
+func WorkingDir() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", errors.New("the working directory is gone; cd to one that exists")
+	}
+	return dir, nil
+}
+
+// HomeDirs are the home directories of this machine's users, resolved: those of
+// /etc/passwd and the caller's own.
+func HomeDirs() []string {
+	var out []string
+	add := func(dir string) {
+		if filepath.IsAbs(dir) && filepath.Clean(dir) != "/" {
+			out = append(out, filepath.Clean(dir), session.Resolve(dir))
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		add(home)
+	}
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return out
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Split(lines.Text(), ":"); len(fields) == 7 {
+			add(fields[5])
+		}
+	}
+	return out
+}
+
+// What is misspelt, or stands in the wrong place, is answered with what was
+// probably meant. Nothing is guessed and done.
+
+// similarWords returns those of the words that were probably meant, in their order.
+func similarWords(typed string, words []string) []string {
+	c := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, w := range words {
+		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
+	}
+	found := c.SuggestionsFor(typed)
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(found, w) })
+}
+
+// unknownCommand is the error of a word that is no command below c.
+func unknownCommand(c *cobra.Command, typed string) error {
+	var all, below []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			all = append(all, sub.Name())
+		}
+		for _, one := range sub.Commands() {
+			if one.Name() == typed {
+				below = append(below, sub.Name()+" "+typed)
+			}
+		}
+	}
+	meant := ""
+	m := similarWords(typed, all)
+	if len(m) == 0 {
+		m = below
+	}
+	if len(m) > 0 {
+		meant = ": did you mean " + strings.Join(m, " or ")
+	}
+	return Usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
+}
+
+// Group completes a command that only has others below it.
+func Group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	cmd.Args = noSuchCommand
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(below...)
+	return cmd
+}
+
+// noSuchCommand refuses the arguments of a command that only has others below it.
+func noSuchCommand(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return unknownCommand(c, args[0])
+	}
+	return nil
+}
+
+// flagError says what is wrong with a flag in words of ours: those of strconv and
+// time name functions, and a flag that is not there may be one that is.
+func (a *App) flagError(c *cobra.Command, err error) error {
+	if first := slices.Concat(a.Args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
+		return unknownCommand(c, first) // whose flags cannot be known
+	}
+	var missing *pflag.NotExistError
+	if errors.As(err, &missing) {
+		err = fmt.Errorf("%w%s", err, suggestFlag(c, missing))
+	}
+	return Usage(fmt.Errorf("%w; see: %s --help", valueError(err), c.CommandPath()))
+}
+
+// suggestFlag proposes a flag that there is.
+func suggestFlag(c *cobra.Command, missing *pflag.NotExistError) string {
+	typed := missing.GetSpecifiedName()
+	if short := missing.GetSpecifiedShortnames(); short != "" {
+		typed, _, _ = strings.Cut(short, "=") // -root was one dash too few
+	}
+	if !c.HasParent() {
+		return ": flags follow the command, as in rootsfs status --json"
+	}
+	if len(typed) < 2 {
+		return ""
+	}
+	var all []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			all = append(all, f.Name)
+		}
+	})
+	if slices.Contains(all, typed) {
+		return ": write --" + typed
+	}
+	if m := similarWords(typed, all); len(m) > 0 {
+		return ": did you mean --" + strings.Join(m, " or --")
+	}
+	return ""
+}
+
+// rootHint says how a root is given, to who gave a word too many to a command that
+// takes roots.
+func rootHint(c *cobra.Command) string {
+	f := c.Flags().Lookup("root")
+	switch {
+	case f == nil:
+		return ""
+	case f.Value.Type() != "stringArray":
+		return " (a root is written --root NAME)"
+	}
+	return " (a root is written --root PATH)"
 }

@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
@@ -131,4 +133,224 @@ func (a *App) page(text string) error {
 		_, err = io.WriteString(a, text)
 	}
 	return err
+}
+
+// commandGroups are the commands of the first screen, by what one wants.
+var commandGroups = []struct{ title, names string }{
+	{"Start", "mount run serve unmount"},
+	{"Look", "status why top console audit metrics"},
+	{"Decide", "roots net revoke allow consent policy trash resume"},
+	{"Set up", "setup wrap config doctor completion version help"},
+}
+
+// flagGroups are the flags of all commands that have many, by subject. Those of more
+// are shown by --help --all only.
+var flagGroups = []struct{ title, first, more string }{
+	{"Roots", "root once for subject session", "profile config cross-file-systems allow-system allow-root-dir"},
+	{"Confinement", "for-agent net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
+	{"MCP", "ask", ""},
+	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
+	{"End of a grant", "for until", ""},
+	{"Names that are hidden or protected", "hide protect", "deny allow no-default-policy respect-gitignore"},
+	{"Limits", "limit", ""},
+	{"Trash", "trash", ""},
+	{"Mount", "read-only allow-other", "cache locks posix transport"},
+	{"Session", "daemon name verbose", ""},
+}
+
+// wordColumn is where the meaning of a command or topic begins.
+const wordColumn = 19
+
+// A command's help shows up to listedFlags in one list, more of them in groups, and of
+// more than manyFlags those of the first screen.
+const (
+	listedFlags = 12
+	manyFlags   = 20
+)
+
+// AllFlag adds --all, which goes with --help, to a command with many flags.
+func AllFlag(cmd *cobra.Command) {
+	cmd.Flags().Bool("all", false, "with --help: show every flag")
+	_ = cmd.Flags().MarkHidden("all") // fails only for an unknown flag
+	run := cmd.RunE
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if c.Flags().Changed("all") {
+			return Usage(fmt.Errorf("--all goes with --help: write %s --help --all", c.CommandPath()))
+		}
+		return run(c, args)
+	}
+}
+
+// showHelp prints what --help shows of a command.
+func (a *App) showHelp(c *cobra.Command, _ []string) {
+	width := a.width()
+	usage := strings.Replace(c.UseLine(), " [flags]", " [FLAG]...", 1)
+	if !c.HasParent() {
+		usage = "rootsfs COMMAND [FLAG]..."
+	}
+	fmt.Fprintf(a, "%s\n\nUsage:\n  %s\n", strings.TrimSpace(c.Long), usage)
+	if c.HasAvailableSubCommands() && c.HasParent() {
+		fmt.Fprintf(a, "  %s COMMAND\n", c.CommandPath())
+	}
+	if c.HasExample() {
+		fmt.Fprintf(a, "\nExamples:\n%s\n", c.Example)
+	}
+	if c.HasAvailableSubCommands() {
+		a.showCommands(c, width)
+	}
+	a.showFlags(c, width)
+	if !c.HasParent() {
+		fmt.Fprintf(a, "\nTopics, shown by rootsfs help TOPIC:\n")
+		for _, t := range help.Topics() {
+			a.entry(t.Name, t.Summary(), wordColumn, width)
+		}
+		fmt.Fprintf(a, "\nrootsfs COMMAND --help shows what a command does, and its flags.\n")
+		return
+	}
+	if page, _, _ := strings.Cut(strings.TrimPrefix(c.CommandPath(), "rootsfs "), " "); topicFor(page) != "" {
+		fmt.Fprintf(a, "\nMore: rootsfs help %s\n", names.ShellWord(topicFor(page)))
+	}
+}
+
+// topicFor returns the topic that says more of a command; "" is none.
+func topicFor(command string) string {
+	others := map[string]string{
+		"net": "network", "mount": "roots", "run": "confinement", "wrap": "hosts", "revoke": "roots", "allow": "policy", "top": "console",
+		"resume": "limits", "status": "json", "doctor": "troubleshooting", "setup": "hosts", "why": "troubleshooting", "unmount": "roots",
+	}
+	if _, ok := help.Page(command); ok {
+		return command
+	}
+	return others[command]
+}
+
+// showCommands lists the commands below c: in groups if c is rootsfs itself.
+func (a *App) showCommands(c *cobra.Command, width int) {
+	if c.HasParent() {
+		fmt.Fprintf(a, "\nCommands:\n")
+		for _, sub := range c.Commands() {
+			if sub.IsAvailableCommand() {
+				a.entry(sub.Name(), sub.Short, wordColumn, width)
+			}
+		}
+		return
+	}
+	for _, g := range commandGroups {
+		fmt.Fprintf(a, "\n%s:\n", g.title)
+		for name := range strings.FieldsSeq(g.names) {
+			i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == name })
+			if i >= 0 {
+				a.entry(name, c.Commands()[i].Short, wordColumn, width)
+			}
+		}
+	}
+}
+
+// flagGroup is some flags of one command.
+type flagGroup struct {
+	title string
+	flags []*pflag.Flag
+}
+
+// groupFlags sorts a command's flags into groups, and says how many it leaves out: if
+// they are many, those that are not of the first screen, unless all are asked for.
+func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
+	var flags []*pflag.Flag
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			flags = append(flags, f)
+		}
+	})
+	if len(flags) <= listedFlags {
+		return []flagGroup{{"Flags", flags}}, 0
+	}
+	all = all || len(flags) <= manyFlags
+	shown, placed := 0, map[string]bool{}
+	for _, g := range flagGroups {
+		group := flagGroup{title: g.title}
+		names := strings.Fields(g.first)
+		if all {
+			names = strings.Fields(g.first + " " + g.more)
+		}
+		for _, name := range names {
+			if f := c.Flags().Lookup(name); f != nil && !f.Hidden && isIn(f, g.title) {
+				group.flags = append(group.flags, f)
+			}
+		}
+		for name := range strings.FieldsSeq(g.first + " " + g.more) {
+			placed[name] = true
+		}
+		if len(group.flags) > 0 {
+			groups = append(groups, group)
+		}
+		shown += len(group.flags)
+	}
+	rest := flagGroup{title: "Other"}
+	for _, f := range flags {
+		if !placed[f.Name] {
+			rest.flags = append(rest.flags, f)
+		}
+	}
+	return append(groups, rest), len(flags) - shown - len(rest.flags)
+}
+
+// isIn reports whether a flag belongs to a group that names it: --for of `run`, which takes
+// an agent, is about roots, and that of other commands about their end.
+func isIn(f *pflag.Flag, title string) bool {
+	if f.Name != "for" {
+		return true
+	}
+	isAgent := f.Value.Type() == AgentOrDuration
+	return isAgent == (title == "Roots")
+}
+
+// showFlags lists a command's flags.
+func (a *App) showFlags(c *cobra.Command, width int) {
+	all, _ := c.Flags().GetBool("all")
+	groups, left := groupFlags(c, all)
+	for _, g := range groups {
+		fmt.Fprintf(a, "\n%s:\n", g.title)
+		for _, f := range g.flags {
+			name, text := flagText(f)
+			a.entry(name, text, 28, width)
+		}
+	}
+	if left > 0 {
+		fmt.Fprintf(a, "\n%d more flags: %s --help --all\n", left, c.CommandPath())
+	}
+}
+
+// flagText is a flag as it is written, and what it does.
+func flagText(f *pflag.Flag) (name, text string) {
+	what, text := pflag.UnquoteUsage(f)
+	switch what { // Go's names of types are not the reader's
+	case "string":
+		what = "value"
+	case "int", "int64", "float":
+		what = "number"
+	}
+	name = "    --" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", --" + f.Name
+	}
+	if what != "" {
+		name += " " + what
+	}
+	if def := f.DefValue; def != "" && def != "false" && def != "0" && def != "0s" && def != "[]" && !strings.Contains(text, "(default") {
+		text += " (default " + def + ")"
+	}
+	return name, text
+}
+
+// entry prints a word and what it means, which begins at a column and is wrapped.
+func (a *App) entry(word, text string, column, width int) {
+	first := "  " + word
+	if utf8.RuneCountInString(first) >= column {
+		fmt.Fprintln(a, first)
+		first = ""
+	}
+	for _, line := range markdown.Wrap(text, width-column) {
+		fmt.Fprintf(a, "%-*s%s\n", column, first, line)
+		first = ""
+	}
 }
