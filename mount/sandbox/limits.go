@@ -112,8 +112,7 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 	}
 	g := &memGroup{dir: dir}
 	err := g.limit(p.two, limit)
-	if err == nil && p.two {
-		// Who moves a process writes to the group that holds both.
+	if err == nil { // who moves a process writes to the group that holds both
 		err = unix.Access(filepath.Join(p.dir, "cgroup.procs"), unix.W_OK)
 	}
 	if err == nil && p.two {
@@ -141,17 +140,21 @@ func (g *memGroup) limit(two bool, limit int64) error {
 	return nil
 }
 
-// add makes a process a member, with all its threads, where clone3 has not. If the process
-// has ended, that is no error here: the init has sent the reason over its socket.
-func (g *memGroup) add(pid int) error {
+// start has begin start a process in the group. For version 1 the calling thread, which is
+// locked, is in the group meanwhile: one that joins later waits 10 ms for the kernel.
+func (g *memGroup) start(begin func() error) error {
 	if g == nil || g.fd != nil {
-		return nil
+		return begin()
 	}
-	if pid == 0 { // which would be this process
-		return failed("enter the control group: the init is not found")
+	if err := moveThread(g.dir); err != nil {
+		return err
 	}
-	err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	return errors.Join(begin(), moveThread(filepath.Dir(g.dir)))
+}
+
+// moveThread makes the calling thread a member of a version 1 group.
+func moveThread(dir string) error {
+	if err := initproc.PutFile(unix.AT_FDCWD, filepath.Join(dir, "tasks"), "0"); err != nil {
 		return unable(err, "enter the control group: %v", err)
 	}
 	return nil

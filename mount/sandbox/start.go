@@ -78,9 +78,6 @@ type launch struct {
 	layout *layout.Layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from initproc.FirstFD on
-	// joined tells that the init is in the group, which takes the kernel 10 ms (see
-	// cgroup_attach_task): it builds the root meanwhile. nil: it was so from the start.
-	joined chan error
 	// network are sockets of the command's network that nobody serves yet, by name.
 	network map[string][]*os.File
 	// bwrapStderr is what bwrap writes to its standard error; nil: there is no bwrap.
@@ -242,14 +239,7 @@ func (p *Process) startInit(l *launch) error {
 	theirs := os.NewFile(uintptr(pair[1]), "control socket")
 	defer theirs.Close() // or its end would never be seen
 	l.cmd.ExtraFiles = append([]*os.File{theirs, conf}, l.files...)
-	if err := p.spawn(l.cmd); err != nil {
-		return spawnError(err)
-	}
-	if p.level != Bubblewrap {
-		l.joined = make(chan error, 1)
-		go func() { l.joined <- p.group.add(p.cmd.Process.Pid) }()
-	}
-	return nil
+	return p.spawn(l.cmd)
 }
 
 // spawn starts the init from a thread that lives as long as the init: the
@@ -258,9 +248,12 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	p.cmd = cmd
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := startDumpable(cmd)
+		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		err := p.group.start(func() error { return startDumpable(cmd) })
+		if err != nil && cmd.Process != nil { // the thread could not leave the group
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
 		started <- err
 		if err == nil {
 			_ = cmd.Wait() // how it ended is asked below
@@ -279,16 +272,19 @@ func startDumpable(cmd *exec.Cmd) error {
 	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil && was != 1 && os.Geteuid() != 0 {
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-			return err
+			return spawnError(err)
 		}
 		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(was), 0, 0, 0) }()
 	}
-	return cmd.Start()
+	return spawnError(cmd.Start())
 }
 
 // spawnError says why no init could be started. With namespaces asked for,
 // these errors are the kernel's ways to refuse them.
 func spawnError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		switch errno {
@@ -318,10 +314,7 @@ func (p *Process) await(l *launch) error {
 				return err
 			}
 		case initproc.KindReady:
-			if err := l.beforeExec(); err != nil { // while the init joins the group
-				return err
-			}
-			if err := p.joinGroup(l); err != nil {
+			if err := l.beforeExec(); err != nil {
 				return err
 			}
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
@@ -367,15 +360,6 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 		p.relay.master = f
 	}
 	return nil
-}
-
-// joinGroup returns when the init is in the group that limits memory. The init of bwrap is
-// its child, and known only now.
-func (p *Process) joinGroup(l *launch) error {
-	if l.joined != nil {
-		return <-l.joined
-	}
-	return p.group.add(onlyChild(p.cmd.Process.Pid))
 }
 
 // beforeExec does what is the caller's to do when all that confines the command stands.
