@@ -3,8 +3,6 @@ package initproc
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -43,36 +41,45 @@ func (b *builder) skeleton() error {
 
 // write makes a file of the new root, and its directory.
 func (b *builder) write(path string, data []byte) error {
-	if err := b.mkdir(filepath.Dir(path)); err != nil {
-		return err
-	}
-	// Nothing is written to what has been mounted in the new root meanwhile.
+	// Nothing is written to what is mounted in the new root.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: 0o644,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
+	if errors.Is(err, unix.ENOENT) { // the directory is not there yet
+		if err := b.mkdir(filepath.Dir(path)); err != nil {
+			return err
+		}
+		return b.write(path, data)
+	}
 	if err != nil {
 		return step(err, "make %s", path)
 	}
-	f := os.NewFile(uintptr(fd), path)
-	_, err = f.Write(data)
-	return step(errors.Join(err, f.Close()), "write %s", path)
+	defer unix.Close(fd)
+	n, err := unix.Write(fd, data)
+	if err == nil && n < len(data) {
+		err = unix.ENOSPC
+	}
+	return step(err, "write %s", path)
 }
 
 // readSmall reads a regular file of the host's.
 func readSmall(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	switch info, err := f.Stat(); {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	switch err := unix.Fstat(fd, &st); {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular():
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return nil, errors.New("it is not a regular file")
-	case info.Size() > layout.CopyMax:
+	case st.Size > layout.CopyMax:
 		return nil, fmt.Errorf("it has more than %d bytes", layout.CopyMax)
 	}
-	return io.ReadAll(io.LimitReader(f, layout.CopyMax)) // it may grow meanwhile
+	data := make([]byte, st.Size)
+	n, err := unix.Read(fd, data)
+	return data[:max(n, 0)], err
 }
