@@ -33,8 +33,9 @@ func collectLate() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	percent := 0
-	adapt := func() {
+	percent := lateGarbage // a short run never has garbage collected
+	debug.SetGCPercent(percent)
+	afterEachCollection(func() {
 		live := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		runtimemetrics.Read(live)
 		wanted := 100
@@ -45,9 +46,7 @@ func collectLate() {
 			percent = wanted
 			debug.SetGCPercent(wanted)
 		}
-	}
-	adapt()
-	afterEachCollection(adapt)
+	})
 }
 
 // afterEachCollection has f called once after each garbage collection to come.

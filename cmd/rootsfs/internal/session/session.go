@@ -171,11 +171,9 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		return nil, fmt.Errorf("harden the process: %w", err)
 	}
 	if !opt.Unmounted {
-		// What is more than a short run is worth threads and memory.
-		time.AfterFunc(lasting, func() {
-			manyPs()
-			collectLate()
-		})
+		collectLate()
+		// What is more than a short run is worth threads.
+		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
