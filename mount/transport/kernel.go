@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -82,6 +83,14 @@ func whyNotOffered() error {
 		err = fmt.Errorf("%s is N: as root, write Y to it", enableFile)
 	}
 	return err
+}
+
+// isRunnable reports whether a thread of this process runs, or would if it had a processor
+// (proc(5), "stat").
+func isRunnable(tid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid))
+	_, state, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
+	return err == nil && bytes.HasPrefix(state, []byte("R"))
 }
 
 // PossibleCPUs counts the processors that the kernel wants a queue for. These are more

@@ -188,6 +188,32 @@ func TestCountCPUs(t *testing.T) {
 	}
 }
 
+// A thread that runs is told from one that waits.
+func TestIsRunnable(t *testing.T) {
+	lockThread(t)
+	if !isRunnable(unix.Gettid()) {
+		t.Error("this thread runs")
+	}
+	var ends [2]int
+	must(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
+	tid, done := make(chan int), make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		tid <- unix.Gettid()
+		_, _ = unix.Read(ends[0], make([]byte, 1)) // until the other end is closed
+	}()
+	for waits := <-tid; isRunnable(waits); {
+		runtime.Gosched()
+	}
+	must(t, unix.Close(ends[1]))
+	<-done
+	must(t, unix.Close(ends[0]))
+	if isRunnable(1 << 30) {
+		t.Error("there is no such thread")
+	}
+}
+
 // lockThread keeps a test on its thread.
 func lockThread(t *testing.T) {
 	runtime.LockOSThread()

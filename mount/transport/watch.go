@@ -1,6 +1,9 @@
 package transport
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// tick is how often the requests are looked at, and so how long a handler runs before
@@ -48,14 +51,13 @@ func (c *Conn) watch() {
 	}
 }
 
-// grow adds a worker to each queue whose workers have all been in the same handler since
+// grow adds a worker to each queue whose workers are all blocked: in the same handler as at
 // the last call. last has what each worker had taken then. grow returns how many requests came to
 // workers, and whether they are answering some.
 func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 	type state struct {
-		workers int
-		free    bool
-		node    uint64
+		busy []*worker // in the same handler as at the last call
+		free bool      // there is another
 	}
 	queues := map[int]*state{}
 	for _, w := range c.allWorkers() {
@@ -69,16 +71,17 @@ func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 		if node == 0 || !known || taken != before {
 			q.free = true
 		} else {
-			q.node = node
+			q.busy = append(q.busy, w)
 		}
 		came += taken - before
 		busy = busy || node != 0
 		last[w] = taken
-		q.workers++
 	}
 	for queue, q := range queues {
-		if !q.free && q.workers < maxWorkers {
-			c.addWorker(queue, q.node)
+		// One that wants the processor is not blocked, and another would have to share it.
+		isRunnable := func(w *worker) bool { return isRunnable(w.tid) }
+		if !q.free && len(q.busy) < maxWorkers && !slices.ContainsFunc(q.busy, isRunnable) {
+			c.addWorker(queue, q.busy[0].node.Load())
 		}
 	}
 	return came, busy

@@ -23,6 +23,7 @@ type worker struct {
 	inFlight
 	conn  *Conn
 	queue int
+	tid   int
 	ring  *ring
 	entry *entry
 
@@ -34,6 +35,7 @@ type worker struct {
 // calls it calls close, and ends the goroutine, whose thread ends with it.
 func (w *worker) setUp() (err error) {
 	runtime.LockOSThread()
+	w.tid = unix.Gettid()
 	var set unix.CPUSet
 	set.Set(w.queue)
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
