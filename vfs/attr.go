@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -89,6 +90,14 @@ func nameless(info *Info) error {
 func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
 	g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
 ) (T, error) {
+	return onNodeUnless(ctx, t, req, at, f, func(*guard.Lease) error { return nil }, g)
+}
+
+// onNodeUnless is onNode unless refuse gives an error: then that is the answer for a file
+// which the front end knows, and the file is not opened.
+func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
+	refuse func(l *guard.Lease) error, g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
+) (T, error) {
 	if f != nil {
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
 			info, err := beneath.Stat(fd)
@@ -103,6 +112,9 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 		})
 	}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (none T, n int64, err error) {
+		if err := refuse(l); err != nil && at.ID != anyFile && !l.HasNested() {
+			return none, 0, cmp.Or(beneath.JudgePath(l, at.Path, l.Access()), err)
+		}
 		d, info, err := nodeAt(l, at, l.Access())
 		if err != nil {
 			return none, 0, err

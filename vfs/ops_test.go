@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -251,6 +252,34 @@ func TestXattrs(t *testing.T) {
 		b.must(b.t.Removexattr(bg, who, at, nil, "user.k"))
 		b.wantErrno(second(b.t.Getxattr(bg, who, at, nil, "user.k", buf)), unix.ENODATA)
 	})
+}
+
+// An attribute that nobody may see is absent from a file that the front end knows, wherever
+// the file is now; the gate and the patterns are asked all the same.
+func TestXattrsOfKnownFiles(t *testing.T) {
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{Hide: guard.Texts("*.secret")}})
+	for _, name := range []string{"a", "dir/b", "a.secret"} {
+		b.must(os.MkdirAll(filepath.Dir(b.host(name)), 0o755))
+		b.put(name, "")
+		var st unix.Statx_t
+		b.must(unix.Statx(unix.AT_FDCWD, b.host(name), 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st))
+		at := b.at(name)
+		at.ID = guard.Identity{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino, Birth: st.Btime.Sec*1e9 + int64(st.Btime.Nsec)}
+		want := map[string]unix.Errno{"security.capability": unix.ENODATA, "trusted.x": unix.ENODATA, "user.x": unix.ESTALE}
+		if name == "a.secret" {
+			want = map[string]unix.Errno{"security.capability": unix.ENOENT, "user.x": unix.ENOENT}
+		}
+		b.must(os.Remove(b.host(name)))
+		for attr, errno := range want {
+			b.wantErrno(second(b.t.Getxattr(bg, who, at, nil, attr, nil)), errno)
+		}
+		unknown := b.at(name)
+		b.wantErrno(second(b.t.Getxattr(bg, who, unknown, nil, "security.capability", nil)), unix.ENOENT)
+	}
+	at := b.at("a")
+	at.ID.Ino = 1
+	b.must(second(b.reg.Revoke(bg, "code")))
+	b.wantErrno(second(b.t.Getxattr(bg, who, at, nil, "security.capability", nil)), unix.EACCES)
 }
 
 // Attributes: nanoseconds, times before 1970, the source's own clock.

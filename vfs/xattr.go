@@ -43,7 +43,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		n   int
 		buf []byte
 	}
-	v, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (v value, err error) {
+	get := func(l *guard.Lease, fd int, _ bool, _ Info) (v value, err error) {
 		if err := xattrAllowed(l, name, false); err != nil {
 			return v, err
 		}
@@ -53,7 +53,8 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		}
 		v.n, err = beneath.Getxattr(fd, name, v.buf)
 		return v, err
-	})
+	}
+	v, err := onNodeUnless(ctx, t, req, at, f, func(l *guard.Lease) error { return xattrAllowed(l, name, false) }, get)
 	if err != nil {
 		return 0, err
 	}

@@ -180,7 +180,7 @@ func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 	case !p.IsRoot() && f != "":
 		return Dir{}, unix.ENOTDIR
 	case !p.IsRoot():
-		if err := judgePath(l, p, a); err != nil {
+		if err := JudgePath(l, p, a); err != nil {
 			return Dir{}, err
 		}
 		return walk(l, p.Rel(), unix.O_NOFOLLOW)
@@ -190,9 +190,9 @@ func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 	return In(l, l.Dir()), nil
 }
 
-// judgePath judges the last element of a path, and the directories above it.
-func judgePath(l *guard.Lease, p guard.Path, a guard.Access) error {
-	if !l.Patterned() {
+// JudgePath judges the last element of a path, and the directories above it.
+func JudgePath(l *guard.Lease, p guard.Path, a guard.Access) error {
+	if !l.Patterned() || p.IsRoot() {
 		return nil
 	}
 	dir, base := p.Split()
