@@ -328,6 +328,8 @@ func flagText(f *pflag.Flag) (name, text string) {
 		what = "value"
 	case "int", "int64", "float":
 		what = "number"
+	case "count": // it takes no value
+		what = ""
 	}
 	name = "    --" + f.Name
 	if f.Shorthand != "" {

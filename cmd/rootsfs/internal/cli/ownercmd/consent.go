@@ -208,7 +208,7 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 	cli.PathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
 	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
-	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; a file that is merely open is no use")
+	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; an open file alone is no use")
 	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
 	fs.BoolVar(&f.save, "save", false, "write the host to the configuration as well, for runs of the same name")
 	cli.FixedWords(cmd, "mode", "ro", "rw")

@@ -135,7 +135,7 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	}
 	opFlag(cmd, &q.op)
 	a.RootFlag(cmd, &q.root, "PATH is below this `root`")
-	cmd.Flags().StringVar(&q.subject, "subject", "", "ask for this `server`")
+	cmd.Flags().StringVar(&q.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
 	return a.OfSession(cmd)
 }
 
