@@ -60,66 +60,51 @@ type tokenFile struct {
 	path string
 }
 
-// tokenTries bounds the rounds with others who make one at the same time, and the
-// servers of one name.
-const tokenTries = 100
-
 // newTokenFile makes NAME.token, or, while another live process has that, NAME.2.token
-// and so on. What a killed one left is replaced.
+// and so on. What a killed one left is replaced. The directory is locked meanwhile, so
+// that a file which is not locked is nobody's.
 func newTokenFile(dir, name string) (*tokenFile, error) {
-	n := 1
-	for range tokenTries {
-		path := filepath.Join(dir, name+".token")
-		if n > 1 {
-			path = filepath.Join(dir, fmt.Sprintf("%s.%d.token", name, n))
-		}
-		// Never into a file that is there: its mode, or a link, would be another's.
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-		switch {
-		case err == nil:
-			t := &tokenFile{f, path}
-			if t.lock() {
-				return t, nil
-			}
-			_ = f.Close() // somebody took it for one that was left
-		case !errors.Is(err, fs.ErrExist):
-			return nil, err
-		default:
-			live, err := clearToken(path)
-			if err != nil {
-				return nil, err
-			}
-			if live {
-				n++
-			}
-		}
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("too many servers are called %s", cli.QuoteIfNeeded(name))
+	defer d.Close()
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name+".token")
+	for n := 2; ; n++ {
+		isLive, err := isLocked(path)
+		if err != nil {
+			return nil, err
+		}
+		if !isLive {
+			break
+		}
+		path = filepath.Join(dir, fmt.Sprintf("%s.%d.token", name, n))
+	}
+	// Never into a file that is there: its mode, or a link, would be another's.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &tokenFile{f, path}, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// clearToken removes the token of a process that has ended; live is true if it has not.
-func clearToken(path string) (live bool, err error) {
+// isLocked reports whether a live process has the file at path. A link is no process's.
+func isLocked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP):
 		return false, nil
-	case errors.Is(err, unix.ELOOP): // a link is no process's
-		return false, os.Remove(path)
 	case err != nil:
 		return false, err
 	}
-	t := &tokenFile{f, path}
-	if !t.lock() {
-		_ = f.Close()
-		return true, nil
-	}
-	t.remove()
-	return false, nil
-}
-
-// lock makes the file this process's, if it is nobody's and still has its name.
-func (t *tokenFile) lock() bool {
-	return unix.Flock(int(t.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && t.named()
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil, nil
 }
 
 // named reports whether the path still leads to the file.
