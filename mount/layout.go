@@ -122,8 +122,8 @@ func (p *layoutIndex) updateLocked() {
 	}
 }
 
-// addLocked adds an entry at a path. A directory on the way that is a root is that root:
-// what is below is found in it.
+// addLocked adds an entry at a path. If a directory on the way is a root, the entry is found
+// in that root.
 func (p *layoutIndex) addLocked(at string, entry layoutEntry) {
 	dir, name := path.Split(at)
 	dir = strings.TrimSuffix(dir, "/")
@@ -187,8 +187,8 @@ func (n *node) nestedRootAt(name string) guard.RootName {
 }
 
 // Refresh makes the kernel ask again for what is at a root's place, at the first name on
-// the way to it that the kernel may know otherwise: when the root has been added, or when
-// the file of a root that is a single file has been exchanged, for whoever has bound it.
+// the way to it of which the kernel's answer may be out of date. It is called when the root was
+// added, or when the file of a single-file root was exchanged, for whoever has bound it.
 func (m *Mount) Refresh(root guard.RootName) {
 	st, ok := m.reg.Lookup(root)
 	if !ok {

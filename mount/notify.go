@@ -12,18 +12,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// workers send notifications side by side: each is a write(2) to /dev/fuse that
-// the kernel works off before it returns.
+// workers is how many notifications are sent side by side. Each is a write(2) to /dev/fuse,
+// which returns when the kernel has dropped what it names.
 const workers = 4
 
-// delivery tells the kernel of what the source's watch reports. A notification can
-// wait for as long as a program likes: one that reads a directory into
-// memory it never provides (userfaultfd, a FUSE file of its own) holds the
-// directory's lock in the kernel meanwhile. So it is done by a few workers, each
-// directory by one at a time and in order; a worker that waits too long is
-// replaced, and its directory is stuck: what the kernel learns of it is kept for a
-// second only until it moves again and has been told everything. The other
-// directories go on.
+// delivery tells the kernel what the source's watch reports. A notification can wait for as
+// long as a program likes: a program that reads a directory into memory which is never filled
+// (userfaultfd, a FUSE file of its own) holds the directory's lock in the kernel. So a few
+// workers send them, those of one directory by one worker at a time and in order. A worker
+// that waits too long is replaced, and its directory is stuck: the kernel keeps what it learns
+// of that directory for a second only, until the worker goes on and has told it everything.
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event
 	tellAll func(n *node)              // anything in n may have changed
@@ -74,7 +72,7 @@ func (d *delivery) enqueue(n *node, ev watch.SourceEvent) {
 	d.enqueueLocked(n, ev)
 }
 
-// enqueueNotify is enqueue; the channel is closed when all that there was to tell of n has
+// enqueueNotify is enqueue, and returns a channel that is closed when all events of n have
 // been told.
 func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} {
 	d.mu.Lock()
@@ -164,8 +162,8 @@ func (d *delivery) work() {
 	d.running--
 }
 
-// turnLocked works on one directory, until it is done or it is others' turn. It
-// gives the lock up while it calls.
+// turnLocked tells the events of one directory, until there are none or it is the turn of
+// another directory. It releases the lock while it calls.
 func (d *delivery) turnLocked(q *dirQueue) {
 	for i := 0; q.all || len(q.events) > 0; i++ {
 		if i >= turn && !q.stuck {
@@ -186,7 +184,7 @@ func (d *delivery) turnLocked(q *dirQueue) {
 	}
 }
 
-// check looks for workers that wait too long.
+// check replaces workers that wait too long.
 func (d *delivery) check() {
 	d.mu.Lock()
 	d.armed = false
@@ -218,8 +216,8 @@ func (d *delivery) stuckDirs() int {
 	return d.stuck
 }
 
-// setStuck makes what is handed out of the directory last for a second only, or
-// as long as usual again.
+// setStuck makes the kernel keep names and attributes of the directory for a second only, or
+// for as long as usual again.
 func (n *node) setStuck(stuck bool) {
 	if w := n.watch(); w != nil {
 		w.stuck.Store(stuck)
@@ -247,9 +245,9 @@ func tellChanged(ev watch.SourceEvent) {
 	}
 }
 
-// dropBelow takes back the names in a directory whose own name has been taken back
-// before: while somebody was on the way through it, so that what is below it stayed
-// and keeps it where it was. seen ends it where old names make a circle.
+// dropBelow takes back the names in a directory whose own name is gone already. A program was
+// on its way through the directory then, so the kernel kept what is below it. seen ends the
+// walk where old names make a circle.
 func dropBelow(dir *node, seen map[*node]bool) {
 	seen[dir] = true
 	for name, child := range dir.childNodes() {
@@ -296,7 +294,7 @@ func tellAll(n *node) {
 	n.notifyContent()
 }
 
-// warnStuck tells the owner of a directory that is stuck.
+// warnStuck logs that a directory is stuck.
 func (m *Mount) warnStuck(n *node) {
 	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
 		"root", n.view.name)
@@ -304,7 +302,7 @@ func (m *Mount) warnStuck(n *node) {
 
 // A notification that takes longer than slowAfter waits, most likely for a READ
 // of the file's pages that does not come back: its worker is replaced, so that
-// the other files do not wait with it. When nothing has come to an end for
+// the other files do not wait with it. When no notification has ended for
 // stuckAfter, those that are left are given up.
 const (
 	slowAfter  = 100 * time.Millisecond

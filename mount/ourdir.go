@@ -17,12 +17,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// ownFile is what a node of the mount's own is: a directory that nobody can change (the
+// ownFile describes a node of the mount's own: a directory that nobody can change (the
 // mountpoint, which holds the roots, or, in a layout by path, one on the way to them), or
 // a link from where a root was asked for to where it lies.
 //
 // Somebody may bind a directory of the mount's own elsewhere and tie rules to its inode
-// (package sandbox does both), before there is a root in its place. For that a
+// (package sandbox does both), before there is a root in its place. Therefore a
 // fixed directory stays the same inode for as long as the mount lives: it is an alias of
 // the directory of the root that comes to its place, and when the root goes it is an empty
 // directory of the mount's own again. What lies in the root is below the root's own node,

@@ -122,7 +122,7 @@ func (n *node) parentWatched() bool {
 	return dir != nil && dir.watch().isActive()
 }
 
-// sourceChanged takes one event of the source's watch, which waits for it.
+// sourceChanged handles one event. The source's watch reads no other until it returns.
 func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
 	w := n.watch()

@@ -16,7 +16,7 @@ import (
 // host does is known to the tree when the file is looked up again.
 
 // linkLocked puts the node under a name in dir. Another node that had the name keeps it
-// as where it was last. The caller holds nodeTable.mu.
+// as its latest location. The caller holds nodeTable.mu.
 func (n *node) linkLocked(dir *node, name string) {
 	if dir.removed {
 		return

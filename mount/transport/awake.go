@@ -30,8 +30,8 @@ type awake struct {
 	quiet int  // ticks since the last one of the burst
 }
 
-// newAwake does nothing on many processors, which would cost much power, and where this
-// process may not ask.
+// newAwake opens the device. Without it, where this process may not open it or there are many
+// processors, which would take much power, nothing is kept awake.
 func newAwake() *awake {
 	a := &awake{fd: -1}
 	if runtime.NumCPU() <= maxAwake {
@@ -50,8 +50,8 @@ func (a *awake) tick(requests uint64) {
 	a.hold(a.quiet == 0 || a.held && a.quiet < burstEnd)
 }
 
-// hold keeps processors awake, or no longer. It does not matter whether the kernel does: the
-// mount works either way.
+// hold keeps processors awake, or lets them sleep. A failure does not matter: the mount works
+// either way.
 func (a *awake) hold(on bool) {
 	if on == a.held || a.fd < 0 {
 		return

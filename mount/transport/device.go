@@ -213,8 +213,8 @@ func answerSize(in []byte, op uint32) int {
 	return more
 }
 
-// InodeNotify has the kernel drop the attributes of a node and pages of its file. It
-// must not be called by what answers a request, which the kernel may wait for.
+// InodeNotify has the kernel drop the attributes of a node and pages of its file. A handler
+// must not call it: the kernel may wait for the handler's answer.
 func (c *Conn) InodeNotify(node uint64, off, length int64) fuse.Status {
 	var m struct {
 		fuse.OutHeader

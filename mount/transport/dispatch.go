@@ -30,8 +30,8 @@ const (
 	opReaddirplus = 44
 )
 
-// The file by which Go's runtime is kept from asking the mount for POLL: go-fuse answers
-// what is about it (go-fuse, fuse/poll.go).
+// The file by which Go's runtime is kept from asking the mount for POLL. go-fuse answers the
+// requests about it (go-fuse, fuse/poll.go).
 const (
 	pollNode = ^uint64(0)
 	pollName = ".go-fuse-epoll-hack"

@@ -121,7 +121,7 @@ func mapOwn(size int) ([]byte, error) {
 
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
 
-// close closes the ring. What the kernel still has of it ends.
+// close closes the ring. The kernel cancels what it still holds of it.
 func (r *ring) close() {
 	_ = unix.Close(r.fd)
 	_ = unix.Munmap(r.mem)

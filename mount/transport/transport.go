@@ -93,6 +93,7 @@ type Conn struct {
 
 // New answers the kernel's INIT, and has readers and workers serve the connection. Serve waits
 // for them.
+//
 // The order matters: rings are made first, since io_uring may be forbidden, and after an
 // INIT that is answered with io_uring the kernel holds back all requests until each
 // processor has an entry.
