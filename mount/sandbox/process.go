@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -237,20 +236,9 @@ func (p *Process) PrivateFull() bool { <-p.done; return p.full }
 // children now, and known by a filter more than we have ourselves.
 func sweep() {
 	own := filters(os.Getpid())
-	orphans := func() []int {
+	initproc.End(func() []int {
 		return slices.DeleteFunc(initproc.Descendants(os.Getpid()), func(pid int) bool { return filters(pid) <= own })
-	}
-	for {
-		initproc.KillAll(orphans)
-		left := orphans()
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // what it leaves is found in the next round
-		}
-		time.Sleep(initproc.Nap)
-	}
+	})
 }
 
 // onlyChild is the one child of a process, started by its main thread; 0 if it has none.

@@ -176,7 +176,7 @@ func (p *initProc) reap(pid int) {
 // end takes everything with it.
 func (p *initProc) end(code int) {
 	if os.Getpid() != 1 {
-		killChildren()
+		End(func() []int { return Descendants(os.Getpid()) })
 	}
 	os.Exit(code)
 }

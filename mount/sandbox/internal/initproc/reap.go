@@ -2,7 +2,6 @@ package initproc
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -15,15 +14,15 @@ import (
 // Nap is between two looks at what is still dying.
 const Nap = time.Millisecond
 
-// rounds bounds how often KillAll looks for what it has not stopped yet.
+// rounds bounds how often killAll looks for what it has not stopped yet.
 const rounds = 20
 
-// KillAll kills what find finds, which must not be able to go on making more: all
+// killAll kills what find finds, which must not be able to go on making more: all
 // are stopped before the first is killed. While they can, they are found, and those
 // that are stopped keep what they count for their limit. Otherwise processes that
 // fork as fast as they can outrun whoever kills them one by one (measured: a
 // minute).
-func KillAll(find func() []int) {
+func killAll(find func() []int) {
 	stopped := map[int]bool{}
 	for range rounds {
 		before := len(stopped)
@@ -40,19 +39,13 @@ func KillAll(find func() []int) {
 	}
 }
 
-// killChildren kills and reaps every descendant of this process until there is
-// none: those of a killed one become ours, because we are their subreaper.
-func killChildren() {
-	for {
-		KillAll(func() []int { return Descendants(os.Getpid()) })
-		for {
-			pid, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil)
-			if errors.Is(err, unix.ECHILD) {
-				return
-			}
-			if pid <= 0 {
-				break
-			}
+// End kills and reaps what find finds, until it finds nothing: the children of a killed
+// process become those of this one, which is their subreaper.
+func End(find func() []int) {
+	for len(find()) > 0 {
+		killAll(find)
+		for _, pid := range find() {
+			_, _ = unix.Wait4(pid, nil, unix.WALL|unix.WNOHANG, nil) // what it leaves is found in the next round
 		}
 		time.Sleep(Nap)
 	}
