@@ -319,14 +319,13 @@ func (p *Process) await(l *launch) error {
 			}
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
 		case initproc.KindStarted:
-			layers := append(firstLayers(), m.Layers...)
-			settleCore(layers)
+			settleCore(m.Layers)
 			if l.memory.Name != "" {
-				layers = append(layers, l.memory)
+				m.Layers = append(m.Layers, l.memory)
 			}
 			p.report = Report{
-				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: layers,
-				Holes: holes(l.o, p.level, layers), Notes: notes(l.o, p.level, l.layout),
+				Level: p.level, Name: p.level.String(), UID: l.o.UID, GID: l.o.GID, Layers: m.Layers,
+				Holes: holes(l.o, p.level, m.Layers), Notes: notes(l.o, p.level, l.layout),
 			}
 			p.report.Follows, p.report.Closed = l.appears()
 			if l.layout != nil {
@@ -375,14 +374,6 @@ func (l *launch) beforeExec() error {
 		return l.o.BeforeExec()
 	}
 	return nil
-}
-
-// firstLayers are those that every level has.
-func firstLayers() []Layer {
-	return []Layer{
-		layer("descriptors", On, "none but the three standard streams, relayed"),
-		layer("environment", On, "what was asked for, and private places for HOME, TMPDIR and caches"),
-	}
 }
 
 // commandError is why the command was not started.

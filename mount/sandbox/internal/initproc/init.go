@@ -158,6 +158,8 @@ func steps(all ...func() error) error {
 
 // setUp does everything before the command.
 func (p *initProc) setUp() error {
+	p.on("descriptors", "none but the three standard streams, relayed")
+	p.on("environment", "what was asked for, and private places for HOME, TMPDIR and caches")
 	if err := steps(p.configure, p.prepareProcess, p.enterLevel, p.streams, p.sockets, p.network); err != nil {
 		return err
 	}
