@@ -90,7 +90,7 @@ func (g *Registry) narrow(ctx context.Context, r *root, outers []*root, apply fu
 	return errors.Join(r.drainOrCut(ctx), g.invalidateViews(ctx, r.asChange(ChangeNarrowed)), r.settle(ctx))
 }
 
-// asChange returns the Change that tells views of a change of the root.
+// asChange returns the Change that is passed to views when the root changes.
 func (r *root) asChange(kind ChangeKind) Change {
 	return Change{Root: r.name, Epoch: r.epoch, Kind: kind}
 }
@@ -166,7 +166,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	})
 }
 
-// judgeHoldsAgain makes every Hold of some roots stale.
+// judgeHoldsAgain makes every Hold of roots stale, so that it is judged anew.
 func (g *Registry) judgeHoldsAgain(roots []*root) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

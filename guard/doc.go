@@ -19,32 +19,38 @@
 //
 // # Promises
 //
-// After Revoke has returned, Admit grants nothing for that root, every operation
-// admitted before has been answered, and every View has taken back what it had handed
-// out. No call that changes the source (Lease.Change) begins any more under a lease of
-// the root, nor under a lease of a root around it that has entered it; calls that had
-// begun have returned. Where one of this could not be done within the deadline, Ended.Err
-// says so, and how many calls may still take effect. The same holds for rights that Set
-// and SetPatterns take away, and for roots that end in another way. A grant ends when the wall's clock shows its end, or when as much time
-// has passed as was left to it, whichever comes first. Granting the same directory
-// again makes a new epoch: handles of the old one stay dead. A root nested in
-// another is judged by both policies, and revoking the inner one leaves a
-// tombstone, so that revocation never widens what the outer one reaches. Roots of
-// several subjects may be one directory, or overlap: while one of them moves a
-// directory, nobody makes a name in it through another, so that no two servers
-// together bring into place what a pattern keeps from each.
+// When Revoke has returned:
+//   - Admit refuses every request for the root.
+//   - Every operation admitted before has been answered.
+//   - Every View has taken back what it had handed out.
+//   - No call that changes the source (Lease.Change) is under way or begins any more, under
+//     leases of the root, and under leases of a root around it that have entered it.
+//
+// If a part of this fails within the deadline, Ended.Err says so, and how many calls may
+// still take effect. The same holds for rights that Set and SetPatterns take away, and for
+// roots that end in another way.
+//
+// A grant ends at its time by the wall clock, or after as long as it had left, whichever
+// comes first: setting the clock back does not extend it. Granting the same directory again
+// makes a new epoch: handles of the old one stay dead.
+//
+// A file in a nested root is judged by the policies of both roots. Revoking the inner root
+// leaves a tombstone, so that revocation never widens what the outer one reaches. Roots of
+// several subjects may have the same directory, or overlap. While a directory is moved
+// through one of them, no name can be created in it through another. Otherwise two servers
+// together could create a path that a pattern refuses to each of them.
 //
 // # Not promised
 //
-// Parse finds a root by names alone; package vfs promises what the path leads to when it
-// is opened. A source that hangs keeps the calls that it was given; nothing here takes
-// them back, and calls that only read may begin after the end. When a root is granted
-// inside another one, or a server is suspended, operations that run longer than the
-// deadline go on, and the error says so. The package does not confine processes, and it trusts
-// the operating system's user that runs it. It compiles on every platform; the
-// Opener that turns a path into a descriptor is Linux's (package vfs).
+// Parse finds a root by names alone; where the path leads when it is opened is up to package
+// vfs. Calls that hang in the source cannot be taken back, and calls that only read may begin
+// after the end of a root. When a root is granted inside another one, or a server is
+// suspended, operations that run longer than the deadline go on, and the error says so. The
+// package does not confine processes, and it trusts the operating system's user that runs it.
+// It compiles on every platform; the Opener that turns a path into a descriptor exists for
+// Linux (package vfs).
 //
-// All exported methods may be called concurrently. No lock is held across a system call,
-// an Auditor or a View, but for the locks of Lease.Making and Lease.Moving, which are held
-// across the operation, and the right to change one root, which a change of it holds.
+// All exported methods may be called concurrently. Two kinds of locks are held across system
+// calls, Auditors and Views: those of Lease.Making and Lease.Moving, for one operation, and
+// that of a root's changes, for one change. No other lock is.
 package guard

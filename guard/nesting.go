@@ -10,20 +10,21 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A file in a root inside another one is judged by both policies, by whichever root it is
-// reached. When the inner root is revoked it leaves a tombstone, so that revocation never
-// widens. The outer root knows what lies in it (nesting).
+// A root can lie inside another one. Then a file in the inner root is judged by both
+// policies, also when it is reached through the outer root. An inner root that is revoked
+// leaves a tombstone, so that the outer root keeps refusing its files. Each root has a
+// list of what lies in it (nesting).
 //
 // Several roots can have the same directory, if each is for a different subject. A nested
-// root concerns only the callers it is for. Of a root for everybody, the roots of single
-// subjects at the same directory count as nested, too. Such a subject enters its own root
-// with every operation, so its own grant bounds what it can do there through any root.
+// root concerns only the callers it is for. The root of a single subject counts as nested in
+// a root for everybody at the same directory. The subject enters its own root with every
+// operation through the other one, so its own grant bounds it there, too.
 
-// nesting is what lies inside a root: other roots, and tombstones. They are recognised by
-// identity, so that a second path to them is no way around: a directory by its own
-// identity, a single file by that of its directory and its name, because the file may be
-// replaced by a rename. (A hard link of the file counts as another file, as everywhere.)
-// gen grows with every change, so that holds become stale.
+// nesting lists what lies inside a root: other roots, and tombstones. They are recognised by
+// identity, so that a second path to one leads to the same judgement. For a directory that is
+// its own identity. For a single file it is the identity of its directory, and its name,
+// because a rename may replace the file. (A hard link of the file counts as another file, as
+// everywhere.) gen grows with every change, so that holds become stale.
 type nesting struct {
 	gen           uint64
 	nested        []nestedRoot // outermost first
@@ -37,11 +38,11 @@ type nestedRoot struct {
 	rel   string   // its path below the outer root
 	root  *root    // nil: a tombstone, which refuses every operation
 	whose Subject  // of the grant
-	epoch uint64   // of a tombstone
+	epoch uint64   // of a tombstone: every root granted since has a greater one
 }
 
-// scope is a nested root. Its policy also holds for what lies below one directory of the
-// outer root, for the subjects of its grant.
+// scope is the part of the outer root in which the policy of a nested root holds, too: what
+// lies below one directory, for the subjects of the nested root's grant.
 type scope struct {
 	root   *root
 	prefix string // the directory; "" is the outer root's own
@@ -164,12 +165,12 @@ func (l *Lease) HasNested() bool { return len(l.nesting.nested) > 0 }
 // RootID is the identity of the directory whose descriptor Dir returns.
 func (l *Lease) RootID() Identity { return l.root.src.ID() }
 
-// EnterIfNested is called with the identity of each directory that a resolution passes, and
-// with each name in it that the resolution passes: a single-file root is recognised by its
-// name and its directory. name is "" for the directory itself. If that is a nested root, the
-// root has to permit the operation, too. A tombstone refuses. EnterIfNested returns a number
-// for the domain that was entered, 0 for none. Between two names in different domains there
-// is no rename and no link (EXDEV).
+// EnterIfNested is called for each directory that a resolution passes, with the directory's
+// identity and name "". It is also called with each name in the directory that the resolution
+// passes, because a single-file root is recognised by its directory and name. If a nested
+// root is there, it has to permit the operation, too. A tombstone refuses the operation.
+// EnterIfNested returns a number for the domain that was entered, 0 for none. No rename or
+// link is possible between two names in different domains (EXDEV).
 func (l *Lease) EnterIfNested(id Identity, name string) (domain uint64, err error) {
 	who := l.req.Caller.Subject
 	for i := range l.nesting.nested {
@@ -259,8 +260,8 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 //   - a root on a network or FUSE file system, whose locations are not reliable: paths
 //     alone are judged;
 //   - one file system that the kernel knows as two, such as an overlay and its layers;
-//   - a bind mount that is made after the grant. Outside a root it only gives what was
-//     granted another path; in a root it is another mount, which is not entered.
+//   - a bind mount that is made after the grant. Outside a root it only gives a second path
+//     to what was granted. Inside a root it is another mount, and those are not entered.
 
 // checkLocation is the part of Rules.Check about Rules.Keep, by location instead of path.
 func (g *Registry) checkLocation(r Rules, resolved, location string) error {
@@ -273,7 +274,7 @@ func (g *Registry) checkLocation(r Rules, resolved, location string) error {
 			continue
 		}
 		return &Error{Kind: names.Permission, Err: fmt.Errorf(
-			"%s shows, through a mount, what holds %s (%s) or lies in it; choose a directory that does not",
+			"%s overlaps, through a mount, with %s (%s); choose a directory that does not",
 			names.Quote(resolved), k.What, names.Quote(k.Path))}
 	}
 	return nil
@@ -311,11 +312,12 @@ func (s *snapshot) eachAt(dir, location string, f func(*root)) {
 	}
 }
 
-// put and drop add a root to a snapshot that is not stored yet, and take it out.
+// put adds a root to a snapshot that is not stored yet.
 func (s *snapshot) put(r *root) {
 	s.byName[r.name] = r
 	if have := s.index.of(indexKey{byRequested, r.requestedDir}, r.grant.Subject); have != nil {
-		s.index.drop(indexKey{byRequested, r.requestedDir}, have) // approved through a link that leads elsewhere by now
+		// have was approved by the same path, through a link that leads elsewhere by now.
+		s.index.drop(indexKey{byRequested, r.requestedDir}, have)
 	}
 	for _, at := range r.keys() {
 		s.index.put(at, r)
@@ -323,6 +325,7 @@ func (s *snapshot) put(r *root) {
 	s.longest = max(s.longest, len(r.grant.Resolved), len(r.requestedDir))
 }
 
+// drop removes a root from a snapshot that is not stored yet.
 func (s *snapshot) drop(r *root) {
 	if s.byName[r.name] == r {
 		delete(s.byName, r.name)

@@ -25,8 +25,9 @@ type WriteOptions struct {
 	// RespectLocks refuses as IfMatch.RespectLocks does. WriteRange then holds the lock of
 	// flock(2) while it writes.
 	RespectLocks bool
-	// Room, unless nil, is called with the size that the file needs for the data: for an
-	// append, its present size and the data. If Room returns an error, the write is refused.
+	// Room, unless nil, is called with the size that the file needs to hold the data. For an
+	// append, that is its present size plus the data. If Room returns an error, the write is
+	// refused.
 	Room func(size int64) error
 }
 
@@ -44,7 +45,7 @@ func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Reques
 	// neither right.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
 	if h.Create {
-		req.Need = 0 // Create if the file is missing, Write if it exists: existing checks the rights
+		req.Need = 0 // Create if the file is missing, Write if it exists: func existing checks which
 	}
 	if h.Append {
 		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
@@ -60,10 +61,11 @@ func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Reques
 
 // written is the result of a write.
 type written struct {
-	path  guard.Path // without links
-	info  Info
-	quiet bool // the gate leaves no record, so WriteRange does
-	hold  *guard.Hold
+	path guard.Path // without links
+	info Info
+	// unrecorded says that the gate leaves no record, so WriteRange has to leave one.
+	unrecorded bool
+	hold       *guard.Hold
 }
 
 // WriteRange writes data into a file in place. Replace, uploads and other calls of
@@ -76,7 +78,7 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 	}
 	how.Create = how.Create || how.CreateOnly
 	req := how.request(c, p, len(data))
-	var wrote atomic.Int64 // not in the result, which a failure does not have
+	var wrote atomic.Int64 // bytes; not in written, because a failure returns none
 	copyData := func() func() {
 		data = bytes.Clone(data)
 		return func() {}
@@ -92,7 +94,7 @@ func (t *Tree) WriteRange(ctx context.Context, c guard.Caller, p guard.Path, dat
 		return w, wrote.Load(), err
 	})
 	n := wrote.Load()
-	if err == nil && (w.quiet || req.Op == names.OpWrite) {
+	if err == nil && (w.unrecorded || req.Op == names.OpWrite) {
 		t.recordWrite(w.hold, c, p, w.path, n)
 	}
 	return int(n), w.info, err
@@ -125,7 +127,7 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer unlock()
-	fd, made, err := o.open(d, base)
+	fd, created, err := o.open(d, base)
 	if err != nil {
 		return written{}, err
 	}
@@ -141,36 +143,36 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 	}
 	defer o.t.claims.EndInPlace(id)
 	err = o.write(fd, data)
-	if err != nil && made && o.wrote.Load() == 0 && o.t.claims.IsAlone(id, since) {
+	if err != nil && created && o.wrote.Load() == 0 && o.t.claims.IsAlone(id, since) {
 		removeEmpty(o.l, d, base, id)
 	}
 	if err != nil {
 		return written{}, err
 	}
-	quiet := !made && o.how.Create // without Create no name was reserved
-	if quiet {
+	unrecorded := !created && o.how.Create // the gate reserved a name that is not used
+	if unrecorded {
 		o.l.NoteExisting()
 	}
 	info, err := beneath.Stat(fd)
 	info.Writing = !o.t.claims.IsAlone(id, since) // others may have written before the times were read
-	if err == nil && made {
+	if err == nil && created {
 		dir, _ := o.path.Split()
 		o.l.NoteCreated(info.ID())
 		o.l.NoteName(d.Rel(dir.Rel()), base, info.ID(), false)
 	}
-	return written{info: info, quiet: quiet}, err
+	return written{info: info, unrecorded: unrecorded}, err
 }
 
 // removeEmpty removes the file that was created for a write that failed, unless the name
 // is another file's by now, or the file has contents.
-func removeEmpty(l *guard.Lease, d beneath.Dir, base string, made guard.Identity) {
-	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == made && now.Size == 0 {
+func removeEmpty(l *guard.Lease, d beneath.Dir, base string, created guard.Identity) {
+	if now, err := beneath.StatIn(d, base); err == nil && now.ID() == created && now.Size == 0 {
 		_ = beneath.Unlink(l, d, base)
 	}
 }
 
-// open opens the file to be written, or creates it; made reports which.
-func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, made bool, err error) {
+// open opens the file to be written, or creates it; created reports which.
+func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, created bool, err error) {
 	cond := IfMatch{ETag: o.how.ETag, MustExist: !o.how.Create, MustBeNew: o.how.CreateOnly, Follow: true}
 	need := guard.Write
 	if o.how.Append {

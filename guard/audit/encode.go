@@ -18,9 +18,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Limits of text, in bytes as written, escapes included: a server that is refused chooses
-// the path, and must not choose how fast the log grows. A line stays below 32 KiB. Raw
-// paths are limited before they are encoded in base64.
+// Limits of text, in bytes as written, escapes included. A server chooses the paths that it
+// asks for, and must not choose thereby how fast the log grows. A line stays below 32 KiB.
+// Raw paths are limited before they are encoded in base64.
 const (
 	maxPathText   = 4 << 10
 	maxRawPath    = 4 << 10 // PATH_MAX
@@ -55,8 +55,8 @@ func lineBound(session string, r *guard.Record) int64 {
 	return int64(n)
 }
 
-// reservation is the room for the record of an operation, of which r is known so far. The
-// detail may still get the path that was asked for, if links led elsewhere.
+// reservation is the room for the record of an operation. r is what is known of the record
+// so far. If links lead elsewhere, the path that was asked for is added to the detail later.
 func reservation(session string, r *guard.Record) int64 {
 	n := lineBound(session, r) + 512
 	if r.Via != guard.ViaFUSE {
@@ -133,7 +133,7 @@ func (e *encoder) item(it *item) []byte {
 	e.begin(t)
 	e.text("subject", string(r.Subject), maxNameText)
 	e.word("via", r.Via.String())
-	// The kernel tells every caller's uid and pid, and uid 0 matters.
+	// Of a caller through FUSE the kernel reports uid and pid, so that uid 0 means root.
 	if r.Via == guard.ViaFUSE || r.UID != 0 || r.PID != 0 {
 		e.key("uid")
 		e.b = strconv.AppendUint(e.b, uint64(r.UID), 10)
@@ -190,7 +190,7 @@ func (e *encoder) header(t time.Time, file string, keptFrom uint64, a *anchor) [
 	return e.seal()
 }
 
-// lost returns the line that says how many records were not taken.
+// lost returns the line that says how many records the log did not accept.
 func (e *encoder) lost(t time.Time, n uint64) []byte {
 	e.begin(t)
 	e.word("op", opLost)
@@ -311,10 +311,10 @@ func (e *encoder) text(field, s string, limit int) bool {
 	return n == len(s)
 }
 
-// appendText appends s as a JSON string of printable ASCII and printable letters of
-// other scripts: what would break a line, or hide or turn text around, is escaped, and
-// bytes that are not UTF-8 become U+FFFD. It writes at most limit bytes between the
-// quotes, and returns how many bytes of s they stand for.
+// appendText appends s as a JSON string. Printable characters stay as they are. Those that
+// break a line, are invisible or change the direction of text are escaped. Bytes that are not
+// UTF-8 become U+FFFD. appendText writes at most limit bytes between the quotes, and returns
+// how many bytes of s they stand for.
 func appendText(b []byte, s string, limit int) ([]byte, int) {
 	b = append(b, '"')
 	end := len(b) + limit

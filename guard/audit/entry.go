@@ -111,12 +111,12 @@ type Filter struct {
 	Root    string    // either root
 	Session string
 	Subject string
-	Op      string // also where a close is in the record of its open
+	Op      string // "close" also selects the record of an open that counts its close
 	Denied  bool   // refused only
-	// Path is a glob in which ** stands for any number of elements, judged on
-	// either path, root-relative or with the root's name before it, or, if it
-	// has no slash, on the path's last element or the name of a root itself. A
-	// path that was not written in full is matched by its root's name alone.
+	// Path is a glob, in which ** stands for any number of elements. One of the entry's two
+	// paths has to match, with or without the root's name before it. A glob without a slash
+	// has to match the last element of a path, or be the name of a root, for the root itself.
+	// Where paths were not written in full, only the name of the root selects.
 	Path string
 	// Stop, unless nil, is called now and then, also while nothing is selected. An error
 	// that it returns ends the reading and is returned.

@@ -259,7 +259,7 @@ func (w *writer) resume() (mark, error) {
 	if err != nil && !errors.Is(err, errBadAnchor) {
 		return mark{}, err
 	}
-	w.found = a
+	w.previous = a
 	if a != nil && a.Session == l.opts.Session {
 		w.keptFrom = a.KeptFrom
 	}

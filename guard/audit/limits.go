@@ -21,11 +21,11 @@ import (
 //   - A sum: each subject has a budget of bytes for refusals and failures. Those above the
 //     budget are summed up: every sumSpan one record says how many there were, of which
 //     kinds and operations, with one of them as a sample.
-//   - A wait: each subject has a budget of bytes for everything else, counted as what is
-//     left of a record after compression. An operation above the budget waits. Work does
-//     not come near it: a thousand openings a second take 45 minutes to use it up. A
-//     server that opens files with long names in a loop uses it up in seconds, and then
-//     goes on at a speed at which the disk lasts for months.
+//   - A wait: each subject has a budget of bytes for everything else. What counts is the
+//     size of a record after compression. An operation above the budget waits. Ordinary work
+//     stays far below: a thousand openings a second take 45 minutes to use it up. A server
+//     that opens files with long names in a loop uses it up in seconds. From then on it is
+//     so slow that the disk lasts for months.
 //
 // A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
 // When half of the share is used, all subjects together get one more budget, which refills
@@ -37,7 +37,7 @@ const (
 	// slowSumSpan is how long a sum collects when half of the share is used.
 	slowSumSpan = 5 * time.Minute
 
-	// maxFolds bounds the memory: where more happens within a second, folds end early.
+	// maxFolds bounds the memory. If more folds are begun within a second, they end early.
 	maxFolds = 1024
 	// maxSums bounds the subjects that are summed up apart, and maxBudgets those that
 	// have budgets of their own; the others are treated as one.
@@ -56,12 +56,13 @@ const (
 	workBurst    = 256 << 20 // bytes
 	workRate     = 24 << 10  // bytes a second: 85 MB an hour
 	shareBurst   = 256 << 10 // bytes, of all subjects when half of the share is used
-	// refusalBytes is what a refusal costs beside its texts, workBytes what is left
-	// of any other record after compression.
+	// refusalBytes is what a refusal costs beside its texts. workBytes is what any other
+	// record costs beside its paths, after compression.
 	refusalBytes = 400
 	workBytes    = 90
-	// patience is the longest that an operation is told to wait: when no share is left.
-	patience = time.Hour
+	// maxPause is the longest that an operation has to wait. It waits so long when nothing
+	// is left of the session's share.
+	maxPause = time.Hour
 )
 
 // limits bound what the session writes. The Log's mutex guards them.
@@ -140,8 +141,8 @@ type sum struct {
 	ops   map[string]int64 // "other" for those beyond maxSumOps
 }
 
-// harmless are the operations that change nothing when they succeed; of opens and
-// closes only those that do not write.
+// harmless are the operations that change nothing when they succeed. Opens and closes are
+// among them; foldable excludes those for writing by their rights.
 var harmless = [names.Ops]bool{
 	names.OpOpendir: true, names.OpOpen: true, names.OpWatch: true, names.OpClose: true,
 	names.OpRead: true, names.OpLookup: true, names.OpGetattr: true, names.OpReadlink: true,
@@ -210,7 +211,7 @@ func (l *Log) sumLocked(r *guard.Record, now time.Time) {
 	if g == nil {
 		g = &group{}
 		l.sums[key] = g
-		l.endLocked(g, now.Add(l.sumSpan()))
+		l.setEndLocked(g, now.Add(l.sumSpan()))
 	}
 	if g.item == nil {
 		first := sample(r)
@@ -254,8 +255,8 @@ func clip(s string) string {
 	return s[:n]
 }
 
-// trackLocked begins a fold with an item that is about to be queued, and lets a close
-// find it if it opens a file.
+// trackLocked begins a fold with an item that is about to be queued. If the item is of an
+// open, trackLocked also lets a close find it.
 func (l *Log) trackLocked(it *item, now time.Time) {
 	l.noteOpenLocked(it)
 	if !foldable(&it.rec) {
@@ -277,7 +278,7 @@ func (l *Log) trackLocked(it *item, now time.Time) {
 		l.folds[key] = g
 	}
 	g.item, it.group = it, g
-	l.endLocked(g, now.Add(foldSpan))
+	l.setEndLocked(g, now.Add(foldSpan))
 }
 
 // noteOpenLocked lets a close find the item of its open.
@@ -290,8 +291,8 @@ func (l *Log) noteOpenLocked(it *item) {
 	}
 }
 
-// takenLocked ends the counting in an item, because the writer takes it.
-func (l *Log) takenLocked(it *item) {
+// stopCountingLocked ends the counting in an item, which the writer is about to encode.
+func (l *Log) stopCountingLocked(it *item) {
 	if it.group != nil && it.group.item == it {
 		it.group.item = nil
 	}
@@ -300,8 +301,8 @@ func (l *Log) takenLocked(it *item) {
 	}
 }
 
-// endLocked sets the end of a group.
-func (l *Log) endLocked(g *group, until time.Time) {
+// setEndLocked sets when a group ends.
+func (l *Log) setEndLocked(g *group, until time.Time) {
 	g.until = until
 	l.sweepAt = earlier(l.sweepAt, until)
 	l.armLocked(l.sweepAt)
@@ -346,9 +347,9 @@ func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now ti
 		case g.item == nil || g.item.queued:
 			delete(groups, key)
 		case l.queueGroupLocked(g, now):
-			l.endLocked(g, now.Add(span))
+			l.setEndLocked(g, now.Add(span))
 		default:
-			l.endLocked(g, now.Add(retryDelay))
+			l.setEndLocked(g, now.Add(retryDelay))
 		}
 	}
 }
@@ -422,7 +423,7 @@ func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wa
 	for i, b := range budgets {
 		if b != nil {
 			turns[i] = *b.work.ReserveN(now, charge(b.work, size))
-			wait = max(wait, min(turns[i].DelayFrom(now), max(patience, limit+1)))
+			wait = max(wait, min(turns[i].DelayFrom(now), max(maxPause, limit+1)))
 		}
 	}
 	if wait > limit {
@@ -434,9 +435,9 @@ func pause(budgets [2]*budget, size int, now time.Time, limit time.Duration) (wa
 }
 
 // Pace returns how long an operation has to wait before it begins, so that its subject
-// stays within its budget, and the session within its share. Where that is more than
-// limit it is not to begin at all, and is not charged. r is the record of the operation
-// as far as it is known.
+// stays within its budget, and the session within its share. If Pace returns more than
+// limit, the operation must not begin, and nothing was charged for it. r is the record of
+// the operation as far as it is known.
 func (l *Log) Pace(r *guard.Record, limit time.Duration) time.Duration {
 	if r.Via == guard.ViaControl {
 		return 0

@@ -21,8 +21,8 @@ type Damage struct {
 	Torn bool
 }
 
-// DamageError is what Read returns when it delivered everything readable and
-// some lines were not.
+// DamageError is the error of a Read that delivered all records that can be read, when some
+// lines cannot.
 type DamageError struct {
 	List []Damage // the first hundred
 	More int      // how many there are beyond those
@@ -62,13 +62,13 @@ func (e *DamageError) orNil() error {
 
 // Read calls fn for each record in files that the filter selects, the oldest record first.
 // Within a session the order is that of its lines, whatever the clock did. A line that is no
-// record, such as a last one that is torn, does not stop it: all other records are
-// delivered, then a *DamageError tells. Files deleted since they were listed are skipped. An
-// error of fn ends Read and is returned. Entry.Line is valid until fn returns.
+// record, such as a torn last line, does not stop Read: it delivers all other records, then
+// returns a *DamageError. Files deleted since they were listed are skipped. An error of fn
+// ends Read and is returned. Entry.Line is valid until fn returns.
 //
 // Read does not verify anything. It holds one file of each session open, and one line of
-// each in memory. With f.Since it passes over a file whose successor was begun more than a
-// minute before.
+// each in memory. It skips a file whose successor was begun more than a minute before
+// f.Since.
 func Read(files []string, f Filter, fn func(Entry) error) error {
 	if err := f.check(); err != nil {
 		return err
@@ -178,7 +178,7 @@ type source struct {
 	entry Entry     // the next to be delivered, if more
 	more  bool      // false after the last entry or an error
 	err   error     // the error
-	time  time.Time // of the latest entry so far: later ones of the session come after it
+	time  time.Time // the latest time of an entry so far; entry is not sorted before it
 }
 
 // bySession makes a source of each session's files, in the order of files.
@@ -229,9 +229,9 @@ func unreadable(err error) bool {
 	return errors.Is(err, errLong) || errors.Is(err, errTorn) || errors.Is(err, errDamaged)
 }
 
-// lines yields the complete lines of a file, each valid until the next. In place of a
-// line that cannot be read it yields an error: errLong, after which it goes on, or at
-// the end errTorn, errDamaged, or the file system's error.
+// lines yields the complete lines of a file, each valid until the next. In place of a line
+// that is too long it yields errLong, and goes on. Any other error that it yields is the
+// last: errTorn, errDamaged, or an error of the file system.
 func lines(path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		f, err := openFile(path)
@@ -262,8 +262,8 @@ func newLineReader(r io.Reader, plain *os.File, closeFile func() error) *lineRea
 // Close closes the file.
 func (r *lineReader) Close() error { return r.close() }
 
-// lines is the iterator lines of an open file. Called again after the file has grown, it
-// goes on where it ended.
+// lines yields the lines of the open file, as the function lines does. When it is called
+// again after the file has grown, it goes on where it ended.
 func (r *lineReader) lines(yield func([]byte, error) bool) {
 	for {
 		line, err := r.next()

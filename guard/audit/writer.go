@@ -79,7 +79,7 @@ type writer struct {
 	written   mark    // the last line that is in a file
 
 	keptFrom   uint64  // the first line that was not pruned; it does not change while the keeper runs
-	found      *anchor // the anchor that Open found; nil once the first header is written
+	previous   *anchor // the anchor that Open read; nil once the first header is written
 	unanchored bool    // something urgent was encoded since the last anchor
 	lastAnchor time.Time
 }
@@ -99,7 +99,7 @@ func (w *writer) run() {
 			l.closeErr = errors.Join(err, w.keeper.end())
 			return
 		}
-		_ = w.turn() // Status.Err tells
+		_ = w.turn() // the error is in Status.Err
 	}
 }
 
@@ -143,7 +143,7 @@ func (w *writer) take(now time.Time, drained bool) *turn {
 	}
 	if drained {
 		for _, it := range l.batch {
-			l.takenLocked(it)
+			l.stopCountingLocked(it)
 		}
 		w.items, l.batch = l.batch, nil
 	}
@@ -258,8 +258,8 @@ func (w *writer) begin() error {
 		w.handOver()
 	}
 	w.file, w.base, w.size, w.allocated, w.retryAt = file, base, 0, allocated, 0
-	w.append(w.enc.header(time.Now(), base, w.keptFrom, w.found), true)
-	w.found = nil
+	w.append(w.enc.header(time.Now(), base, w.keptFrom, w.previous), true)
+	w.previous = nil
 	w.l.mu.Lock()
 	defer w.l.mu.Unlock()
 	w.l.file, w.l.room = base, w.room()
@@ -317,9 +317,9 @@ func (w *writer) extend() {
 }
 
 // allocate gives a file room for need bytes and up to roomStep more, and returns the size
-// to which it can grow. If there is no room for need bytes, that size is was, as before, and
-// the error says why.
-func allocate(f sink, was, need int64) (int64, error) {
+// to which it can grow. have is the size to which it could grow before. If there is no room
+// for need bytes, allocate returns have and an error.
+func allocate(f sink, have, need int64) (int64, error) {
 	a, ok := f.(allocator)
 	if !ok {
 		return infinite, nil
@@ -328,7 +328,7 @@ func allocate(f sink, was, need int64) (int64, error) {
 		if step < leastStep {
 			step = 0
 		}
-		size := max(need+step, was)
+		size := max(need+step, have)
 		err := a.Allocate(size)
 		switch {
 		case err == nil:
@@ -336,25 +336,25 @@ func allocate(f sink, was, need int64) (int64, error) {
 		case errors.Is(err, errors.ErrUnsupported):
 			return infinite, nil
 		case step == 0:
-			return was, fmt.Errorf("audit: no room on the disk: %w", err)
+			return have, fmt.Errorf("audit: no room on the disk: %w", err)
 		}
 	}
 }
 
 // keeper runs jobs that wait for the disk, one after the other, in a goroutine of its own.
 type keeper struct {
-	l        *Log
-	jobs     chan func()   // only the writer sends, so it sees by len whether sending would block
-	anchored mark          // the line in the anchor file
-	fresh    bool          // the directory was not synced since the current file was created
-	begun    chan struct{} // closed after the first attempt to anchor; beginErr is set then
-	beginErr error
-	done     chan struct{} // closed when run has returned; err is set then
-	err      error         // of the last anchor, and of closing its file
+	l           *Log
+	jobs        chan func()   // only the writer sends, so it sees by len whether sending would block
+	anchored    mark          // the line in the anchor file
+	dirUnsynced bool          // the directory was not synced since the current file was created
+	begun       chan struct{} // closed after the first attempt to anchor; beginErr is set then
+	beginErr    error
+	done        chan struct{} // closed when run has returned; err is set then
+	err         error         // of the last anchor, and of closing its file
 }
 
 func newKeeper(l *Log) *keeper {
-	return &keeper{l: l, fresh: true, jobs: make(chan func(), maxJobs), begun: make(chan struct{}), done: make(chan struct{})}
+	return &keeper{l: l, dirUnsynced: true, jobs: make(chan func(), maxJobs), begun: make(chan struct{}), done: make(chan struct{})}
 }
 
 // run is the keeper's goroutine.
@@ -387,7 +387,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 		return
 	}
 	syncs := []func() error{file.Sync}
-	if k.fresh {
+	if k.dirUnsynced {
 		syncs = append(syncs, func() error {
 			_ = syncDir(k.l.opts.Dir) // a power failure may take the file: see the package comment
 			return nil
@@ -403,7 +403,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 		KeptFrom: k.l.writer.keptFrom,
 	}, syncs...)
 	if k.err == nil {
-		k.anchored, k.fresh = at, false
+		k.anchored, k.dirUnsynced = at, false
 	}
 	k.l.mu.Lock()
 	defer k.l.mu.Unlock()
@@ -414,7 +414,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 func (k *keeper) finish(file sink, name string, size int64, at mark) {
 	k.anchor(file, name, at)
 	k.err = errors.Join(k.err, file.Close())
-	k.fresh = true
+	k.dirUnsynced = true
 	if size < k.l.opts.compressFrom {
 		return
 	}

@@ -8,15 +8,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// How repositories, and parts of them that their tools manage as a whole, are recognised by
-// names. Package guard looks at the files.
+// This file recognises repositories by the names of their files, and in them the directories
+// that a tool creates and removes as a whole. It never opens a file: package guard does.
 
 const gitDir = ".git"
 
-// IsPart reports whether a file or directory that is made at a path is a part of a repository
-// that its tool manages as a whole: the .git or .hg of a repository, or, inside a directory
-// of git's, what belongs to a worktree, a submodule or a rebase that has begun. isBare reports whether a directory that is not
-// called .git is one of git's.
+// IsPart reports whether a file or directory that is created at a path is one of these:
+//   - the .git or .hg of a repository, or what other tools have instead
+//   - in a directory of git's, the directory of a worktree, a submodule, or a rebase or merge
+//     that has begun
+//
+// isBare reports whether a directory that is not called .git is one of git's.
 func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	elems := strings.Split(rel, "/")
 	last := elems[len(elems)-1]
@@ -34,8 +36,7 @@ func IsPart(rel string, dir bool, isBare func(rel string) bool) bool {
 	return false
 }
 
-// isGitPart reports whether a directory is a part of its own, by its path below a directory
-// of git's.
+// isGitPart is the part of IsPart for directories of git's. below is the path in one.
 func isGitPart(below []string) bool {
 	switch {
 	case len(below) == 0:
@@ -46,8 +47,7 @@ func isGitPart(below []string) bool {
 	return len(below) == 1 && isGitWork(below[0]) || len(below) > 1 && below[0] == "modules"
 }
 
-// MayBePart reports, at little cost, whether IsPart has to be called for a name in a
-// directory, which is rare.
+// MayBePart is a cheap test for a name in a directory: if it is false, so is IsPart.
 func MayBePart(dirRel, name string) bool {
 	if slices.Contains(Tops, name) || isGitWork(name) || strings.HasSuffix(name, ".fossil") {
 		return true

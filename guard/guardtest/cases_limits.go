@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limitCases are about what bounds a grant besides rights and patterns: amounts,
-// whose it is, and idleness.
+// limitCases are about what bounds a grant besides rights and patterns: quotas, the subject
+// that it is for, and idleness.
 func limitCases() []Case {
 	var all []Case
 	for _, group := range [][]Case{quotaCases(), subjectCases(), idleCases()} {
@@ -20,8 +20,8 @@ func limitCases() []Case {
 	return all
 }
 
-// quotaCases: R055, R077, R193: what a root may be filled with. Amounts are exact,
-// what is not made is not counted, and what is removed is not given back.
+// quotaCases: R055, R077, R193: how much may be written and created in a root. Quotas are
+// exact. Names that are not created are not charged. Removing a file refunds nothing.
 func quotaCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	row := func(name string, lim guard.Limits, c Case) Case {
@@ -29,7 +29,7 @@ func quotaCases() []Case {
 		c.Unguarded = c.Want != 0
 		return c
 	}
-	over := func(call Call, steps ...Call) Case {
+	beyond := func(call Call, steps ...Call) Case {
 		return Case{Steps: steps, Call: call, Want: names.Quota}
 	}
 	tooLarge := func(call Call) Case { return Case{Call: call, Want: names.Quota, Errno: unix.EFBIG} }
@@ -42,15 +42,15 @@ func quotaCases() []Case {
 		row("lengthened-too-large", file, tooLarge(truncate("code/a", 11))),
 		row("as-many-bytes", written, Case{Steps: []Call{write("code/a", "01234")}, Call: write("code/new", "56789"),
 			Check: func(e *Env) { e.Contents(e.Src+"/new", "56789") }}),
-		row("more-bytes", written, over(write("code/new", "6"), write("code/a", "0123456789"))),
-		row("more-bytes-appended", written, over(appendTo("code/a", "6"), appendTo("code/a", "0123456789"))),
-		row("bytes-are-not-given-back", written, over(write("code/new", "6"), write("code/a", "0123456789"), remove("code/a"))),
+		row("more-bytes", written, beyond(write("code/new", "6"), write("code/a", "0123456789"))),
+		row("more-bytes-appended", written, beyond(appendTo("code/a", "6"), appendTo("code/a", "0123456789"))),
+		row("bytes-are-not-given-back", written, beyond(write("code/new", "6"), write("code/a", "0123456789"), remove("code/a"))),
 		row("reading-is-free", written, Case{Steps: []Call{write("code/a", "0123456789")}, Call: read("code/a", "0123456789")}),
 		row("as-many-names", made, Case{Steps: []Call{mkdir("code/x")}, Call: write("code/new", "")}),
-		row("more-names", made, over(mkdir("code/z"), mkdir("code/x"), mkdir("code/y"))),
-		row("more-files", made, over(write("code/z", "z"), write("code/x", "x"), write("code/y", "y"))),
-		row("more-links", made, over(link("code/a", "code/z"), symlink("a", "code/x"), link("code/a", "code/y"))),
-		row("names-are-not-given-back", made, over(mkdir("code/z"), mkdir("code/x"), remove("code/x"), mkdir("code/x"))),
+		row("more-names", made, beyond(mkdir("code/z"), mkdir("code/x"), mkdir("code/y"))),
+		row("more-files", made, beyond(write("code/z", "z"), write("code/x", "x"), write("code/y", "y"))),
+		row("more-links", made, beyond(link("code/a", "code/z"), symlink("a", "code/x"), link("code/a", "code/y"))),
+		row("names-are-not-given-back", made, beyond(mkdir("code/z"), mkdir("code/x"), remove("code/x"), mkdir("code/x"))),
 		row("what-is-not-made-is-not-counted", made, Case{Call: mkdir("code/y"), Prepare: func(e *Env) {
 			for range 3 {
 				if e.Front.Mkdir("code/sub") == nil {
@@ -63,8 +63,9 @@ func quotaCases() []Case {
 	}
 }
 
-// subjectCases: R006, R127, R162: a root that is another's is as if nobody had
-// approved it; one's own is there, and bounds what is everybody's.
+// subjectCases: R006, R127, R162: for a caller, the root of another subject is as if nobody
+// had approved it. The caller's own root also bounds what it may do in a root for everybody
+// at the same directory.
 func subjectCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	var all []Case
@@ -107,7 +108,8 @@ func subjectCases() []Case {
 	)
 }
 
-// allot gives the front end's subject a quota beside what it has used before.
+// allot gives the front end's subject a quota, to which it adds what the subject has used
+// before.
 func allot(q guard.Quota) func(e *Env) {
 	return func(e *Env) {
 		e.Reg.SetQuotas(map[guard.Subject]guard.Quota{e.Subject: q})
@@ -127,7 +129,7 @@ func allot(q guard.Quota) func(e *Env) {
 	}
 }
 
-// idleCases: R070: a root that nothing uses ends as one that is revoked.
+// idleCases: R070: a root that nobody uses for Limits.Idle ends like a revoked one.
 func idleCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	brief := guard.Policy{Limits: guard.Limits{Idle: time.Millisecond}}

@@ -41,7 +41,8 @@ func readOnlyCases() []Case {
 	return all
 }
 
-// appendOnlyCases: what a log may do to its directory.
+// appendOnlyCases: a root in which files can be created and appended to, as a program does
+// that writes logs. Everything else is refused.
 func appendOnlyCases() []Case {
 	tree := []string{"a=hello", "sub/b=x", "empty/"}
 	p := guard.Policy{Rights: guard.Create | guard.Append}
@@ -56,7 +57,7 @@ func appendOnlyCases() []Case {
 		all = append(all, Case{Name: "append-only/" + c.Text, Tree: tree, Policy: p, Call: c, Want: names.Permission, Unguarded: true,
 			Check: func(e *Env) { e.Contents(e.Src+"/a", "hello") }})
 	}
-	// More than one truncation stands above; their texts must differ.
+	// Two of the cases are truncations with the same text, but names must differ.
 	all[4].Name += " (longer)"
 	return all
 }
@@ -111,7 +112,7 @@ func expire(e *Env, root, dir string) {
 		if err == nil {
 			break
 		}
-		if wait > time.Minute { // a slow machine: it had expired before it was granted
+		if wait > time.Minute { // even a slow machine grants a root before so long a time is over
 			e.Fatal(err)
 		}
 	}
@@ -151,7 +152,7 @@ func fileRootCases() []Case {
 	}
 }
 
-// nestedCases: a root inside a root is two grants, and both have a say.
+// nestedCases: for a root inside another root, both grants have to permit an operation.
 func nestedCases() []Case {
 	tree := []string{"a=outer", "sub/f=inner", "empty/", "front/f=ok", "front/l => ../front-evil/f", "front-evil/f=evil"}
 	inner := func(name string, more map[string]string, call Call, want guard.Kind, errno unix.Errno) Case {

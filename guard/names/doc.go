@@ -11,8 +11,8 @@
 //
 // Text that somebody else chose (Foreign) is printed in one way for each medium: Escape
 // for a terminal, ShellWord for a command, JSON for JSON, SafeName where it becomes a
-// name of ours. By Escape and ShellWord no two texts look alike because of characters
-// that a person does not see.
+// name of ours. Two texts that differ only in characters that a person does not see look
+// different after Escape and ShellWord.
 //
 // # Not promised
 //

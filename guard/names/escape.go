@@ -7,14 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxQuoted is how much QuoteShort shows, bytes before they are escaped, and
-// maxBrief what is left of a text by Brief. maxReason is how many characters Message
-// shows, and maxMarks how many combining marks are shown upon one character.
 const (
-	maxQuoted = 200
-	maxBrief  = 2048
-	maxReason = 500
-	maxMarks  = 2
+	maxQuoted = 200  // bytes that QuoteShort shows, before escaping
+	maxBrief  = 2048 // bytes of a text that Brief keeps
+	maxReason = 500  // characters that Message shows
+	maxMarks  = 2    // combining marks that are shown on one character
 )
 
 // Quote makes untrusted text safe to show on one line: it is Escape in double quotes. Every
@@ -48,12 +45,14 @@ func beginning(s string, n int) string {
 	return s[:end]
 }
 
-// Escape makes text of foreign origin safe to show on one line of a terminal. These
-// appear as escapes: control characters, separators, bidirectional controls, characters
-// that are invisible or blank, bytes that are not UTF-8, U+FFFD, which stands for those
-// elsewhere, and combining marks that have no character before them or two marks. A run
-// of spaces is counted: \{3 spaces}. Backslashes and quotation marks are escaped, too,
-// so that no text looks like the escapes of another: different texts stay different.
+// Escape makes text of foreign origin safe to show on one line of a terminal. These become
+// escapes:
+//   - control characters, separators and bidirectional controls
+//   - characters that are invisible or blank
+//   - bytes that are not UTF-8, and U+FFFD, which other programs show for such bytes
+//   - combining marks with no character before them, and those after the second on one
+//   - runs of spaces, with their number: \{3 spaces}
+//   - backslashes and quotation marks, so that no text looks like another one, escaped
 func Escape[S ~string](s S) string { return escape(string(s), true) }
 
 // EscapeQuoted is Escape for a text of our own, in which foreign names have been quoted
@@ -69,7 +68,9 @@ func escape(s string, foreign bool) string {
 		return s
 	}
 	var b strings.Builder
-	marks := maxMarks // on the last character; none may stand on the beginning, an escape, a space or a quotation mark
+	// marks is how many combining marks the last character has. It is maxMarks, so that no
+	// mark is shown, at the beginning and after an escape, a space or a quotation mark.
+	marks := maxMarks
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		spaces := len(s[i:]) - len(strings.TrimLeft(s[i:], " "))
@@ -116,14 +117,14 @@ func plain(s string) bool {
 	return true
 }
 
-// blank are characters that look like a space, or like nothing, and are of no class
-// that says so: of Braille, of the Khitan small script and of musical notation.
+// blank are characters that look like a space, or like nothing, although Unicode puts them
+// in no class of such characters: one each of Braille, Khitan small script and music.
 const blank = "\u2800\U00016fe4\U0001d159"
 
-// showable reports whether a person sees the character and takes it for no other. It
-// excludes every separator but space, format characters (category Cf, which holds the bidirectional
-// controls and zero-width characters), what fonts leave out (default-ignorable: fillers,
-// variation selectors), the blank ones, and U+FFFD.
+// showable reports whether a person sees the character and takes it for no other. Not
+// showable are separators other than space; format characters (category Cf, with the
+// bidirectional controls and zero-width characters); characters that fonts leave out
+// (default-ignorable: fillers, variation selectors); blank ones; and U+FFFD.
 func showable(r rune) bool {
 	return r == ' ' || unicode.IsPrint(r) && r != utf8.RuneError && !strings.ContainsRune(blank, r) &&
 		!unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

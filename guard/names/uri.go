@@ -6,14 +6,16 @@ import (
 	"strings"
 )
 
-// ParseURI reads a file URI (RFC 8089) and returns the local absolute path it
-// names, cleaned of repeated slashes. POSIX forms only: file:///path and
-// file://localhost/path. Refused by name, each with its reason: other schemes,
-// the minimal form file:/path (RFC 8089 appendix B, which readers disagree
-// about), other hosts, user information, ports, queries, fragments, percent
-// forms of "/" and NUL, "." and ".." elements in either spelling, and the
-// Windows drive and UNC forms of appendix E, which name nothing on POSIX.
-// Percent-encoded bytes need not be UTF-8.
+// ParseURI reads a file URI (RFC 8089) and returns the local absolute path it names, cleaned
+// of repeated slashes. It accepts the POSIX forms only: file:///path and
+// file://localhost/path. Percent-encoded bytes need not be UTF-8. These are refused, each with
+// an error of its own:
+//   - other schemes, and other hosts
+//   - user information, ports, queries and fragments
+//   - the minimal form file:/path (RFC 8089, appendix B), about which readers disagree
+//   - "/" and NUL, if they are percent-encoded
+//   - the elements "." and "..", percent-encoded or not
+//   - the Windows drive and UNC forms (appendix E), which name nothing on POSIX
 func ParseURI(s string) (hostPath string, err error) {
 	authority, rest, err := splitURI(s)
 	if err != nil {

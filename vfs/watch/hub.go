@@ -29,7 +29,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/shares"
 )
 
-// EventKind is what happened to a path; as bits, a set of kinds.
+// EventKind is what happened to a path. Each kind is one bit, so an EventKind can also be a
+// set of kinds.
 type EventKind uint8
 
 // The kinds of events.
@@ -58,13 +59,14 @@ type Event struct {
 	Path guard.Path
 	Kind EventKind
 	Time time.Time // when it was noticed, UTC
-	// MoveID is the same for the two halves of a rename that are both
-	// reported (Deleted at the old path, Created or, where a file was
-	// replaced, Modified at the new one), else "". It tells nothing else.
+	// MoveID joins the two events of a rename, if both are reported: Deleted at the old
+	// path, and Created at the new one, or Modified where a file was replaced. Both have
+	// the same MoveID. Other events have "". No more can be read from it.
 	MoveID string
-	// Overflow is set on a Modified of the watched path when events were
-	// lost: list again. From then on everything is reported, unless the watch
-	// has become larger than its room: then such an event comes again and again.
+	// Overflow is set on a Modified of the watched path when events were lost: the
+	// receiver has to list again. From then on everything is reported again. If the watch
+	// has become larger than its room, a part of it is not watched, and such an event comes
+	// every HubOptions.RetryRoom.
 	Overflow bool
 	// Ended is set on a watch's last event, a Deleted of the watched path:
 	// the path, the root or the right to watch is gone.
@@ -73,21 +75,20 @@ type Event struct {
 
 // HubOptions bound a Hub.
 type HubOptions struct {
-	// MaxWatches is how many directories all watches of the hub may watch
-	// together, a directory counted once for each watch that it is in, and once
-	// more for each thousand names that the watch knows in it; 0 stands for
-	// 65,536. A fifth of the user's inotify watches bounds it too, which leaves a
-	// mount beside the hub its own.
+	// MaxWatches is how many directories all watches of the hub may watch together. A
+	// directory counts once for each watch that it is in, and once more for each thousand
+	// names that the watch knows in it. 0 stands for 65,536. The hub also uses no more than a
+	// fifth of the user's inotify watches, so that a mount beside it has enough.
 	MaxWatches int
-	// MaxEach is how many of those one subject may have, in all its sessions; 0
-	// stands for 8,192. It may also have no more than it leaves to all the
-	// others, so that those who come later find room.
+	// MaxEach is how many of these directories one subject may watch, in all its sessions
+	// together. 0 stands for 8,192. No subject may have more than are left free by all, so
+	// that later ones find room.
 	MaxEach int
 	// Coalesce is how long changes are gathered before they are reported; 0
 	// stands for 50 ms.
 	Coalesce time.Duration
-	// RetryRoom is how often a watch that has become larger than its room has its
-	// receiver look again, and tries for more; 0 stands for 30 s.
+	// RetryRoom is how often a watch that has become larger than its room tells its receiver
+	// to list again (Event.Overflow), and tries to get more room. 0 stands for 30 s.
 	RetryRoom time.Duration
 }
 
@@ -119,8 +120,9 @@ type Hub struct {
 	o    HubOptions
 	seed maphash.Seed
 	key  [32]byte // for Event.MoveID
-	// room is what all watches may take together, maxRoom. The sessions of a subject
-	// share its room, or each would be new room.
+	// room counts the directories that each subject watches; maxRoom is how many all may
+	// watch together. The sessions of a subject count as one, or a server could get more
+	// room by beginning another session.
 	room    shares.Shares[guard.Subject]
 	maxRoom int64
 	// A remote file system that hangs must not delay watches of local ones.
@@ -200,27 +202,27 @@ func (h *Hub) lost() {
 	}
 }
 
-// Invalidate implements guard.View. After it has returned, nothing of an ended root, nor
-// of what the caller may not see any more, is reported. Invalidate waits for receivers
+// Invalidate implements guard.View. After it has returned, no event is reported from an ended
+// root, or of a path that the watcher may not see any more. Invalidate waits for receivers
 // that are busy with events handed to them before.
 func (h *Hub) Invalidate(ctx context.Context, c guard.Change) error {
-	var wait func(*Watch) <-chan struct{}
+	var apply func(*Watch) (done <-chan struct{})
 	switch c.Kind {
 	case guard.ChangeEnded:
-		wait = func(w *Watch) <-chan struct{} { return w.endOf(c.Epoch) }
+		apply = func(w *Watch) <-chan struct{} { return w.endOf(c.Epoch) }
 	case guard.ChangeNarrowed:
-		wait = (*Watch).narrow
+		apply = (*Watch).narrow
 	default:
 		return nil
 	}
-	ended := map[*Watch]<-chan struct{}{}
+	pending := map[*Watch]<-chan struct{}{}
 	for _, w := range h.list(func(w *Watch) bool { return w.path.Root == c.Root }) {
-		if done := wait(w); done != nil {
-			ended[w] = done
+		if done := apply(w); done != nil {
+			pending[w] = done
 		}
 	}
 	var errs []error
-	for w, done := range ended {
+	for w, done := range pending {
 		select {
 		case <-done:
 		case <-ctx.Done():
