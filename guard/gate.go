@@ -368,7 +368,7 @@ func (l *Lease) wrap(err error) *Error {
 		w := *e
 		w.Op = l.req.Op
 		if e.Path != l.req.Path2 || l.req.Path2.Root == "" {
-			w.Path = l.req.Path // of operations on two, the error says which
+			w.Path = l.req.Path // an error about the second path says so itself
 		}
 		return &w
 	}

@@ -103,7 +103,8 @@ func (r *root) settle(ctx context.Context) error {
 		_, changes := newest.older.Load().counted()
 		return changes == 0
 	})
-	// Nothing is counted on an older generation any more, but for a moment.
+	// Older generations at zero are dropped. A late operation raises their counts only for a
+	// moment, because it then finds that the root has changed.
 	last := newest
 	for g := last.older.Load(); g != nil; g = g.older.Load() {
 		if g.running.Load() != 0 || g.changes.Load() != 0 {
@@ -147,7 +148,8 @@ func await(ctx context.Context, done func() bool) error {
 func (l *Lease) Change(call func() error) error {
 	l.countChange(1)
 	defer l.countChange(-1)
-	// Tested after it is counted: the root changes before it looks at the counter.
+	// Whoever changes the root does so before looking at the counter, so the call is counted
+	// before the root is tested.
 	step("change")
 	answered := l.detached != nil && l.detached.answered.Load()
 	if err := l.root.mayChange(l.gen, answered); err != nil {

@@ -147,8 +147,8 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	return ended, ended.Err
 }
 
-// endLocked ends live roots; no root ends in another way. The caller has locked the roots'
-// changes.
+// endLocked ends live roots. Every ending of a root goes through it. The caller has locked
+// the roots' changes.
 func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []Ended {
 	if len(roots) == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 	return out
 }
 
-// flushAndShut makes views flush dirty data, and shuts each root as soon as its own is
+// flushAndShut makes views flush dirty data, and shuts each root as soon as its own data is
 // flushed, so that a flush that hangs delays no other root. Roots that are ready at the same
 // time are shut in one snapshot. For each root that is shut it calls takeBack, and returns
 // when all these calls have; outers are the live roots around.
@@ -207,8 +207,8 @@ func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, ta
 }
 
 // flushEach makes views flush roots and the live roots around them, outers, side by side.
-// It sends the index of a root when that root is flushed, and the roots around it, through
-// which its files are written, too.
+// It sends the index of a root when that root and the roots around it, through which its
+// files can be written, are flushed.
 func (g *Registry) flushEach(ctx context.Context, roots []*root) (ready <-chan int, outers []*root) {
 	flushed := make(map[*root]chan struct{}, len(roots))
 	for _, r := range roots {

@@ -112,8 +112,8 @@ func (r Rights) Mutating() bool { return r&mutating != 0 }
 // existing name) add those in Request.Need.
 type required struct{ all, any Rights }
 
-// anything is what operations take that only ask whether something is there: whoever may
-// do anything at all in a root has to be able to walk it.
+// anything is for operations that one right suffices for, whichever: whoever may do
+// something in a root has to be able to walk it.
 const anything = rightsEnd - 1
 
 // requiredRights is the one table from operations to rights. An operation that is not in it

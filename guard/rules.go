@@ -161,8 +161,9 @@ func (g *Registry) writer(l *Link) string {
 }
 
 // NoteWritable tells the history (Config.History) of a directory outside the roots that
-// programs are about to be able to write, such as a HOME that is kept: links that lie in it
-// lead no grant from then on. dir has no links on its way.
+// programs are about to be able to write, such as a HOME that is kept for later sessions.
+// From then on a grant is refused if its path passes a link in that directory. dir is a
+// path without links.
 func (g *Registry) NoteWritable(dir string) error { return g.noteWritable(dir, ReadWrite) }
 
 // noteWritable tells the history of a directory that is about to be writable.

@@ -44,8 +44,8 @@ func (t Trash) Bounds() (size int64, age time.Duration) {
 	return size, age
 }
 
-// check refuses a promise that cannot be kept, where something may be removed: a
-// trash of a single file, or one whose name is taken by something else.
+// check refuses, for a root whose files can be removed, a trash that could not keep them:
+// that of a single file, or one whose name is taken by something else.
 func (t Trash) check(src Source, resolved string, rights Rights) error {
 	if !t.On || !rights.Mutating() {
 		return nil

@@ -22,13 +22,13 @@ type Attrs struct {
 	Atime, Mtime *time.Time // nanoseconds
 	AtimeNow     bool       // the source's clock, not ours
 	MtimeNow     bool
-	KillPriv     bool // with Size: the caller may not keep set-id bits alive
+	KillPriv     bool // with Size: the change of size clears set-id bits
 }
 
 // Setattr changes attributes of what lies at a place, or of an open file if f
-// is not nil (which may have no name any more), and returns the new ones. With
-// the right to create, but not to write, that goes for files which were made
-// under the same grant, see guard.Lease.MayChange.
+// is not nil (which may have no name any more), and returns the new ones. A root with
+// the right to create, but not to write, allows it for files that were made in the same
+// lifetime of the root, see guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
 	own := f != nil && f.made
@@ -44,7 +44,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 		case !own:
 			err = l.MayChange(before.ID())
 		case a.Size != nil:
-			err = behind(l, fd, *a.Size) // longer, as cp and tar make files with holes
+			err = refuseOverwriting(l, fd, *a.Size) // cp and tar make a hole at the end of a file so
 		}
 		if err != nil {
 			return Info{}, err

@@ -164,9 +164,9 @@ type madeDir struct {
 }
 
 // MkdirAll makes a directory and what is missing above it. made is false if it
-// was there already; what is there and no directory is Exist at the end of the
-// path and NotDir before. On failure, directories already made stay, as with mkdir -p.
-// A path that is missing behind a link is not made.
+// was there already. If something else has its name the error is Exist, if something else
+// has the name of one above it NotDir. On failure, directories already made stay, as with
+// mkdir -p. A path that is missing behind a link is not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
 	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (madeDir, error) {
@@ -370,7 +370,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 			return opened{}, err
 		}
 		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
-		o.f.hold.Store(l.HoldNameless()) // what is said of the directory is not said of the file
+		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory is none on the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
 			// It may get a name; until then nobody replaces it, and this does not wait.
 			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {

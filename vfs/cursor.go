@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// A cursor is where a listing stands: the innermost directory's path below the
-// start, once, and the position in it and in each directory above. The server
+// A cursor is where a listing stands: the path of the innermost directory below the
+// start, and the position in it and in each directory above it. The server
 // keeps nothing; the cursor is authenticated together with what it is for (whose
 // listing, of which lifetime of the root, which path, which options), so nobody
 // can make one up, alter it, or use another's.

@@ -247,7 +247,7 @@ func retried[T any](req *guard.Request, try func() (T, error), judgePlaceAgain f
 	return v, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
 }
 
-// fresh judges the file's place anew if it has to be.
+// fresh judges the file's place anew if its hold is stale.
 func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 	if !f.hold.Load().Stale() {
 		return nil

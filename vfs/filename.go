@@ -55,8 +55,8 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	gone := &guard.Error{Kind: names.Revoked}
 	path, err := beneath.PathOf(fd)
 	if err != nil {
-		// No path is that long (proc(5) has a page for it), or none leads there from
-		// here: then it must still be where it was opened.
+		// The path is longer than /proc shows, or the file cannot be reached from this
+		// mount namespace. It then has to lie where it was opened.
 		if f.isAt(l, f.at.Path.Rel()) {
 			return true, nil
 		}
@@ -86,7 +86,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	case !below:
 		return false, gone
 	}
-	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // where it was opened the hold says it
+	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // the path that it was opened by is judged with the hold
 		if err := l.JudgeNow(a, rel); err != nil {
 			return false, err
 		}

@@ -49,7 +49,7 @@ type Writing struct {
 	// Cached: the write comes from the kernel's page cache and not from a
 	// write(2), so O_APPEND does not concern it.
 	Cached bool
-	// KillPriv: the writer may not keep set-id bits alive, so they go.
+	// KillPriv: the write clears set-id bits.
 	KillPriv bool
 	Touch    *Touch // filled in, unless nil
 }
@@ -70,7 +70,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	case appending:
 		need = guard.Append
 	case f.made && !w.Cached:
-		need = 0 // behind checks
+		need = 0 // refuseOverwriting checks
 	}
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
 	own := func() func() {
@@ -79,7 +79,7 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	}
 	n, err := onFileDrop(ctx, f, req, own, nil, func(l *guard.Lease, fd int) (int, int64, error) {
 		if need == 0 {
-			if err := behind(l, fd, off); err != nil {
+			if err := refuseOverwriting(l, fd, off); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -102,9 +102,9 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	return n, err
 }
 
-// behind refuses to write before the end of a file that its opener made, unless the root
+// refuseOverwriting refuses to write before the end of a file that its opener made, unless the root
 // may be written.
-func behind(l *guard.Lease, fd int, off int64) error {
+func refuseOverwriting(l *guard.Lease, fd int, off int64) error {
 	if l.Narrowest()&guard.Write != 0 {
 		return nil
 	}

@@ -151,8 +151,8 @@ func flockHow(typ int16) int {
 
 // withFileLock runs f while nobody else holds a lock on the file of that name,
 // or returns Locked. Meanwhile it holds the lock of flock(2) itself. Only regular
-// files have locks that matter here. Of a file that we may neither read nor write
-// nobody can tell, and f is run.
+// files have locks that matter here. The locks of a file that we may neither read nor
+// write cannot be looked up, and f is run.
 func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func() error) error {
 	if !old.IsRegular() {
 		return f()

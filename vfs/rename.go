@@ -64,7 +64,7 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 			if q.IsRoot() {
 				return isRoot()
 			}
-			// Now, for the links on the way; again when nobody else moves.
+			// Only to find links on the way. rename resolves the path again, under the locks.
 			src, _, err := beneath.Parent(l, q, guard.ToChange)
 			if err != nil {
 				return err
@@ -242,9 +242,8 @@ func (m *move) checkMovable() error {
 	return about(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
-// judge judges the move: the names at both places, and what lies below them. The
-// names themselves have been judged for their own sake, but not for each other's
-// types.
+// judge judges the move: each new path for the type of what comes there, and everything
+// below that. The old path itself was judged when it was resolved.
 func (m *move) judge() error {
 	if !m.l.Patterned() {
 		return nil

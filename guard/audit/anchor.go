@@ -21,7 +21,7 @@ type anchor struct {
 	Session string    `json:"session"`
 	Count   uint64    `json:"count"` // lines up to the anchored one
 	Hash    string    `json:"hash"`  // of that line
-	File    string    `json:"file"`  // that held the end of the chain
+	File    string    `json:"file"`  // the file that held the end of the chain
 	Time    time.Time `json:"time"`  // when the anchor was written
 	// KeptFrom is the first line that was not pruned; 0 is all.
 	KeptFrom uint64 `json:"kept_from,omitempty"`
@@ -94,7 +94,7 @@ func writeAnchor(path string, a anchor, syncs ...func() error) error {
 	}
 	// A new name in the directory has to survive a power failure. Where an anchor is
 	// replaced, it does not matter whether the old or the new one survives.
-	_, was := os.Lstat(path)
+	_, statErr := os.Lstat(path)
 	if err = errors.Join(errs...); err == nil {
 		err = os.Rename(temp, path)
 	}
@@ -102,7 +102,7 @@ func writeAnchor(path string, a anchor, syncs ...func() error) error {
 		os.Remove(temp)
 		return err
 	}
-	if was == nil {
+	if statErr == nil {
 		return nil
 	}
 	return syncDir(filepath.Dir(path))

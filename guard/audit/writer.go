@@ -383,7 +383,8 @@ func (k *keeper) begin(file sink, name string, at mark) {
 
 // anchor syncs a file and anchors a line in it.
 func (k *keeper) anchor(file sink, name string, at mark) {
-	if k.err = nil; at == k.anchored {
+	k.err = nil
+	if at == k.anchored {
 		return
 	}
 	syncs := []func() error{file.Sync}

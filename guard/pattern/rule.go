@@ -105,10 +105,10 @@ type Rule struct {
 	Condition Condition
 	// Self: the match says nothing of what lies below.
 	Self bool
-	// Begins: what it protects may be made where it is not (Self).
+	// Begins: what it protects may be made where there is none (only with Self).
 	Begins bool
 	// Stays: what it protects may be changed and replaced, but neither removed nor
-	// moved away (Self).
+	// moved away (only with Self).
 	Stays bool
 }
 

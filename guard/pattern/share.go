@@ -16,7 +16,7 @@ import (
 // shared is what was compiled in this process.
 var shared sharedRules
 
-// sharedRules finds what has been compiled of rules. The zero value is ready for use,
+// sharedRules finds rules that are compiled already. The zero value is ready for use,
 // and it may be used concurrently.
 type sharedRules struct {
 	mu       sync.Mutex // guards the fields below

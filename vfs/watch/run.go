@@ -16,9 +16,9 @@ import (
 // and whether it was removed or changed in between.
 //
 // An inspection is never older than the events it is for. If it sees a change before the
-// event of that, the event to come reports it once more. On a file system that hangs, an operation may be
-// answered before it has returned, so it touches nothing of the watch: it returns what
-// it found, and the goroutine applies that.
+// event of that, the event to come reports it once more. On a file system that hangs, an
+// operation may be answered before it has returned, so it touches nothing of the watch: it
+// returns what it found, and the goroutine applies that.
 
 // runState belongs to the goroutine. The first two never change.
 type runState struct {
@@ -122,7 +122,7 @@ func (w *Watch) report() {
 	}
 }
 
-// work does what there is to do now. Errors but errPathGone and errRootEnded pass: it is
+// work does what there is to do now. After any error but errPathGone and errRootEnded it is
 // to be called again later.
 func (w *Watch) work(due bool) (err error) {
 	batch, anew, judge := w.takeWork(due)

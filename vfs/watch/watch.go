@@ -155,7 +155,7 @@ func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 }
 
 // narrow makes the watch judge everything anew. It returns a channel that is closed
-// when the watch has.
+// when that is done.
 func (w *Watch) narrow() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

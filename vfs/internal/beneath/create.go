@@ -62,7 +62,7 @@ func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Ow
 		return -1, Info{}, err
 	}
 	if int64(fd) >= descriptors.kept.Load() {
-		descriptors.scarce.Store(true) // the last one: it is there already
+		descriptors.scarce.Store(true) // this one is kept, because the file is made; the next is not
 	}
 	if err := keepSetgid(l, fd, &info, mode); err != nil {
 		_ = unix.Close(fd)

@@ -28,7 +28,7 @@ var descriptors struct {
 
 func init() { limitDescriptors(math.MaxInt64) }
 
-// measureDescriptors takes over the limit of the process.
+// measureDescriptors sets the bounds by the limit of the process.
 func measureDescriptors() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {

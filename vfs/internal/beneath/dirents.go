@@ -50,7 +50,7 @@ func ParseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 	}
 }
 
-// direntHead is what comes before the name in struct linux_dirent64, bytes.
+// direntHead is how many bytes come before the name in struct linux_dirent64.
 const direntHead = 19
 
 // direntLen is the length of the entry that buf begins with, 0 if there is none.

@@ -104,8 +104,7 @@ func advance(bufs [][]byte, n int) [][]byte {
 		bufs = bufs[1:]
 	}
 	if n > 0 {
-		rest := append([][]byte{bufs[0][n:]}, bufs[1:]...)
-		return rest
+		return append([][]byte{bufs[0][n:]}, bufs[1:]...)
 	}
 	return bufs
 }

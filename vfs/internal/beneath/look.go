@@ -57,7 +57,7 @@ func (s *source) Head(rel string, n int, across bool) ([]byte, error) {
 	return buf[:got], err
 }
 
-// Bounds of the looking for .gitignore files. The largest repositories have some
+// Bounds of the search for .gitignore files. The largest repositories have some
 // ten thousand directories that are not ignored, and a few hundred such files.
 const (
 	maxIgnoreDirs  = 100_000

@@ -28,8 +28,8 @@ type Dir struct {
 	owned  bool
 	across bool // names that lead to other file systems may be followed
 	local  bool // the source cannot hang; what is mounted in it can
-	// id is the directory's identity where nested roots have to be noticed,
-	// so that single files are; zero: not known yet.
+	// id is the directory's identity, by which nested roots in it that are single files
+	// are recognised. Zero: not looked up yet.
 	id guard.Identity
 	// spelled is the path below the root as the source spells it, where that
 	// differs from what was asked for.
@@ -45,8 +45,9 @@ func (d Dir) Rel(asked string) string {
 	return asked
 }
 
-// In is a directory that somebody else keeps open, of the lease's root. Without
-// a lease (a bare Dir) no other file system is entered from it.
+// In returns a directory of the lease's root that the caller keeps open. Other file
+// systems are entered from it if the grant allows that, and never from a Dir that was made
+// without a lease.
 func In(l *guard.Lease, fd int) Dir {
 	return Dir{FD: fd, across: l.OtherFileSystems(), local: !l.Remote()}
 }
@@ -380,8 +381,8 @@ func OpenChild(d Dir, base string) (int, error) {
 	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 }
 
-// OpenDirNames resolves a directory of the lease's root and opens it for reading
-// its entries, and judges it, in one call where that does the same as OpenDir and OpenDirFD.
+// OpenDirNames resolves and judges a directory of the lease's root, and opens it for
+// reading its entries: as OpenDir and OpenDirFD, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (int, error) {
 	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) {
 		if err := l.JudgeDir(rel); err != nil {

@@ -78,8 +78,8 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 	return v, nil
 }
 
-// guardPanic runs f here. It gives the running place back and, if f panics, settles
-// the lease.
+// guardPanic runs f in this goroutine, gives back the place that Lease.Run took and, if f
+// panics, settles the lease.
 func guardPanic[T any](l *guard.Lease, stop func(), f func(l *guard.Lease) (T, int64, error)) (v T, n int64, err error) {
 	done := false
 	defer func() {

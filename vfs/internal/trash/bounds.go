@@ -106,8 +106,8 @@ func (b *Bin) added(size int64) {
 	s.mu.Unlock()
 }
 
-// largest is what a file may take of the disk to be kept: what is left of it when it
-// has driven out everything else, see Prune.
+// largest is how much of the disk a file may take to be kept: what is free after Prune has
+// removed all others.
 func (b *Bin) largest() int64 { return b.size - b.size/10 - entryCost }
 
 // Prune removes the entries that are too old. If what is left exceeds the bound, it removes

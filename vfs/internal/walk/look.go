@@ -13,8 +13,8 @@ import (
 
 // The links of a directory are as many as there are directories in it, and its
 // size and blocks say on some file systems how many names. Where names may be
-// hidden, a directory has what file systems say that do not count links, and the size
-// of one that fits into one block.
+// hidden, a directory is shown with the link count of file systems that do not count
+// links, and with the size of a directory that fits into one block.
 const (
 	uncountedLinks  = 1
 	uncountedSize   = 4096 // bytes
