@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -163,7 +165,6 @@ func cleanJournal(ctx context.Context, path string, reg *guard.Registry, tree *v
 // not whole was being written when the session was killed, before its name was.
 func readJournal(f *os.File) []unfinished {
 	open := map[uint64]unfinished{}
-	var order []uint64
 	s := bufio.NewScanner(f)
 	s.Buffer(nil, 1<<20)
 	for s.Scan() {
@@ -177,14 +178,7 @@ func readJournal(f *os.File) []unfinished {
 		}
 		if base := filepath.Base(string(u.Rel)); strings.HasPrefix(base, vfs.TempPrefix) {
 			open[u.N] = u
-			order = append(order, u.N)
 		}
 	}
-	var out []unfinished
-	for _, n := range order {
-		if u, ok := open[n]; ok {
-			out = append(out, u)
-		}
-	}
-	return out
+	return slices.Collect(maps.Values(open))
 }

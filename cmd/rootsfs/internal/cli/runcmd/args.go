@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -56,4 +57,43 @@ func (a *app) unsetEnv(list []string) {
 			a.Warn("--env %s: not set here, so the command does not get it", names.Escape(name))
 		}
 	}
+}
+
+// launchers are the programs whose sessions are called after what they run: with true,
+// their first argument is that; the others have subcommands (runners).
+var launchers = map[string]bool{
+	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
+	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
+}
+
+// runners are the subcommands that run what the next argument names. Others, such as
+// "npm install", are the program's own work.
+var runners = []string{"exec", "run", "dlx", "x"}
+
+// commandName is what to call the session of a command: a package's name for
+// those that run packages, otherwise the program's.
+func commandName(args []string) string {
+	base := filepath.Base(args[0])
+	running, known := launchers[base]
+	if !known {
+		return base
+	}
+	for _, arg := range args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
+			continue
+		case !running && slices.Contains(runners, arg):
+			running = true
+			continue
+		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
+			// A script, without "run".
+		case !running:
+			return base
+		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
+			arg = name // a version
+		}
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+	}
+	return base
 }

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -388,43 +387,4 @@ func (f *Flags) pinLevel(p *plan) error {
 			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
 	}
 	return nil
-}
-
-// launchers are the programs whose sessions are called after what they run: with true,
-// their first argument is that; the others have subcommands (runners).
-var launchers = map[string]bool{
-	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
-	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
-}
-
-// runners are the subcommands that run what the next argument names. Others, such as
-// "npm install", are the program's own work.
-var runners = []string{"exec", "run", "dlx", "x"}
-
-// commandName is what to call the session of a command: a package's name for
-// those that run packages, otherwise the program's.
-func commandName(args []string) string {
-	base := filepath.Base(args[0])
-	running, known := launchers[base]
-	if !known {
-		return base
-	}
-	for _, arg := range args[1:] {
-		switch {
-		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
-			continue
-		case !running && slices.Contains(runners, arg):
-			running = true
-			continue
-		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
-			// A script, without "run".
-		case !running:
-			return base
-		}
-		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
-			arg = name // a version
-		}
-		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
-	}
-	return base
 }
