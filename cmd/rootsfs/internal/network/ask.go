@@ -176,14 +176,9 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	g.asking.open[t] = q
 	about := Question{Host: c.host, Port: c.port, Permit: func() error { return g.permit(t, q) }}
 	about.Reached, about.Others = g.reachedLocked()
-	from, to := c.ends()
-	var owners *diag
-	if g.inside != nil {
-		owners = g.inside.owners
-	}
 	g.served.Go(func() {
 		defer stop()
-		about.Program = owners.owner(from, to)
+		about.Program = g.owner(c, false)
 		err := g.opt.Ask.Put(q.ctx, about)
 		if err == nil {
 			err = ErrDenied // unless permit has ended it
@@ -240,7 +235,7 @@ func (g *Gate) endQuestionsLocked(cause error, permittedOnly bool) {
 func connTo(t target) *conn {
 	c := &conn{host: t.host, port: t.port}
 	if a, err := netip.ParseAddr(t.host); err == nil {
-		c.literal = a
+		c.literal = a.Unmap()
 	}
 	return c
 }

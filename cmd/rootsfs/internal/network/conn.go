@@ -26,6 +26,7 @@ type conn struct {
 	port    uint16
 	began   time.Time
 	service *Service // whose name is host, or that has dialled; nil: none
+	program Program  // from connect on
 
 	sent, received atomic.Int64
 
@@ -125,8 +126,9 @@ func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 
 // refuse resets a connection that was not carried, after it has waited.
 func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
+	program := g.owner(c, true)
 	reset(c.inside)
-	g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Duration: waited, Reason: reason})
+	g.note(Event{State: Refused, Host: c.host, Port: c.port, Program: program, Began: c.began, Duration: waited, Reason: reason})
 }
 
 // target finds what the program connects to: the name that has the address, or the address
@@ -194,10 +196,13 @@ func (g *Gate) carry(c *conn) {
 // connect dials the host of a connection and puts on record what became of that. After an
 // error the connection is not in the table.
 func (g *Gate) connect(c *conn) error {
+	found := make(chan Program, 1)
+	g.served.Go(func() { found <- g.owner(c, true) })
 	out, needsAddr, err := g.dial(c.ctx, c)
+	c.program = <-found // afterwards the program may have closed the connection
 	if err == nil {
 		if err = g.establish(c, out, needsAddr); err == nil {
-			if err = g.opt.Record(Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Began: c.began}); err == nil {
+			if err = g.opt.Record(Event{State: Opened, Host: c.host, Port: c.port, Addr: c.addr, Program: c.program, Began: c.began}); err == nil {
 				return nil
 			}
 			reset(out)
@@ -213,7 +218,7 @@ func (g *Gate) connect(c *conn) error {
 			state = Refused
 		}
 	}
-	g.note(Event{State: state, Host: c.host, Port: c.port, Began: c.began, Duration: time.Since(c.began), Reason: err})
+	g.note(Event{State: state, Host: c.host, Port: c.port, Program: c.program, Began: c.began, Duration: time.Since(c.began), Reason: err})
 	return err
 }
 
@@ -223,7 +228,7 @@ func (g *Gate) noteEnd(c *conn, server string, err error) {
 		err = reason
 	}
 	g.note(Event{
-		State: Ended, Host: c.host, Port: c.port, Addr: c.addr, ServerName: server,
+		State: Ended, Host: c.host, Port: c.port, Addr: c.addr, Program: c.program, ServerName: server,
 		Sent: c.sent.Load(), Received: c.received.Load(), Began: c.began, Duration: time.Since(c.began), Reason: err,
 	})
 }

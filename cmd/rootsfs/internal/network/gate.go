@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -102,10 +103,11 @@ const (
 
 // Event is what happened to a connection, or to the look-up of a name.
 type Event struct {
-	State State
-	Host  string         // name, or the address if the program gave no name
-	Port  uint16         // 0: a name was looked up
-	Addr  netip.AddrPort // that the gate connected to
+	State   State
+	Host    string         // name, or the address if the program gave no name
+	Port    uint16         // 0: a name was looked up
+	Addr    netip.AddrPort // that the gate connected to
+	Program Program        // that made the connection, if it was found
 	// ServerName is what a TLS handshake asked for, if that was not Host.
 	ServerName string
 	Sent       int64 // bytes from the program
@@ -224,31 +226,31 @@ func (g *Gate) addLocked(more []Rule) error {
 // returns, none of them carries a byte. It returns how many it ended. Open questions are
 // answered with no: whoever takes hosts back does not want more of them.
 func (g *Gate) Remove(gone ...Rule) int {
-	g.mu.Lock()
-	g.endQuestionsLocked(ErrRevoked, false)
-	ended := g.removeLocked(gone)
-	g.mu.Unlock()
-	resetAll(ended)
-	return len(ended)
+	return g.end(func() []*conn {
+		g.endQuestionsLocked(ErrRevoked, false)
+		return g.removeLocked(gone)
+	})
 }
 
 // RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
 // Afterwards nobody is asked about hosts any more.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
-	g.mu.Lock()
-	g.asking.over.Store(true)
-	g.endQuestionsLocked(ErrRevoked, false)
-	gone = g.rules
-	list := g.removeLocked(gone)
-	g.mu.Unlock()
-	resetAll(list)
-	return gone, len(list)
+	ended = g.end(func() []*conn {
+		g.asking.over.Store(true)
+		g.endQuestionsLocked(ErrRevoked, false)
+		gone = g.rules
+		return g.removeLocked(gone)
+	})
+	return gone, ended
 }
 
 // Expire is Remove for rules whose time is over. Questions stay open.
-func (g *Gate) Expire(gone ...Rule) int {
+func (g *Gate) Expire(gone ...Rule) int { return g.end(func() []*conn { return g.removeLocked(gone) }) }
+
+// end resets the connections that takeOutLocked takes out of the table, and returns how many.
+func (g *Gate) end(takeOutLocked func() []*conn) int {
 	g.mu.Lock()
-	ended := g.removeLocked(gone)
+	ended := takeOutLocked()
 	g.mu.Unlock()
 	resetAll(ended)
 	return len(ended)
@@ -276,20 +278,17 @@ func (g *Gate) endUnpermittedLocked() (ended []*conn) {
 // Close ends every connection and waits for the gate's goroutines. No byte is carried
 // afterwards.
 func (g *Gate) Close() {
-	g.mu.Lock()
-	g.closed = true
-	var ended []*conn
-	for c := range g.conns {
-		ended = append(ended, c)
-	}
-	g.endLocked(ended, ErrEnded)
-	g.endQuestionsLocked(ErrEnded, false)
-	if g.inside != nil {
-		g.inside.Close()
-	}
-	g.mu.Unlock()
+	g.end(func() []*conn {
+		g.closed = true
+		ended := slices.Collect(maps.Keys(g.conns))
+		g.endLocked(ended, ErrEnded)
+		g.endQuestionsLocked(ErrEnded, false)
+		if g.inside != nil {
+			g.inside.Close()
+		}
+		return ended
+	})
 	g.cancel()
-	resetAll(ended)
 	g.served.Wait()
 }
 

@@ -224,22 +224,21 @@ func (k *credit) move(n int, move func(granted, from int) (int, error)) (moved i
 
 // endSpent ends every connection of the meters whose bytes have been moved.
 func (g *Gate) endSpent(c *conn) {
-	var ended []*conn
-	g.mu.Lock()
-	for _, m := range c.meters {
-		err := m.spent()
-		if err == nil {
-			continue
-		}
-		var list []*conn
-		for other := range g.conns {
-			if slices.Contains(other.meters, m) {
-				list = append(list, other)
+	g.end(func() (ended []*conn) {
+		for _, m := range c.meters {
+			err := m.spent()
+			if err == nil {
+				continue
 			}
+			var list []*conn
+			for other := range g.conns {
+				if slices.Contains(other.meters, m) {
+					list = append(list, other)
+				}
+			}
+			g.endLocked(list, err)
+			ended = append(ended, list...)
 		}
-		g.endLocked(list, err)
-		ended = append(ended, list...)
-	}
-	g.mu.Unlock()
-	resetAll(ended)
+		return ended
+	})
 }

@@ -7,10 +7,12 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 // Program is a process that made a connection, as the kernel knows it. The zero Program is one
@@ -20,9 +22,12 @@ type Program struct {
 	Path string // of its executable file, as the program sees it
 }
 
-// ownerTimeout bounds the search for a connection's process. A program may have any number of
-// processes with any number of descriptors.
-const ownerTimeout = 100 * time.Millisecond
+// These bound the search for a connection's process, for a question and for a record. A program
+// may have any number of processes with any number of descriptors.
+const (
+	questionSearch = time.Second
+	recordSearch   = 100 * time.Millisecond
+)
 
 // diag asks the kernel about sockets of a network namespace.
 type diag struct {
@@ -31,7 +36,17 @@ type diag struct {
 	mu      sync.Mutex // guards the fields below
 	socket  *os.File   // NETLINK_SOCK_DIAG, of the namespace
 	request uint32     // number of the last one
+
+	last  atomic.Int64  // process that held the last socket that was looked for
+	spent *rate.Limiter // of the time for records, in microseconds
 }
+
+// Time for the search of processes that records name: a tenth of a processor's, and this much at
+// once. A program that makes many connections has the later ones without a name.
+const (
+	searchPart  = 100_000 // microseconds a second
+	searchBurst = 500_000
+)
 
 // newDiag takes over a socket. It returns nil if the kernel does not say which namespace the
 // socket is of.
@@ -39,18 +54,17 @@ func newDiag(socket *os.File) *diag {
 	if socket == nil {
 		return nil
 	}
+	var st unix.Stat_t
 	fd, err := unix.IoctlRetInt(int(socket.Fd()), unix.SIOCGSKNS)
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+	}
 	if err != nil {
 		socket.Close()
 		return nil
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		socket.Close()
-		return nil
-	}
-	return &diag{netns: st.Ino, socket: socket}
+	return &diag{netns: st.Ino, socket: socket, spent: rate.NewLimiter(searchPart, searchBurst)}
 }
 
 func (d *diag) close() {
@@ -61,18 +75,33 @@ func (d *diag) close() {
 	}
 }
 
-// owner returns the process that holds the program's end of a connection. Nothing is taken
-// from what the process says of itself: the kernel names the socket, and the file that the
-// process runs.
-func (d *diag) owner(from, to netip.AddrPort) Program {
-	if d == nil {
+// owner returns the process that has made a connection; the zero Program if it is not found, or
+// if searches for records have taken too long. Nothing is taken from what the process says of
+// itself: the kernel names the socket, and the file that the process runs.
+func (g *Gate) owner(c *conn, forRecord bool) Program {
+	g.mu.Lock()
+	in := g.inside
+	g.mu.Unlock()
+	if in == nil || in.owners == nil || c.inside == nil {
 		return Program{}
 	}
-	inode, err := d.inode(from, to)
+	d, patience := in.owners, questionSearch
+	if forRecord {
+		if d.spent.Tokens() < 1 {
+			return Program{}
+		}
+		began := time.Now()
+		defer func() { d.spent.ReserveN(began, int(time.Since(began).Microseconds())) }()
+		patience = recordSearch
+	}
+	from, to := c.ends()
+	inode, err := d.inode(from, to, patience)
 	if err != nil {
 		return Program{}
 	}
-	return holder(d.netns, inode)
+	p := holder(d.netns, inode, int(d.last.Load()), time.Now().Add(patience))
+	d.last.Store(int64(p.PID))
+	return p
 }
 
 // diagInode is the offset of idiag_inode in struct inet_diag_msg, which it ends.
@@ -80,11 +109,11 @@ const diagInode = 68
 
 // inode returns the inode of the TCP socket that is bound to from and connected to to
 // (sock_diag(7)).
-func (d *diag) inode(from, to netip.AddrPort) (uint32, error) {
+func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	fd := int(d.socket.Fd())
-	tv := unix.NsecToTimeval(ownerTimeout.Nanoseconds())
+	tv := unix.NsecToTimeval(patience.Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		return 0, err
 	}
@@ -131,28 +160,31 @@ func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	return join(b, native32(seq), native32(0), body)
 }
 
-// holder returns a process of the network namespace that holds a socket.
-func holder(netns uint64, socket uint32) Program {
+// holder returns a process of the network namespace that holds a socket. It looks at first before
+// the others.
+func holder(netns uint64, socket uint32, first int, end time.Time) Program {
+	want := fmt.Sprintf("net:[%d]", netns)
+	holds := func(pid int) bool {
+		dir := fmt.Sprintf("/proc/%d", pid)
+		at, _ := os.Readlink(dir + "/ns/net")
+		return at == want && holds(dir+"/fd", fmt.Sprintf("socket:[%d]", socket), end)
+	}
+	program := func(pid int) Program {
+		path, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)) // "" if it has just ended
+		return Program{PID: pid, Path: path}
+	}
+	if first != 0 && holds(first) {
+		return program(first)
+	}
 	proc, err := os.Open("/proc")
 	if err != nil {
 		return Program{}
 	}
 	defer proc.Close()
-	end := time.Now().Add(ownerTimeout)
-	want := fmt.Sprintf("net:[%d]", netns)
 	names, _ := proc.Readdirnames(-1) // what was read before an error is looked at
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		dir := "/proc/" + name
-		if at, _ := os.Readlink(dir + "/ns/net"); at != want {
-			continue
-		}
-		if holds(dir+"/fd", fmt.Sprintf("socket:[%d]", socket), end) {
-			path, _ := os.Readlink(dir + "/exe") // "" if it has just ended
-			return Program{PID: pid, Path: path}
+		if pid, err := strconv.Atoi(name); err == nil && holds(pid) {
+			return program(pid)
 		}
 		if time.Now().After(end) {
 			break

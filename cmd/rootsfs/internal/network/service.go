@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -61,14 +60,12 @@ func (g *Gate) Services() []*Service {
 // RemoveService ends services for good, with every connection to them and of theirs. When it
 // returns, none of them carries a byte. It returns how many it ended.
 func (g *Gate) RemoveService(gone ...*Service) int {
-	g.mu.Lock()
-	for _, s := range gone {
-		delete(g.live, s)
-	}
-	ended := g.endUnpermittedLocked()
-	g.mu.Unlock()
-	resetAll(ended)
-	return len(ended)
+	return g.end(func() []*conn {
+		for _, s := range gone {
+			delete(g.live, s)
+		}
+		return g.endUnpermittedLocked()
+	})
 }
 
 // startServices has every service answer, and returns rules for the connections to them.
@@ -156,10 +153,8 @@ func (s *servedConn) Close() error {
 // Dial connects to the host of a service. The connection is checked, recorded and ended
 // like those of the program.
 func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
-	c := &conn{host: s.Host, port: s.Port, began: time.Now(), service: s}
-	if addr, err := netip.ParseAddr(s.Host); err == nil {
-		c.literal = addr.Unmap()
-	}
+	c := connTo(target{s.Host, s.Port})
+	c.began, c.service = time.Now(), s
 	if err := g.register(c); err != nil {
 		g.note(Event{State: Refused, Host: c.host, Port: c.port, Began: c.began, Reason: err})
 		return nil, err

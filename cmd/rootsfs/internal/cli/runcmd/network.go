@@ -294,6 +294,9 @@ func (n *commandNet) record(e network.Event) error {
 	if e.Reason != nil {
 		detail += ": " + e.Reason.Error()
 	}
+	if e.Program.Path != "" {
+		detail += "; program " + names.QuoteShort(e.Program.Path)
+	}
 	rec.Detail = detail
 	return n.session.Registry().NoteConnection(rec)
 }

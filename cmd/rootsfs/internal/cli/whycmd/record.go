@@ -217,9 +217,10 @@ func (e *explanation) limitFlags() commandWords {
 
 // hostOf is the host of a connection that no rule permitted, as --net takes it; "" if the
 // record is of something else. The detail is "HOST port N, at ADDRESS, server name NAME:
-// REASON", or less of it, and the program chose the names.
+// REASON; program PATH", or less of it, and the program chose the names.
 func hostOf(r *audit.Entry) string {
-	detail, ok := strings.CutSuffix(r.Detail, network.ErrNoRule.Error())
+	detail, _, _ := strings.Cut(r.Detail, "; program ")
+	detail, ok := strings.CutSuffix(detail, network.ErrNoRule.Error())
 	if !ok || r.Op != names.OpConnect.String() {
 		return ""
 	}

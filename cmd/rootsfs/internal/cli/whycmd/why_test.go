@@ -76,10 +76,12 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 // that the program made up.
 func TestWhyNamesHost(t *testing.T) {
 	for detail, want := range map[string]string{
-		"a.test: no rule permits it":                        "a.test",
-		"a.test port 443, at 192.0.2.1: no rule permits it": "a.test:443",
-		"192.0.2.1 port 80: no rule permits it":             "192.0.2.1:80",
-		"2001:db8:: port 80: no rule permits it":            "[2001:db8::]:80",
+		"a.test: no rule permits it":                                                                             "a.test",
+		"a.test port 443, at 192.0.2.1: no rule permits it":                                                      "a.test:443",
+		"192.0.2.1 port 80: no rule permits it":                                                                  "192.0.2.1:80",
+		`192.0.2.1 port 80: no rule permits it; program "/usr/bin/curl"`:                                         "192.0.2.1:80",
+		`a.test: it was denied; program "/x: no rule permits it`:                                                 "",
+		"2001:db8:: port 80: no rule permits it":                                                                 "[2001:db8::]:80",
 		`a.test port 443, at 192.0.2.1, server name "b.test": TLS asks for another server: no rule permits it`:   "b.test:443",
 		`a.test port 443, at 192.0.2.1, server name "*.b.test": TLS asks for another server: no rule permits it`: "",
 		`a.test port 443, at 192.0.2.1, server name "b.test --net": no rule permits it`:                          "",
