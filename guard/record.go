@@ -101,9 +101,7 @@ var isRecorded = [names.Ops]bool{
 // else holds, the end of a sparse file.
 func isOrdinary(op Op, e *Error) bool {
 	switch op {
-	case names.OpLookup:
-		return e.Kind == names.NotExist || e.Kind == names.Conflict
-	case names.OpGetattr:
+	case names.OpLookup, names.OpGetattr:
 		return e.Kind == names.NotExist || e.Kind == names.Conflict
 	case names.OpGetxattr, names.OpListxattr:
 		switch e.Errno() {

@@ -39,8 +39,9 @@ type Status struct {
 // revocation.
 func (g *Registry) Roots() []Status { return g.statuses(func(*root) bool { return true }) }
 
-// RootsOf lists the roots that a subject may know of, by name: its own and
-// everybody's, of one directory only its own. The result is the caller's own.
+// RootsOf lists the roots that a subject may know of, by name: its own and everybody's. If
+// it has a root of its own at the directory of one for everybody, only its own is listed.
+// The result is the caller's own.
 func (g *Registry) RootsOf(who Subject) []Status {
 	own := func(f nestedRoot) bool { return f.whose.Covers(who) }
 	return g.statuses(func(r *root) bool {

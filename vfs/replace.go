@@ -333,9 +333,9 @@ func (p *replacement) commit() (placed, error) {
 	return res, err
 }
 
-// judgeAgain judges the name once more, in roots with patterns: while the contents
-// came the directory may have been moved, and the patterns may have changed.
-// Until release nobody moves it.
+// judgeAgain judges the name once more, in roots with patterns: while the contents were
+// coming the directory may have been moved, and the patterns may have changed. Until
+// release nobody moves the directory.
 func (p *replacement) judgeAgain() (release func(), err error) {
 	release, err = p.l.Making(p.ctx)
 	if err != nil || !p.l.Patterned() {

@@ -39,9 +39,9 @@ const (
 //
 // Record queues a record, or counts it as a repetition of another one or in a sum. One
 // goroutine, the writer, encodes what is queued, chains it, writes it and begins new files.
-// A second one, the keeper, does what waits for the disk: it syncs and anchors, and compresses and deletes
-// files that are finished. mu guards what they share, and is never held across a system
-// call.
+// A second one, the keeper, does what waits for the disk: it syncs and anchors, and
+// compresses and deletes files that are finished. mu guards what they share, and is never
+// held across a system call.
 type Log struct {
 	opts   Options
 	lock   *os.File

@@ -23,9 +23,9 @@ const (
 type RootName string
 
 // ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid
-// UTF-8 without slash, colon, equals sign, NUL or control characters, not "."
+// UTF-8 without slash, colon, equals sign, comma, NUL or control characters, not "."
 // or "..", and neither beginning with a hyphen nor with white space at an end.
-// Colon and equals sign separate the parts of a root SPEC.
+// Colon, equals sign and comma separate the parts of a root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
 		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}

@@ -97,7 +97,7 @@ type xfsGeometry [112]byte
 const (
 	// xfsIocGeometry is XFS_IOC_FSGEOMETRY_V1, which every XFS answers.
 	xfsIocGeometry = 0x80705864
-	// xfsFlags is where its flags are, xfsFolds the one of them.
+	// xfsFlags is where its flags are, xfsFolds the one for names that are folded.
 	xfsFlags = 92
 	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
 )
