@@ -170,44 +170,34 @@ func limitsOf(r *audit.Entry) []string {
 // noteLimit notes which limit of a live session was reached, and how to raise it.
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
-		if r := rootNamed(st, e.Root); r != nil {
-			l := r.Limits
-			if e.LimitValue = amount(limit, control.Quota{MaxFile: l.MaxFile, MaxWritten: l.MaxWritten, MaxCreated: l.MaxCreated}); limit == "ops_per_second" && l.OpsPerSecond > 0 {
-				e.LimitValue = strconv.FormatFloat(l.OpsPerSecond, 'g', -1, 64)
-			}
-			if e.LimitValue != "" {
-				e.Limit, e.limited = limit, "root "+cli.QuoteIfNeeded(e.Root)
-				e.Advice = "revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
-					commandWords{"revoke", names.Foreign(e.Root)}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line()
-				return
-			}
+		if r := rootNamed(st, e.Root); r != nil && limitText(limit, r.Limits) != "" {
+			e.Limit, e.LimitValue, e.limited = limit, limitText(limit, r.Limits), "root "+cli.QuoteIfNeeded(e.Root)
+			e.Advice = "revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
+				commandWords{"revoke", names.Foreign(e.Root)}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line()
+			return
 		}
 		for _, q := range st.Subjects {
-			if e.LimitValue = amount(limit, q); q.Subject == subject && e.LimitValue != "" {
-				e.Limit, e.limited = limit, "server "+cli.QuoteIfNeeded(subject)
+			value := limitText(limit, guard.Limits{MaxFile: q.MaxFile, MaxWritten: q.MaxWritten, MaxCreated: q.MaxCreated})
+			if q.Subject == subject && value != "" {
+				e.Limit, e.LimitValue, e.limited = limit, value, "server "+cli.QuoteIfNeeded(subject)
 				e.Advice = "raise the limit in the [[subject]] block of the configuration"
 				return
 			}
 		}
 	}
-	e.LimitValue = ""
 }
 
-// amount shows one limit of a quota, "" if that has none.
-func amount(limit string, q control.Quota) string {
-	n, show := int64(0), cli.SizeText
-	switch limit {
-	case "max_file":
-		n = q.MaxFile
-	case "max_written":
-		n = q.MaxWritten
-	case "max_created":
-		n, show = q.MaxCreated, func(n int64) string { return strconv.FormatInt(n, 10) }
+// limitText is the value of a limit, "" if it is not set.
+func limitText(limit string, l guard.Limits) string {
+	sizes := map[string]int64{"max_file": l.MaxFile, "max_written": l.MaxWritten}
+	counts := map[string]float64{"max_created": float64(l.MaxCreated), "ops_per_second": l.OpsPerSecond}
+	switch {
+	case sizes[limit] > 0:
+		return cli.SizeText(sizes[limit])
+	case counts[limit] > 0:
+		return strconv.FormatFloat(counts[limit], 'f', -1, 64)
 	}
-	if n == 0 {
-		return ""
-	}
-	return show(n)
+	return ""
 }
 
 // limitFlags are a SPEC of the root, with a flag for the limit.
