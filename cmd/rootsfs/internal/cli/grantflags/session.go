@@ -45,23 +45,27 @@ type Session struct {
 	debug       bool
 }
 
-// ProfileCompletion completes --profile from the configuration that --config names.
-func ProfileCompletion(cmd *cobra.Command, file *string) {
-	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func([]string) string { return *file })) // as for words
-}
-
 // TransportFlag adds --transport.
 func TransportFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
 	cli.FixedWords(cmd, "transport", "auto", "io_uring", "plain")
 }
 
-// AuditFlag adds --audit-paths, which help does not show: the configuration has the key
-// audit_paths.
-func (f *Session) AuditFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+// AddStart adds the flags of every command that starts a session: its roots, configuration
+// and records, and its name, which is defaultName otherwise. Help does not show
+// --audit-paths: the configuration has the key audit_paths.
+func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
+	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
+	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: "+defaultName+")")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cli.FixedWords(cmd, "audit-paths", "full", "hash", "none")
-	cli.HideFlags(cmd.Flags(), "audit-paths")
+	cli.HideFlags(fs, "audit-paths")
+	// It fails only if there is no such flag.
+	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func([]string) string { return f.Config }))
 }
 
 // Verbosity adds -v, and --debug for -vv; more is what the second v logs.

@@ -92,14 +92,9 @@ func (a *app) newRunCmd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
-	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
-	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
-	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
-	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: of the command)")
 	fs.StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	grantflags.TransportFlag(cmd, &f.Transport)
-	f.AuditFlag(cmd)
-	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	f.AddStart(cmd, "of the command")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	cli.PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
 	netFlag(fs, &f.Net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
@@ -127,7 +122,6 @@ func (a *app) newRunCmd() *cobra.Command {
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
 	agentCompletion(cmd)
-	grantflags.ProfileCompletion(cmd, &f.Config)
 	_ = cmd.RegisterFlagCompletionFunc("env", cli.CompleteEnv) // as for words
 	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "mcp", "auto", "on", "off")

@@ -58,12 +58,7 @@ func (a *app) newServeCmd() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, specs []string) error { return a.serveMCP(cmd, f, specs) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
-	cli.PathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
-	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
-	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: serve)")
-	f.AuditFlag(cmd)
-	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	f.AddStart(cmd, "serve")
 	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
 	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "`effect` of the client's own roots: narrow or ignore")
 	cli.HideFlags(fs, "client-roots")
@@ -74,7 +69,6 @@ func (a *app) newServeCmd() *cobra.Command {
 	a.SessionFlag(cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
 	f.Abuse.Add(cmd)
-	grantflags.ProfileCompletion(cmd, &f.Config)
 	cli.FixedWords(cmd, "client-roots", "narrow", "ignore")
 	cli.AllFlag(cmd)
 	return cmd
