@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The operations of a root are counted by generation. A change of the root (its end,
-// other rights or patterns, a root granted or ended inside) begins a generation and
-// waits for the operations of the older ones until they are answered. An operation
-// that is answered early, because its source hangs, goes on by itself (Lease.Detach),
-// and so do the system calls of one that was waited for in vain. Lease.Change keeps
-// these from changing the source once the root has changed.
+// The operations of a root are counted by generation. A change of the root (its end, other
+// rights or patterns, a root granted or ended inside) begins a generation, and waits until
+// the operations of the older ones are answered. Two kinds of operations still run after
+// that: those that were answered early, because the source hangs (Lease.Detach), and those
+// for which the change has waited until its deadline. Lease.Change keeps both from changing
+// the source once the root has changed.
 
-// generation is what was admitted between two changes of a root.
+// generation counts the operations that were admitted between two changes of a root.
 type generation struct {
 	running atomic.Int64 // operations that are not answered
 	changes atomic.Int64 // calls of Lease.Change
@@ -25,7 +25,8 @@ type generation struct {
 	older   atomic.Pointer[generation]
 }
 
-// atStep, unless nil, is called before a step that tests hold up.
+// atStep is set by tests only. It is called before certain steps, so that tests can delay
+// them.
 var atStep func(step string)
 
 func step(s string) {
@@ -83,7 +84,7 @@ func (r *root) drain(ctx context.Context) error {
 	return nil
 }
 
-// drainOrCut is drain after which the operations that are left begin no change.
+// drainOrCut calls drain. If operations are left, it keeps them from beginning a change.
 func (r *root) drainOrCut(ctx context.Context) error {
 	err := r.drain(ctx)
 	if err != nil {
@@ -94,9 +95,9 @@ func (r *root) drainOrCut(ctx context.Context) error {
 	return err
 }
 
-// settle waits until no call of an older generation that changes the source is under way,
-// or until ctx ends, and then returns an error that says how many are left. It follows
-// drain, and the caller has locked the root's changes.
+// settle waits until no call of an older generation that changes the source is under way. If
+// ctx ends first, it returns an error that says how many calls are left. The caller has
+// called drain, and has locked the root's changes.
 func (r *root) settle(ctx context.Context) error {
 	newest := r.gen.Load()
 	err := await(ctx, func() bool {
@@ -140,11 +141,10 @@ func await(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// Change runs call, which is one system call that changes the source, unless the lease
-// is dead. It is dead when the root, or a nested one that the operation has entered, has
-// ended or was narrowed since the operation was admitted, and no longer waits for the
-// operation. Whoever ends or narrows the root waits for call, and says so if call does
-// not return.
+// Change runs call, which is one system call that changes the source, unless the lease is
+// dead. A lease dies when its root, or a nested root that the operation has entered, ends or
+// is narrowed, and that change has stopped waiting for the operation. The change still waits
+// for call, and reports if call does not return.
 func (l *Lease) Change(call func() error) error {
 	l.countChange(1)
 	defer l.countChange(-1)
@@ -185,7 +185,7 @@ func (r *root) mayChange(g *generation, answered bool) error {
 // The returned function must be called when the part has ended; Done must not be called
 // on the lease.
 func (l *Lease) Detach() (*Lease, func()) {
-	l.ensureNotes() // both have to know where links lead
+	l.ensureNotes() // both leases share the notes, for example on where links lead
 	both := struct {
 		lease  Lease
 		shared detached
@@ -209,9 +209,9 @@ func (l *Lease) Detach() (*Lease, func()) {
 	}
 }
 
-// Abandon says that the operation is answered while its detached part goes on:
-// what that writes still counts, and Settle says how much it was. See Change for what
-// it may still do.
+// Abandon says that the operation is answered while its detached part goes on. What that
+// part writes still counts for the quota; Settle reports how much it was. Change says what
+// the part may still do.
 func (l *Lease) Abandon() {
 	l.abandoned = true
 	l.detached.answered.Store(true)
@@ -223,14 +223,14 @@ func (l *Lease) Settle(n int64, err error) { l.settle(n, err) }
 
 // detached is what an operation and its detached part both know.
 type detached struct {
-	answered atomic.Bool // the operation, while its detached part goes on
+	answered atomic.Bool // the operation was answered while its detached part goes on
 
 	mu      sync.Mutex // guards the field below
 	crossed []*generation
 }
 
-// cross passes on the count g of a nested root that the detached part has entered: it lasts
-// until the operation is answered.
+// cross takes over the count in g, of a nested root that the detached part has entered. The
+// count is released when the operation is answered.
 func (d *detached) cross(g *generation) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,7 +241,7 @@ func (d *detached) cross(g *generation) {
 	d.crossed = append(d.crossed, g)
 }
 
-// uncross ends the counts that cross was given, because the operation is answered.
+// uncross releases the counts that cross has taken over, because the operation is answered.
 func (d *detached) uncross() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

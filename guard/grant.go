@@ -123,8 +123,8 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	return src, nil
 }
 
-// checkRules checks a grant against the rules, and against those that the grant changes for
-// itself (Rules.with).
+// checkRules checks a grant against the rules, less those that the grant lifts for itself
+// (Rules.with).
 func (g *Registry) checkRules(ask *Grant, location string) error {
 	g.mu.Lock()
 	rules := g.rules
@@ -209,8 +209,8 @@ func (g *Registry) announce(ctx context.Context, made, outers []*root) ([]Grant,
 		}
 		g.startTimer(r)
 	}
-	// Outer roots now have a nested root inside. What they handed out for its files, by
-	// their own rights alone, is judged anew.
+	// Outer roots have a nested root inside now. What they handed out for its files was
+	// judged by their own rights alone, so it is judged anew.
 	var narrowErrs []error
 	for _, outer := range outers {
 		narrowErrs = append(narrowErrs, g.narrowViews(ctx, outer))

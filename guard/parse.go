@@ -46,8 +46,8 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 	return names.NewPath(r.name, rel)
 }
 
-// find returns the innermost live root of a subject that the absolute, clean path p is or
-// lies in, and the path below it. p may begin with the resolved path of the root, or with
+// find returns the innermost live root of a subject that contains the absolute, clean path
+// p, and the path below that root. p may begin with the resolved path of the root, or with
 // the path by which the root was approved. Only text is compared.
 func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	_, at := s.innermost(byDir, who, p)
@@ -61,9 +61,9 @@ func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	return r, strings.TrimPrefix(p[len(at):], "/"), true
 }
 
-// innermost returns the subject's live root with the longest path, of one kind, that p is or
-// lies below, and that path. Its cost is bounded by the length of the roots' paths, however
-// many roots there are, and however long a peer makes p.
+// innermost returns, of the subject's live roots that contain p, the one with the longest
+// path of a kind, and that path. Its cost is bounded by the length of the roots' paths,
+// however many roots there are, and however long a peer makes p.
 func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at string) {
 	if len(p) > s.longest {
 		p = parentDir(p[:s.longest+1])

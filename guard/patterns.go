@@ -10,15 +10,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// Pattern is one pattern of a policy, written as in .gitignore (package pattern),
-// and where it stands: no File means the command line.
+// Pattern is one pattern of a policy, written as in .gitignore (package pattern), and the
+// line that it comes from. Without a File it comes from the command line.
 type Pattern struct {
 	Text string `json:"text"`
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
 }
 
-// Texts makes patterns that stand in no file.
+// Texts makes patterns that come from no file.
 func Texts(texts ...string) []Pattern {
 	out := make([]Pattern, len(texts))
 	for i, t := range texts {
@@ -27,9 +27,9 @@ func Texts(texts ...string) []Pattern {
 	return out
 }
 
-// Patterns are what a policy says of names. The zero value is the built-in
-// protections alone (package builtin). A single-file root has no patterns: its
-// owner has named the one file.
+// Patterns are the part of a policy that is about names. The zero value has only the built-in
+// protections (package builtin). A single-file root has no patterns: its owner has named the
+// one file.
 //
 // A file is judged by the name it is reached by. A file to which the host gave a second name
 // that no pattern matches can be reached by that name.
@@ -101,9 +101,9 @@ func (p *Patterns) Check() error {
 	return err
 }
 
-// Preview compiles the patterns for a tree that is no root yet: with the built-in
-// protections and exact names, without .gitignore files. A rule that asks about files
-// holds.
+// Preview compiles the patterns for a tree that is no root yet: with the built-in protections
+// and exact names, without .gitignore files. Rules that depend on the files of a root are in
+// force without asking.
 func (p *Patterns) Preview() (*pattern.Set, error) {
 	own, err := p.own()
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	}
 	naming := src.Naming()
 	if p.OtherFileSystems {
-		naming = max(naming, FoldedNames) // what is mounted inside may take them otherwise
+		naming = max(naming, FoldedNames) // a file system mounted inside may fold names
 	}
 	opt := pattern.Options{Fold: naming >= FoldedNames}
 	var all []pattern.Rule
@@ -274,8 +274,8 @@ func parseIgnore(f Ignore) []pattern.Rule {
 // WiderThan reports whether the patterns may allow something that old did not.
 func (p *Patterns) WiderThan(old Patterns) bool { return old.allowsLess(p) }
 
-// allowsLess reports whether other allows anything that p does not. Patterns may
-// be added, except those that take something back.
+// allowsLess reports whether other may allow something that p does not. Patterns added in
+// other allow nothing more, unless they begin with "!".
 func (p *Patterns) allowsLess(other *Patterns) bool {
 	switch {
 	case other.NoDefaults && !p.NoDefaults, p.Gitignore && !other.Gitignore:
@@ -286,8 +286,8 @@ func (p *Patterns) allowsLess(other *Patterns) bool {
 	return !liftsNoMore(other.Allow, p.Allow)
 }
 
-// matchesLess reports whether the list given may match less than the list asked. It matches
-// as much if it is asked with patterns added, none of which begins with "!".
+// matchesLess reports whether the list given may match less than the list asked. It does not
+// if given is asked with further patterns, none of which begins with "!".
 func matchesLess(asked, given []Pattern) bool {
 	for _, g := range given {
 		if len(asked) > 0 && asked[0].Text == g.Text {
@@ -299,8 +299,8 @@ func matchesLess(asked, given []Pattern) bool {
 	return len(asked) > 0
 }
 
-// liftsNoMore reports whether the list given of Patterns.Allow lifts no more than the list
-// asked.
+// liftsNoMore compares two lists for Patterns.Allow. It reports whether given lifts no more
+// than asked.
 func liftsNoMore(given, asked []Pattern) bool {
 	text := func(p Pattern) string { return p.Text }
 	if slices.ContainsFunc(append(slices.Clone(given), asked...), func(p Pattern) bool { return strings.HasPrefix(p.Text, "!") }) {

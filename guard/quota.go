@@ -12,11 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Quotas at the gate. At admission an operation reserves what it may use at most, and at
-// its end it gives back what it did not use, on every account that it concerns: the
-// root's, those of the nested roots that it enters, and its subject's, which is one for
-// all roots. What is reserved counts as used, so that operations at the same moment cannot
-// exceed an amount together. An operation that would is refused and changes nothing.
+// Quotas at the gate. At admission an operation reserves the most that it may use, and at its
+// end it gives back what it did not use. It does so on several accounts: the root's, those of
+// the nested roots that it enters, and its subject's, which is one for all roots. What is
+// reserved counts as used, so that operations at the same moment cannot exceed a quota
+// together. An operation that would exceed one is refused and changes nothing.
 
 // Quota bounds amounts. Zero is no limit.
 type Quota struct {
@@ -117,8 +117,8 @@ func (l *Lease) reserveQuota() error {
 	return nil
 }
 
-// chargeNested reserves for the lease, from a nested root that the operation has entered,
-// what it has reserved from the root.
+// chargeNested charges a nested root that the operation has entered with what the lease has
+// reserved.
 func (l *Lease) chargeNested(c *root) error {
 	if !l.reserved || l.notes == nil {
 		return nil // no quota bounds the operation, or reserveQuota has yet to run
@@ -156,7 +156,7 @@ func (l *Lease) accounts(yield func(*account) bool) {
 }
 
 // isWrite reports whether the bytes of an operation are charged to the quota of bytes
-// written. Those of allocating are: it takes space on the disk just as well.
+// written. Allocating counts, too, because it takes space on the disk.
 func isWrite(op Op) bool {
 	return op == names.OpWrite || op == names.OpCopyFileRange || op == names.OpReplace || op == names.OpAllocate
 }
@@ -189,8 +189,9 @@ func (l *Lease) settle(n int64, err error) {
 // for it is refunded, and success leaves no record.
 func (l *Lease) NoteExisting() { l.ensureNotes().existed.Store(true) }
 
-// ContinueAsOpen is NoteExisting for an operation that opens what is there: from here
-// on it is an opening, which takes other rights and is on record as one.
+// ContinueAsOpen turns a create operation whose file exists already into an open operation.
+// It calls NoteExisting, checks the rights that the opening takes, and makes the record one
+// of an opening.
 func (l *Lease) ContinueAsOpen(need Rights) error {
 	l.NoteExisting()
 	l.notes.openNeed.Store(uint32(need))
@@ -205,9 +206,9 @@ func (l *Lease) becomeOpen(need Rights) {
 	l.req.Op, l.req.Need, l.req.Names = names.OpOpen, need, 0
 }
 
-// Charge reserves more while the operation runs, on every account or on none, for
-// operations that learn only then how many bytes they write, how many names they make,
-// or that the file becomes size bytes long. Negative amounts give back.
+// Charge reserves more while the operation runs. It is for operations that learn only then
+// how many bytes they write, how many names they create, or how long the file becomes (size).
+// It charges every account of the lease, or none. Negative amounts give back.
 func (l *Lease) Charge(bytes, size, created int64) error {
 	charged := 0
 	for a := range l.accounts {
@@ -249,8 +250,8 @@ type quotas struct {
 	bounds   map[Subject]Quota
 }
 
-// AnySubject stands, in SetQuotas, for every named subject without a quota of its
-// own: each is bounded for itself.
+// AnySubject stands, in SetQuotas, for every named subject without a quota of its own. Each
+// of them gets the whole quota.
 const AnySubject Subject = "*"
 
 // SetQuotas bounds what subjects may use in all their roots together; it replaces
@@ -322,8 +323,8 @@ func (g *Registry) Usage() []Usage {
 	return out
 }
 
-// budget bounds an amount in use; a request larger than the whole is let
-// through alone.
+// budget bounds an amount in use. A request for more than the whole budget is admitted when
+// nothing else is in use.
 type budget struct {
 	mu      sync.Mutex // guards the fields below
 	max     int64

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ChangeKind is what happened to a root, as views are told.
+// ChangeKind is what happened to a root, for a View.
 type ChangeKind uint8
 
 // The kinds of change.
@@ -28,23 +28,23 @@ const (
 	ChangeAdded
 )
 
-// Change is what a View is told.
+// Change is one change of a root, which views are told of.
 type Change struct {
 	Root  RootName
 	Epoch uint64
 	Kind  ChangeKind
 }
 
-// View is something that holds the kernel's or a peer's picture of a root: a
-// mount, a watch hub, a brokered session. Invalidate returns when nothing that
-// was handed out for the root before the change can be used any more, or when
-// ctx ends, with an error that says what could not be taken back.
+// View is something through which the kernel or a peer sees a root: a mount, a watch hub, a
+// brokered session. Invalidate returns when nothing that the change forbids, of what was
+// handed out before, can be used any more. If ctx ends earlier, it returns an error that says
+// what could not be taken back.
 type View interface {
 	Invalidate(ctx context.Context, c Change) error
 }
 
-// Flusher is a View that may hold data not yet written. Flush is called while
-// the gate is still open, exempt from rate limits.
+// Flusher is a View that may hold data not yet written. Flush is called while the gate is
+// still open. No rate limit applies to what it writes.
 type Flusher interface {
 	Flush(ctx context.Context, c Change) error
 }
@@ -70,7 +70,8 @@ const (
 	EventRepository EventKind = "repository"
 	// EventAbuse: a subject was refused too often.
 	EventAbuse EventKind = "abuse"
-	// EventSuspended: it was suspended for that. EventResumed: the owner has ended that.
+	// EventSuspended: a subject was suspended for that. EventResumed: the owner has ended the
+	// suspension.
 	EventSuspended EventKind = "suspended"
 	EventResumed   EventKind = "resumed"
 )
@@ -120,7 +121,7 @@ type Registry struct {
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
-	past  map[RootName]Subject // names that were ended in this session
+	past  map[RootName]Subject // roots that have ended in this session, and whose they were
 	tombs []tombstone
 	rules Rules
 }
@@ -147,7 +148,7 @@ type tombstone struct {
 	id       Identity
 	file     string // of a single-file root, its name
 	whose    Subject
-	epoch    uint64 // the latest there was when it was made
+	epoch    uint64 // the registry's latest, when the root was revoked
 }
 
 // NewRegistry returns an empty registry: it denies everything.
@@ -174,7 +175,7 @@ func (g *Registry) RemoveView(v View) {
 	g.mu.Unlock()
 }
 
-// Keep adds places of the owner's plane that no root may touch.
+// Keep adds files and directories of rootsfs itself, which no root may contain or lie in.
 func (g *Registry) Keep(k ...Keep) {
 	g.mu.Lock()
 	g.rules.Keep = append(slices.Clone(g.rules.Keep), k...)
@@ -196,8 +197,8 @@ func (g *Registry) objection(old *Policy, next Policy) error {
 	return nil
 }
 
-// commit makes the new roots part of a new snapshot, or changes nothing.
-// outers are the roots in which other roots lie now than before.
+// commit makes the new roots part of a new snapshot, or changes nothing. outers are the
+// roots whose nesting has changed.
 func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -231,8 +232,8 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 	return outers, nil
 }
 
-// wasRevoked reports whether a root of this name has ended of which a subject could know.
-// Any other subject is told the same as if there had never been one.
+// wasRevoked reports whether a root of this name has ended that was granted to the subject,
+// or to everybody. For any other subject it is as if the root had never existed.
 func (g *Registry) wasRevoked(name RootName, who Subject) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

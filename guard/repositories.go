@@ -11,25 +11,25 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// A repository that the root's users make themselves works: what git runs there was theirs
-// from the beginning, so protecting it would protect nothing. It is remembered for the
-// lifetime of the root, by path and identity, reported to the owner, and not trusted: its
-// hooks and configuration are a server's. After that lifetime it is protected like the
-// owner's repositories.
+// The root's users may create repositories and write their hooks and configuration: what git
+// runs there was theirs from the beginning, so protecting it would protect nothing. Such a
+// repository is remembered for the lifetime of the root, by path and identity. It is
+// reported to the owner as untrusted. After that lifetime it is protected like the owner's
+// repositories.
 //
-// Status lists repositories from memory: it is asked on the way to a revocation, and a
-// look at the file system may take for ever (something that hangs may be mounted over a
-// repository). So it may list a repository that the owner has removed or replaced.
+// Status lists repositories from memory: it is called on the way to a revocation, and a look
+// at the file system may hang, if something that hangs is mounted over a repository. So it
+// may list a repository that the owner has removed or replaced.
 //
 // A bare repository is recognised by the names in it: a directory becomes one when the last
-// of the names that git looks for is made there. Remembering it lifts the rules about such
-// directories (pattern.GitDir) for this directory, and no other rule: otherwise a program
-// could complete a directory of the owner's to a repository, and lift the protection of what
-// lies below. A repository of the owner's cannot be completed again, because the names by
-// which it is recognised are neither removed nor moved.
+// of the names that git looks for is created there. Remembering it lifts the rules about such
+// directories (pattern.GitDir) for this directory, and no other rule. Otherwise a program
+// could add the missing names to a directory of the owner's, and so lift the protection of
+// what lies below. With a repository of the owner's that does not work, because the names by
+// which it is recognised can be neither removed nor moved.
 
-// maxRepos bounds what is remembered of one root; what is made beyond it is
-// protected like any other.
+// maxRepos bounds how many repositories are remembered for one root. Further ones are
+// protected like the owner's.
 const maxRepos = 4096
 
 type repos struct {
@@ -37,8 +37,8 @@ type repos struct {
 	m  map[string]repo // by path below the root
 }
 
-// repo is a remembered part of a repository: its .git, a directory in that which belongs to
-// a worktree or a submodule, or a bare repository.
+// repo is a remembered part of a repository: a .git, the directory of a worktree or
+// submodule inside a .git, or a bare repository.
 type repo struct {
 	id   Identity
 	bare bool
@@ -53,9 +53,9 @@ func (r *repos) has(rel string, id Identity) bool {
 }
 
 // around reports whether a path is, or lies in, a repository made by the root's users that
-// is still there; look returns what lies at a path now. With bare, a bare repository counts
-// for itself and for its submodules and worktrees, but not for other files in its
-// directory, which may be the owner's.
+// is still there. look returns what lies at a path now. With bare, a bare repository counts,
+// too, but only for its own directory, its submodules and its worktrees. Other files in the
+// directory may be the owner's.
 func (r *repos) around(path string, bare bool, look func(rel string) (Identity, bool)) bool {
 	at := map[string]repo{}
 	add := func(top string) {
@@ -100,7 +100,7 @@ func (r *repos) none() bool {
 	return len(r.m) == 0
 }
 
-// drop forgets what has been removed.
+// drop forgets a path that has been removed.
 func (r *repos) drop(rel string) {
 	if r.none() {
 		return
@@ -110,7 +110,7 @@ func (r *repos) drop(rel string) {
 	delete(r.m, rel)
 }
 
-// move follows a rename; with exchange both names hold something afterwards.
+// move changes the remembered paths after a rename. With exchange, from and to were swapped.
 func (r *repos) move(from, to string, exchange bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +132,8 @@ func (r *repos) move(from, to string, exchange bool) {
 	r.m = next
 }
 
-// tops are the directories of the remembered repositories, sorted. Those of worktrees and
-// submodules inside a .git are listed themselves.
+// tops are the directories of the remembered repositories, sorted. Directories of worktrees
+// and submodules inside a .git are listed, too.
 func (r *repos) tops() (out []string) {
 	r.mu.RLock()
 	for rel := range r.m {
@@ -153,9 +153,9 @@ func repoTop(rel string) string {
 	return rel
 }
 
-// NoteName tells the lease what the operation has made, and at what name: a
-// repository of the root's users is remembered as theirs, also where nothing is
-// protected, because the owner is told of it.
+// NoteName tells the lease that the operation has created a file or directory, and its name.
+// If that begins a repository, the repository is remembered as one of the root's users. This
+// is so in roots without protections, too, because the owner is told of it.
 func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
 	if builtin.MayBePart(dirRel, name) {
 		_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
@@ -169,9 +169,9 @@ func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
 	l.NoteNewName(dirRel, name)
 }
 
-// NoteNewName tells the lease that something has come to have a name which nothing
-// had: with it the directory may have become a bare repository. NoteName includes
-// it.
+// NoteNewName tells the lease that a name exists now that did not, by a rename or a link for
+// example. With that name its directory may have become a bare repository. NoteName calls
+// NoteNewName.
 func (l *Lease) NoteNewName(dirRel, name string) {
 	if !builtin.MayMakeBare(name) {
 		return
@@ -316,7 +316,7 @@ func (f *rootFacts) Tokens(path string) bool {
 	return len(head) == maxNpmrc || builtin.HasTokens(string(head))
 }
 
-// lookedInto notes that a file's contents were asked about.
+// lookedInto notes whether a rule asked about a file's contents.
 type lookedInto struct {
 	*rootFacts
 	readContents bool

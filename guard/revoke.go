@@ -24,10 +24,15 @@ type Ended struct {
 	Err error
 }
 
-// Revoke ends roots. For each, in this order: views flush dirty data; the gate shuts and
-// the epoch rises; operations in flight are cancelled and drained; views take back what
-// they handed out; calls that change the source and have begun are waited for; the record
-// is written. Only then it returns. A root that is already ending is waited for.
+// Revoke ends roots. For each root, in this order (see endLocked):
+//  1. Views flush dirty data.
+//  2. The gate shuts: Admit refuses, and a tombstone is left in the roots around.
+//  3. Operations in flight are cancelled, and waited for.
+//  4. Views take back what they handed out, also through the roots around.
+//  5. Calls that change the source and have begun are waited for.
+//  6. The record is written.
+//
+// Only then Revoke returns. It waits for a root that is already ending.
 func (g *Registry) Revoke(ctx context.Context, which ...RootName) ([]Ended, error) {
 	snap := g.snap.Load()
 	roots := make([]*root, len(which))
@@ -51,7 +56,7 @@ func (g *Registry) RevokeAll(ctx context.Context) ([]Ended, error) {
 
 // endAll ends roots side by side. Those that nobody is changing just now end together, which
 // makes few snapshots: one for each root would copy the whole index thousands of times for
-// thousands of roots. A second asker waits for the first one's ending.
+// thousands of roots. If another call is ending a root already, endAll waits for that one.
 func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended, error) {
 	out := make([]Ended, len(roots))
 	errs := make([]error, len(roots))
@@ -75,11 +80,10 @@ func (g *Registry) endAll(ctx context.Context, roots []*root, to State) ([]Ended
 	return out, errors.Join(errs...)
 }
 
-// Recheck compares a root's path with the directory that was approved and ends
-// the root if it is another one, or none: its grant stays listed as unavailable until
-// it is approved again. It may block where the source does.
-// If this process has no descriptors or memory for the check, nothing is known: the root
-// stays as it is, and is checked again a little later.
+// Recheck ends a root if its path does not lead to the approved directory any more. The
+// grant stays listed as unavailable until it is approved again. Recheck may block if the
+// source hangs. If this process lacks descriptors or memory for the check, the root stays as
+// it is, and is checked again a little later.
 func (g *Registry) Recheck(ctx context.Context, name RootName) error {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -179,7 +183,7 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 // flushAndShut makes views flush dirty data, and shuts each root as soon as its own data is
 // flushed, so that a flush that hangs delays no other root. Roots that are ready at the same
 // time are shut in one snapshot. For each root that is shut it calls takeBack, and returns
-// when all these calls have; outers are the live roots around.
+// when all these calls have returned. outers are the live roots around.
 func (g *Registry) flushAndShut(ctx context.Context, roots []*root, to State, takeBack func(i int, r *root)) (outers []*root) {
 	ready, outers := g.flushEach(ctx, roots)
 	var takingBack sync.WaitGroup
@@ -288,8 +292,7 @@ func (r *root) drainForEnd(ctx context.Context) error {
 func (g *Registry) flush(ctx context.Context, c Change, r *root) {
 	r.flushing.Add(1)
 	defer r.flushing.Add(-1)
-	// What cannot be flushed within the deadline is lost to the revocation,
-	// which must not wait for it.
+	// Data that cannot be flushed within the deadline is lost: a revocation must not wait.
 	flushCtx, cancel := context.WithTimeout(ctx, g.cfg.Deadline/2)
 	defer cancel()
 	_ = g.eachView(func(v View) error {
@@ -345,10 +348,10 @@ func (g *Registry) Forget(who Subject) {
 // pruneTombs drops tombstones that no root contains. The caller holds mu.
 func (g *Registry) pruneTombs(s *snapshot) {
 	g.tombs = slices.DeleteFunc(g.tombs, func(t tombstone) bool {
-		lies := false
-		s.eachOuter(t.dir, t.location, func(*root) { lies = true })
-		s.eachAt(t.dir, t.location, func(o *root) { lies = lies || t.whose.isNarrowerThan(o.grant.Subject) })
-		return !lies
+		needed := false
+		s.eachOuter(t.dir, t.location, func(*root) { needed = true })
+		s.eachAt(t.dir, t.location, func(o *root) { needed = needed || t.whose.isNarrowerThan(o.grant.Subject) })
+		return !needed
 	})
 }
 

@@ -107,17 +107,18 @@ func (r *Rights) UnmarshalText(text []byte) (err error) {
 // Mutating reports whether the rights can change anything.
 func (r Rights) Mutating() bool { return r&mutating != 0 }
 
-// required says which rights an operation takes: all of all, and at least one of any.
+// required says which rights an operation takes: each right in the field all, and at least
+// one of those in any.
 // Operations that take more rights for some arguments (open for writing, rename over an
 // existing name) add those in Request.Need.
 type required struct{ all, any Rights }
 
-// anything is for operations that one right suffices for, whichever: whoever may do
-// something in a root has to be able to walk it.
+// anything is for operations that take no particular right, such as looking a name up: a
+// caller that has any right in a root has to be able to walk it.
 const anything = rightsEnd - 1
 
 // requiredRights is the one table from operations to rights. An operation that is not in it
-// has any == 0, which Admit refuses: so a new operation is denied until it stands here.
+// has any == 0, which Admit refuses. So a new operation is denied until it has a row here.
 var requiredRights = [names.Ops]required{
 	names.OpLookup:        {any: anything},
 	names.OpGetattr:       {any: anything},
@@ -127,7 +128,7 @@ var requiredRights = [names.Ops]required{
 	names.OpReadlink:      {all: Read, any: anything},
 	names.OpOpen:          {any: anything}, // plus Request.Need from the open flags
 	names.OpRead:          {all: Read, any: anything},
-	names.OpWrite:         {any: Write | Append | Create}, // plus Request.Need; with Create alone what was just made
+	names.OpWrite:         {any: Write | Append | Create}, // plus Request.Need; Create alone is for files just created
 	names.OpCreate:        {all: Create, any: anything},
 	names.OpTmpfile:       {all: Create, any: anything},
 	names.OpMkdir:         {all: Create, any: anything},
@@ -152,7 +153,7 @@ var requiredRights = [names.Ops]required{
 	names.OpSetlk:         {any: anything},
 	names.OpWatch:         {all: Watch, any: anything},
 	names.OpReplace:       {any: Write | Create},
-	// The owner's own, who needs no right: vfs.Tree.TrashList and so on.
+	// Only the owner does these, who needs no right: vfs.Tree.TrashList and so on.
 	names.OpTrash:   {any: anything},
 	names.OpRestore: {any: anything},
 	names.OpEmpty:   {any: anything},
@@ -179,8 +180,8 @@ func lackedRights(op Op, extra, have Rights) Rights {
 	return 0
 }
 
-// Narrowest are the rights that the root and every nested root the operation
-// has met agree on.
+// Narrowest are the rights that the root, and every nested root that the operation has
+// entered, all allow.
 func (l *Lease) Narrowest() Rights {
 	have := l.policy.Rights
 	for _, c := range l.crossed {

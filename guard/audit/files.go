@@ -25,7 +25,7 @@ const startForm = "00000000T000000.000000000Z"
 // logName is a parsed file name, without the suffix of compressed files.
 type logName struct {
 	session, start string
-	n              int // 0: the file that Open began
+	n              int // the file's number in the run; 0 for the one that Open began
 }
 
 // logEntry is a file in the directory.
@@ -72,8 +72,8 @@ func fileNumber(s string) (int, bool) {
 	return n, err == nil && len(s) <= 9 && s[0] >= '1' && s[0] <= '9'
 }
 
-// hasForm reports whether a text of ASCII has the bytes of a form, and digits
-// where that has 0.
+// hasForm reports whether an ASCII text looks like a form: a 0 in the form stands for any
+// digit, every other byte for itself.
 func hasForm(s, form string) bool {
 	for i := range len(form) {
 		if digit := s[i] >= '0' && s[i] <= '9'; form[i] == '0' && !digit || form[i] != '0' && s[i] != form[i] {
@@ -119,8 +119,8 @@ func paths(dir string, list []logEntry) []string {
 }
 
 // listNames lists the files of a session, or of all if it is "". If a crash left a file
-// beside its compressed copy, the copy is listed: it got its name when it was synced, so
-// it is whole.
+// beside its compressed copy, the copy is listed. It is complete, because it gets its name
+// only after it was synced.
 func listNames(dir, session string) ([]logEntry, error) {
 	list, err := listAll(dir, session)
 	return slices.CompactFunc(list, func(a, b logEntry) bool { return a.logName == b.logName }), err
@@ -175,10 +175,10 @@ func nextStart(now time.Time, list []logEntry) string {
 // gone reports whether err says that a file was removed.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// Open begins a new file of the session and continues the session's chain, from
-// the last line on disk. If the files end before the anchored line, or with
-// another one, the chain continues from the anchor instead, so that Verify
-// shows the damage ever after. Damage never keeps a session from starting.
+// Open begins a new file of the session and continues the session's chain, from the last
+// line on disk. If the last line comes before the anchored one, or has its number but is a
+// different line, the chain continues from the anchor instead. Verify then reports the
+// damage ever after. Damage never keeps a session from starting.
 //
 // Open returns when the new file has its header. It does not wait for the header's anchor:
 // Anchored does.

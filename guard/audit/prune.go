@@ -148,9 +148,9 @@ func (s *sessionFiles) choose() int64 {
 	return n
 }
 
-// deleteChosen deletes the chosen files. Before that it writes to the anchor which record
-// is the first one kept: after a crash in between, some files are there that need not be,
-// and none is missing unexplained.
+// deleteChosen deletes the chosen files. Before that it writes to the anchor which record is
+// the first one kept. So a crash in between can leave files that were to be deleted, but no
+// file is missing without an explanation.
 func (s *sessionFiles) deleteChosen(p pruning) error {
 	lock, err := takeLock(Options{Dir: p.dir, Session: s.name}) // while it is held, the session cannot begin
 	if err != nil {

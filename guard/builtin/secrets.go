@@ -1,8 +1,8 @@
-// Package builtin holds the built-in rules: the names in an ordinary project that a server
-// has no business with unless the owner allows it, which are secrets, files that other
-// programs execute, and files that version control systems execute. It also tells
-// repositories by the names in a directory. Package pattern judges by the rules, and
-// package guard looks at the files.
+// Package builtin holds the built-in rules. They are about names in an ordinary project that
+// a server has no business with, unless the owner allows it: secrets, files that other
+// programs execute, and files that version control systems execute. The package also
+// recognises repositories by the names in a directory. Package pattern judges by the rules,
+// and package guard looks at the files.
 //
 // # Promises
 //
@@ -63,8 +63,9 @@ var controls = []reasons{
 		"where the root is a home directory, the owner's programs take commands from it"},
 }
 
-// trees hold other people's code, where names mean nothing and tools come and go
-// as they like; of the built-in rules only those about version control hold there.
+// trees hold other people's code. Their files have names like those in the tables without the
+// meaning, and package managers replace them at any time. Of the built-in rules, only those
+// about version control hold there.
 const trees = "node_modules/ vendor/ site-packages/"
 
 // Reserved returns the rules for a name that is hidden anywhere, and that nothing

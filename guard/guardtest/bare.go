@@ -18,8 +18,9 @@ type Bare struct {
 	Host func(path string) string
 }
 
-// path is the host's path. One that a system call would refuse for its length
-// is walked to first: the kernel limits the path, not the depth.
+// path returns a path of the host for a system call, and a function to be called after it.
+// If the path is too long for a system call, path opens a directory on the way, and returns
+// a path from there.
 func (b Bare) path(p string) (string, func(), error) {
 	h := b.Host(p)
 	if len(h) < unix.PathMax {

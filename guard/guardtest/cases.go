@@ -56,8 +56,8 @@ func plainCases() []Case {
 	}
 }
 
-// nameCases: R130, and names that are hard on parsers. Beyond PATH_MAX the
-// bare call cannot be made by one path either.
+// nameCases: R130, and names that are hard on parsers. Paths longer than PATH_MAX are no case
+// for the bare file system: no system call takes one.
 func nameCases() []Case {
 	long, tooLong := strings.Repeat("n", 255), strings.Repeat("n", 256)
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 30) + "leaf"
@@ -158,7 +158,7 @@ func escapeCases() []Case {
 	return all
 }
 
-// onlyThese checks a directory of the host.
+// onlyThese checks that a directory of the host has exactly these names in it.
 func onlyThese(e *Env, dir string, want ...string) {
 	e.Helper()
 	entries, err := os.ReadDir(dir)
@@ -172,7 +172,7 @@ func onlyThese(e *Env, dir string, want ...string) {
 	}
 }
 
-// linkCases: links that stay, and those that only pretend to.
+// linkCases: links that stay inside the root, and links that only seem to.
 func linkCases() []Case {
 	chain := []string{"a=end", "l0 => a"}
 	for i := range 20 {
@@ -211,8 +211,8 @@ func linkCases() []Case {
 	}
 }
 
-// specialCases: FIFOs, sockets and devices are as if absent, and what steers
-// the kernel outside our mount is not set.
+// specialCases: FIFOs, sockets and devices are as if absent. Set-id bits, and attributes that
+// the kernel obeys outside our mount, cannot be set.
 func specialCases() []Case {
 	tree := []string{"a=hello", "f|", "s@", "d%", "dir/"}
 	all := []Case{

@@ -22,10 +22,10 @@ const (
 // element of every path a peer sends and the directory's name in the mount.
 type RootName string
 
-// ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid
-// UTF-8 without slash, colon, equals sign, comma, NUL or control characters, not "."
-// or "..", and neither beginning with a hyphen nor with white space at an end.
-// Colon, equals sign and comma separate the parts of a root SPEC.
+// ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
+// slash, colon, equals sign, comma, NUL or control characters. The name must not be "." or
+// "..", begin with a hyphen, or begin or end with white space. Colon, equals sign and comma
+// have a meaning of their own in a root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
 		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}
@@ -54,8 +54,8 @@ func ParseRootName(s string) (RootName, error) {
 	return RootName(s), nil
 }
 
-// Path is a place inside a root. The zero Path is no place. A Path is made only
-// by ParsePath, NewPath and Join, so each of its elements is clean.
+// Path is a location inside a root. The zero Path is none. Only ParsePath, NewPath and Join
+// make a Path, so each of its elements is clean.
 type Path struct {
 	Root RootName
 	rel  string
@@ -73,14 +73,14 @@ func ParsePath(s string) (Path, error) {
 	if err != nil {
 		return Path{}, err
 	}
-	var kept []string
+	var elems []string
 	for elem := range strings.SplitSeq(rest, "/") {
 		if elem == "" || elem == "." {
 			continue
 		}
-		kept = append(kept, elem)
+		elems = append(elems, elem)
 	}
-	return NewPath(name, strings.Join(kept, "/"))
+	return NewPath(name, strings.Join(elems, "/"))
 }
 
 // NewPath makes a path from a root and a relative path whose elements must

@@ -15,7 +15,8 @@ import (
 // casefold, APFS, HFS+, FAT, NTFS, SMB), so that what is one file there is one name here.
 // In a name that is not UTF-8, only the parts that are UTF-8 are folded.
 func Fold(name string) string {
-	// Windows and its file systems drop them; a name of nothing else stays.
+	// Windows and its file systems drop dots and spaces at the end. A name that has nothing
+	// else stays.
 	if t := strings.TrimRight(foldText(name), ". "); t != "" {
 		return t
 	}

@@ -15,10 +15,10 @@ import (
 // is reported of a name follows from whether the receiver knows it, whether it exists,
 // and whether it was removed or changed in between.
 //
-// An inspection is never older than the events it is for. If it sees a change before the
-// event of that, the event to come reports it once more. On a file system that hangs, an
-// operation may be answered before it has returned, so it touches nothing of the watch: it
-// returns what it found, and the goroutine applies that.
+// An inspection is never older than the events it is for. If it sees a change whose event
+// comes later, that event reports the change once more. On a file system that hangs, the
+// goroutine may have to go on before an operation has returned. So the operation touches
+// nothing of the watch: it returns what it found, and the goroutine applies it.
 
 // runState belongs to the goroutine. The first two never change.
 type runState struct {
@@ -122,12 +122,12 @@ func (w *Watch) report() {
 	}
 }
 
-// work does what there is to do now. After any error but errPathGone and errRootEnded it is
-// to be called again later.
+// work does what there is to do now. After errPathGone and errRootEnded the watch ends. After
+// any other error work has to be called again later.
 func (w *Watch) work(due bool) (err error) {
 	batch, anew, judge := w.takeWork(due)
 	if judge {
-		// What was gathered may be of what the caller may not see any more.
+		// The caller may not see some of these paths any more.
 		w.gathered, w.lookAgain = nil, false
 	}
 	switch {
@@ -165,7 +165,7 @@ func admit[T any](ctx context.Context, w *Watch, drop func(T), f func(l *guard.L
 // then makes the receiver list again, by an event with Overflow.
 func (w *Watch) watchAnew() error {
 	old := w.base
-	old.unwatch() // its room is spare, so that nobody takes it in between
+	old.unwatch() // its room becomes the watch's spare room, which no other watch can take
 	set, err := admit(w.ctx, w, w.drop, func(l *guard.Lease) (*setup, error) { return w.setUp(w.ctx, l, old) })
 	switch names.Reason(err) { //nolint:exhaustive // work handles the others
 	case names.NotExist, names.NotDir, names.Invalid, names.Escaped:
@@ -212,7 +212,7 @@ func (w *Watch) process(batch []pendingName) error {
 	if err != nil {
 		return err
 	}
-	// First what disappeared: it may be above, or be replaced by, what is there now.
+	// Removals first: a new file can have the name of a removed one, or of a directory above.
 	for i := range x.names {
 		w.applyRemoval(&x.names[i], &x.found[i])
 	}
@@ -238,9 +238,9 @@ func (w *Watch) lackRoom() {
 }
 
 // applyRemoval reports a name as deleted if the receiver knows it and the file that had
-// it is gone. Another file may have the name now, which applyPresence reports. A name
-// that does not exist and whose removal inotify has not reported is left to the event
-// of its removal, which is on its way and has the rename's cookie.
+// it is gone. Another file may have the name now, which applyPresence reports. If a name does
+// not exist, but inotify has not reported its removal yet, applyRemoval does nothing: that
+// event is still to come, and has the cookie if it was a rename.
 func (w *Watch) applyRemoval(p *pendingName, o *observation) {
 	d := p.dir
 	if d.unwatched || p.name == "" {

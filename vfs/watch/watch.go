@@ -141,8 +141,8 @@ func (w *Watch) end(why error) <-chan struct{} {
 	return w.done
 }
 
-// endOf is end for a lifetime of the root that has ended. It returns nil if the watch
-// is of another lifetime, or has not begun and never will.
+// endOf ends the watch because the root's lifetime with this epoch has ended. It returns nil
+// if the watch belongs to a later lifetime, or has not begun and never will.
 func (w *Watch) endOf(epoch uint64) <-chan struct{} {
 	w.mu.Lock()
 	w.endedTo = max(w.endedTo, epoch)
