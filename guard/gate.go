@@ -107,15 +107,21 @@ type Lease struct {
 type crossing struct {
 	root          *root
 	gen           *generation
-	sameDirectory bool // the very directory, not one inside
+	sameDirectory bool // root has the same directory as the lease's root
 }
 
-// Admit is the gate. In this order: caller present; root live (an in-flight
-// reference is taken); rights for the operation; patterns on an open file (those
-// on a path are judged as it is resolved, see Judge); rate (waits until ctx ends
-// or the root does); room for the record reserved; bytes in flight acquired (waits, too);
-// quota reserved. The caller then runs the operation and calls Lease.Done, which settles the
-// quota, wraps the error once, audits and releases. A refusal is audited here.
+// Admit is the gate. It does, in this order:
+//  1. checks that the request names a caller
+//  2. checks that the root is live, and counts the operation in its generation
+//  3. checks the rights that the operation takes
+//  4. judges an open file by the patterns (a path is judged as it is resolved, see Judge)
+//  5. waits for the speed limit, until ctx or the root ends
+//  6. reserves room for the record
+//  7. waits for the limit of bytes in flight
+//  8. charges the quotas
+//
+// The caller then runs the operation and calls Lease.Done, which settles the quota, wraps the
+// error once, audits and releases. Admit itself audits a refusal.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
 	g.noteUse()

@@ -18,7 +18,7 @@ import (
 // Access is what an operation does to a name.
 type Access uint8
 
-// The accesses. What is denied may be looked at; what is protected, read.
+// The accesses. A denied name permits ToLook only; a protected one ToLook and ToRead.
 const (
 	ToLook   Access = iota + 1 // whether it is there, its attributes
 	ToRead                     // contents, names in it, where a link leads
@@ -123,8 +123,8 @@ func refusal(a Access, v pattern.Verdict) error {
 }
 
 // AsCreateRefusal turns a Hidden refusal into the Permission refusal that a create of the
-// name would get, for operations that make what is missing of a path. Other errors stay
-// as they are.
+// name would get. It is for operations that create the missing directories of a path. Other
+// errors stay as they are.
 func AsCreateRefusal(err error) error {
 	var r *Refusal
 	if errors.Is(err, names.Hidden) && errors.As(err, &r) {
@@ -183,8 +183,8 @@ func (l *Lease) Judge(dirRel, name string) error {
 	return l.JudgeAs(l.Access(), dirRel, name, pattern.Unknown)
 }
 
-// JudgeAs is Judge for another access than that of the operation, on a name of
-// which the type may be known, or will be once it is made.
+// JudgeAs is Judge for another access than that of the operation. t is the type of the file
+// that has the name, or will have it, if that is known.
 func (l *Lease) JudgeAs(a Access, dirRel, name string, t pattern.Type) error {
 	if !l.patterned {
 		return nil
@@ -364,14 +364,13 @@ type Explanation struct {
 	Lacks Rights
 	// Verdict is what the patterns say. It can name a rule that was lifted.
 	Verdict pattern.Verdict
-	Root    RootName // whose policy decided: a nested root's may
+	Root    RootName // the root whose policy decided; it may be a nested one
 }
 
-// Explain says what the gate would answer to an operation on a path, without
-// asking for it and without a record. It looks at nothing but the policy, and at
-// what rules ask of the tree: whether the file exists, or the system allows the
-// operation, it does not say. need are the rights the arguments add, as writing
-// does to opening.
+// Explain says what the gate would answer to an operation on a path. It does not begin the
+// operation, and leaves no record. It looks only at the policy, and at files that a rule asks
+// about. So it does not say whether the file exists, or whether the system permits the
+// operation. need are the rights that the arguments add, as for opening a file to write.
 func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
 	defer l.endUses(false)
@@ -408,8 +407,8 @@ func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
 	return out
 }
 
-// Current reports whether the patterns are still those the operation was admitted
-// under (names.Conflict), for one that took long and is about to take effect.
+// Current returns an error (names.Conflict) if the root's patterns have changed since the
+// operation was admitted. Long operations call it just before they take effect.
 func (l *Lease) Current() error {
 	if l.root.policy.Load().rules != l.policy.rules {
 		return &Error{Kind: names.Conflict, Err: errors.New("the root's patterns changed meanwhile; try again")}

@@ -35,7 +35,7 @@ import (
 const exclusive = math.MaxInt64 / 2
 
 type moveLock struct {
-	order        uint64 // everybody takes several in this order
+	order        uint64 // whoever acquires several locks does it in this order
 	sem          *semaphore.Weighted
 	unlockMaking func() // gives back what Making took
 }
@@ -68,7 +68,7 @@ func (m *moveLocks) of(id Identity) *moveLock {
 func (m *moveLocks) forget(id Identity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.m[id].Value() == nil { // not another one by now
+	if m.m[id].Value() == nil { // else the directory has another lock by now
 		delete(m.m, id)
 	}
 }
@@ -167,9 +167,9 @@ func (l *Lease) wait(ctx context.Context, m *moveLock, weight int64) error {
 	return err
 }
 
-// pauseMoves waits until no directory is being moved that overlaps with roots about
-// to be granted, and holds such moves off until they are: through a new root
-// names could be made that nobody looked at.
+// pauseMoves waits until no directory is being moved that overlaps with the new roots, and
+// keeps further moves from beginning until release, when the roots are granted. Otherwise
+// names could be created through a new root in a directory that is being judged for a move.
 func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Deadline)
 	defer cancel()

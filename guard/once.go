@@ -132,7 +132,7 @@ func (l *Lease) NoteOpened() {
 	}
 }
 
-// endUses ends the operation for the uses that began with it. used is as for once.end.
+// endUses calls once.end for the uses that began with the operation.
 func (l *Lease) endUses(used bool) {
 	if l.notes == nil || len(l.notes.uses) == 0 {
 		return

@@ -53,8 +53,8 @@ type Record struct {
 	Written  int64
 	Duration time.Duration
 	Detail   string
-	// Target is where a link that was refused leads, as the link says it. It may be a
-	// host path: it is told to the owner while the session lives, and not logged.
+	// Target is the text of a link that was refused. It may be a host path, so it is not
+	// logged; only the owner is told of it, while the session lives.
 	Target string
 	// Room is what Reserver.Reserve promised for the record; 0 is nothing.
 	Room int64
@@ -71,9 +71,9 @@ type Auditor interface {
 // it begins, so that none is refused when it has happened.
 type Reserver interface {
 	Auditor
-	// Pace returns how long the operation has to wait before it begins, so that
-	// its subject has no more written than its share. Where that is more than
-	// limit, the operation is not to begin.
+	// Pace returns how long the operation has to wait before it begins, so that its subject
+	// causes no more records than its share. If Pace returns more than limit, the operation
+	// must not begin.
 	Pace(r *Record, limit time.Duration) time.Duration
 	// Reserve promises room for the record of an operation, r as far as it is
 	// known. It waits no longer than until ctx or stop ends. Record takes the room
@@ -119,16 +119,18 @@ func isOrdinary(op Op, e *Error) bool {
 // notes are what an operation finds out while it runs. A detached part shares them with
 // the lease it was taken from.
 type notes struct {
-	repo     atomic.Pointer[string] // where a repository was made, below the root
-	existed  atomic.Bool            // the object existed already
-	openNeed atomic.Uint32          // and is opened instead: the rights that takes, 0 if it is not
+	repo    atomic.Pointer[string] // where a repository was made, below the root
+	existed atomic.Bool            // the object existed already
+	// openNeed are the rights that the opening takes, if the object existed and is opened
+	// instead of created (ContinueAsOpen); else 0.
+	openNeed atomic.Uint32
 	// What Charge has reserved since admission.
 	chargedBytes, chargedNames atomic.Int64
 
 	uses []*root // whose one use began with the operation
 
 	mu sync.Mutex // guards the fields below
-	// chargedNested are the accounts of nested roots from which the same is reserved.
+	// chargedNested are the accounts of nested roots that are charged like the root's.
 	chargedNested []*account
 	// resolved is where the links of the request's paths led, zero without any.
 	resolved, resolved2 Path
@@ -176,21 +178,21 @@ func (l *Lease) addResolved(rec *Record) {
 	q, q2, remark := l.notes.resolved, l.notes.resolved2, l.notes.remark
 	rec.Target = names.Brief(l.notes.target)
 	l.notes.mu.Unlock()
-	var said []string
+	var details []string
 	if q.Root != "" && q != rec.Path {
-		said = append(said, RequestedPath(rec.Path, q))
+		details = append(details, RequestedPath(rec.Path, q))
 		rec.Path = q
 	}
 	if q2.Root != "" && q2 != rec.Path2 {
-		said = append(said, RequestedPath(rec.Path2, q2))
+		details = append(details, RequestedPath(rec.Path2, q2))
 		rec.Path2 = q2
 	}
 	for _, text := range []string{rec.Detail, remark} {
 		if text != "" {
-			said = append(said, text)
+			details = append(details, text)
 		}
 	}
-	rec.Detail = strings.Join(said, "; ")
+	rec.Detail = strings.Join(details, "; ")
 }
 
 // Remark adds to the detail of the operation's record. It holds no host path.
@@ -200,7 +202,7 @@ func (l *Lease) Remark(text string) {
 	l.notes.remark = text
 }
 
-// NoteRefusedLink tells the operation's record where a link leads.
+// NoteRefusedLink sets Record.Target, the text of the link that was refused.
 func (l *Lease) NoteRefusedLink(target string) {
 	l.ensureNotes().mu.Lock()
 	defer l.notes.mu.Unlock()
@@ -215,7 +217,7 @@ func (l *Lease) record() Record {
 	return rec
 }
 
-// record is a record of what a caller does, without what that is.
+// record returns a record that says who the caller is, and not yet what it does.
 func (c *Caller) record(at time.Time) Record {
 	return Record{Time: at, Subject: c.Subject, Via: c.Via, UID: c.UID, PID: c.PID, Verdict: Allowed}
 }
@@ -327,10 +329,10 @@ func (l *Lease) audit(n int64, e *Error) error {
 	return l.reg.record(rec)
 }
 
-// Closed records the end of an open file with the bytes that passed through it,
-// and in detail what else is to be said of it, "" for nothing. A close cannot
-// fail for want of a record, because the kernel does not wait for it: room for the
-// record was promised when the file was opened for writing (Lease.TakeClosing).
+// Closed records that an open file was closed, with the bytes that were read and written.
+// detail can be "". A close cannot fail because it cannot be recorded: the kernel does not
+// wait for it. So room for the record was promised when the file was opened for writing
+// (Lease.TakeClosing).
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
 	rec := c.record(time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written

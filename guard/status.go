@@ -29,8 +29,8 @@ type Status struct {
 	// are untrusted. A bare repository is listed by its own directory, and so are
 	// .git/modules/NAME and .git/worktrees/NAME in a repository of somebody else's.
 	Repos []string
-	// Once says of a root for one use whether that was made: "unused", "in
-	// use" or "used"; "" of any other root.
+	// Once is the state of a root for one use: "unused", "in use" or "used". It is "" for
+	// any other root.
 	Once string
 }
 
@@ -68,8 +68,8 @@ func (g *Registry) Holds(who Subject, p string) bool {
 	return ok && r.grant.Resolved != "/"
 }
 
-// Free is how many bytes are free where a live root lies; ok is false if that cannot
-// be told. It may block where the source does, which keeps nothing from ending.
+// Free is how many bytes are free on the file system of a live root; ok is false if that is
+// not known. Free may block if the source hangs, but no ending of a root waits for it.
 func (g *Registry) Free(name RootName) (n int64, ok bool) {
 	r := g.snap.Load().byName[name]
 	if r == nil {
@@ -106,8 +106,7 @@ func (g *Registry) SubjectOf(name RootName) (Subject, bool) {
 	return of(g, name, func(r *root) Subject { return r.grant.Subject })
 }
 
-// EpochOf returns the lifetime number of one root. It costs a look-up, and may be
-// asked in a loop.
+// EpochOf returns the lifetime number of one root. It is cheap: one look-up in a map.
 func (g *Registry) EpochOf(name RootName) (uint64, bool) {
 	return of(g, name, func(r *root) uint64 { return r.epoch })
 }

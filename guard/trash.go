@@ -18,8 +18,8 @@ import (
 const TrashName = ".rootsfs-trash"
 
 // Trash says whether a root keeps what is removed, and how much of it. The zero
-// value keeps nothing. A root that is a single file has no directory to keep
-// things in: it is not granted with a trash and rights to change it.
+// value keeps nothing. A single-file root has no directory to keep files in, so a grant of one
+// that is writable and has a trash is refused.
 type Trash struct {
 	On   bool          `json:"on,omitempty"`
 	Size int64         `json:"size,omitempty"` // bytes; beyond it the oldest are removed; 0: DefaultTrashSize
@@ -60,10 +60,10 @@ func (t Trash) check(src Source, resolved string, rights Rights) error {
 		"name its directory, make it read-only (:ro), or turn its trash off (no --trash; trash = { on = false } in its [[root]] block)", names.Quote(resolved))}
 }
 
-// Trash is where what the operation removes is kept: the descriptor of a root's
-// directory, valid as Dir is, and the path of that directory below the lease's
-// root. Of several roots that the operation passes it is the innermost that has a
-// trash; ok is false if none has.
+// Trash returns the root whose trash keeps the files that the operation removes: the
+// descriptor of the root's directory, which is valid as long as Dir's, and the path of that
+// directory below the lease's root. It is the innermost root that the operation has entered
+// and that has a trash. ok is false if none has.
 func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
 	for i := len(l.crossed) - 1; i >= 0; i-- {
 		r := l.crossed[i].root
@@ -87,7 +87,8 @@ func (l *Lease) pathOf(r *root) string {
 	return ""
 }
 
-// PathBelow is the path rel of the lease's root as one below the directory dir of it.
+// PathBelow turns rel, a path below the lease's root, into one below the directory dir of that
+// root.
 func PathBelow(dir, rel string) string {
 	if dir == "" {
 		return rel

@@ -17,26 +17,25 @@ import (
 // CopyOptions says how CopyFile copies.
 type CopyOptions struct {
 	Overwrite bool   // take the place of a file
-	ETag      string // what is copied must be in this state, all the while; "": any
-	// Charge, unless nil, is asked before n more bytes are written, to a copy
-	// that then has size bytes; n below 0 were asked for and not written. It may
-	// wait, as long as its context lasts; an error of it ends the copy.
+	ETag      string // the state that the source has to be in until the end; "": any
+	// Charge, unless nil, is called before n bytes are written to the copy, which then has
+	// size bytes. A negative n gives back bytes that were charged and not written. Charge
+	// may wait until its context ends. An error of Charge ends the copy.
 	Charge func(ctx context.Context, n, size int64) error
 	// Progress, unless nil, is told the bytes copied so far, one call at a time,
 	// and not after CopyFile has returned.
 	Progress func(done int64)
 }
 
-// CopyFile copies a regular file; the copy appears at once, complete, and with
-// Overwrite takes the place of a file (links are then followed at the end too)
-// as Replace does, unless somebody holds that locked (Locked). A new file has the
-// mode of the old, without its attributes, and its holes. The file's contents are
-// those read, which without an ETag are a mixture if somebody changes it
-// meanwhile. An error's Path is that of the two it is about.
+// CopyFile copies a regular file. The copy appears at once, complete. With Overwrite it takes
+// the place of a file as Replace does, unless somebody has locked that file (Locked); then a
+// link in the last element of to is followed, too. A new file has the mode and the holes of
+// the old one, but not its attributes. If somebody changes the source meanwhile, the copy can
+// be a mixture of both states; with an ETag, that is an error. An error's Path is the one of
+// the two paths that it is about.
 //
-// Within one root the copy passes the gate once. Between two roots, and where
-// roots are nested, it takes what reading from the one and writing to the other
-// take, each judged on its own.
+// Within one root the copy passes the gate once. Between two roots, and in a root with nested
+// roots, the reading and the writing pass it separately, each with the rights that it takes.
 func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path, how CopyOptions) (Info, error) {
 	tell, mute := telling(how.Progress)
 	defer mute()
@@ -170,7 +169,7 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	})
 	if err != nil && ctx.Err() == nil {
 		if broken := r.failure(); broken != nil {
-			return made, broken // and not the writing, which only passes it on
+			return made, broken // the error of the writing only repeats it
 		}
 	}
 	return made, err

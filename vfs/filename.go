@@ -24,9 +24,9 @@ import (
 // it does not lie where it was opened. A file that was kept in a trash, or has no name at
 // all, belongs to those who have it open.
 
-// recheckAfter is how long a check of a file's name counts. A program that could write
-// before the host renames the file has written what it likes by then; the check makes it
-// end.
+// recheckAfter is how long a check of a file's name counts. A program can still write for so
+// long after the host has renamed the file. That gives it little: before the rename it could
+// write to the file all the time.
 const recheckAfter = 10 * time.Millisecond
 
 // since is when an operation began, in nanoseconds since the tree was made, by a clock
@@ -98,7 +98,8 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	return true, nil
 }
 
-// relNow is a path of the host below the lease's root, as that lies now.
+// relNow turns a path of the host into one below the present path of the lease's root. below
+// is false if the path does not lie there.
 func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
 	root, err := beneath.PathOf(l.Dir())
 	if err != nil {
@@ -123,7 +124,7 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 	return err == nil && info.ID() == f.at.ID
 }
 
-// inTrash reports whether a path is that of a file in the trash the operation has.
+// inTrash reports whether a path lies in the trash of the operation's root (Lease.Trash).
 func inTrash(l *guard.Lease, rel string) bool {
 	_, below, _, ok := l.Trash()
 	return ok && strings.HasPrefix(guard.PathBelow(below, rel), guard.TrashName+"/")

@@ -54,10 +54,10 @@ type Writing struct {
 	Touch    *Touch // filled in, unless nil
 }
 
-// WriteAt writes bufs at off, or at the end of the file if it was opened with
-// O_APPEND. Short writes come with an error. Without the right to write, a file that was
-// made when it was opened can be written behind its end: so it gets its contents, and
-// nothing is overwritten.
+// WriteAt writes bufs at off, or at the end of the file if it was opened with O_APPEND. Short
+// writes come with an error. Without the right to write, a file that was created by its
+// opening can be written behind its end only: it can get contents, but none can be
+// overwritten.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
 	total := 0
 	for _, b := range bufs {
@@ -102,8 +102,8 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	return n, err
 }
 
-// refuseOverwriting refuses to write before the end of a file that its opener made, unless the root
-// may be written.
+// refuseOverwriting refuses to write before the end of a file that was created by its
+// opening, unless the caller has the right to write.
 func refuseOverwriting(l *guard.Lease, fd int, off int64) error {
 	if l.Narrowest()&guard.Write != 0 {
 		return nil
@@ -126,7 +126,7 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 		}
 	}
 	n, err := beneath.Pwritev(l, fd, src, off, appending)
-	if w.Touch != nil && !l.Remote() { // a call answered early has nobody to tell
+	if w.Touch != nil && !l.Remote() { // a remote call may be answered early, and Touch gone
 		after, _ := beneath.Stat(fd)
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
 	}
@@ -272,8 +272,8 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 	}
 	req.Path = f.at.Path
 	done, err := retried(&req, func() (int64, error) {
-		// The two must lie on one side of every boundary, as the gate knows
-		// them when it admits the copy: both holds are put to it.
+		// Both files must lie in the same nested roots. The request has both holds, so
+		// that the gate checks them as of the moment at which it admits the copy.
 		if err := out.fresh(ctx, c); err != nil {
 			return 0, err
 		}

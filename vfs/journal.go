@@ -21,11 +21,11 @@ type Journal = wholefile.Journal
 // SetJournal names the journal; it must be called before the tree is used.
 func (t *Tree) SetJournal(j Journal) { t.stager.SetJournal(j) }
 
-// CleanTemp removes what another daemon left at a path that its Journal names:
-// a regular file whose name begins with TempPrefix. Anything else it leaves
-// alone, and refuses (Invalid); that nothing is there is no error. It asks for
-// no right, because the litter is ours; a root that is read-only by now is
-// cleaned too. What was removed is on record.
+// CleanTemp removes an unfinished file that another daemon left, at a path that its Journal
+// names. The file must be regular, and its name begin with TempPrefix; else it stays, and the
+// error is Invalid. It is no error if the path does not exist. CleanTemp takes no right,
+// because the file is ours, so it works in a root that has become read-only, too. The removal
+// is on record.
 func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 	req := guard.Request{Caller: t.ownerOf(p.Root), Op: names.OpGetattr, Path: p}
 	removed, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (bool, int64, error) {

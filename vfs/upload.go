@@ -22,10 +22,10 @@ import (
 // ErrUploading is the cause of the names.Conflict of a second upload to one name.
 var ErrUploading = errors.New("another upload of this file is in progress")
 
-// Upload is a file that comes in pieces and appears at once, complete, with
-// Commit. Until then it has no name (where the file system can), so that nothing
-// is left of it whatever happens; it ends by itself when its root does. Its
-// methods may be called concurrently.
+// Upload is a file that comes in pieces. It appears at once, complete, with Commit. Until
+// then it has no name, where the file system has such files, so that a crash leaves nothing
+// behind. An Upload ends by itself when its root does. Its methods may be called
+// concurrently.
 type Upload struct {
 	t    *Tree
 	who  guard.Caller // who began it
@@ -49,10 +49,9 @@ type Upload struct {
 	done  chan struct{}
 }
 
-// BeginUpload starts to collect the contents of a file, on a condition that is
-// judged now and again by Commit. Links are followed now. Of several uploads to
-// one name only the first is begun, the others are refused (Conflict) until it
-// has ended.
+// BeginUpload starts to collect the contents of a file. The condition is judged now, and once
+// more by Commit. Links are followed now. While an upload to a name is under way, further
+// uploads to it are refused (Conflict).
 func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, cond IfMatch) (*Upload, error) {
 	cond.Follow = true
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: cond.need(), Quiet: true}
@@ -178,16 +177,16 @@ func (u *Upload) Over() bool {
 	return u.over
 }
 
-// doUpload passes one operation of the upload through the gate, in the lifetime of
-// the root it was begun under.
+// doUpload passes one operation of the upload through the gate. The root must still be in the
+// lifetime in which the upload began.
 func doUpload[T any](ctx context.Context, u *Upload, req guard.Request, prepare func() (release func()), f func(l *guard.Lease) (T, int64, error)) (T, error) {
 	req.Path = u.path
 	return retried(&req, func() (T, error) {
 		req.Held = u.hold.Load()
 		return gate.DoPrepared(ctx, u.t.reg, req, prepare, nil, f)
 	}, func() error {
-		// Roots were nested in this one, or revoked there: the directory
-		// is walked to again, so that the lease knows what it passes.
+		// Roots were nested in this one, or revoked there. Walk to the directory again, so
+		// that the lease enters the nested roots on the way.
 		look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: u.path}
 		hold, err := gate.Do(ctx, u.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {
 			if _, epoch := req.Held.Root(); l.Epoch() != epoch {
@@ -224,8 +223,8 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 	return d, base, nil
 }
 
-// refuse answers an operation on an upload that was committed or aborted, or
-// whose root has ended, which is for the gate to say.
+// refuse answers an operation on an upload that has ended. It asks the gate first, which
+// answers if the root has ended, too.
 func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
 	return errOnly(doUpload(ctx, u, req, nil, func(*guard.Lease) (struct{}, int64, error) {
 		return struct{}{}, 0, &guard.Error{Kind: names.Conflict, Err: errors.New("the upload has ended; begin another")}
@@ -234,10 +233,10 @@ func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
 
 func errOnly[T any](_ T, err error) error { return err }
 
-// Commit flushes the file to the disk and gives it its name, atomically. If what
-// has the name now is not what had it at the beginning, the upload has lost
-// (Conflict). A gap, or an error that may pass, leaves the upload open; after
-// success, a conflict, a refused condition or the end of the root it is over.
+// Commit flushes the file to the disk and gives it its name, atomically. If another file has
+// the name now than at the beginning, or it was changed, Commit fails (Conflict). The upload
+// ends with success, a conflict, a refused condition or the end of the root. After a gap, or
+// an error that may pass, it goes on.
 func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	u.busy.Lock()
 	defer u.busy.Unlock()
@@ -265,7 +264,7 @@ func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 		defer d.Close()
 		p := replacement{t: u.t, ctx: ctx, l: l, c: c, path: u.path, d: d, base: base, cond: u.cond, s: u.s, agree: u.agree}
 		res, err := p.commit()
-		return res, 0, err // the bytes were settled as they came
+		return res, 0, err // WriteAt has charged the bytes
 	})
 	if err == nil {
 		u.t.recordWrite(res.hold, c, u.path, u.path, u.Size())
@@ -301,8 +300,8 @@ func sameState(a, b *Info) bool {
 	return a.ID() == b.ID() && a.Size == b.Size && a.Mode == b.Mode && a.Mtime == b.Mtime && a.Ctime == b.Ctime
 }
 
-// Abort ends the upload: nothing is left of it but the record that it was given
-// up, with the bytes that had come. After Commit it does nothing.
+// Abort ends the upload and removes its file. A record says how many bytes had been written.
+// After Commit it does nothing.
 func (u *Upload) Abort() {
 	if u.abort() {
 		u.t.reg.Closed(u.hold.Load(), u.who, u.path, 0, u.Size(), "an upload that was given up: nothing was changed", 0)
@@ -335,9 +334,9 @@ const maxGaps = 4096
 
 type span struct{ from, to int64 }
 
-// WriteAt takes one piece. Pieces may come in any order and overlap, the later
-// one wins; bytes are charged to the quotas as they come. It returns how many
-// were written; fewer than given come with an error.
+// WriteAt writes one piece. Pieces may come in any order. If two overlap, the later one
+// counts. The bytes of each piece are charged to the quotas. WriteAt returns how many bytes
+// were written, and an error if that is not all.
 func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off int64) (int, error) {
 	u.busy.RLock()
 	defer u.busy.RUnlock()

@@ -52,9 +52,8 @@ const DefaultMaxBytes = 1 << 20
 
 // Options say where and how a Log writes.
 type Options struct {
-	// Dir is the directory of audit files. It is created with mode 0700; one
-	// that others may write to is refused. It must not lie inside a root,
-	// which is the caller's to check.
+	// Dir is the directory of audit files. It is created with mode 0700; one that others
+	// may write to is refused. The caller has to make sure that it does not lie in a root.
 	Dir string
 	// Session is the session's name: 1 to 128 letters, digits, '.', '_', '-',
 	// '+', '@', beginning with a letter or digit. It is part of file names.
@@ -64,10 +63,10 @@ type Options struct {
 	// MaxBytes is the size at which a file is continued in a new one, by
 	// default DefaultMaxBytes. A file exceeds it by less than one line.
 	MaxBytes int64
-	// MaxAge and MaxTotal bound the files of all sessions in Dir, as prune says,
-	// whenever a session begins and now and then while it runs: MaxAge the age of the
-	// last record of a file, MaxTotal the bytes of all files. 0, the default, is no
-	// bound. AnchorOf is then the path of any session's anchor.
+	// MaxAge and MaxTotal bound the files of all sessions in Dir: MaxAge the age of a file's
+	// last record, MaxTotal the bytes of all files. Files beyond are deleted (prune) when a
+	// session begins, and now and then while it runs. 0, the default, is no bound. AnchorOf
+	// returns the path of a session's anchor; without it nothing is deleted.
 	MaxAge   time.Duration
 	MaxTotal int64
 	AnchorOf func(session string) (string, error)
@@ -89,9 +88,9 @@ type Options struct {
 // maxName is the longest name of a session, bytes.
 const maxName = 128
 
-// WellNamed reports whether a session's name can be part of a file's: at most
-// most bytes of letters, digits and "._+@-", beginning with a letter or digit.
-func WellNamed(s string, most int) bool {
+// WellNamed reports whether a session's name can be part of a file name: up to limit letters,
+// digits and characters of "._+@-", beginning with a letter or digit.
+func WellNamed(s string, limit int) bool {
 	for i := range len(s) {
 		c := s[i]
 		plain := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -99,7 +98,7 @@ func WellNamed(s string, most int) bool {
 			return false
 		}
 	}
-	return s != "" && len(s) <= most
+	return s != "" && len(s) <= limit
 }
 
 func (o *Options) normalize() error {

@@ -23,7 +23,7 @@ type Report struct {
 	To      uint64 `json:"to"`      // the last line's number
 	OK      bool   `json:"ok"`
 	Problem string `json:"problem,omitempty"` // the first one found
-	At      uint64 `json:"at,omitempty"`      // the line at or before which it is
+	At      uint64 `json:"at,omitempty"`      // the line with the problem, or the one after it
 	// Anchored says that the anchor was found and names a line of this chain.
 	// Without it, lines may be missing at the end, or all may be forged.
 	Anchored   bool   `json:"anchored"`
@@ -37,9 +37,9 @@ type Report struct {
 
 // Verify checks the chain of a session in dir, from its first file to its end,
 // and against the anchor; with anchorPath "" the chain alone. It can be used on
-// a live session. The report says what is wrong with the records; an error
-// means that they could not be read, and fs.ErrNotExist that there are none and
-// no anchor that misses them. The package comment says what an OK proves.
+// a live session. The report says what is wrong with the records. An error means that they
+// could not be read; fs.ErrNotExist, that there are no records, and no anchor that would show
+// that some are missing. The package comment says what an OK proves.
 func Verify(dir, session, anchorPath string) (r Report, err error) {
 	// A live session may prune a file between listing and opening it. That is rare, so
 	// a second attempt is nearly always enough.

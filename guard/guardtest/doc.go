@@ -5,10 +5,10 @@
 // A front end implements Front and hands a constructor to Run. Each case builds
 // a directory (see Tree), approves it as the root "code", makes one call through
 // the front end and compares the verdict. A case that says Unguarded also makes
-// the same call on the bare file system, where it has to succeed: that is what
-// shows the guard, and not something else, stopped it.
+// the same call on the bare file system, where it has to succeed. This shows that it was the
+// guard that refused the call.
 //
-// The package does not test races (package integration does) nor speed, and it
-// runs as root where a case needs a device or a mount (Case.Root): as another user those
-// are left out. What cannot be set up fails, it is not skipped.
+// The package does not test races (package integration does) or speed. Cases that need a
+// device or a mount (Case.Root) run only as root. A case that cannot be set up fails; it is
+// not skipped.
 package guardtest

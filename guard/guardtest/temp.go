@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// SharedTemp is a directory for temporary files that every user can reach: TMPDIR, or, where
-// one of its parents is closed to others, as a user's own often is, the system's.
+// SharedTemp is a directory for temporary files that every user can reach. It is TMPDIR,
+// unless that or a directory above it is closed to other users; then it is the system's.
 func SharedTemp() string {
 	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp"} {
 		if searchable(dir) {
@@ -17,8 +17,8 @@ func SharedTemp() string {
 	return os.TempDir()
 }
 
-// ShareTemp makes the temporary directories of a test lie in SharedTemp: a test that
-// becomes another user calls it before it makes the first.
+// ShareTemp makes the temporary directories of a test lie in SharedTemp. A test that becomes
+// another user has to call it before it creates such a directory.
 func ShareTemp(t *testing.T) {
 	t.Helper()
 	t.Setenv("TMPDIR", SharedTemp())

@@ -18,7 +18,7 @@ import (
 //	"name -> other"     a hard link to another name of the list
 //	"name|"             a FIFO
 //	"name@"             a Unix socket
-//	"name%"             a character device (1, 3); a FIFO for who cannot make one
+//	"name%"             a character device (1, 3); a FIFO if the test does not run as root
 //	"0640 name..."      any of them with this mode
 //
 // Parents are made as needed. In targets, $OUT and $ROOT stand for the outside

@@ -25,7 +25,7 @@ type RootName string
 // ParseRootName checks that s can name a root: 1 to MaxRootName bytes of valid UTF-8, without
 // slash, colon, equals sign, comma, NUL or control characters. The name must not be "." or
 // "..", begin with a hyphen, or begin or end with white space. Colon, equals sign and comma
-// have a meaning of their own in a root SPEC.
+// separate the parts of a root SPEC.
 func ParseRootName(s string) (RootName, error) {
 	bad := func(why string) (RootName, error) {
 		return "", &Error{Kind: Invalid, Err: textError("root name " + QuoteShort(s) + " " + why)}

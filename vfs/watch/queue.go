@@ -19,9 +19,10 @@ import (
 const (
 	// maxPending bounds the names that a watch keeps while its receiver is busy.
 	maxPending = 4096
-	// manyPending names are looked at before the coalescing time is over.
+	// manyPending is the number of names from which on the watch looks at them at once,
+	// without waiting for the end of the coalescing time.
 	manyPending = 1024
-	// manyEvents are reported before the coalescing time is over.
+	// manyEvents is the number of events from which on the watch reports them at once.
 	manyEvents = 2048
 )
 
@@ -126,9 +127,9 @@ func (w *Watch) loseEvents() {
 	w.queue = queue{overflowed: true}
 }
 
-// takeWork returns the names to be looked at now, none if they can wait; due says that
-// the coalescing time is over. anew says that everything is to be watched anew instead,
-// and judge that what is gathered may not be reported.
+// takeWork returns the names to be looked at now, none if they can wait. due says that the
+// coalescing time is over. anew means that everything has to be watched anew instead. judge
+// means that the gathered events must not be reported.
 func (w *Watch) takeWork(due bool) (batch []pendingName, anew, judge bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -179,8 +180,8 @@ func (w *Watch) gather(kind EventKind, p guard.Path, at time.Time, cookie uint32
 	w.gathered = append(w.gathered, gathered{Event{Path: p, Kind: kind, Time: at}, cookie})
 }
 
-// drain returns what is to be reported, of the kinds wanted, and forgets it. A
-// modification is a part of the creation or modification of the same path before it.
+// drain returns the gathered events of the kinds wanted, and forgets them. A modification is
+// merged into an earlier creation or modification of the same path.
 func (w *Watch) drain() []Event {
 	halves := map[uint32]EventKind{}
 	for i := range w.gathered {

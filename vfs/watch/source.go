@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
 )
 
-// SourceEvent is a change of a source directory that inotify reported. Changes made
-// through the tree are among them; whoever made them has to recognise them.
+// SourceEvent is a change of a source directory that inotify reported. Changes made through
+// the tree are reported, too; a receiver that makes such changes has to recognise its own.
 type SourceEvent struct {
 	Dir  any    // what Watch was given
 	Name string // "" for the directory itself
@@ -53,13 +53,13 @@ func sourceEvent(e beneath.NotifyEvent, dir any) SourceEvent {
 // write(2), truncation, attributes and names; it does not report stores through
 // a mapping of a host's process, and nothing that happens on another machine.
 type SourceWatcher struct {
-	in     *Inotify
-	reg    *guard.Registry
-	emit   func(SourceEvent)
-	onLoss func()
-	limit  int64
-	// How many watches there are, and how often one could not be had.
-	watches, refused atomic.Int64
+	in      *Inotify
+	reg     *guard.Registry
+	emit    func(SourceEvent)
+	onLoss  func()
+	limit   int64
+	watches atomic.Int64 // how many there are
+	refused atomic.Int64 // how often there was none left
 }
 
 // What Watch fails with when the user's inotify watches or instances are used up.
@@ -68,9 +68,9 @@ var (
 	ErrNoInstances = errors.New("no inotify instance is left; raise fs.inotify.max_user_instances")
 )
 
-// Watch begins to watch the directory at a path, in the lifetime epoch of its root; dir is
-// what its events will carry. If id is not zero, the directory must have that identity.
-// The returned number is for Unwatch.
+// Watch begins to watch the directory at a path. The root must still have the given epoch,
+// and the directory the identity id, unless that is zero. Events of the directory carry dir
+// (SourceEvent.Dir). The returned number is for Unwatch.
 func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path, epoch uint64, id guard.Identity, dir any) (int32, error) {
 	if w.watches.Load() >= w.limit {
 		w.refused.Add(1)
@@ -150,7 +150,7 @@ func (w *SourceWatcher) Counts() (watched, refused int64) {
 
 func (w *SourceWatcher) isOf(s subscriber) bool { return s.w == w }
 
-// Close ends all watches. Neither function is called after Close has returned.
+// Close ends all watches. Neither emit nor onLoss is called after Close has returned.
 func (w *SourceWatcher) Close() {
 	in := w.in
 	in.mu.Lock()
@@ -168,8 +168,8 @@ func (w *SourceWatcher) Close() {
 		_ = kernel.Close()
 		<-closed
 	}
-	in.delivering.Lock() // waits until the events that are being handed over have been
-	//lint:ignore SA2001 nothing else is to be done
+	in.delivering.Lock() // waits for a call of emit or onLoss that has begun
+	//lint:ignore SA2001 the lock is only waited for
 	in.delivering.Unlock()
 }
 
@@ -207,7 +207,7 @@ func (in *Inotify) NewWatcher(reg *guard.Registry, emit func(SourceEvent), onLos
 // openLocked opens the instance, for a watcher that is not closed.
 func (in *Inotify) openLocked(w *SourceWatcher) (*beneath.Inotify, error) {
 	if !slices.Contains(in.watchers, w) {
-		return nil, errors.New("nothing is watched any more")
+		return nil, errors.New("the watcher is closed")
 	}
 	if in.kernel != nil {
 		return in.kernel, nil
@@ -234,10 +234,10 @@ func (in *Inotify) setLocked(wd int32, all []subscriber) {
 	in.kernel.Remove(wd)
 }
 
-// readPause is a pause between readings of events. The changes that come through
-// the tree itself are reported too, several events for each file, and being
-// woken for every one took a quarter of a small-file program's time from it on
-// two processors. The kernel's queue holds what a hundred times this long brings.
+// readPause is a pause between readings of events. Without it the goroutine wakes up for each
+// event, and there are several for each file that is changed through the tree: on two
+// processors, a program that writes small files took a quarter longer. The kernel's queue has
+// room for the events of a hundred pauses.
 const readPause = 5 * time.Millisecond
 
 // readSize is how many bytes of events are read at a time: 2,000 of them and more.
@@ -253,7 +253,7 @@ func (in *Inotify) run(kernel *beneath.Inotify, closed chan struct{}) {
 		}
 		in.delivering.Lock()
 		for i, e := range events {
-			if i == 0 || e != events[i-1] { // not for each of a run of writes
+			if i == 0 || e != events[i-1] { // equal events, as of many writes, count once
 				in.deliver(e)
 			}
 		}
@@ -287,9 +287,9 @@ func (in *Inotify) deliver(e beneath.NotifyEvent) {
 	}
 }
 
-// The user's inotify watches are divided: a fifth is left to the user's other programs, and
-// another is for what servers ask for, so that no server takes from a mount the watches by
-// which the mount stays coherent.
+// The user's inotify watches are divided: one fifth for the user's other programs, one fifth
+// for a Hub, and three for a mount. So no server can use up the watches that a mount needs to
+// keep the kernel's caches true.
 func hubRoom(watches int64) int64   { return watches / 5 }
 func mountRoom(watches int64) int64 { return watches / 5 * 3 }
 

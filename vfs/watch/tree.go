@@ -127,8 +127,8 @@ func (d *watchedDir) unwatch() {
 	}
 }
 
-// setup is a freshly watched tree. The lease's goroutine makes it and the watch's
-// adopts it.
+// setup is a tree that was watched just now. The goroutine that runs the operation makes it,
+// and the watch's goroutine takes it over.
 type setup struct {
 	base       *watchedDir
 	incomplete bool // there was no room for the rest

@@ -18,14 +18,15 @@ type Owner struct {
 	UID, GID uint32
 }
 
-// as runs f with the owner's file-system ids. setfsuid(2) changes them for the
-// calling thread only, so the goroutine is tied to it meanwhile. Dropping the
-// uid to an ordinary user's drops the file-system capabilities with it; where
-// the caller has its right through a supplementary group, which FUSE does not
-// tell, f is refused here although the kernel allowed it, and fix is then used
-// instead: f as root, followed by a change of owner. fix runs with the caller's
-// file-system gid, so that the kernel chooses the group of what is made: the
-// caller's, or the directory's where that has the set-group-id bit.
+// as runs f with the owner's file-system ids. setfsuid(2) changes them for the calling thread
+// only, so the goroutine is tied to it meanwhile. With an ordinary user's uid, the thread has
+// no file-system capabilities.
+//
+// f can be refused here although the kernel has allowed the request: the caller may have the
+// permission through a supplementary group, which FUSE does not report. Then fix runs
+// instead, as root: it does the same and changes the owner afterwards. fix runs with the
+// caller's file-system gid, so that the kernel chooses the group of the new file: the
+// caller's, or the directory's if that has the set-group-id bit.
 func (o Owner) as(f func() error, fix func() error) error {
 	if unix.Geteuid() != 0 || o.UID == 0 && o.GID == 0 {
 		return f()
@@ -111,10 +112,10 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 	return fd, info, nil
 }
 
-// keepSetgid sets the set-group-id bit that making a file in a set-group-id
-// directory drops for somebody outside the group. The kernel in front of us has
-// applied that rule to the mode already, with the caller's supplementary groups,
-// which the thread that made the file does not have.
+// keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the
+// kernel drops that bit if the thread that creates the file is not in the group. For the
+// caller, the kernel in front of us has applied this rule to mode already, with the caller's
+// supplementary groups, which the thread here does not have.
 func keepSetgid(l *guard.Lease, fd int, info *Info, mode uint32) error {
 	if mode&unix.S_ISGID == 0 || info.Mode&unix.S_ISGID != 0 || info.IsDir() || unix.Geteuid() != 0 {
 		return nil
@@ -138,8 +139,8 @@ func (o Owner) own(l *guard.Lease, fd int, mode uint32) error {
 	return nil
 }
 
-// makeNode makes a directory, device or link, which making does not open, and returns its
-// attributes.
+// makeNode creates a directory, device or link by calling make, which returns no descriptor
+// of it, and returns its attributes.
 func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
 	err := o.as(make, func() error {
 		if err := make(); err != nil {
@@ -150,8 +151,8 @@ func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 			return err
 		}
 		defer unix.Close(fd)
-		// Only what is still ours is given away: somebody may have put
-		// another file under the name.
+		// The owner is changed only if the file can still be the one just created:
+		// somebody may have put another file under the name.
 		info, err := Stat(fd)
 		if err != nil || info.UID != 0 || info.Nlink > 2 || info.Nlink == 2 && !info.IsDir() {
 			return err

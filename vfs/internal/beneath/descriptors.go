@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has no descriptor left cannot accept the owner's next command,
-// look whether a root is still what was approved, or end one. So what peers may
-// make us keep open (files, directories, references, uploads) ends below the
-// limit of the process (RLIMIT_NOFILE, whose soft part the Go runtime raises to
-// the hard one at the start), and what operations open for a moment ends below
-// it too, somewhat later. The answer is ENFILE: the system is out of files,
-// not the program that asks.
+// A process that has no descriptor left cannot accept the owner's next command, look whether
+// a root is still what was approved, or end one. So two bounds leave some descriptors free,
+// below the limit of the process (RLIMIT_NOFILE, whose soft part the Go runtime raises to the
+// hard one at the start). The lower bound is for what peers may make us keep open: files,
+// directories, references, uploads. The higher one is for descriptors that an operation opens
+// for a moment. Above a bound the answer is ENFILE: the system is out of files, not the
+// program that asks.
 //
 // Nothing is counted: the kernel gives out the lowest free number, so a new
 // descriptor's number is a lower bound of how many are open, whoever opened
@@ -59,9 +59,9 @@ func Hold(fd int) error {
 	return unix.ENFILE
 }
 
-// room is for operations that leave something behind before they have a
-// descriptor: it says whether one could be kept. It costs system calls only when
-// descriptors are scarce.
+// room returns ENFILE if a new descriptor could not be kept. It is for operations that create
+// a file before they have its descriptor. It makes system calls only when descriptors are
+// scarce.
 func room() error {
 	if !descriptors.scarce.Load() {
 		return nil
@@ -100,7 +100,7 @@ var procDir struct {
 	fd int          // 0: not yet open; the standard input is never this
 }
 
-// openProc is what procFD opens it with; tests replace it.
+// openProc opens /proc/self/fd for procFD. Tests replace it.
 var openProc = func() (int, error) {
 	return unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }

@@ -21,7 +21,7 @@ type Entry struct {
 // as one of the names is kept.
 func ParseDirents(buf []byte, text string, keep func(e *Entry) bool) []Entry {
 	out := make([]Entry, 0, countDirents(buf))
-	var e Entry // one for all: keep has its address
+	var e Entry // one for all entries: keep gets its address, so each would be allocated
 	for at := 0; ; {
 		reclen := direntLen(buf[at:])
 		if reclen == 0 {

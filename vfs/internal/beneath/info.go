@@ -78,8 +78,8 @@ func StatIn(d Dir, name string) (Info, error) {
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if d.local && !d.across {
-		// Without it the kernel would ask a file system that is mounted on the name,
-		// which may hang, and is refused in any case.
+		// Without this flag the kernel would ask a file system that is mounted on the
+		// name. That one may hang, and the name is refused in any case.
 		flags |= unix.AT_STATX_DONT_SYNC
 	}
 	err := statx(d.FD, name, flags, &st)

@@ -17,10 +17,10 @@ import (
 // Opener opens approved paths as roots; it implements guard.Opener.
 type Opener struct{}
 
-// OpenRoot opens the directory, or the directory of the single file, that path
-// leads to. Links in path are resolved here, once; what they led to is what is
-// approved, and what Resolved tells. The descriptor is opened first and its
-// path read back from the kernel, so that both are of the same directory.
+// OpenRoot opens the directory that path leads to, or the directory of the single file.
+// Links in path are resolved here, once. The directory or file at their end is the one that
+// is approved, and Resolved is its path. The descriptor is opened first, and its path read
+// back from the kernel, so that both belong to the same directory.
 func (Opener) OpenRoot(path string) (guard.Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -87,9 +87,9 @@ func (s *source) Close() error {
 	return err
 }
 
-// Check opens the path again and compares. A single-file root stays the same
-// while its directory does and the name is a regular file. A path that leads to
-// another file system now is not walked.
+// Check opens the path again and compares the identities. A single-file root is unchanged as
+// long as its directory is, and the name in it is a regular file. Check does not walk a path
+// on which another file system is mounted now, because that could hang.
 func (s *source) Check() error {
 	if !s.remote && coveredBy(s.resolved, s.fd) {
 		return &guard.Error{Kind: names.Unavailable}
@@ -147,7 +147,7 @@ func (s *source) becomeFile(file Info) error {
 	if err != nil {
 		return err
 	}
-	// Whether the file may be a mount point is for the grant to say.
+	// The file may be a mount point here; the grant decides whether that is allowed.
 	info, err := StatIn(Dir{FD: fd, across: true}, base)
 	if err == nil && info.ID() != file.ID() {
 		err = errors.New("the file was replaced while it was being opened; try again")

@@ -8,8 +8,8 @@
 // a little after close(2) has returned, because nobody waits for the answer to
 // FUSE_RELEASE: that is what Table.SetPatience is for.
 //
-// Writing in place (WriteRange) replaces nothing. It is claimed all the same, for the etags
-// of those who read meanwhile.
+// Writing in place (WriteRange) replaces nothing. It is claimed, too, so that those who read
+// meanwhile learn that their etag is not final (Info.Writing).
 //
 // # Promises
 //
@@ -56,7 +56,7 @@ func NameOf(d beneath.Dir, base string) (Name, error) {
 type kind uint8
 
 const (
-	ofName   kind = iota // to change what a name is of
+	ofName   kind = iota // to change which file has a name
 	ofUpload             // to upload to a name
 	ofFile               // to write a file, or to replace it
 	ofGrowth             // to make a file longer from its end
@@ -74,8 +74,8 @@ func fileKey(id guard.Identity) key { return key{Name{dir: id}, ofFile} }
 type claim struct {
 	exclusive bool   // somebody has it alone
 	open      int32  // descriptors that are open for writing
-	inPlace   int32  // runs of WriteRange, for which a replacement waits by the name
-	begun     uint64 // how often somebody began to write while there was a writer
+	inPlace   int32  // runs of WriteRange; a replacement waits for them by the claim of the name
+	begun     uint64 // how many writers have begun since the claim exists
 	waiting   []*waiter
 }
 
@@ -254,8 +254,8 @@ func (t *Table) BeginWriting(ctx context.Context, l *guard.Lease, id guard.Ident
 	})
 }
 
-// ResumeWriting is BeginWriting for a descriptor that may be older than a replacement
-// of its file: ESTALE if there was one.
+// ResumeWriting is BeginWriting for a descriptor that has not been counted for a while. If its
+// file was replaced meanwhile, the error is ESTALE.
 func (t *Table) ResumeWriting(ctx context.Context, l *guard.Lease, id guard.Identity) error {
 	err := t.BeginWriting(ctx, l, id)
 	if err == nil && t.wasReplaced(id) {
@@ -303,9 +303,8 @@ func (t *Table) IsWritten(id guard.Identity) bool {
 	return c != nil && c.open+c.inPlace > 0
 }
 
-// SetPatience says that descriptors may have been closed up to d before EndWriting is
-// called: what would replace a file that is open for writing waits that long before it
-// is refused.
+// SetPatience says that EndWriting may be called up to d after the descriptor was closed. A
+// replacement of a file that is open for writing waits so long before it is refused.
 func (t *Table) SetPatience(d time.Duration) { t.patience.Store(int64(d)) }
 
 // AwaitWriters waits while a file is open for writing, as long as SetPatience says. If the

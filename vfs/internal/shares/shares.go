@@ -22,8 +22,8 @@ type Shares[Owner comparable] struct {
 	total int64
 }
 
-// Take gives an owner one of all, unless the owner has as many as it may hold: limit,
-// which is never more than most.
+// Take gives an owner one of the units, of which there are all together. ok is false if the
+// owner already holds limit, which is as many as it may hold at present, and at most most.
 func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

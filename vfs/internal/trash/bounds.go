@@ -52,8 +52,8 @@ func (s *Store) noteWritten(id guard.Identity, e binEntry) {
 	}
 }
 
-// MayBeWritten reports whether a file was open for writing, or had another name, when it
-// was kept in a trash, which it has not left.
+// MayBeWritten reports whether a file is in a trash, and was open for writing or had another
+// name when it was moved there.
 func (s *Store) MayBeWritten(id guard.Identity) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *Store) forget(e binEntry) {
 	maps.DeleteFunc(s.written, func(_ guard.Identity, have binEntry) bool { return have == e })
 }
 
-// diskUsage is what a file takes of the disk, in bytes: a file is no larger for the holes
-// in it. Remote sources may not tell, and are counted by length.
+// diskUsage is how many bytes of the disk a file takes; holes in it take none. Remote sources
+// may not know, so there the length counts.
 func (b *Bin) diskUsage(info *beneath.Info) int64 {
 	if b.l.Remote() {
 		return info.Size
@@ -81,7 +81,8 @@ func (b *Bin) diskUsage(info *beneath.Info) int64 {
 // has grown since it was kept.
 const searchEvery = time.Minute
 
-// added counts an entry, and removes what has become too much or too old.
+// added counts a new entry. If the trash has become too large, or was not searched for long,
+// added calls Prune.
 func (b *Bin) added(size int64) {
 	s := b.store
 	s.mu.Lock()
