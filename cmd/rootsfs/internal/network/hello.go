@@ -133,14 +133,14 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	return p, true, nil
 }
 
-// mayBeTLS reports whether a connection begins like TLS, or with a change of ciphers: no client
-// does that, and not every server minds.
+// mayBeTLS reports whether a connection begins like TLS, or with a change of ciphers, which may
+// be empty: no client does that, and not every server minds.
 func mayBeTLS(begin []byte) bool {
 	switch begin[0] {
 	case handshakeRecord, alertRecord:
 		return true
 	case changeCipherRecord:
-		return len(begin) < recordHeader || recordSize(begin) == recordHeader+1
+		return len(begin) < recordHeader || recordSize(begin) <= recordHeader+1
 	}
 	return false
 }
