@@ -76,8 +76,8 @@ func (a *abuse) limiter(n int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(n)/60), n)
 }
 
-// count counts one refusal. why is not "" if it is one too many and is to be reported, which
-// is at most once a minute.
+// count counts one refusal. If it exceeds a bound, why is the text of the report, else "". If
+// subjects are not suspended, count asks for a report at most once a minute.
 func (a *abuse) count(rec *Record) (why string, suspend bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,8 +150,8 @@ func (g *Registry) suspend(s Subject, why string) {
 	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
 }
 
-// TakeBack makes views judge anew what a subject was shown, of its roots and of
-// everybody's: when it returns, what the gate refuses the subject is dead.
+// TakeBack makes views judge anew what they handed out to a subject, of its own roots and of
+// those for everybody. When it returns, everything that the gate refuses the subject is dead.
 func (g *Registry) TakeBack(ctx context.Context, s Subject) error {
 	var errs []error
 	for _, r := range g.snap.Load().byName {
@@ -190,12 +190,12 @@ func (g *Registry) Suspended() []Suspension {
 // IsSuspended reports whether a subject is suspended.
 func (g *Registry) IsSuspended(s Subject) bool { return g.isSuspended(&Caller{Subject: s}) }
 
-// Resume lets a suspended subject go on, and forgets what it was refused. It is on
-// record before it holds.
+// Resume lets a suspended subject go on, and forgets its refusals. It writes the record
+// first: if that fails, the subject stays suspended.
 func (g *Registry) Resume(s Subject) error {
 	g.abuse.mu.Lock()
 	if _, itself := g.abuse.suspended[s]; !itself {
-		s = s.WithoutSession() // of whom all sessions are
+		s = s.WithoutSession() // the suspension may be one of all its sessions
 	}
 	_, ok := g.abuse.suspended[s]
 	g.abuse.mu.Unlock()

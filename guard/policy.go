@@ -111,8 +111,8 @@ type Grant struct {
 	Expires  time.Time `json:"expires,omitzero"` // zero: with the session
 	Subject  Subject   `json:"subject,omitempty"`
 	Origin   string    `json:"approved_by,omitempty"` // "command line", "configuration", "control", ...
-	// AllowSystem lets this root be writable though a system directory,
-	// AllowRootDir lets it be "/": what Rules allow every root, for one.
+	// AllowSystem permits this root to be writable although it is a system directory.
+	// AllowRootDir permits it to be "/". In Rules, the same fields are for all roots.
 	AllowSystem  bool `json:"allow_system,omitempty"`
 	AllowRootDir bool `json:"allow_root_dir,omitempty"`
 	// Implicit marks a root that a command needs to run at all, such as its

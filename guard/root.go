@@ -18,9 +18,9 @@ type Identity struct {
 	Birth    int64 // nanoseconds since 1970
 }
 
-// Source is an opened root: the directory's descriptor and identity, and what the gate
-// asks of what lies in it. It is made by an Opener. Paths are below the root, without
-// links; unless across, no other file system is entered, not even looked at (Escaped).
+// Source is an opened root: its directory's descriptor and identity, and what the gate asks
+// about files in it. An Opener makes it. Paths are below the root and without links. Unless
+// across is true, a path into another file system is refused (Escaped), without a look at it.
 type Source interface {
 	// FD is the directory's descriptor. Only a Lease hands it out.
 	FD() int
@@ -55,12 +55,12 @@ type Source interface {
 	Look(rel string, across bool) (Looked, error)
 	// Head returns the first n bytes of a regular file, fewer if it has fewer.
 	Head(rel string, n int, across bool) ([]byte, error)
-	// Ignores reads the .gitignore files of the root, that of a directory
-	// before those below it: found is told of each, and enter asked before a
-	// directory is entered. Too many of either are an error.
+	// Ignores reads the .gitignore files of the root, that of a directory before those below
+	// it. It calls found with each file, and enters a directory only if enter returns true.
+	// Too many files or directories are an error.
 	Ignores(found func(Ignore), enter func(dir string) bool) error
-	// Naming says how the source takes names. If its directories differ in that
-	// (MixedNames), FoldsAt says it for a directory and those above it.
+	// Naming says which spellings the source takes for one name. If directories differ
+	// (MixedNames), FoldsAt reports whether a directory, or one above it, folds names.
 	Naming() Naming
 	FoldsAt(dir string, across bool) bool
 }
@@ -187,8 +187,8 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	return r
 }
 
-// pin keeps the source of a live root open until unpin, which the ending does not
-// wait for.
+// pin keeps the source of a live root open until unpin is called. The ending of the root does
+// not wait for that.
 func (r *root) pin() (unpin func(), ok bool) {
 	gen, ok := r.acquire()
 	if !ok {
@@ -213,9 +213,9 @@ func (r *root) closeWhenUnused() {
 	_ = r.src.Close() // an O_PATH descriptor: nothing to lose
 }
 
-// changeContext is the context of a change. A change that has begun is finished even if
-// its caller goes away, because half a revocation would be none, but it waits for nobody
-// beyond Config.Deadline.
+// changeContext is the context of a change. A change that has begun is finished even if its
+// caller goes away, because half a revocation would be none. It waits at most until
+// Config.Deadline.
 func (g *Registry) changeContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.cfg.Deadline)
 }

@@ -25,8 +25,8 @@ type Keep struct {
 // never are directories of kernel interfaces instead of files: no approval makes them roots.
 var never = []string{"/proc", "/sys", "/dev"}
 
-// system directories are writable only with AllowSystem; those in the first
-// list together with what lies in them.
+// System directories are writable only with AllowSystem. systemTrees count with everything
+// in them, systemDirs without.
 var (
 	systemTrees = []string{"/etc", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"}
 	systemDirs  = []string{"/", "/var", "/var/lib", "/root", "/home", "/run"}
@@ -44,7 +44,7 @@ func (r Rules) Check(resolved string, rights Rights) error {
 			return refuse("cannot be a root: %s holds kernel interfaces, not files; choose another directory", n)
 		}
 	}
-	// First what no flag lifts, so that no error names a flag that would not help.
+	// First the rules that no flag lifts, so that no error names a flag that would not help.
 	for _, k := range r.Keep {
 		if names.Under(k.Path, resolved) {
 			return refuse("contains %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))

@@ -28,10 +28,9 @@ func InsideOperation(ctx context.Context) context.Context {
 	return context.WithValue(ctx, insideKey{}, true)
 }
 
-// Run takes one of the root's MaxRunning places, waiting for one no longer than an
-// operation may take. stop, which is never nil, gives it back: when the system
-// calls have ended, not when the operation is answered. It may be called from
-// another goroutine.
+// Run takes one of the root's MaxRunning places. It waits no longer for one than an operation
+// may take. stop, which is never nil, gives the place back. It has to be called when the
+// system calls have ended, not when the operation is answered, and from any goroutine.
 func (l *Lease) Run(ctx context.Context) (stop func(), err error) {
 	select {
 	case <-l.root.places:

@@ -44,7 +44,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 		case !own:
 			err = l.MayChange(before.ID())
 		case a.Size != nil:
-			err = refuseOverwriting(l, fd, *a.Size) // cp and tar make a hole at the end of a file so
+			err = refuseOverwriting(l, fd, *a.Size) // lengthening is allowed: cp and tar do it for a hole at the end
 		}
 		if err != nil {
 			return Info{}, err
@@ -93,8 +93,8 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 	return onNodeUnless(ctx, t, req, at, f, func(*guard.Lease) error { return nil }, g)
 }
 
-// onNodeUnless is onNode unless refuse gives an error: then that is the answer for a file
-// which the front end knows, and the file is not opened.
+// onNodeUnless is onNode, but calls refuse first. If refuse returns an error, and the front end
+// knows the file (At.ID), the answer is that error, and the file is not opened.
 func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
 	refuse func(l *guard.Lease) error, g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
 ) (T, error) {

@@ -104,10 +104,10 @@ func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, e
 	return info, err
 }
 
-// bornSince reports whether the file that was found under a name just made is
-// the one that was made: another may have been renamed to it in between. Local
-// file systems take birth times from this machine's clock, which may lag by a
-// tick; others are believed.
+// bornSince reports whether the file that was found under a new name is the one that was
+// created: another may have been renamed to it in between. Local file systems take birth
+// times from this machine's clock, which may lag by a tick. For remote ones bornSince reports
+// true.
 func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 	birth := info.ID().Birth
 	return birth == 0 || l.Remote() || birth > start.Add(-time.Second).UnixNano()
@@ -150,8 +150,8 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 	})
 }
 
-// MkdirPath makes one directory. Links of the directories above are followed
-// where they stay inside; what stands at the path itself, a link too, is EEXIST.
+// MkdirPath makes one directory. Links in the directories above are followed, if they stay in
+// the root. Anything at the path itself, also a link, is EEXIST.
 func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
 	return t.makePath(ctx, c, names.OpMkdir, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
 		return beneath.Mkdir(l, d, base, umasked(c, d, mode&07777), owner(c))
@@ -163,10 +163,10 @@ type madeDir struct {
 	made bool
 }
 
-// MkdirAll makes a directory and what is missing above it. made is false if it
-// was there already. If something else has its name the error is Exist, if something else
-// has the name of one above it NotDir. On failure, directories already made stay, as with
-// mkdir -p. A path that is missing behind a link is not made.
+// MkdirAll makes a directory, and those above it that are missing. made is false if it was
+// there already. The error is Exist if something else has its name, and NotDir if something
+// else has the name of a directory above it. After an error, directories already made stay,
+// as with mkdir -p. Directories that are missing in the target of a link are not made.
 func (t *Tree) MkdirAll(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (info Info, made bool, err error) {
 	req := guard.Request{Caller: c, Op: names.OpMkdir, Path: p, Names: 1}
 	d, err := whileMaking(ctx, t, req, func(l *guard.Lease) (madeDir, error) {
@@ -307,8 +307,8 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 	return nil, Info{}, false, &guard.Error{Op: names.OpCreate, Path: p, Kind: names.Conflict, Err: unix.ESTALE}
 }
 
-// errVanished is the error of Create if the file was there, so that it could not be
-// made, and then was not, so that it could not be opened: it is tried again.
+// errVanished means that Create could not make the file, because it existed, and then could
+// not open it, because it was gone. Create then tries again.
 var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
 
 // createFile makes and opens the file that Create is about; EEXIST means that there
@@ -383,7 +383,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 	})
 }
 
-// madeFile is the open file of one that the operation has made.
+// madeFile returns the File for a descriptor of a file that the operation has created.
 func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
 	l.NoteCreated(info.ID())
 	f := newFile(t, l, fd, at, c, flags, room)

@@ -22,8 +22,8 @@ import (
 //
 //	MAC of 16 bytes · number of levels below the start · length of the path · path · positions
 //
-// A position is 0 for "as the one before", else 1 and eight bytes: in a deep and
-// narrow tree nearly every one is the directory's end.
+// A position is one byte 0 if it equals the one before, else a byte 1 and eight bytes. In a
+// deep and narrow tree most positions are equal: the end of the directory.
 type seal struct {
 	caller guard.Caller
 	path   guard.Path
@@ -39,7 +39,7 @@ const (
 
 var errCursor = errors.New("the cursor is not one of this listing; start again without a cursor")
 
-// close makes the cursor of where a walk stands (walk.Walker.Position).
+// close makes a cursor from the position of a walk (walk.Walker.Position).
 func (s *seal) close(path []byte, offs []int64) string {
 	b := make([]byte, cursorMAC, cursorMAC+2*binary.MaxVarintLen64+len(path)+9*len(offs))
 	b = binary.AppendUvarint(b, uint64(len(offs)-1))

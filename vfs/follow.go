@@ -45,10 +45,9 @@ func (t *Tree) Follow(ctx context.Context, c guard.Caller, p guard.Path, last bo
 	})
 }
 
-// followed runs f on the path p leads to, within an operation that has been
-// admitted. f works on paths without links, and returns ELOOP, before it has
-// changed anything, where it meets one: in the directories, and if last is set
-// at the end.
+// followed runs f on the path that p leads to, within an operation that has been admitted. f
+// accepts only paths without links: if it meets one, it returns ELOOP before it has changed
+// anything. Unless last is set, the last element may be a link.
 func followed[T any](ctx context.Context, l *guard.Lease, p guard.Path, last bool, f func(q guard.Path) (T, error)) (T, error) {
 	v, err := f(p)
 	for range maxExchanges {
@@ -169,8 +168,8 @@ func (w *follower) push(rel string, link bool) {
 
 func (w *follower) rel() string { return strings.Join(w.at, "/") }
 
-// up leaves the directory. What lies above is resolved from the root: where
-// ".." of a directory leads, whoever moves the directory decides.
+// up leaves the directory. It resolves the one above from the root and not by "..", because
+// that can lead out of the root if somebody moves the directory.
 func (w *follower) up() error {
 	if len(w.at) == 0 {
 		return &guard.Error{Kind: names.Escaped}
@@ -193,8 +192,8 @@ func (w *follower) up() error {
 func (w *follower) enter(next step, final bool) (done bool, err error) {
 	w.linked = next.link
 	rel := w.rel()
-	// What is passed has to be readable; what the path ends at is judged by the
-	// operation itself, for what that does.
+	// A name on the way has to be readable. The last name is judged by the operation
+	// itself, for its own access, unless it is a link.
 	pass := func() error { return beneath.Judge(w.l, w.d, rel, next.name, guard.ToRead) }
 	if !final {
 		if err := pass(); err != nil {

@@ -22,9 +22,9 @@ type Lock struct {
 // Locks are forwarded as the locks of the open file description, so a File is
 // one owner. The kernel reports a conflict as EAGAIN.
 
-// Locker finds the open file description that an owner's locks are on. It may call open
-// for a new one of the file, which is part of the operation that calls the Locker. No
-// file and no error: the owner has no locks. A nil Locker is the File itself.
+// Locker returns the File whose open file description has an owner's locks. It may call open
+// for a new one, within the operation that calls the Locker. If it returns neither a file nor
+// an error, the owner has no locks. With a nil Locker, the locks are on the File itself.
 type Locker func(open func() (*File, error)) (*File, error)
 
 // TryLock sets or clears a lock without waiting.
@@ -60,9 +60,9 @@ func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func
 	})
 }
 
-// openForLocks opens the file once more. A write lock takes a description open for
-// writing; POSIX owners may come with another descriptor next time, so it is the widest
-// that the caller can have.
+// openForLocks opens the file once more, with the widest access that the caller can have. A
+// write lock needs a description that is open for writing, and a POSIX owner may ask for one
+// later, through another descriptor.
 func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, error) {
 	room, err := f.t.users.reserve(c)
 	if err != nil {
@@ -145,9 +145,9 @@ func flockHow(typ int16) int {
 	return unix.LOCK_UN
 }
 
-// Locks are advisory, so a rename, a removal or a replacement goes through whoever has
-// locked the file. For peers they count: what somebody works on under a lock is not taken
-// away or exchanged meanwhile.
+// Locks are advisory, so the kernel renames, removes and replaces a file although somebody
+// has locked it. For peers locks do count: a peer cannot take away or exchange a file that
+// somebody has locked.
 
 // withFileLock runs f while nobody else holds a lock on the file of that name,
 // or returns Locked. Meanwhile it holds the lock of flock(2) itself. Only regular

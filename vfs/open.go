@@ -131,10 +131,10 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 // name.
 func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, base string, id guard.Identity, locked bool) error {
 	if !locked {
-		// A replacement that resolved the name before this file got that name does not
-		// know this opener; it holds the name's lock. The opener counts as a writer only
-		// once it holds the lock itself: otherwise it would wait for the replacement, and
-		// the replacement for it.
+		// A replacement may be under way that has resolved the name before this file got
+		// it, and so does not know this opener. It holds the name's lock. So take that lock
+		// before counting as a writer: otherwise this opener would wait for the replacement,
+		// and the replacement for this writer.
 		unlock, err := t.claims.LockIfContended(ctx, l, d, base)
 		if err != nil {
 			return err
@@ -184,15 +184,15 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 // Reopening says what Reopen is for.
 type Reopening struct {
 	Quiet bool // leaves no record: it serves an operation, not a program
-	// Read lets a file that has a name (see At.Nameless) be opened for reading:
-	// for a front end that is not asked when a program opens, so that it cannot
-	// tell a new open from the use of an old one.
+	// Read allows a file that has a name (see At.Nameless) to be opened for reading. It is
+	// for a front end that is not told when a program opens a file, so that it cannot
+	// distinguish a new open from the use of an old one.
 	Read bool
 }
 
-// Reopen opens a file once more through one that is open. Programs get one only of
-// a file without a name, and none for writing if the name was given to another
-// file, because nobody would find what is written (ESTALE).
+// Reopen opens a file once more through one that is open. For a program it does so only if the
+// file has no name any more; else the error is ESTALE. It is also ESTALE for writing if the
+// name was given to another file, because nobody would find the data.
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}
@@ -217,7 +217,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 				return opened{}, 0, err
 			}
 		}
-		// Not with O_TRUNC before it is known that the file can be kept.
+		// Without O_TRUNC: truncate does that, once the trash has kept the file.
 		again, err := beneath.Reopen(fd, flags&keptFlags)
 		if err == nil {
 			err = beneath.Hold(again)

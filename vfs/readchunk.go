@@ -78,10 +78,10 @@ type chunk struct {
 // the reading is read again, so that no chunk is a mixture. The error is Conflict if the
 // file keeps changing, or is not in the state that ifMatch, unless "", names.
 // A change that stat(2) does not show is not noticed: one write(2) that lasts as long as
-// the reading, or one within the file system's resolution of times. If the file is open
-// for writing through this Tree, or a WriteRange is under way, Info.Writing is set, and
-// the etag of that Info serves for reading on, but for no replacement. Only regular files
-// are read; others are refused at once, unopened.
+// the reading, or one within the file system's resolution of times. If the file is open for
+// writing through this Tree, or a WriteRange is under way, Info.Writing is set. The etag of
+// that Info can be used to read further chunks, but no replacement accepts it. Only regular
+// files are read; others are refused at once, unopened.
 //
 // ReadChunk reads into memory that room returns, for as much as the file has (at least
 // 4096 bytes). If the file has grown meanwhile, room is called again, and the memory of the
@@ -123,8 +123,8 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(fd)
 	for range readTries {
-		// Asked after the times were read and before the bytes are: a writer that has
-		// closed the file by then had written all that the times count.
+		// This is the order: times, then writers, then bytes. A writer that has closed the
+		// file by now has written everything that those times are about.
 		before.Writing = err == nil && t.claims.IsWritten(before.ID())
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}

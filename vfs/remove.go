@@ -112,10 +112,10 @@ type RemoveOptions struct {
 //
 // A recursive removal judges each name, follows no link, enters no other file
 // system, and can be cancelled. It stops at the first name that cannot be
-// removed, with a *Partial as the error's cause. What is hidden is left alone,
-// and then the directory that holds it is not empty. A directory that somebody
-// moves out of the root meanwhile is left as soon as that is noticed: before the
-// next reading of names, or in very deep places one of the next.
+// removed, with a *Partial as the error's cause. Hidden names are left alone, and then the
+// error is that their directory is not empty. If somebody moves a directory out of the root
+// meanwhile, the removal notices that when it next reads names there, or in very deep
+// directories a few readings later, and then leaves the directory.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
 	tell, mute := telling(how.Progress)
 	defer mute()
@@ -369,8 +369,8 @@ func (r *remover) removeRead(e *Entry) (isDir bool) {
 	return isDir
 }
 
-// unlink removes a name that is no directory and, as far as its directory told, of
-// this type, unless its file is locked.
+// unlink removes a name that is not a directory's, unless its file is locked. typ is the type
+// in the directory entry.
 func (r *remover) unlink(d beneath.Dir, rel, name string, typ uint32) error {
 	remove := func() error { return r.bin.Unlink(r.l, d, name, rel+"/"+name) }
 	if typ != unix.S_IFREG {

@@ -55,8 +55,8 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 // at the end is moved itself. Without overwrite nothing is replaced (Exist), nor
 // without the right to delete; a file that somebody holds locked is neither moved
 // nor replaced (Locked). The etag, unless "", is that of what is moved. Across
-// two roots, or the boundary of a nested one, it is EXDEV. An error's Path is
-// that of the two it is about.
+// two roots, or the boundary of a nested one, it is EXDEV. An error's Path is the one of the
+// two paths that it is about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
@@ -155,8 +155,8 @@ func (m *move) exchanges() bool { return m.flags&RenameExchange != 0 }
 func (m *move) from() string { return relIn(m.src, m.oldDir.Path, m.oldName) }
 func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
 
-// lockMoves keeps the making and moving of names apart: shared if what is moved is
-// no directory.
+// lockMoves takes the lock of Lease.Moving if a directory is moved. Otherwise it takes that
+// of Lease.Making, which several operations can have at the same time.
 func (m *move) lockMoves() (unlock func(), err error) {
 	if !m.l.Patterned() {
 		return func() {}, nil
@@ -207,8 +207,8 @@ func (m *move) resolveParents() (err error) {
 	return nil
 }
 
-// lockNames locks the new name, which somebody else may be replacing, and the old one
-// where what is moved matters.
+// lockNames locks the new name, which somebody else may be replacing. It also locks the old
+// one if the two are exchanged, or locks of files are respected.
 func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	list := make([]claims.Name, 1, 2)
 	if list[0], err = claims.NameOf(m.dst, m.newName); err != nil {
@@ -224,7 +224,8 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	return t.claims.LockNames(m.ctx, m.l, list...)
 }
 
-// checkMovable refuses what the two names themselves say may not be moved or replaced.
+// checkMovable refuses files that may not be moved or replaced because of what they are, and
+// an old file that is not in the state of the etag.
 func (m *move) checkMovable() error {
 	if err := movable(m.l, m.src, m.oldName); err != nil {
 		return about(m.asked, err)
@@ -242,13 +243,13 @@ func (m *move) checkMovable() error {
 	return about(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
-// judge judges the move: each new path for the type of what comes there, and everything
-// below that. The old path itself was judged when it was resolved.
+// judge judges the move: each new path, for the type of file that comes there, and if that is
+// a directory, everything in it. The old path was judged when it was resolved.
 func (m *move) judge() error {
 	if !m.l.Patterned() {
 		return nil
 	}
-	// What has the new name already is judged as what it is.
+	// A file that has the new name already is judged, too.
 	if _, err := beneath.StatIn(m.dst, m.newName); err == nil {
 		m.replaces = true
 		if err := m.judgeReplaced(); err != nil {
@@ -334,7 +335,7 @@ func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	return &guard.Error{Kind: names.Permission, Err: errUnread}
 }
 
-// replaceOrMove moves the name, and keeps in the trash what loses it.
+// replaceOrMove moves the name. A file that is replaced is kept in the trash, if there is one.
 func (t *Tree) replaceOrMove(m *move) error {
 	t.keepBeforeRemoval(m.l, m.c, m.newDir, m.dst, m.newName)
 	if m.flags != 0 {
@@ -377,8 +378,8 @@ func (t *Tree) replaceOrMove(m *move) error {
 	return err
 }
 
-// unlocked runs put while nobody else holds a lock on the file that is moved, if that
-// matters.
+// unlocked runs put, with respectLocks only while nobody else holds a lock on the file that
+// is moved.
 func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
 	if !m.respectLocks {
 		return put()

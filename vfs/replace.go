@@ -88,17 +88,15 @@ func (m IfMatch) need() (need guard.Rights) {
 	return need
 }
 
-// Replace gives a file new contents, all at once: they are written to a file
-// without a name, which is made like the one it replaces (mode, owner,
-// attributes, ACL), flushed to the disk and put in its place. Whoever reads
-// meanwhile, and whatever happens to this process, finds the old contents or
-// the new. Hard links of the old file keep the old contents. The etag is
-// compared immediately before the new file takes the name; replacements, uploads
-// and WriteRange through one Tree exclude each other there, so among them no
-// update is lost.
+// Replace gives a file new contents, all at once. They are written to a file without a name,
+// which gets the mode, owner, attributes and ACL of the old file, is flushed to the disk, and
+// takes the old file's place. A reader finds the old contents or the new ones, also if this
+// process dies. Hard links of the old file keep the old contents. The etag is compared immediately
+// before the new file takes the name. Replacements, uploads and WriteRange through one Tree
+// exclude each other there, so among them no update is lost.
 //
-// r is read to its end or first error, by one goroutine. If the operation is
-// answered early (a source that can hang) one Read may still follow.
+// r is read to its end or first error, by one goroutine. If the operation is answered early,
+// because the source hangs, one more Read may follow.
 func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, cond IfMatch) (Info, error) {
 	return t.replaceFrom(ctx, c, at, cond, nil, func(p *replacement) error { return p.Fill(r) })
 }
@@ -107,7 +105,7 @@ func (t *Tree) Replace(ctx context.Context, c guard.Caller, at At, r io.Reader, 
 // see CopyOptions.
 type charging func(ctx context.Context, n, size int64) error
 
-// replaceFrom is Replace with contents that write writes.
+// replaceFrom is Replace for contents that the function write writes.
 func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMatch, price charging, write func(p *replacement) error) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: at.Path, Epoch: at.Epoch, Need: cond.need(), Names: 1}
 	return t.replacing(ctx, req, at.Path, func(l *guard.Lease) (placed, error) {
@@ -122,7 +120,7 @@ func (t *Tree) replaceFrom(ctx context.Context, c guard.Caller, at At, cond IfMa
 	})
 }
 
-// placed is what became of a file that was to take a name.
+// placed is the result of putting a file in place.
 type placed struct {
 	path    guard.Path // the name, without links
 	info    Info
@@ -144,11 +142,10 @@ func (t *Tree) replacing(ctx context.Context, req guard.Request, asked guard.Pat
 	return res.info, err
 }
 
-// recordWrite leaves the record of a successful whole-file write where the gate
-// leaves none: the gate suppresses it when the name existed (Lease.NoteExisting is
-// meant for opening), and sums plain writes into the record of a close. So every
-// such write leaves one record with its bytes. The record is about the file at q, to
-// which the links of asked led.
+// recordWrite records a successful write to a path for which the gate leaves no record: if
+// the name existed (Lease.NoteExisting), and for OpWrite, whose bytes the record of a close
+// has otherwise. So every such write leaves one record with its bytes. The record is about
+// the file at q, to which the links of asked led.
 func (t *Tree) recordWrite(h *guard.Hold, c guard.Caller, asked, q guard.Path, n int64) {
 	t.reg.Closed(h, c, q, 0, n, guard.RequestedPath(asked, q), 0)
 }
@@ -192,8 +189,8 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 	return p.commit()
 }
 
-// chargeAll charges n bytes that are about to be written. What was charged and not
-// written the lease gives back at the end.
+// chargeAll charges n bytes that are about to be written. At its end the lease gives back
+// bytes that were charged and not written.
 func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	err := p.l.Charge(n, size, 0)
 	if err == nil {
@@ -368,7 +365,7 @@ func (p *replacement) applyAttributes(old *Info) error {
 		return p.copyAttributes(old)
 	}
 	if mode := p.newMode(); p.s.Mode != mode {
-		return beneath.Chmod(p.l, p.s.FD, mode) // there was a file when it was staged
+		return beneath.Chmod(p.l, p.s.FD, mode) // staged while there still was an old file
 	}
 	return nil
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/trash"
 )
 
-// What the owner does with a trash. These operations name no caller: they are the
-// owner's, who needs no right of the root, and are for no front end that serves
-// somebody else.
+// The owner's operations on a trash. They take no caller and no right of the root, so a front
+// end must not offer them to anybody but the owner.
 
 type (
 	// Trashed is one kept file.
@@ -57,9 +56,9 @@ func (t *Tree) TrashList(ctx context.Context, root guard.RootName) ([]Trashed, e
 	})
 }
 
-// TrashRestore puts a kept file back where it was, or at the path to below the
-// root unless that is "". Nothing may lie there (Exist), in a directory that exists. id is
-// the entry's, or the part of it that follows the dash. It returns the path.
+// TrashRestore puts a kept file back where it was, or at the path to below the root, unless
+// to is "". The directory must exist, and the name must be free (Exist). id is the entry's id,
+// or the part of the id after the dash. TrashRestore returns the path.
 func (t *Tree) TrashRestore(ctx context.Context, root guard.RootName, id, to string) (guard.Path, error) {
 	return asOwner(ctx, t, names.OpRestore, root, func(_ *guard.Lease, b *trash.Bin) (guard.Path, error) {
 		return b.Restore(root, id, to)
@@ -78,8 +77,8 @@ func (t *Tree) TrashEmpty(ctx context.Context, root guard.RootName, ids []string
 	})
 }
 
-// TrashPrune removes what is too old, or too much, in a root's trash. It leaves no
-// record.
+// TrashPrune removes the files that are too old from a root's trash, and the oldest if it is
+// too large. It leaves no record.
 func (t *Tree) TrashPrune(ctx context.Context, root guard.RootName) error {
 	_, err := asOwner(ctx, t, names.OpTrash, root, func(_ *guard.Lease, b *trash.Bin) (int64, error) {
 		return b.Prune()

@@ -31,13 +31,12 @@ const userAttr = "user."
 // aclNames are the attributes that hold an ACL.
 var aclNames = map[string]bool{"system.posix_acl_access": true, "system.posix_acl_default": true}
 
-// Getxattr reads an attribute into buf; with an empty buf it returns the size.
-// A file system without attributes has none (EOPNOTSUPP stays, so that callers
-// may stop asking).
+// Getxattr reads an attribute into buf; with an empty buf it returns the size. On a file
+// system without attributes the error is EOPNOTSUPP, so that callers can stop asking.
 func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, buf []byte) (int, error) {
 	req := at.request(c, names.OpGetxattr, at.Path)
-	// Those of the system say what a file is and who may read it, as its mode does:
-	// "ls -l" asks. The user's are contents.
+	// Attributes of the system say what a file is and who may read it, as its mode does, and
+	// "ls -l" reads them. Those of the user count as contents.
 	req.AttributesOnly = !strings.HasPrefix(name, userAttr)
 	type value struct {
 		n   int

@@ -74,9 +74,9 @@ func readSmall(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxAnchor))
 }
 
-// writeAnchor replaces the anchor, after what it says is on disk has been synced:
-// after a crash or a power failure the file holds the old or the new content whole.
-// The syncs run side by side, because each waits for the disk.
+// writeAnchor runs syncs, which bring the anchored line to the disk, and then replaces the
+// anchor. After a crash or a power failure the file holds either the old content or the new,
+// complete. The syncs run side by side, because each waits for the disk.
 func writeAnchor(path string, a anchor, syncs ...func() error) error {
 	b, err := json.Marshal(a)
 	if err != nil {

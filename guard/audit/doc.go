@@ -68,8 +68,8 @@
 //     compressed.
 //   - To keep within Options.MaxTotal, files of the session that has most are deleted,
 //     never those of a live one. A live session writes no more than its share, half of
-//     MaxTotal. When half of the share is used, all its subjects together are slowed, the
-//     more the less is left, and more of their refusals are summed up. When nothing is
+//     MaxTotal. When half of the share is used, all its subjects together are slowed, and
+//     ever more as less is left. More of their refusals are summed up, too. When nothing is
 //     left, their operations are refused. The owner's own records are not slowed.
 //   - Verify detects within a session: a line edited, removed, inserted or moved;
 //     a file renamed, removed, replaced or cut short before the anchored line;

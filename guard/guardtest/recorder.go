@@ -7,8 +7,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Recorder is a guard.Auditor that keeps the records. With Err set it takes
-// none.
+// Recorder is a guard.Auditor that keeps the records, or refuses them (Fail).
 type Recorder struct {
 	mu   sync.Mutex // guards the fields below
 	err  error

@@ -31,8 +31,8 @@ type Case struct {
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
-	// Root: the case takes what only root can do, and is left out for others: mounts,
-	// attributes of the kernel's.
+	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
+	// left out.
 	Root bool
 	// Prepare runs after the grants, Then when the front end has looked at
 	// the root.
@@ -86,7 +86,7 @@ type Env struct {
 // the calls take it without the prefix.
 func (e *Env) RootName(root string) guard.RootName { return guard.RootName(e.prefix + root) }
 
-// Revoke, Recheck and Contents are what Prepare, Then and Check need.
+// Revoke revokes one of the case's roots.
 func (e *Env) Revoke(name string) {
 	e.Helper()
 	if _, err := e.Reg.Revoke(context.Background(), e.RootName(name)); err != nil {
@@ -312,8 +312,8 @@ func (c *Case) differs(err error, can Can) string {
 	return ""
 }
 
-// otherKind is differs for a front end that tells kinds only, and of what is
-// hidden that it is not there.
+// otherKind is differs for a front end that reports kinds only, and NotExist for hidden
+// names.
 func (c *Case) otherKind(err error) string {
 	want, got := c.Want, names.Reason(err)
 	switch want { //nolint:exhaustive // the others are told as they are

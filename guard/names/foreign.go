@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// Foreign is text that its reader has not chosen: a server, a client or a repository
-// that was cloned did. Package fmt, and with it every log, prints it escaped, and
-// encoding/json without a raw control or invisible character. Only Raw gives the text
-// as it came, to compare it or to find what it names; it is never printed.
+// Foreign is text that comes from a server, a client or a cloned repository, and not from the
+// person who reads it. Package fmt, and so every log, prints it escaped; encoding/json writes
+// it without raw control or invisible characters. Only Raw returns the text as it came, to
+// compare it or to look it up. The result of Raw is never printed.
 type Foreign string
 
 // Raw is the text as it came.
@@ -36,9 +36,9 @@ func (f Foreign) MarshalJSON() ([]byte, error) {
 	return JSON(text), err
 }
 
-// JSON replaces characters in the strings of a JSON text that a terminal would obey or
-// not show (C1, bidirectional, invisible and blank ones; encoding/json does so for C0)
-// by \u escapes, which mean the same.
+// JSON replaces characters in the strings of a JSON text by \u escapes, which mean the same.
+// It does so for characters that a terminal would obey or not show: C1, bidirectional,
+// invisible and blank ones. (encoding/json has escaped C0 already.)
 func JSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
@@ -68,9 +68,9 @@ func Message(s string) string {
 	return Escape(s)
 }
 
-// Fold breaks a line that has been escaped for a terminal of so many columns, which then
-// does not break it: whatever is in the line, what follows on the next one begins with
-// indent and a bar, and so cannot pass for a line of ours. The first begins with indent.
+// Fold breaks an escaped line for a terminal with that many columns, so that the terminal does
+// not break it. The first part begins with indent, each further one with indent and a bar. So
+// no part of the line can look like a line of ours, whatever is in it.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)

@@ -95,15 +95,15 @@ func (c Condition) vcs() bool { return c == Control || c == GitDir || c == SvnDi
 type Rule struct {
 	List List
 	Text string // as written, a leading ! included
-	// File and Line are where it stands; no File: the command line, or the
-	// list that is built in.
+	// File and Line are where the rule is written. Without a File it comes from the command
+	// line or is built in.
 	File string
 	Line int
 	// Base is the directory the pattern is written for, "" for the root.
 	Base      string
 	Reason    string // why it is built in; of built-in rules only (package builtin)
 	Condition Condition
-	// Self: the match says nothing of what lies below.
+	// Self: the rule is about the matched name only, not about what lies below it.
 	Self bool
 	// Begins: what it protects may be made where there is none (only with Self).
 	Begins bool
@@ -129,8 +129,8 @@ const (
 type elem struct {
 	kind elemKind
 	text string
-	// head and tail of a glob are what every name begins and ends with that it
-	// matches; most names are told apart by them.
+	// Every name that a glob matches begins with its head and ends with its tail. They rule
+	// out most names without a matcher.
 	head, tail string
 	// sticky: any number of directories may come before (`**/`).
 	sticky bool
@@ -248,9 +248,8 @@ func foldedName(s string, fold bool) string {
 	return s
 }
 
-// ParseIgnore reads the rules of a .gitignore. file is its name for messages,
-// base the directory it lies in, below the root. As with git, a pattern that
-// means nothing matches nothing.
+// ParseIgnore reads the rules of a .gitignore. file is its name for messages, base the
+// directory it lies in, below the root. As with git, a malformed line is left out.
 func ParseIgnore(doc, file, base string) []Rule {
 	var out []Rule
 	n := 0

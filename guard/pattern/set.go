@@ -8,8 +8,8 @@ import (
 
 // Options are how a set is made.
 type Options struct {
-	// Fold is for file systems that take several spellings for one name:
-	// patterns and names are compared by what Fold makes of them.
+	// Fold is for file systems that take several spellings for one name: patterns and names
+	// are folded by the function Fold before they are compared.
 	Fold bool
 }
 
@@ -70,8 +70,8 @@ func (l List) String() string {
 	return l.Effect().String()
 }
 
-// New compiles rules. Those of one list are judged in the order they stand in
-// here. Every error is an *Error.
+// New compiles rules. The rules of one list are judged in their order in rules. Every error is
+// an *Error.
 func New(rules []Rule, o Options) (*Set, error) {
 	if len(rules) > MaxRules {
 		return nil, &Error{Rule: rules[MaxRules], Err: fmt.Errorf("it is beyond the limit of %d patterns for one root", MaxRules)}

@@ -38,8 +38,8 @@ const (
 	Other
 )
 
-// Facts answers the questions that some rules ask about files. The paths are below the
-// root. Without Facts every rule that asks holds.
+// Facts answers the questions that some rules ask about files. The paths are below the root.
+// Where there are no Facts, the conditions of all rules count as met.
 type Facts interface {
 	// IsDir reports whether a directory lies at the path, which need not exist.
 	IsDir(path string) bool
@@ -213,9 +213,9 @@ func depth(path string) int16 {
 	return int16(strings.Count(path, "/") + 1)
 }
 
-// Leads returns the rule that protects something below a name in the directory,
-// by patterns that give the name in full: a link of that name would put whatever
-// it leads to in the place of what is protected. nil: there is none.
+// Leads returns a rule that protects something below a name in the directory, by a pattern
+// that has this name as plain text, or nil. A link of that name would put other files in the
+// place of the protected ones.
 func (st *State) Leads(dir, name string, facts Facts) *Rule {
 	if st.barrier.Effect != None {
 		return nil

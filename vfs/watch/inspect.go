@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// inspection is one look at what pending names are now. Apart from drop, only the
-// operation that looks uses it until it is answered.
+// inspection is one look at the files that pending names have now. Until the operation that
+// looks is answered, only that operation uses it, apart from drop.
 type inspection struct {
 	w     *Watch
 	base  *watchedDir
@@ -129,8 +129,8 @@ func (s *scan) open(d *watchedDir) (dir beneath.Dir, ok bool, err error) {
 	return dir, true, nil
 }
 
-// lookInto looks at names of one directory. If the directory has moved, lookInto finds
-// nothing: the events of that are on their way.
+// lookInto looks at names of one directory. If the directory was moved, lookInto finds
+// nothing: the events of the move are still to come.
 func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, which []int) error {
 	dir, ok, err := sc.open(d)
 	if !ok {

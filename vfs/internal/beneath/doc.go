@@ -7,9 +7,9 @@
 //
 // A resolution starts at the root's descriptor, never leaves it, follows no link
 // (RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, and RESOLVE_NO_XDEV
-// unless the grant allows other file systems), and shows nested roots on the way to
-// the lease. What an operation then does, it does to the descriptor that was
-// resolved, or to one name in it.
+// unless the grant allows other file systems). It tells the lease of nested roots on the
+// way (guard.Lease.EnterIfNested). The operation then works on the descriptor that was
+// resolved, or on one name in that directory.
 //
 // A function that changes something takes the lease, and makes each of its system calls
 // by guard.Lease.Change: none begins when the lease is dead.

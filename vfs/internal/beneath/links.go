@@ -62,7 +62,7 @@ func (w *linkWalk) run() error {
 			w.todo = w.todo[1:]
 			continue
 		}
-		// As a directory first: only that mounts what is mounted on demand.
+		// As a directory first: only that makes autofs mount its file system.
 		fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err == unix.ENOTDIR { //nolint:errorlint // bare errno
 			fd, err = unix.Openat(w.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

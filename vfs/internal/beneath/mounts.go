@@ -89,9 +89,9 @@ func mountOf(fd int) (m *mountinfo.Info, ok bool) {
 	return mounts.find(int(st.Mnt_id))
 }
 
-// coveredBy reports whether a path that led to what fd refers to leads to another file
-// system now, because something was mounted over it, or over a directory on the way.
-// The path is not walked: what is mounted there may hang.
+// coveredBy reports whether something was mounted over a path, or over a directory on the
+// way, since fd was opened by it, so that the path leads to another file system now. It does
+// not walk the path, because the file system that is mounted there may hang.
 func coveredBy(path string, fd int) bool {
 	was, ok := mountOf(fd)
 	if !ok {
@@ -120,8 +120,8 @@ type mountTable struct {
 	top  *mountinfo.Info // at "/"
 }
 
-// mountedOn is where something can be mounted: a directory of a mount, by its path. A
-// path alone does not do: what lies below one that was mounted over stays in the table.
+// mountedOn is a directory on which something can be mounted, by its mount and path. The path
+// alone is not enough: mounts below a directory that was mounted over stay in the table.
 type mountedOn struct {
 	parent int
 	point  string

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// namings are how file systems take names; those that are not here may take
-// several spellings for one. magic numbers of statfs(2) and linux/magic.h.
+// namings says which spellings file systems take for one name. A file system that is not in
+// the table may take several. The keys are magic numbers of statfs(2) and linux/magic.h.
 var namings = map[int64]guard.Naming{
 	unix.XFS_SUPER_MAGIC: guard.ExactNames /* see xfsNaming */, unix.BTRFS_SUPER_MAGIC: guard.ExactNames,
 	unix.RAMFS_MAGIC: guard.ExactNames, unix.SQUASHFS_MAGIC: guard.ExactNames, 0xE0F5E1E2: guard.ExactNames, // erofs
@@ -22,7 +22,7 @@ var namings = map[int64]guard.Naming{
 	unix.MSDOS_SUPER_MAGIC: guard.ShortNames,
 }
 
-// Naming says how the source takes names.
+// Naming implements guard.Source.
 func (s *source) Naming() guard.Naming { return s.naming }
 
 // FoldsAt reports whether the directory, or one above it, takes several spellings for one
@@ -60,9 +60,9 @@ func (s *source) foldsIn(dir string, across bool) bool {
 	return flags&casefold != 0
 }
 
-// spelledIn returns how the file that name refers to may really be spelled in an
-// open directory: nothing if name itself stands there or refers to nothing, else
-// every name of that file.
+// spelledIn finds the real spelling of a name in an open directory. It returns nothing if name
+// itself is in the directory, or refers to no file. Otherwise it returns every name in the
+// directory of the file to which name refers.
 func spelledIn(d Dir, name string) (out []string, err error) {
 	info, err := StatIn(Dir{FD: d.FD, across: true}, name)
 	if err != nil {
@@ -87,9 +87,9 @@ func spelledIn(d Dir, name string) (out []string, err error) {
 	return out, nil
 }
 
-// XFS takes names as they are, unless it was made otherwise (mkfs.xfs -n
-// version=ci): then the whole file system ignores the case of ASCII letters. No
-// flag of a directory and no mount option tells that, only its geometry.
+// XFS distinguishes all spellings, unless it was made with mkfs.xfs -n version=ci: then the
+// whole file system ignores the case of ASCII letters. Only its geometry shows that, and no
+// flag of a directory or mount option does.
 
 // xfsGeometry is struct xfs_fsop_geom_v1 of xfs_fs.h, in the machine's byte order.
 type xfsGeometry [112]byte
@@ -102,8 +102,8 @@ const (
 	xfsFolds = 1 << 12 // XFS_FSOP_GEOM_FLAGS_DIRV2CI
 )
 
-// xfsNaming is how the XFS that an open directory lies on takes names. If it does not say,
-// it may take several spellings for one name.
+// xfsNaming is the naming of the XFS that an open directory lies on. If the file system does
+// not answer, it is FoldedNames.
 func xfsNaming(dir Dir) guard.Naming {
 	fd, err := OpenDirFD(dir)
 	if err != nil {

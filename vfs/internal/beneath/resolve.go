@@ -408,9 +408,9 @@ func OpenSubdir(l *guard.Lease, dirfd int, name string) (int, error) {
 	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, In(l, dirfd).resolve())
 }
 
-// openQuietly is open for a reading that nobody asked for by itself, such as that
-// of what a moved directory holds: it leaves the access time alone where we may
-// (open(2), O_NOATIME: the owner or CAP_FOWNER).
+// openQuietly is open for a reading that no caller has asked for, such as that of a directory
+// that is moved. It leaves the access time alone if this process may do that (open(2),
+// O_NOATIME: the owner or CAP_FOWNER).
 func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
 	if err == unix.EPERM { //nolint:errorlint // bare errno

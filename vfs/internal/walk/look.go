@@ -11,17 +11,16 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// The links of a directory are as many as there are directories in it, and its
-// size and blocks say on some file systems how many names. Where names may be
-// hidden, a directory is shown with the link count of file systems that do not count
-// links, and with the size of a directory that fits into one block.
+// The link count of a directory tells how many directories are in it. On some file systems its
+// size and blocks tell how many names. Where names may be hidden, a directory is shown with
+// the link count of file systems that do not count links, and with the size of one block.
 const (
 	uncountedLinks  = 1
 	uncountedSize   = 4096 // bytes
 	uncountedBlocks = uncountedSize / 512
 )
 
-// Visible refuses a special file, unless the grant shows them, as hidden, and applies
+// Visible refuses a special file as hidden, unless the grant shows special files, and applies
 // HideCounts to a directory.
 func Visible(l *guard.Lease, info *beneath.Info) error {
 	if info.Special() && !l.PosixFull() {
@@ -39,8 +38,8 @@ func HideCounts(l *guard.Lease, info *beneath.Info) {
 	}
 }
 
-// Shown reports whether a name of the directory rel may be seen, as far as the
-// directory tells about it.
+// Shown reports whether a name in the directory rel may be seen, judged by the name and the
+// type in its directory entry.
 func Shown(l *guard.Lease, rel string, e *beneath.Entry) bool {
 	switch e.Type {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:

@@ -63,8 +63,8 @@ type Options struct {
 	// While the path of a directory is shorter than VerifyBelow bytes, each reading of its
 	// names first looks the directory up again from the root.
 	VerifyBelow int
-	// Refused are the nested roots that the operation may not enter, as far as is
-	// known. A lease asked twice might not refuse twice.
+	// Refused are the nested roots that the operation may not enter, as far as is known.
+	// They are remembered because the lease might permit a second attempt to enter one.
 	Refused map[guard.Identity]error
 }
 
@@ -245,8 +245,8 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 	return Shown(w.l, w.Rel(), e)
 }
 
-// doubt makes the levels above be verified before anything more of them is used:
-// what took the innermost one from its place may have taken them too.
+// doubt makes the walker verify the levels above before it uses more of them: whoever has
+// moved the innermost directory may have moved them, too.
 func (w *Walker) doubt() {
 	w.steps = verifyEvery
 	for i := range w.levels {

@@ -102,9 +102,9 @@ func (w *Copier) skip(r *SparseReader) error {
 	return err
 }
 
-// Copy copies an open file by copy_file_range, or by reading and writing where the
-// kernel will not. The copy ends at the offset most, unless that is 0, although the file
-// may be longer by then. tell is told how much of the file has been copied.
+// Copy copies an open file by copy_file_range, or by reading and writing where the kernel
+// refuses that. The copy ends at the offset most, unless that is 0, even if the file is longer
+// by then. Copy calls tell with the number of bytes copied so far.
 func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
 		return err // before any of it has been copied in vain
