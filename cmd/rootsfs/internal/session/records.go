@@ -2,14 +2,18 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // records is a session's audit log, opened when the session begins to serve:
@@ -176,13 +180,21 @@ func (r *records) close() error {
 	return r.log.Close()
 }
 
-// checkAudit finds out whether the audit log can be opened, as far as its directory tells.
+// checkAudit finds out whether the audit log can be opened, as far as the nearest directory
+// tells that is there: nothing is made.
 func checkAudit() error {
 	dir, err := config.AuditDir()
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+	if err != nil {
+		return noAudit(err)
 	}
-	return noAudit(err)
+	for ; ; dir = filepath.Dir(dir) {
+		switch err := unix.Access(dir, unix.W_OK|unix.X_OK); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR):
+			return noAudit(fmt.Errorf("make a directory in %s: %w", names.Quote(dir), err))
+		}
+	}
 }
 
 // noAudit says that an error keeps the audit log from being opened; nil stays nil.
