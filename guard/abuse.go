@@ -147,7 +147,7 @@ func (g *Registry) suspend(s Subject, why string) {
 	}
 	g.notify(Event{Kind: EventSuspended, Detail: subjectPrefix(s) + why})
 	_ = g.recordSubject(s, names.OpSuspend, why)
-	go func() { _ = g.TakeBack(context.Background(), s) }() // what cannot be is in the record
+	go func() { _ = g.TakeBack(context.Background(), s) }() // its failure is in a record
 }
 
 // TakeBack makes views judge anew what they handed out to a subject, of its own roots and of

@@ -26,9 +26,9 @@
 //   - No call that changes the source (Lease.Change) is under way or begins any more, under
 //     leases of the root, and under leases of a root around it that have entered it.
 //
-// If a part of this fails within the deadline, Ended.Err says so, and how many calls may
-// still take effect. The same holds for rights that Set and SetPatterns take away, and for
-// roots that end in another way.
+// If a part of this cannot be done within the deadline, Ended.Err says so, and how many calls
+// may still take effect. The same holds for rights that Set and SetPatterns take away, and
+// for roots that end in another way.
 //
 // A grant ends at its time by the wall clock, or after as long as it had left, whichever
 // comes first: setting the clock back does not extend it. Granting the same directory again

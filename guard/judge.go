@@ -147,14 +147,13 @@ func (l *Lease) Spells(name string) bool {
 	return naming == ShortNames || naming == FoldedNames && pattern.Suspicious(name)
 }
 
-// anyRules reports whether which holds for any of the rules of the root and of those
-// nested in it.
-func (l *Lease) anyRules(which func(*ruleset) bool) bool {
-	if r := l.policy.rules; r != nil && which(r) {
+// anyRules reports whether the rules of the root match, or those of a root nested in it.
+func (l *Lease) anyRules(matches func(*ruleset) bool) bool {
+	if r := l.policy.rules; r != nil && matches(r) {
 		return true
 	}
 	for i := range l.nesting.scopes {
-		if r := l.nesting.scopes[i].root.policy.Load().rules; r != nil && which(r) {
+		if r := l.nesting.scopes[i].root.policy.Load().rules; r != nil && matches(r) {
 			return true
 		}
 	}

@@ -28,8 +28,8 @@ import (
 // fill. An operation that makes a name takes the lock of its root's directory. One that
 // moves a directory takes those of every root that overlaps with its own, whosever they
 // are. The map of locks holds them weakly: a lock lives as long as a root or an operation
-// refers to it, so a root that is granted where an ended one still moves something meets
-// the same lock.
+// refers to it. So a root that is granted while an ended root of the same directory still
+// moves something has the same lock.
 
 // exclusive is the weight of a mover, more than there can be makers.
 const exclusive = math.MaxInt64 / 2

@@ -61,9 +61,9 @@ func (s *snapshot) find(who Subject, p string) (r *root, rel string, ok bool) {
 	return r, strings.TrimPrefix(p[len(at):], "/"), true
 }
 
-// innermost returns, of the subject's live roots that contain p, the one with the longest
-// path of a kind, and that path. Its cost is bounded by the length of the roots' paths,
-// however many roots there are, and however long a peer makes p.
+// innermost returns, of the subject's live roots that contain p, the one whose path of the
+// given kind is longest, and that path. Its cost is bounded by the length of the roots'
+// paths, however many roots there are, and however long a peer makes p.
 func (s *snapshot) innermost(kind pathKind, who Subject, p string) (r *root, at string) {
 	if len(p) > s.longest {
 		p = parentDir(p[:s.longest+1])

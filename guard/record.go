@@ -67,8 +67,8 @@ type Auditor interface {
 	Record(Record) error
 }
 
-// Reserver is an Auditor that can promise room for the record of an operation before
-// it begins, so that none is refused when it has happened.
+// Reserver is an Auditor that can promise room for the record of an operation before the
+// operation begins, so that no operation has happened whose record is then refused.
 type Reserver interface {
 	Auditor
 	// Pace returns how long the operation has to wait before it begins, so that its subject

@@ -108,9 +108,8 @@ func (r *Rights) UnmarshalText(text []byte) (err error) {
 func (r Rights) Mutating() bool { return r&mutating != 0 }
 
 // required says which rights an operation takes: each right in the field all, and at least
-// one of those in any.
-// Operations that take more rights for some arguments (open for writing, rename over an
-// existing name) add those in Request.Need.
+// one of those in any. Operations that take more rights for some arguments (open for writing,
+// rename over an existing name) add those in Request.Need.
 type required struct{ all, any Rights }
 
 // anything is for operations that take no particular right, such as looking a name up: a

@@ -143,8 +143,8 @@ func (g *Registry) judgeLinks(asked, resolved string, links []Link) error {
 	return nil
 }
 
-// writer names the programs that can write the directory of a link, or could; ""
-// if there are none.
+// writer names the programs that can write in the directory of a link, or could in the past;
+// "" if there are none.
 func (g *Registry) writer(l *Link) string {
 	found := ""
 	g.snap.Load().eachOuter(l.Path, l.Location, func(r *root) {

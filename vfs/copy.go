@@ -28,11 +28,11 @@ type CopyOptions struct {
 }
 
 // CopyFile copies a regular file. The copy appears at once, complete. With Overwrite it takes
-// the place of a file as Replace does, unless somebody has locked that file (Locked); then a
-// link in the last element of to is followed, too. A new file has the mode and the holes of
-// the old one, but not its attributes. If somebody changes the source meanwhile, the copy can
-// be a mixture of both states; with an ETag, that is an error. An error's Path is the one of
-// the two paths that it is about.
+// the place of a file as Replace does, unless somebody has locked that file (Locked). With
+// Overwrite, a link in the last element of to is followed, too. A new file has the mode and
+// the holes of the old one, but not its attributes. If somebody changes the source meanwhile,
+// the copy can be a mixture of both states; with an ETag, that is an error. An error's Path is
+// the one of the two paths that it is about.
 //
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
 // roots, the reading and the writing pass it separately, each with the rights that it takes.

@@ -370,7 +370,7 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 			return opened{}, err
 		}
 		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
-		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory is none on the file
+		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory does not apply to the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
 			// It may get a name; until then nobody replaces it, and this does not wait.
 			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {

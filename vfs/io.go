@@ -126,7 +126,7 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 		}
 	}
 	n, err := beneath.Pwritev(l, fd, src, off, appending)
-	if w.Touch != nil && !l.Remote() { // a remote call may be answered early, and Touch gone
+	if w.Touch != nil && !l.Remote() { // after an early answer nobody may write to Touch any more
 		after, _ := beneath.Stat(fd)
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
 	}

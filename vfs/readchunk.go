@@ -75,13 +75,14 @@ type chunk struct {
 
 // ReadChunk reads at most length bytes from off, and describes the file as it was
 // meanwhile. Fewer bytes than asked for mean the end. A file that is changed in place during
-// the reading is read again, so that no chunk is a mixture. The error is Conflict if the
-// file keeps changing, or is not in the state that ifMatch, unless "", names.
-// A change that stat(2) does not show is not noticed: one write(2) that lasts as long as
-// the reading, or one within the file system's resolution of times. If the file is open for
+// the reading is read again, so that no chunk is a mixture. The error is Conflict if the file
+// keeps changing. It is also Conflict if the file is not in the state of the etag ifMatch,
+// unless that is "". Only regular files are read; others are refused at once, unopened.
+//
+// A change that stat(2) does not show is not noticed: one write(2) that lasts as long as the
+// reading, or one within the file system's resolution of times. If the file is open for
 // writing through this Tree, or a WriteRange is under way, Info.Writing is set. The etag of
-// that Info can be used to read further chunks, but no replacement accepts it. Only regular
-// files are read; others are refused at once, unopened.
+// that Info can be used to read further chunks, but no replacement accepts it.
 //
 // ReadChunk reads into memory that room returns, for as much as the file has (at least
 // 4096 bytes). If the file has grown meanwhile, room is called again, and the memory of the

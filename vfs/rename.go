@@ -16,11 +16,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// Moving a directory gives everything in it another path, and patterns are about
-// paths. So a directory is moved only if no pattern is about anything in it,
-// neither where it lies nor where it would. It costs a walk through the
-// directory, in roots with patterns only; while it lasts nobody makes a name in
-// the root (guard.Lease.Moving).
+// Moving a directory gives everything in it another path, and patterns are about paths. So a
+// directory is moved only if no pattern is about anything in it, at the present path or at
+// the new one. To find out, rename walks through the directory, in roots with patterns only.
+// Meanwhile nobody makes a name in the root (guard.Lease.Moving).
 
 // Flags of Rename, as of renameat2(2).
 const (
@@ -51,12 +50,12 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 	})
 }
 
-// RenamePath moves a name within one root; links on the way are followed, a link
-// at the end is moved itself. Without overwrite nothing is replaced (Exist), nor
-// without the right to delete; a file that somebody holds locked is neither moved
-// nor replaced (Locked). The etag, unless "", is that of what is moved. Across
-// two roots, or the boundary of a nested one, it is EXDEV. An error's Path is the one of the
-// two paths that it is about.
+// RenamePath moves a name within one root. Links on the way are followed, a link at the end is
+// moved itself. Without overwrite, or without the right to delete, nothing is replaced
+// (Exist). A file that somebody has locked is neither moved nor replaced (Locked). The moved
+// file must be in the state of the etag, unless that is "". Across two roots, or the boundary
+// of a nested one, the error is EXDEV. An error's Path is the one of the two paths that it is
+// about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {

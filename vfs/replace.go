@@ -62,9 +62,9 @@ type IfMatch struct {
 	// Follow makes Replace follow links, also one in the last element, where
 	// it otherwise refuses them. Uploads always do.
 	Follow bool
-	// RespectLocks refuses (Locked) to replace a file on which another
-	// process, or an open file of a mount that forwards its locks, holds any
-	// lock that a writer's would conflict with: of flock(2), of fcntl(2).
+	// RespectLocks refuses (Locked) to replace a file on which somebody holds a lock of
+	// flock(2) or fcntl(2) that conflicts with a writer's: another process, or an open file
+	// of a mount that forwards its locks.
 	RespectLocks bool
 }
 
@@ -91,9 +91,9 @@ func (m IfMatch) need() (need guard.Rights) {
 // Replace gives a file new contents, all at once. They are written to a file without a name,
 // which gets the mode, owner, attributes and ACL of the old file, is flushed to the disk, and
 // takes the old file's place. A reader finds the old contents or the new ones, also if this
-// process dies. Hard links of the old file keep the old contents. The etag is compared immediately
-// before the new file takes the name. Replacements, uploads and WriteRange through one Tree
-// exclude each other there, so among them no update is lost.
+// process dies. Hard links of the old file keep the old contents. The etag is compared
+// immediately before the new file takes the name. Replacements, uploads and WriteRange
+// through one Tree exclude each other there, so among them no update is lost.
 //
 // r is read to its end or first error, by one goroutine. If the operation is answered early,
 // because the source hangs, one more Read may follow.
@@ -208,7 +208,7 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 	if p.d, p.base, err = beneath.Parent(p.l, p.path, p.cond.access()); err != nil {
 		return err
 	}
-	old, err := existing(p.l, p.d, p.base, p.cond, guard.Write)
+	old, err := checkExisting(p.l, p.d, p.base, p.cond, guard.Write)
 	if err == nil && check != nil {
 		err = check(old)
 	}
@@ -235,9 +235,9 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 
 func (p *replacement) newMode() uint32 { return umasked(p.c, p.d, p.cond.Mode&0o777) }
 
-// existing looks at the file that is to be written on a condition; nil means there is
-// none, and one may be made. need is the right that it takes to change it.
-func existing(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need guard.Rights) (*Info, error) {
+// checkExisting looks at the file that is to be written on a condition. It returns nil if
+// there is none, and one may be created. need is the right that it takes to change the file.
+func checkExisting(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, need guard.Rights) (*Info, error) {
 	info, err := beneath.StatIn(d, base)
 	switch {
 	case err == unix.ENOENT: //nolint:errorlint // bare errno
@@ -288,7 +288,7 @@ func (p *replacement) commit() (placed, error) {
 		return res, err
 	}
 	defer unlock()
-	old, err := existing(p.l, p.d, p.base, p.cond, guard.Write)
+	old, err := checkExisting(p.l, p.d, p.base, p.cond, guard.Write)
 	if err == unix.ELOOP { //nolint:errorlint // bare errno
 		err = &guard.Error{Kind: names.Conflict} // a link now; it is too late to follow it
 	}

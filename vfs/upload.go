@@ -233,10 +233,10 @@ func (u *Upload) refuse(ctx context.Context, req guard.Request) error {
 
 func errOnly[T any](_ T, err error) error { return err }
 
-// Commit flushes the file to the disk and gives it its name, atomically. If another file has
-// the name now than at the beginning, or it was changed, Commit fails (Conflict). The upload
-// ends with success, a conflict, a refused condition or the end of the root. After a gap, or
-// an error that may pass, it goes on.
+// Commit flushes the file to the disk and gives it its name, atomically. If the file of that
+// name was replaced or changed since the beginning, Commit fails (Conflict). The upload ends
+// with success, a conflict, a refused condition or the end of the root. After a gap, or an
+// error that may pass, it goes on.
 func (u *Upload) Commit(ctx context.Context, c guard.Caller) (Info, error) {
 	u.busy.Lock()
 	defer u.busy.Unlock()

@@ -45,7 +45,7 @@ func (h *WriteOptions) request(c guard.Caller, p guard.Path, n int) guard.Reques
 	// neither right.
 	req := guard.Request{Caller: c, Op: names.OpReplace, Path: p, Need: guard.Write, Bytes: int64(n), Size: h.Off + int64(n)}
 	if h.Create {
-		req.Need = 0 // Create if the file is missing, Write if it exists: func existing checks which
+		req.Need = 0 // Create if the file is missing, Write if it exists: checkExisting decides
 	}
 	if h.Append {
 		req.Op, req.Need, req.Size = names.OpWrite, guard.Append, 0
@@ -179,7 +179,7 @@ func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, created bool, err
 		need = 0 // the gate has asked for Append
 	}
 	for range maxExchanges {
-		old, err := existing(o.l, d, base, cond, need)
+		old, err := checkExisting(o.l, d, base, cond, need)
 		if err != nil {
 			return -1, false, err
 		}
@@ -188,14 +188,14 @@ func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, created bool, err
 			if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
 				return fd, false, err
 			}
-			continue // somebody else removed it since existing found it
+			continue // somebody else removed it since checkExisting found it
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
 		fd, _, err = beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
 		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
 			return fd, true, err
 		}
-		// Somebody else created it since existing did not find it.
+		// Somebody else has created it since checkExisting looked.
 	}
 	return -1, false, &guard.Error{Kind: names.Conflict}
 }

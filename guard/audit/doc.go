@@ -22,10 +22,10 @@
 // A full file is compressed, and so is the last file of a session that ends, if it has 64
 // KiB or more. Its name then also ends in .zst: it is a zstd file of the same bytes.
 //
-// The time in the name is that of Open, in UTC. It is later than in the name of every
-// earlier file of the session. The first line of each file is a header: op "session", the format's
-// number, the file's own name, how paths are written, the first sequence number that was
-// not pruned ("kept_from") and the anchor as Open found it. When a file has reached
+// The time in the name is that of Open, in UTC. It is later than in the name of every earlier
+// file of the session. The first line of each file is a header: op "session", the format's
+// number, the file's own name, how paths are written, the first sequence number that was not
+// pruned ("kept_from") and the anchor as Open found it. When a file has reached
 // Options.MaxBytes, the next record begins the next file.
 //
 // # Chain
@@ -85,8 +85,8 @@
 //     refusals, and the allowed records since.
 //   - write(2) is not fsync(2). A crash of the process loses at most 100 ms of
 //     allowed records. A power failure loses what the kernel had not written since the
-//     last anchor, and may bring back the anchor before that one, whole. A line torn by a
-//     crash is reported, not repaired.
+//     last anchor, and may leave the previous anchor in place of the last one. A line torn
+//     by a crash is reported, not repaired.
 //   - A crash also loses counts of repetitions of about the last second, and sums of the
 //     last ten seconds, or of five minutes when half of the session's share is used. Of
 //     refusals that were counted as repetitions, the first is in the file.

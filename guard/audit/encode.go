@@ -19,7 +19,7 @@ import (
 )
 
 // Limits of text, in bytes as written, escapes included. A server chooses the paths that it
-// asks for, and must not choose thereby how fast the log grows. A line stays below 32 KiB.
+// asks for, but must not be able to make the log grow fast. A line stays below 32 KiB.
 // Raw paths are limited before they are encoded in base64.
 const (
 	maxPathText   = 4 << 10

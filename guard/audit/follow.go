@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Follow reads on in the files it knows every followDelay. It lists the directory when
-// the directory's time has changed, and every listDelay, because some network file
-// systems do not keep that time.
+// Every followDelay, Follow reads on in the files that it knows. It lists the directory when
+// the directory's time has changed, and every listDelay, because some network file systems do
+// not keep that time.
 const (
 	followDelay = 250 * time.Millisecond
 	listDelay   = 2 * time.Second

@@ -28,9 +28,9 @@ import (
 //     so slow that the disk lasts for months.
 //
 // A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
-// When half of the share is used, all subjects together get one more budget, which refills
-// the more slowly the less of the share is left: operations wait longer, and more
-// refusals are summed up.
+// When half of the share is used, all subjects together get one more budget. It refills ever
+// more slowly as less of the share is left: operations wait longer, and more refusals are
+// summed up.
 const (
 	foldSpan = time.Second
 	sumSpan  = 10 * time.Second
@@ -39,8 +39,8 @@ const (
 
 	// maxFolds bounds the memory. If more folds are begun within a second, they end early.
 	maxFolds = 1024
-	// maxSums bounds the subjects that are summed up apart, and maxBudgets those that
-	// have budgets of their own; the others are treated as one.
+	// maxSums bounds the subjects that have sums of their own, and maxBudgets those that have
+	// budgets of their own. All further subjects share one.
 	maxSums    = 32
 	maxBudgets = 256
 	// maxSumOps is how many operations a sum names.

@@ -64,9 +64,9 @@ type Options struct {
 	// default DefaultMaxBytes. A file exceeds it by less than one line.
 	MaxBytes int64
 	// MaxAge and MaxTotal bound the files of all sessions in Dir: MaxAge the age of a file's
-	// last record, MaxTotal the bytes of all files. Files beyond are deleted (prune) when a
-	// session begins, and now and then while it runs. 0, the default, is no bound. AnchorOf
-	// returns the path of a session's anchor; without it nothing is deleted.
+	// last record, MaxTotal the bytes of all files. Files that exceed a bound are deleted
+	// (prune) when a session begins, and now and then while it runs. 0, the default, is no
+	// bound. AnchorOf returns the path of a session's anchor; without it nothing is deleted.
 	MaxAge   time.Duration
 	MaxTotal int64
 	AnchorOf func(session string) (string, error)

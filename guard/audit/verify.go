@@ -120,7 +120,7 @@ func (v *verifier) want(seq uint64, hash string) {
 	v.expect[seq] = hash
 }
 
-// headers collects from the first lines of files which anchors Open found, and up to which
+// headers reads the first lines of files. They say which anchors Open found, and up to which
 // line files were pruned.
 func (v *verifier) headers(files []string) error {
 	for _, path := range files {

@@ -56,8 +56,8 @@ func plainCases() []Case {
 	}
 }
 
-// nameCases: R130, and names that are hard on parsers. Paths longer than PATH_MAX are no case
-// for the bare file system: no system call takes one.
+// nameCases: R130, and names that are hard on parsers. The cases with paths longer than
+// PATH_MAX are not Unguarded, because no system call takes such a path.
 func nameCases() []Case {
 	long, tooLong := strings.Repeat("n", 255), strings.Repeat("n", 256)
 	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 30) + "leaf"

@@ -74,7 +74,7 @@ const another guard.Subject = "another"
 // Env is what one case runs in.
 type Env struct {
 	testing.TB
-	Subject  guard.Subject // the front end speaks for
+	Subject  guard.Subject // for which the front end speaks
 	Reg      *guard.Registry
 	Src, Out string // host paths of the tree and of the outside directory
 	Front    Front

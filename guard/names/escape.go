@@ -52,7 +52,7 @@ func beginning(s string, n int) string {
 //   - bytes that are not UTF-8, and U+FFFD, which other programs show for such bytes
 //   - combining marks with no character before them, and those after the second on one
 //   - runs of spaces, with their number: \{3 spaces}
-//   - backslashes and quotation marks, so that no text looks like another one, escaped
+//   - backslashes and quotation marks, so that no text looks like the escapes of another one
 func Escape[S ~string](s S) string { return escape(string(s), true) }
 
 // EscapeQuoted is Escape for a text of our own, in which foreign names have been quoted

@@ -171,8 +171,8 @@ func ShellWord[S ~string](text S) string {
 		}
 		return `"$(printf '` + b.String() + `')"`
 	}
-	// In quotes fish gives \ a meaning, and the others give it none: both it and the
-	// quotation mark stand outside.
+	// Inside quotes, \ has a meaning for fish, and none for the other shells. So \ and the
+	// quotation mark are put outside of the quotes.
 	for s != "" {
 		n := strings.IndexAny(s, `'\`)
 		if n < 0 {

@@ -14,9 +14,9 @@
 //
 // Names with wildcards, other than a single `*` at one end, are matched by
 // bmatcuk/doublestar. It also matches the globs of this module (Glob), so that `*` and `[`
-// mean the same in both. The package uses no library
-// for whole .gitignore files: the maintained ones (sabhiram/go-gitignore, go-git's) match a
-// whole path against every line each time, and cannot cache the state of a directory.
+// mean the same in both. The package uses no library for whole .gitignore files: the
+// maintained ones (sabhiram/go-gitignore, go-git's) match a whole path against every line
+// each time, and cannot cache the state of a directory.
 //
 // # Precedence
 //

@@ -126,8 +126,8 @@ func (st *State) Silent(name string) bool {
 	return len(rules) == 0
 }
 
-// match compares a name with the patterns of the directory: rules are those that
-// match it, in order, appended to room; items those it has half matched.
+// match compares a name with the patterns of the directory. rules are those that match it, in
+// order, appended to room. items are the patterns of which more names are still to come.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {
 	s := st.set
 	rules = room

@@ -4,9 +4,9 @@
 //
 // # Promises
 //
-// A peer learns of nothing that it may not see, and of nothing any more when its watch,
-// its root, or the right to watch has ended. Events that are lost are reported as lost.
-// What one subject watches leaves room for the others.
+// A peer learns of nothing that it may not see. When its watch, its root or the right to
+// watch has ended, it learns of nothing any more. Events that are lost are reported as lost.
+// No subject can use up the room for watches.
 //
 // # Not promised
 //
@@ -178,12 +178,12 @@ func (h *Hub) source(l *guard.Lease) *SourceWatcher {
 	return h.local
 }
 
-// list returns the watches for which which returns true.
-func (h *Hub) list(which func(*Watch) bool) (out []*Watch) {
+// list returns the watches that match.
+func (h *Hub) list(matches func(*Watch) bool) (out []*Watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.watches {
-		if which(w) {
+		if matches(w) {
 			out = append(out, w)
 		}
 	}

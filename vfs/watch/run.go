@@ -55,7 +55,7 @@ func (w *Watch) run() {
 	w.mu.Lock()
 	w.judging = append(w.judging, w.waiters...)
 	w.finished = true
-	w.cancel(why) // nobody waits for a receiver that does not take the last event
+	w.cancel(why) // so that nobody waits for a receiver that does not take the last event
 	w.mu.Unlock()
 	if !errors.Is(context.Cause(w.ctx), errClosed) && !w.muted.Load() {
 		w.emit(w.ctx, []Event{{Path: w.path, Kind: Deleted, Time: time.Now().UTC(), Ended: true}})

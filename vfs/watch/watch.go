@@ -54,20 +54,21 @@ var (
 // Watch reports the changes of a file or directory, or of the tree below it, to
 // emit until Close, or until an event with Ended. It takes the right to watch.
 //
-// emit is called from one goroutine per watch, and never with a lock held. Events
-// follow each other as the changes did, but of changes that were looked at together
-// deletions come first. While emit blocks, changes are gathered, up to a bound; beyond it
-// they are lost, which an event with Overflow reports. Several modifications of a path
-// within HubOptions.Coalesce, atomic replacements among them, are one event; a creation
-// followed by modifications is a creation; a file that is made and removed within that
-// time may not be reported at all. A directory that appears is reported with its contents,
-// each Created; a directory that disappears is reported by its own name alone. Some
-// events may come twice. Links are not followed. Names that the caller may not see,
-// special files and unfinished replacements are left out.
+// emit is called from one goroutine per watch, and never with a lock held. Events come in the
+// order of the changes, except that deletions come first among changes that were looked at
+// together. While emit blocks, changes are gathered, up to a bound; beyond it they are lost,
+// which an event with Overflow reports. Links are not followed. Names that the caller may not
+// see, special files and unfinished replacements are left out.
 //
-// The context of emit ends when the watch is to end or to judge everything anew:
-// whoever changes the root waits until emit returns. The context of an event with Ended
-// has ended from the beginning.
+// Within HubOptions.Coalesce, several modifications of a path (atomic replacements among
+// them) are one event, and a creation followed by modifications is a creation. A file that is
+// created and removed within that time may not be reported at all. A directory that appears is
+// reported with its contents, each Created. One that disappears is reported by its own name
+// alone. Some events may come twice.
+//
+// The context of emit ends when the watch has to end or to judge everything anew, because
+// whoever changes the root waits until emit returns. For an event with Ended, the context has
+// ended before the call.
 //
 // ctx bounds the setting up only. If there are not enough watches for all directories
 // the error is names.Quota with a *LimitError.

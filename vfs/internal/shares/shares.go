@@ -22,8 +22,9 @@ type Shares[Owner comparable] struct {
 	total int64
 }
 
-// Take gives an owner one of the units, of which there are all together. ok is false if the
-// owner already holds limit, which is as many as it may hold at present, and at most most.
+// Take gives an owner one unit. all is the number of units of all owners together, and limit
+// the number that this owner may hold at present, which is never more than most. ok is false
+// if the owner holds as many already.
 func (s *Shares[Owner]) Take(o Owner, all, most int64) (limit int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

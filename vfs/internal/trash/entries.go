@@ -117,8 +117,8 @@ func (b *Bin) find(op guard.Op, root guard.RootName, id string) (Entry, error) {
 	return Entry{}, none
 }
 
-// Restore moves a kept file to the path to, where nothing may lie (Exist), in a directory
-// that exists. "" stands for the path where the file was. It returns the path.
+// Restore moves a kept file to the path to; "" stands for the path where the file was. The
+// directory must exist, and the name must be free (Exist). Restore returns the path.
 func (b *Bin) Restore(root guard.RootName, id, to string) (guard.Path, error) {
 	e, err := b.find(names.OpRestore, root, id)
 	if err != nil {

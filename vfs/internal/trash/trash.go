@@ -209,8 +209,8 @@ func (b *Bin) unlinkCopied(d beneath.Dir, name, rel string) error {
 	return err
 }
 
-// keep keeps a file that is about to lose its name to another, or for which there
-// is no rename, as the entry id; "" if it is not kept.
+// keep keeps a file whose name another file is about to get, or that is about to be removed
+// and cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
 func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	fd, err := beneath.OpenChild(d, name)
 	if err != nil {
@@ -237,9 +237,9 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	return "", err
 }
 
-// Keep keeps the file of a name that is about to be another's, if there is a trash. The
-// caller must call end with the error of the replacement, which end returns: after an
-// error the file is not kept after all.
+// Keep keeps the file of a name that another file is about to get, if there is a trash. The
+// caller must call end with the error of the replacement, and end returns that error. After
+// an error, end removes the file from the trash again.
 func (s *Store) Keep(ctx context.Context, l *guard.Lease, d beneath.Dir, name, rel string) (end func(error) error, err error) {
 	b, err := s.Open(ctx, l)
 	if err != nil || b == nil {
