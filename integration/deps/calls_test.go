@@ -30,7 +30,7 @@ var exceptions = map[string]string{
 	"mount/transport/poll.go":   "opens a file that the mount itself shows, to have POLL of it refused",
 	"mount/transport/awake.go":  "opens /dev/cpu_dma_latency",
 	"mount/caller.go":           "reads a caller's pending signals and supplementary groups from /proc",
-	"mount/transport/kernel.go": "reads /sys: the processors, and the kernel's switch of FUSE over io_uring",
+	"mount/transport/kernel.go": "reads /sys and /proc: the processors, the switch of FUSE over io_uring, what threads do",
 }
 
 // fileCalls are the functions that reach a file by its path.

@@ -22,13 +22,16 @@ const (
 // alignment is where the data of a large WRITE begins, as direct writing demands.
 const alignment = 4096
 
-// reader is a goroutine that reads requests from /dev/fuse and answers them. It sleeps in
-// read(2): one that polls for 50 µs first answers a single caller sooner on an idle machine,
-// but several callers later, and takes the processor from others (measured, in three ways).
+// reader is a goroutine that reads requests from /dev/fuse and answers them.
 type reader struct {
 	inFlight
 	conn       *Conn
 	small, out []byte
+
+	isNear   bool        // the thread runs on the processor cpu only, see moveNear
+	cpu      int         // of a caller
+	anywhere unix.CPUSet // the processors for the thread otherwise
+	poll     [1]unix.PollFd
 }
 
 // readINIT reads INIT and answers it. With rings set, the kernel is told that requests go
@@ -92,13 +95,15 @@ func (c *Conn) startReader() {
 
 // run reads requests until the connection ends, or until enough others wait for them.
 // Beside rings it gets FORGET and INTERRUPT, else everything. Before it answers it
-// starts another reader if nobody else waits for the next request.
+// starts another reader if nobody else waits for the next request, but for bursts.
 func (r *reader) run() {
 	c := r.conn
 	defer c.running.Done()
 	defer c.removeReader(r)
+	defer r.leave()
+	inBurst := false
 	for {
-		if !c.beginWaiting() {
+		if !c.beginWaiting(inBurst) {
 			return
 		}
 		buf := c.takeBuffer()
@@ -124,22 +129,47 @@ func (r *reader) run() {
 			buf = nil
 		}
 		op := binary.NativeEndian.Uint32(in[4:])
-		if last && op != opForget && op != opBatchForget {
-			c.startReader()
+		if op != opForget && op != opBatchForget {
+			inBurst = r.prepare(in[:n], op, last)
 		}
 		r.answer(in[:n], op)
+		c.burst.answer()
 		if buf != nil {
 			c.buffers.Put(buf)
 		}
 	}
 }
 
+// prepare chooses the processor for a request, and has somebody else get the next one if nobody
+// waits for it. It reports whether there is a burst.
+func (r *reader) prepare(in []byte, op uint32, nobodyWaits bool) (inBurst bool) {
+	c := r.conn
+	isAwaited := op != opRelease
+	if c.kind == Plain && isAwaited {
+		c.burst.take((*fuse.InHeader)(unsafe.Pointer(&in[0])).Pid, max(len(in), answerSize(in, op)))
+	}
+	r.moveNear()
+	inBurst = c.burst.isOn()
+	switch {
+	case !nobodyWaits:
+	case inBurst && !(isAwaited && r.requestWaits()):
+		c.wakeWatch()
+	default:
+		c.startReader()
+	}
+	return inBurst
+}
+
 // beginWaiting counts a reader that waits for a request, unless enough others do. One that
 // is not going to wait is never counted: else the last that waits would not start another.
-func (c *Conn) beginWaiting() bool {
+func (c *Conn) beginWaiting(inBurst bool) bool {
+	most := maxWaiting()
+	if inBurst {
+		most = 1
+	}
 	for {
 		n := c.waiting.Load()
-		if n >= maxWaiting() {
+		if n >= most {
 			return false
 		}
 		if c.waiting.CompareAndSwap(n, n+1) {

@@ -85,12 +85,39 @@ func whyNotOffered() error {
 	return err
 }
 
-// isRunnable reports whether a thread of this process runs, or would if it had a processor
-// (proc(5), "stat").
+// threadStatus returns the fields of /proc/TID/stat after the thread's name: the third of
+// proc(5) is the first.
+func threadStatus(tid int) ([]string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) <= statProcessor {
+		return nil, fmt.Errorf("/proc/%d/stat has %d fields", tid, len(fields))
+	}
+	return fields, nil
+}
+
+// The indices of threadStatus.
+const (
+	statState     = 0
+	statProcessor = 36
+)
+
+// isRunnable reports whether a thread runs, or would if it had a processor.
 func isRunnable(tid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/stat", tid))
-	_, state, _ := bytes.Cut(b[bytes.LastIndexByte(b, ')')+1:], []byte(" "))
-	return err == nil && bytes.HasPrefix(state, []byte("R"))
+	fields, err := threadStatus(tid)
+	return err == nil && fields[statState] == "R"
+}
+
+// processorOf returns the processor that a thread ran on last.
+func processorOf(tid uint32) (int, error) {
+	fields, err := threadStatus(int(tid))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(fields[statProcessor])
 }
 
 // PossibleCPUs counts the processors that the kernel wants a queue for. These are more

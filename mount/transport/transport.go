@@ -76,9 +76,10 @@ type Conn struct {
 	running    sync.WaitGroup // readers and workers
 	waiting    atomic.Int32   // readers that wait for a request
 	taken      atomic.Uint64  // requests that readers have taken
-	awake      *awake         // of watch
-	buffers    sync.Pool      // of *[]byte
-	lastOpened atomic.Uint64  // node of the file that was opened last
+	burst      burst
+	awake      *awake        // of watch
+	buffers    sync.Pool     // of *[]byte
+	lastOpened atomic.Uint64 // node of the file that was opened last
 	kicks      atomic.Uint64
 	watching   atomic.Bool   // watch ticks
 	wake       chan struct{} // to watch
@@ -136,6 +137,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		return nil, err
 	}
 	c.awake = newAwake()
+	c.burst.start = time.Now()
 	go c.watch()
 	// If a REGISTER failed, the kernel has given up io_uring for this connection and wakes
 	// all who wait: the connection goes on over /dev/fuse.

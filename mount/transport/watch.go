@@ -34,21 +34,40 @@ func (c *Conn) watch() {
 		for idle := 0; (idle < restAfter || c.awake.held) && !c.hasEnded(); idle++ {
 			time.Sleep(tick)
 			came, busy := c.grow(last)
-			taken := c.taken.Load()
-			came, read = came+taken-read, taken
-			if came > 0 || busy {
+			alsoCame, alsoBusy := c.growReaders(&read)
+			if came += alsoCame; came > 0 || busy || alsoBusy {
 				idle = 0
 			}
 			c.awake.tick(came)
 		}
 		c.watching.Store(false)
-		for _, w := range c.allWorkers() { // what saw watching set, too late, must not be missed
-			if w.node.Load() != 0 {
-				c.wakeWatch()
-				break
-			}
+		if c.isAnswering() { // a request that came as watching was still set must not be missed
+			c.wakeWatch()
 		}
 	}
+}
+
+// isAnswering reports whether a handler runs that another worker or reader may have to take
+// over from.
+func (c *Conn) isAnswering() bool {
+	isBusy := func(w *worker) bool { return w.node.Load() != 0 }
+	return c.nobodyReads() || slices.ContainsFunc(c.allWorkers(), isBusy)
+}
+
+// nobodyReads reports whether no reader waits for the next request, as in a burst.
+func (c *Conn) nobodyReads() bool { return c.kind == Plain && c.waiting.Load() == 0 }
+
+// growReaders starts a reader if none waits for a request and none has taken one since the
+// last call. read is how many they had taken then. growReaders returns how many came, and
+// whether no reader waits.
+func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
+	taken := c.taken.Load()
+	came, busy = taken-*read, c.nobodyReads()
+	*read = taken
+	if busy && came == 0 {
+		c.startReader()
+	}
+	return came, busy
 }
 
 // grow adds a worker to each queue whose workers are all blocked: in the same handler as at

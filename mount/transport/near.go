@@ -1,0 +1,96 @@
+package transport
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Most of what a request costs by read(2) is the waking of a reader on another processor than
+// the caller's. So while the requests of one caller follow one another closely, in a burst, the
+// reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
+// No other reader waits then, since the kernel would wake that one for every other request.
+// Another joins when a request waits as one is taken, and when handlers block (see watch).
+// A reader that polled instead did as well for one caller, took a processor, and delayed
+// several callers (measured).
+
+const (
+	// burstGap is how soon after an answer the next request belongs to the burst.
+	burstGap = 200 * time.Microsecond
+	// burstSize is how many requests make a burst. After as many more the processor of the
+	// caller is looked up again.
+	burstSize = 32
+	// bulk is the size of a READ or WRITE that ends a burst: copying it takes longer than
+	// waking another processor, and is better done beside the caller.
+	bulk = 64 << 10
+)
+
+// burst tells whether requests of one caller follow one another closely.
+type burst struct {
+	start    time.Time
+	answered atomic.Int64  // when the latest request was, since start
+	caller   atomic.Uint32 // thread
+	count    atomic.Uint32 // requests of that caller
+}
+
+// take counts a request that its caller waits for; size is that of its data.
+func (b *burst) take(caller uint32, size int) {
+	if caller != b.caller.Load() || size >= bulk || int64(time.Since(b.start))-b.answered.Load() > int64(burstGap) {
+		b.caller.Store(caller)
+		b.count.Store(0)
+	}
+	b.count.Add(1)
+}
+
+// answer notes that a request was answered.
+func (b *burst) answer() { b.answered.Store(int64(time.Since(b.start))) }
+
+// isOn reports whether there is a burst.
+func (b *burst) isOn() bool { return b.count.Load() >= burstSize }
+
+// moveNear moves the reader's thread to the processor of the burst's caller, or, if there is
+// no burst, lets it run anywhere.
+func (r *reader) moveNear() {
+	b := &r.conn.burst
+	if !b.isOn() {
+		r.leave()
+		return
+	}
+	if r.isNear && b.count.Load()%burstSize != 0 {
+		return
+	}
+	cpu, err := processorOf(b.caller.Load())
+	if err == nil && !(r.isNear && cpu == r.cpu) {
+		if !r.isNear {
+			runtime.LockOSThread()
+			r.isNear = true
+			_ = unix.SchedGetaffinity(0, &r.anywhere)
+		}
+		var set unix.CPUSet
+		set.Set(cpu)
+		err = unix.SchedSetaffinity(0, &set)
+		r.cpu = cpu
+	}
+	if err != nil { // a caller of another pid namespace, or a processor that is not for this process
+		b.count.Store(0)
+		r.leave()
+	}
+}
+
+// leave lets the reader's thread run anywhere. If that fails the thread is never used for
+// anything else: it ends with the reader.
+func (r *reader) leave() {
+	if r.isNear && unix.SchedSetaffinity(0, &r.anywhere) == nil {
+		r.isNear = false
+		runtime.UnlockOSThread()
+	}
+}
+
+// requestWaits reports whether the next read returns at once.
+func (r *reader) requestWaits() bool {
+	r.poll[0] = unix.PollFd{Fd: int32(r.conn.fd), Events: unix.POLLIN}
+	n, err := unix.Poll(r.poll[:], 0)
+	return n > 0 && err == nil
+}
