@@ -130,7 +130,7 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 func (w *wrapping) ofTheOwner(fs *pflag.FlagSet, own []string) (list []string) {
 	for _, flag := range []struct{ name, what string }{
 		{"session", "the roots of a session of yours"}, {"profile", "what your configuration approves"},
-		{"no-default-policy", "no name is hidden from it"}, {"allow", "names that the built-in rules would hide"},
+		{"secret", "a credential of yours, sent to the host that is named"}, {"no-default-policy", "no name is hidden from it"}, {"allow", "names that the built-in rules would hide"},
 	} {
 		if fs.Changed(flag.name) {
 			list = append(list, "--"+flag.name+" "+fs.Lookup(flag.name).Value.String()+": "+flag.what)

@@ -78,6 +78,7 @@ func TestWrapJudgesProject(t *testing.T) {
 		{"--home /srv/.ssh: OUTSIDE", []string{"run", "--home", "/srv/.ssh", "--", "evil"}},
 		{"--env GITHUB_TOKEN: a variable of yours", []string{"run", "--env", "GITHUB_TOKEN", "--", "evil"}},
 		{"--root /srv/secret: OUTSIDE", []string{"run", "--once", "/srv/secret", "--", "evil"}},
+		{"--secret [K=https://evil.test]: a credential of yours", []string{"run", "--secret", "K=https://evil.test", "--", "evil"}},
 		{"--profile work: ", []string{"run", "--profile", "work", "--", "evil"}},
 		{"--allow [**]: ", []string{"run", "--root", ".", "--allow", "**", "--", "evil"}},
 		{"--no-default-policy true: ", []string{"run", "--root", ".", "--no-default-policy", "--", "evil"}},
