@@ -109,12 +109,11 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 		if len(begin) < recordHeader {
 			return part{}, false, nil
 		}
-		size := recordSize(begin)
-		switch kind := begin[0]; {
-		case kind == changeCipherRecord, kind == alertRecord, kind == dataRecord && h.isEarly, size == recordHeader:
-			return part{size: size}, true, nil
-		case kind != handshakeRecord:
+		switch size := recordSize(begin); {
+		case begin[0] == dataRecord && size > recordHeader && !h.isEarly:
 			return last, true, nil
+		case begin[0] != handshakeRecord, size == recordHeader: // servers may skip it
+			return part{size: size}, true, nil
 		}
 	}
 	end, err := helloEnd(begin)

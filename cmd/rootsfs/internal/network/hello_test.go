@@ -124,6 +124,8 @@ func TestSecondHello(t *testing.T) {
 		{"a second hello", join(api, second), "api.test evil.test", nil},
 		{"after a change of ciphers", join(api, []byte("\x14\x03\x03\x00\x01\x01"), second), "api.test evil.test", nil},
 		{"after a warning", join(api, []byte("\x15\x03\x03\x00\x02\x01\x5a"), second), "api.test evil.test", nil},
+		{"after a heartbeat", join(api, []byte("\x18\x03\x03\x00\x03\x01\x00\x00"), second), "api.test evil.test", nil},
+		{"after an empty record of data", join(api, []byte("\x17\x03\x03\x00\x00"), second), "api.test evil.test", nil},
 		{"after an empty record", join(api, []byte("\x16\x03\x03\x00\x00"), second), "api.test evil.test", nil},
 		{"in records of a byte", join(api, records(second, 1)), "api.test evil.test", nil},
 		{"in records of 100 bytes, with a warning among them", join(api, records(second, 100)[:105], []byte("\x15\x03\x03\x00\x02\x01\x5a"), records(second, 100)[105:]), "api.test", errHello},
