@@ -38,3 +38,11 @@ func TestJournalIsVerified(t *testing.T) {
 		}
 	}
 }
+
+func TestPlural(t *testing.T) {
+	for want, got := range map[string]string{"1 process": Plural(1, "process"), "3 processes": Plural(3, "process"), "0 roots": Plural(0, "root")} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

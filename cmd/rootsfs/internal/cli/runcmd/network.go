@@ -266,39 +266,45 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 
 // record puts on record what became of a connection. Its error refuses it.
 func (n *commandNet) record(e network.Event) error {
-	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
-	detail := e.Host
-	if e.Port != 0 {
-		detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
-	}
-	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
-		detail += ", at " + e.Addr.Addr().String()
-	}
-	switch e.State {
-	case network.Ended:
-		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
-	case network.Refused:
-		rec.Verdict, rec.Kind = guard.Refused, names.Permission
-	case network.Failed:
-		rec.Verdict, rec.Kind = guard.Failed, names.IO
-	}
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
 		n.refused.add(refusedHost(e))
 	}
 	if errors.Is(e.Reason, network.ErrLimit) {
 		n.limited.add(e.Reason.Error())
 	}
+	return n.session.Registry().NoteConnection(connectionRecord(e))
+}
+
+// connectionRecord is the record of what became of a connection. One that ended because TLS
+// asked for a server without a rule was refused.
+func connectionRecord(e network.Event) guard.Record {
+	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
+	if e.State == network.Ended {
+		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
+	}
+	switch {
+	case e.State == network.Refused, e.State == network.Ended && errors.Is(e.Reason, network.ErrNoRule):
+		rec.Verdict, rec.Kind = guard.Refused, names.Permission
+	case e.State == network.Failed:
+		rec.Verdict, rec.Kind = guard.Failed, names.IO
+	}
+	rec.Detail = e.Host
+	if e.Port != 0 {
+		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
+	}
+	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
+		rec.Detail += ", at " + e.Addr.Addr().String()
+	}
 	if e.ServerName != "" {
-		detail += ", server name " + names.Quote(e.ServerName)
+		rec.Detail += ", server name " + names.Quote(e.ServerName)
 	}
 	if e.Reason != nil {
-		detail += ": " + e.Reason.Error()
+		rec.Detail += ": " + e.Reason.Error()
 	}
 	if e.Program.Path != "" {
-		detail += "; program " + names.QuoteShort(e.Program.Path)
+		rec.Detail += "; program " + names.QuoteShort(e.Program.Path)
 	}
-	rec.Detail = detail
-	return n.session.Registry().NoteConnection(rec)
+	return rec
 }
 
 // refusedHost is the host, or HOST:PORT, that a program tried to reach, as a rule for it is

@@ -211,7 +211,7 @@ func (e *explanation) limitFlags() commandWords {
 func hostOf(r *audit.Entry) string {
 	detail, _, _ := strings.Cut(r.Detail, "; program ")
 	detail, ok := strings.CutSuffix(detail, network.ErrNoRule.Error())
-	if !ok || r.Op != names.OpConnect.String() {
+	if !ok || r.Op != names.OpConnect.String() && r.Op != names.OpDisconnect.String() {
 		return ""
 	}
 	detail, server, _ := strings.Cut(detail, ", server name ")

@@ -90,8 +90,10 @@ func TestWhyNamesHost(t *testing.T) {
 		"10.0.0.0/8 port 1: no rule permits it":                                                                  "",
 		"a.test port 443: nobody answered the question about it in time, and no rule permits it":                 "a.test:443",
 	} {
-		if got := hostOf(&audit.Entry{Op: "connect", Detail: detail}); got != want {
-			t.Errorf("%s: %q, want %q", detail, got, want)
+		for _, op := range []string{"connect", "disconnect"} { // the latter because of a server name
+			if got := hostOf(&audit.Entry{Op: op, Detail: detail}); got != want {
+				t.Errorf("%s %s: %q, want %q", op, detail, got, want)
+			}
 		}
 	}
 }
