@@ -217,14 +217,9 @@ func (p *Process) abandon() {
 func (p *Process) findPID() int {
 	pid := p.cmd.Process.Pid
 	if p.level == Bubblewrap {
-		if init := onlyChild(pid); init != 0 {
-			pid = init
-		}
+		pid = cmp.Or(onlyChild(pid), pid)
 	}
-	if command := onlyChild(pid); command != 0 {
-		return command
-	}
-	return pid
+	return cmp.Or(onlyChild(pid), pid)
 }
 
 // PrivateFull reports, after Wait, whether the command left a private directory in
@@ -250,13 +245,7 @@ func onlyChild(parent int) (child int) {
 
 // filters is how many seccomp filters a process has; 0 if it has ended.
 func filters(pid int) int {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.Atoi(field(string(b), "Seccomp_filters:"))
-	if err != nil {
-		return 0
-	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	n, _ := strconv.Atoi(field(string(status), "Seccomp_filters:"))
 	return n
 }

@@ -94,7 +94,7 @@ var userLimits = []struct {
 	most     uint64
 }{
 	{unix.RLIMIT_SIGPENDING, "queued signals", 4096},
-	{unix.RLIMIT_MSGQUEUE, "bytes of Message queues", 200 << 10},
+	{unix.RLIMIT_MSGQUEUE, "bytes of message queues", 200 << 10},
 	{unix.RLIMIT_MEMLOCK, "locked memory", 8 << 20},
 	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
@@ -155,15 +155,16 @@ func (p *initProc) limits() error {
 	}
 	// Not 0: that would not stop a core_pattern with a pipe, which runs a
 	// program of the host's as root on what crashed here; 1 does (core(5)).
+	limited := "processes and threads, open files, queued signals, message queues, locked memory"
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
-		p.on("limits", "processes and threads, open files, queued signals, Message queues, locked memory")
 		p.layers = append(p.layers, Layer{CoreLayer, NotAvailable, "the hard limit of core files is 0, which cannot be raised to 1 here"})
 	case err != nil:
 		return step(err, "forbid core dumps")
 	default:
-		p.on("limits", "processes and threads, open files, queued signals, Message queues, locked memory, core dumps")
+		limited += ", core dumps"
 	}
+	p.on("limits", limited)
 	return nil
 }
 
