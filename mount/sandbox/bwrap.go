@@ -97,7 +97,7 @@ func (l *launch) bwrapNamespaces() []string {
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
-	// Directories on the way to a bind are bwrap's user's alone, unless they are made before.
+	// bwrap lets nobody else into the directories that it makes on the way to a bind.
 	for _, c := range lay.Copies {
 		dirs = append(dirs, filepath.Dir(c.To))
 	}

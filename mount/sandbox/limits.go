@@ -140,8 +140,8 @@ func (g *memGroup) limit(two bool, limit int64) error {
 	return nil
 }
 
-// start has begin start a process in the group. For version 1 the calling thread, which is
-// locked, is in the group meanwhile: one that joins later waits 10 ms for the kernel.
+// start has begin start a process in the group. The calling thread, which is locked, is in a
+// version 1 group meanwhile: a process that joins one later waits 10 ms for the kernel.
 func (g *memGroup) start(begin func() error) error {
 	if g == nil || g.fd != nil {
 		return begin()

@@ -75,7 +75,10 @@ func ABI() (int, error) {
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
 		return 0, nil
 	}
-	return v, step(err, "ask for Landlock")
+	if err != nil {
+		return 0, fmt.Errorf("ask for Landlock: %w", err)
+	}
+	return v, nil
 }
 
 // Scoped reports whether Landlock keeps a command from the abstract sockets of others.
@@ -111,7 +114,7 @@ func Restrict(r Rules, tree int) (done string, err error) {
 	}
 	set, err := ll.LandlockCreateRuleset(&attr, 0)
 	if err != nil {
-		return "", step(err, "make Landlock's rules")
+		return "", fmt.Errorf("make Landlock's rules: %w", err)
 	}
 	defer unix.Close(set)
 	devices := slices.DeleteFunc(slices.Clone(r.Write), func(path string) bool { return !names.Under(path, "/dev") })
@@ -134,17 +137,9 @@ func Restrict(r Rules, tree int) (done string, err error) {
 		}
 	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
-		return "", step(err, "apply Landlock's rules")
+		return "", fmt.Errorf("apply Landlock's rules: %w", err)
 	}
 	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), nil
-}
-
-// step says which step failed.
-func step(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
 // addRule permits rights on a file, or on a directory and all below it. What is
@@ -155,12 +150,12 @@ func addRule(set, dir int, path string, rights uint64) error {
 		return nil
 	}
 	if err != nil {
-		return step(err, "open %s for Landlock's rules", path)
+		return fmt.Errorf("open %s for Landlock's rules: %w", path, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return step(err, "look at %s for Landlock's rules", path)
+		return fmt.Errorf("look at %s for Landlock's rules: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		rights &= fileRights // the kernel refuses the others on a file
@@ -168,6 +163,8 @@ func addRule(set, dir int, path string, rights uint64) error {
 	if rights == 0 { // of this kernel's; it refuses an empty rule
 		return nil
 	}
-	err = ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0)
-	return step(err, "add %s to Landlock's rules", path)
+	if err := ll.LandlockAddPathBeneathRule(set, &ll.PathBeneathAttr{AllowedAccess: rights, ParentFd: fd}, 0); err != nil {
+		return fmt.Errorf("add %s to Landlock's rules: %w", path, err)
+	}
+	return nil
 }
