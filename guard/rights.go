@@ -112,8 +112,8 @@ func (r Rights) Mutating() bool { return r&mutating != 0 }
 // rename over an existing name) add those in Request.Need.
 type required struct{ all, any Rights }
 
-// anything is for operations that take no particular right, such as looking a name up: a
-// caller that has any right in a root has to be able to walk it.
+// anything, as required.any, is met by every right: a caller that has any right in a root has
+// to be able to walk it.
 const anything = rightsEnd - 1
 
 // requiredRights is the one table from operations to rights. An operation that is not in it

@@ -106,8 +106,8 @@ func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, e
 
 // bornSince reports whether the file that was found under a new name is the one that was
 // created: another may have been renamed to it in between. Local file systems take birth
-// times from this machine's clock, which may lag by a tick. For remote ones bornSince reports
-// true.
+// times from this machine's clock, which may lag by a tick. For remote ones, and those
+// without birth times, bornSince reports true.
 func bornSince(l *guard.Lease, info *Info, start time.Time) bool {
 	birth := info.ID().Birth
 	return birth == 0 || l.Remote() || birth > start.Add(-time.Second).UnixNano()

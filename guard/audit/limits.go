@@ -60,8 +60,8 @@ const (
 	// record costs beside its paths, after compression.
 	refusalBytes = 400
 	workBytes    = 90
-	// maxPause is the longest that an operation has to wait. It waits so long when nothing
-	// is left of the session's share.
+	// maxPause is the longest pause that Pace asks for, when nothing is left of the session's
+	// share. It is more than operations wait, so they are refused.
 	maxPause = time.Hour
 )
 

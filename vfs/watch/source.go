@@ -236,8 +236,8 @@ func (in *Inotify) setLocked(wd int32, all []subscriber) {
 
 // readPause is a pause between readings of events. Without it the goroutine wakes up for each
 // event, and there are several for each file that is changed through the tree: on two
-// processors, a program that writes small files took a quarter longer. The kernel's queue has
-// room for the events of a hundred pauses.
+// processors, that took a quarter of the time of a program that writes small files. The
+// kernel's queue has room for the events of a hundred pauses.
 const readPause = 5 * time.Millisecond
 
 // readSize is how many bytes of events are read at a time: 2,000 of them and more.
