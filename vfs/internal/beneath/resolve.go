@@ -150,8 +150,8 @@ func Judge(l *guard.Lease, d Dir, rel, name string, a guard.Access) error {
 	return err
 }
 
-// Enter shows the lease that an operation is about one name of d, which may be a
-// nested single-file root: d is in that root's domain then.
+// Enter tells the lease that an operation is about one name of d. If the name is a nested
+// single-file root, Enter sets d.Domain to that root's domain.
 func Enter(l *guard.Lease, d *Dir, name string) error {
 	if !l.HasNested() || name == "" || l.File() != "" {
 		return nil
@@ -339,8 +339,8 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// cross notes the identity of what d refers to, and shows it to the lease if it is a
-// directory: d is in the domain of the nested root that it may be.
+// cross sets d.id to the identity of the file that d refers to. If that is a directory, cross
+// tells the lease of it, and if it is a nested root, sets d.Domain to that root's domain.
 func cross(l *guard.Lease, d *Dir) (Info, error) {
 	info, err := Stat(d.FD)
 	if err != nil {
@@ -354,9 +354,9 @@ func cross(l *guard.Lease, d *Dir) (Info, error) {
 	return info, err
 }
 
-// CrossEntry shows one name of a directory to the lease if there are nested
-// roots, for operations that take the name without opening it. It returns the
-// domain the name would enter, 0 for d's own.
+// CrossEntry tells the lease of one name of a directory, if there are nested roots. It is for
+// operations on a name that do not open it. It returns the domain of the nested root that the
+// name is, or 0 if it is none.
 func CrossEntry(l *guard.Lease, d Dir, name string, info *Info) (uint64, error) {
 	if !l.HasNested() || l.File() != "" {
 		return 0, nil
@@ -419,9 +419,8 @@ func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 	return fd, err
 }
 
-// OpenForRemoval opens a directory whose entries are to be removed, for reading
-// them. Unlike any resolution it never enters another file system, also where
-// the grant allows that: EXDEV.
+// OpenForRemoval opens a directory for reading its entries, which are to be removed. Unlike a
+// resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
 func OpenForRemoval(d Dir, name string) (Dir, Info, error) {
 	fd, err := open(d.FD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	if err != nil {
