@@ -140,8 +140,11 @@ func WidenReadAhead(dev string) error {
 // CannotMount explains why no mount could be made at point.
 func CannotMount(point string, err error) error {
 	remedy := "`rootsfs doctor` says what is missing"
-	if errors.Is(err, unix.EPERM) {
+	switch {
+	case errors.Is(err, unix.EPERM):
 		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
+	case strings.Contains(err.Error(), "could not determine username"):
+		remedy = fmt.Sprintf("fusermount3 serves users that have a name: give uid %d an entry in /etc/passwd", os.Getuid())
 	}
 	return errorf(ErrNoFUSE, "cannot mount at %s: %v; %s", names.ShellWord(point), err, remedy)
 }

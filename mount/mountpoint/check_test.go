@@ -177,3 +177,16 @@ func TestShellQuoteR092(t *testing.T) {
 		}
 	}
 }
+
+// A mount that could not be made says what to do about it.
+func TestCannotMountSaysWhatToDo(t *testing.T) {
+	for want, err := range map[string]error{
+		"`rootsfs doctor` says what is missing": errors.New("exit status 1"),
+		"--cap-add SYS_ADMIN":                   unix.EPERM,
+		"an entry in /etc/passwd":               errors.New(`/usr/bin/fusermount3: exit status 1 ("/usr/bin/fusermount3: could not determine username")`),
+	} {
+		if got := CannotMount("/a b", err).Error(); !strings.Contains(got, want) || !strings.Contains(got, "cannot mount at '/a b': "+err.Error()) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+}
