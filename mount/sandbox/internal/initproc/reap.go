@@ -63,11 +63,22 @@ func Descendants(of int) []int {
 
 // byParent are the pids of all processes by those of their parents. They are taken
 // from each process's own file: /proc/PID/task/TID/children leaves some out when
-// others end meanwhile (proc(5)).
+// others end meanwhile (proc(5)). While the machine has no descriptors or memory left it
+// waits: whoever ends processes would take those it cannot see for ended.
 func byParent() map[int][]int {
+	for {
+		all, err := readParents()
+		if Exhausted(err) == "" {
+			return all
+		}
+		time.Sleep(Nap)
+	}
+}
+
+func readParents() (map[int][]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	all := map[int][]int{}
 	for _, e := range entries {
@@ -76,17 +87,17 @@ func byParent() map[int][]int {
 			continue
 		}
 		b, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue // it has ended
+		if Exhausted(err) != "" {
+			return nil, err
 		}
 		// "pid (name) state ppid": the name may hold anything, so from its end.
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(f) < 2 {
-			continue
+		if err != nil || len(f) < 2 {
+			continue // it has ended
 		}
 		if parent, err := strconv.Atoi(f[1]); err == nil {
 			all[parent] = append(all[parent], pid)
 		}
 	}
-	return all
+	return all, nil
 }
