@@ -87,4 +87,8 @@ func TestMan(t *testing.T) {
 	if Roff(`\fB`) != `\efB` || Line(".x") != "\\&.x\n" {
 		t.Errorf("%q, %q", Roff(`\fB`), Line(".x"))
 	}
+	const heading = ".SH \\fBSTATUS \\-\\-JSON\\fR OF A COMPANY\\(aqS HOST\n"
+	if got := Body("## `status --json` of a company's host\n"); got != heading {
+		t.Errorf("a heading is %q, want %q", got, heading)
+	}
 }

@@ -21,7 +21,7 @@ func Body(page string) string {
 			case i == 0 && bl.level == 1:
 				b.WriteString(".SH DESCRIPTION\n")
 			case bl.level <= 2:
-				b.WriteString(".SH " + strings.ToUpper(inlineRoff(bl.text)) + "\n")
+				b.WriteString(".SH " + inlineRoff(strings.ToUpper(bl.text)) + "\n")
 			default:
 				b.WriteString(".SS " + inlineRoff(bl.text) + "\n")
 			}
