@@ -41,8 +41,9 @@ const (
 )
 
 var (
-	errHello    = errors.New("the connection begins like TLS and is not")
-	errNotHello = fmt.Errorf("%w: there is another message than a hello", errHello)
+	// ErrHello ends a connection whose server name cannot be known.
+	ErrHello    = errors.New("the connection begins like TLS and is not, see --net-any-sni")
+	errNotHello = fmt.Errorf("%w: there is another message than a hello", ErrHello)
 )
 
 // handshake follows what a program sends until no ClientHello can come any more. There may be
@@ -73,7 +74,7 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 			return true
 		}
 		if hasEnded(fd) {
-			err = errHello
+			err = ErrHello
 			return true
 		}
 		if !isWaiting {
@@ -86,7 +87,7 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 		_ = conn.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(perr, os.ErrDeadlineExceeded) {
-		perr = errHello
+		perr = ErrHello
 	}
 	return p, errors.Join(perr, err)
 }
@@ -125,7 +126,7 @@ func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	}
 	hello := parseHello(begin[:end])
 	if hello == nil {
-		return part{}, false, errHello
+		return part{}, false, ErrHello
 	}
 	p = part{size: end, server: hello.ServerName, isLast: h.hasBegun}
 	h.hasBegun, h.isEarly = true, slices.Contains(hello.Extensions, earlyData)
@@ -148,7 +149,7 @@ func mayBeTLS(begin []byte) bool {
 func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
 	_ = tls.Server(&helloConn{rest: bytes.NewReader(records)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = h
-		return nil, errHello // enough is known
+		return nil, ErrHello // enough is known
 	}}).Handshake()
 	return hello
 }
@@ -172,7 +173,7 @@ func helloEnd(begin []byte) (int, error) {
 		case record[0] == dataRecord:
 			return 0, errNotHello
 		case !isSkipped && record[0] != handshakeRecord, at+end > maxHello:
-			return 0, errHello
+			return 0, ErrHello
 		case isSkipped && len(record) < end:
 			return 0, nil
 		case isSkipped:
@@ -187,13 +188,13 @@ func helloEnd(begin []byte) (int, error) {
 		case len(record) < end:
 			return 0, nil
 		case size > 0 && len(message) > size:
-			return 0, errHello // a second message in one record, which not all servers refuse
+			return 0, ErrHello // a second message in one record, which not all servers refuse
 		case size > 0 && len(message) == size:
 			return at + end, nil
 		}
 		at += end
 	}
-	return 0, errHello
+	return 0, ErrHello
 }
 
 // messageSize returns how long a ClientHello is, or 0 if more is needed to know.

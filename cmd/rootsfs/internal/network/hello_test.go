@@ -28,7 +28,7 @@ func TestServerNameAfterWarnings(t *testing.T) {
 	}
 	for _, change := range []string{"\x14\x03\x03\x00\x01\x01", "\x14\x03\x03\x00\x00"} { // OpenSSL 3.0 skips an empty one
 		begin := append([]byte(change), hello("evil.test")...)
-		if _, _, err := new(handshake).next(begin); !errors.Is(err, errHello) {
+		if _, _, err := new(handshake).next(begin); !errors.Is(err, ErrHello) {
 			t.Errorf("after %x: %v", change, err)
 		}
 	}
@@ -128,12 +128,12 @@ func TestSecondHello(t *testing.T) {
 		{"after an empty record of data", join(api, []byte("\x17\x03\x03\x00\x00"), second), "api.test evil.test", nil},
 		{"after an empty record", join(api, []byte("\x16\x03\x03\x00\x00"), second), "api.test evil.test", nil},
 		{"in records of a byte", join(api, records(second, 1)), "api.test evil.test", nil},
-		{"in records of 100 bytes, with a warning among them", join(api, records(second, 100)[:105], []byte("\x15\x03\x03\x00\x02\x01\x5a"), records(second, 100)[105:]), "api.test", errHello},
-		{"in the record of the first", both, "", errHello},
+		{"in records of 100 bytes, with a warning among them", join(api, records(second, 100)[:105], []byte("\x15\x03\x03\x00\x02\x01\x5a"), records(second, 100)[105:]), "api.test", ErrHello},
+		{"in the record of the first", both, "", ErrHello},
 		{"after data, which no server takes", join(api, data, second), "api.test", nil},
 		{"after early data", join(early, data, data, second), "api.test evil.test", nil},
-		{"among early data", join(early, data, records(second, 100)[:105], data, records(second, 100)[105:]), "api.test", errHello},
-		{"larger than any", join(api, []byte("\x16\x03\x03\x40\x00\x01\x02\x00\x00"), make([]byte, 70<<10)), "api.test", errHello},
+		{"among early data", join(early, data, records(second, 100)[:105], data, records(second, 100)[105:]), "api.test", ErrHello},
+		{"larger than any", join(api, []byte("\x16\x03\x03\x40\x00\x01\x02\x00\x00"), make([]byte, 70<<10)), "api.test", ErrHello},
 		{"TLS 1.2: the client's key", join(api, []byte("\x16\x03\x03\x00\x05\x10\x00\x00\x01a")), "api.test", nil},
 		{"TLS 1.2: an encrypted message like a hello", join(api, []byte("\x14\x03\x03\x00\x01\x01"), finished, data), "api.test", nil},
 	} {

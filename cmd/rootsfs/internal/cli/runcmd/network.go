@@ -276,14 +276,14 @@ func (n *commandNet) record(e network.Event) error {
 }
 
 // connectionRecord is the record of what became of a connection. One that ended because TLS
-// asked for a server without a rule was refused.
+// asked for a server without a rule, or for none that can be known, was refused.
 func connectionRecord(e network.Event) guard.Record {
 	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
 	if e.State == network.Ended {
 		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
 	}
 	switch {
-	case e.State == network.Refused, e.State == network.Ended && errors.Is(e.Reason, network.ErrNoRule):
+	case e.State == network.Refused, e.State == network.Ended && (errors.Is(e.Reason, network.ErrNoRule) || errors.Is(e.Reason, network.ErrHello)):
 		rec.Verdict, rec.Kind = guard.Refused, names.Permission
 	case e.State == network.Failed:
 		rec.Verdict, rec.Kind = guard.Failed, names.IO

@@ -37,6 +37,10 @@ func TestOtherServerIsOnRecordAsRefused(t *testing.T) {
 			network.Event{State: network.Ended, Host: "a.test", Port: 443, ServerName: "b.test", Reason: fmt.Errorf("TLS asks for another server: %w", network.ErrNoRule)},
 			guard.Record{Op: names.OpDisconnect, Verdict: guard.Refused, Kind: names.Permission, Detail: `a.test port 443, server name "b.test": TLS asks for another server: no rule permits it`},
 		},
+		{
+			network.Event{State: network.Ended, Host: "a.test", Port: 443, Reason: network.ErrHello},
+			guard.Record{Op: names.OpDisconnect, Verdict: guard.Refused, Kind: names.Permission, Detail: "a.test port 443: " + network.ErrHello.Error()},
+		},
 		{network.Event{State: network.Ended, Host: "a.test", Port: 443}, guard.Record{Op: names.OpDisconnect, Verdict: guard.Allowed, Detail: "a.test port 443"}},
 		{network.Event{State: network.Ended, Host: "a.test", Reason: network.ErrRevoked}, guard.Record{Op: names.OpDisconnect, Verdict: guard.Allowed, Detail: "a.test: " + network.ErrRevoked.Error()}},
 		{network.Event{State: network.Refused, Host: "a.test", Reason: network.ErrNoRule}, guard.Record{Op: names.OpConnect, Verdict: guard.Refused, Kind: names.Permission, Detail: "a.test: no rule permits it"}},
