@@ -227,7 +227,7 @@ func TestScript(t *testing.T) {
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%d", os.Getpid())
+	mark := fmt.Sprintf("0.%d%d", os.Getpid(), r.level+1) // a level's own
 	stdout, log, code := o.run(o.command(r, nil, "hostile.sh", o.Secret, o.Says, o.rootInside(r), fmt.Sprint(o.Victim), o.TCP, mark))
 	if code != 0 || strings.Count(stdout, "\n") != 30 {
 		t.Fatalf("%s: the script ended with %d after\n%s%s", r.name, code, stdout, log)
@@ -240,10 +240,12 @@ func (o *outside) script(r run) []string {
 	}
 	left := holding(t, "sleep\x00300\x00"+mark)
 	if r.level == bare {
-		for _, pid := range left {
-			kill(t, pid)
-		}
 		left = nil
+		t.Cleanup(func() { // the last one may not have become sleep yet
+			for _, pid := range holding(t, "sleep\x00300\x00"+mark) {
+				kill(t, pid)
+			}
+		})
 	}
 	if len(left) > 0 {
 		t.Errorf("%s: processes %v are left", r.name, left)
