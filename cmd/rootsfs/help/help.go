@@ -29,9 +29,9 @@ var pages embed.FS
 // examplesHeading stands between what a command does and its examples.
 const examplesHeading = "\n\nExamples:\n"
 
-// Command returns what the file of a command says: what the command does, and examples.
-// path is the words by which the command is called, such as "rootsfs roots add", which has
-// the file commands/roots-add.txt. Both are "" if there is no file.
+// Command returns what the file of a command says: what the command does, and examples. path
+// is how the command is called: the file of "rootsfs roots add" is commands/roots-add.txt. A
+// command without a file has neither.
 func Command(path string) (long, examples string) {
 	name := strings.ReplaceAll(strings.TrimPrefix(path, "rootsfs "), " ", "-")
 	text, err := pages.ReadFile("commands/" + name + ".txt")

@@ -54,8 +54,8 @@ func emptyFlags(c *cobra.Command) error {
 	return err
 }
 
-// ArgCount checks the number of arguments. A negative most is no limit. The error about a
-// missing argument calls it what.
+// ArgCount refuses fewer arguments than least, and more than most unless most is negative.
+// what is the word for a missing argument in the error.
 func ArgCount(least, most int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -76,7 +76,7 @@ func (a *App) JSONFlag(cmd *cobra.Command) {
 // SessionFlag adds --session.
 func (a *App) SessionFlag(cmd *cobra.Command) {
 	PathVar(cmd.Flags(), &a.Session, "session", "name or mountpoint of the live `session` (default: the only one)")
-	// It fails only if there is no such flag.
+	// An error would say that the flag was not defined.
 	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
 }
 
@@ -125,7 +125,7 @@ func HideFlags(fs *pflag.FlagSet, flags ...string) {
 
 // FixedWords completes a flag with fixed words.
 func FixedWords(cmd *cobra.Command, flag string, list ...string) {
-	// It fails only if there is no such flag.
+	// An error would say that the flag was not defined.
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -190,7 +190,7 @@ func similarWords(typed string, words []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(found, w) })
 }
 
-// unknownCommand is the error of a word that is no command below c.
+// unknownCommand says that the word that was typed is none of the commands below c.
 func unknownCommand(c *cobra.Command, typed string) error {
 	var all, below []string
 	for _, sub := range c.Commands() {

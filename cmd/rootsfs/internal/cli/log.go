@@ -28,7 +28,8 @@ func LogAttr(_ []string, at slog.Attr) slog.Attr {
 	return at
 }
 
-// DropTime: whoever reads standard error knows the time, or records it.
+// DropTime is LogAttr for lines without their time: who reads standard error knows it, or
+// records it.
 func DropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
 		return slog.Attr{}

@@ -64,7 +64,7 @@ func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
 	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cli.FixedWords(cmd, "audit-paths", "full", "hash", "none")
 	cli.HideFlags(fs, "audit-paths")
-	// It fails only if there is no such flag.
+	// An error would say that the flag was not defined.
 	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func([]string) string { return f.Config }))
 }
 

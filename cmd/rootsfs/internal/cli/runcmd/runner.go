@@ -403,8 +403,9 @@ func (r *runner) rooted() bool {
 // errUnread ends a conversation in which nobody listens.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// unread calls leave when what the command wrote is not waited for any more: it was
-// asked to end and has, and whoever asked has had time to read the rest.
+// unread calls leave when the command was asked to end and has ended, and stopAfter has passed
+// since, or somebody asks again: so long whoever asked can read the rest of what it wrote.
+// Once done is closed it does nothing.
 func (r *runner) unread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
