@@ -139,7 +139,7 @@ func completeNoFiles(c *cobra.Command) {
 		case "directory":
 			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 		}
-		_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails only for an unknown flag
+		CompleteFlag(c, f.Name, complete)
 	})
 	for _, sub := range c.Commands() {
 		completeNoFiles(sub)

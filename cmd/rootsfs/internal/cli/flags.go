@@ -76,8 +76,7 @@ func (a *App) JSONFlag(cmd *cobra.Command) {
 // SessionFlag adds --session.
 func (a *App) SessionFlag(cmd *cobra.Command) {
 	PathVar(cmd.Flags(), &a.Session, "session", "name or mountpoint of the live `session` (default: the only one)")
-	// An error would say that the flag was not defined.
-	_ = cmd.RegisterFlagCompletionFunc("session", completeSessions)
+	CompleteFlag(cmd, "session", completeSessions)
 }
 
 // OfSession adds the flags of a command about one session, which it returns.
@@ -90,7 +89,7 @@ func (a *App) OfSession(cmd *cobra.Command) *cobra.Command {
 // RootFlag adds --root, which names a root of a session.
 func (a *App) RootFlag(cmd *cobra.Command, p *string, usage string) {
 	cmd.Flags().StringVar(p, "root", "", usage)
-	_ = cmd.RegisterFlagCompletionFunc("root", a.CompleteRoots(-1)) // fails only for an unknown flag
+	CompleteFlag(cmd, "root", a.CompleteRoots(-1))
 }
 
 // PathVar adds a flag whose value is a path, or can be one: the command reads it with ~
@@ -123,10 +122,14 @@ func HideFlags(fs *pflag.FlagSet, flags ...string) {
 	}
 }
 
+// CompleteFlag has a flag of cmd completed by f.
+func CompleteFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, f) // an error would say that the flag was not defined
+}
+
 // FixedWords completes a flag with fixed words.
 func FixedWords(cmd *cobra.Command, flag string, list ...string) {
-	// An error would say that the flag was not defined.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+	CompleteFlag(cmd, flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // ExpandHome is a path with the ~ that the shell has left to us: in quotes, behind = as

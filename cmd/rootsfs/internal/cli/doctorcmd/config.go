@@ -57,7 +57,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&profile, "profile", "", "try only the roots of this `profile`")
-	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func(args []string) string { // as for words
+	cli.CompleteFlag(cmd, "profile", cli.CompleteProfiles(func(args []string) string {
 		return slices.Concat(args, []string{""})[0]
 	}))
 	a.JSONFlag(cmd)

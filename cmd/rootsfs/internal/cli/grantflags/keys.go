@@ -32,7 +32,7 @@ func addLimits(cmd *cobra.Command, f *KeyFlags[guard.Limits]) {
 // AddNamed adds a flag that takes NAME=VALUE, for any of the keys.
 func (f *KeyFlags[T]) AddNamed(cmd *cobra.Command, flag, usage string, keys []config.Key[T]) {
 	cmd.Flags().Var(&keyValue[T]{flags: f, keys: keys}, flag, usage)
-	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) { // fails only for an unknown flag
+	cli.CompleteFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var list []string
 		for _, k := range keys {
 			list = append(list, cobra.CompletionWithDesc(k.Name()+"=", k.Meaning()))

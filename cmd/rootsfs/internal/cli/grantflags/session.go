@@ -64,8 +64,7 @@ func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
 	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cli.FixedWords(cmd, "audit-paths", "full", "hash", "none")
 	cli.HideFlags(fs, "audit-paths")
-	// An error would say that the flag was not defined.
-	_ = cmd.RegisterFlagCompletionFunc("profile", cli.CompleteProfiles(func([]string) string { return f.Config }))
+	cli.CompleteFlag(cmd, "profile", cli.CompleteProfiles(func([]string) string { return f.Config }))
 }
 
 // Verbosity adds -v, and --debug for -vv; more is what the second v logs.

@@ -58,7 +58,7 @@ func (v ForValue) Set(text string) error {
 
 // agentCompletion offers the agents for --for.
 func agentCompletion(cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("for", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.CompleteFlag(cmd, "for", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var out []string
 		for _, one := range agents.All() {
 			out = append(out, cobra.CompletionWithDesc(one.Name, one.Title))

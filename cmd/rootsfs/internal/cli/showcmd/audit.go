@@ -51,7 +51,7 @@ func (f *auditFlags) add(a *app, cmd *cobra.Command) {
 // AuditSessionFlag adds a --session that also takes sessions of the past.
 func AuditSessionFlag(a *cli.App, cmd *cobra.Command) {
 	cli.PathVar(cmd.Flags(), &a.Session, "session", "only this `session`: a name, also of one that has ended, or the mountpoint of a live one")
-	_ = cmd.RegisterFlagCompletionFunc("session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.CompleteFlag(cmd, "session", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		dir, err := config.AuditDir()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError

@@ -67,7 +67,7 @@ func (a *app) newWhyCmd() *cobra.Command {
 	opFlag(cmd, &f.op)
 	cmd.Flags().StringVar(&f.root, "root", "", "answer for this root instead of a session's: `SPEC` is [NAME=]PATH[:MODE]")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
-	_ = cmd.RegisterFlagCompletionFunc("root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+	cli.CompleteFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -87,9 +87,9 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change, and do not write it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	// They fail only if there is no such flag.
-	_ = cmd.RegisterFlagCompletionFunc("env", cli.CompleteEnv)
-	_ = cmd.RegisterFlagCompletionFunc("server", completeServers)
-	_ = cmd.RegisterFlagCompletionFunc("root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+	cli.CompleteFlag(cmd, "env", cli.CompleteEnv)
+	cli.CompleteFlag(cmd, "server", completeServers)
+	cli.CompleteFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 }
 
 // check refuses flags that cannot be meant, and makes the SPECs hold wherever the
