@@ -40,6 +40,7 @@ type watchdog struct {
 
 // waiting is what a connection was last seen to leave waiting, and since when.
 type waiting struct {
+	made     uint64 // see watchdog.made
 	requests string
 	readers  string // see watchdog.readers; "" before the first look at them
 	since    time.Time
@@ -136,14 +137,16 @@ func (d *watchdog) look(seen map[string]waiting) {
 			continue
 		}
 		here[id] = true
+		made := d.made(id)
 		text, err := os.ReadFile(filepath.Join(d.connections, id, "waiting"))
-		if err != nil {
-			continue // it has ended, or is another user's
+		if err != nil || len(text) == 0 {
+			delete(seen, id) // it has ended, at last while it was read, or is another user's
+			continue
 		}
 		requests := strings.TrimSpace(string(text))
 		w := seen[id]
-		if requests != w.requests || requests == "0" {
-			seen[id] = waiting{requests: requests, since: now}
+		if made != w.made || requests != w.requests || requests == "0" {
+			seen[id] = waiting{made: made, requests: requests, since: now}
 			continue
 		}
 		if now.Sub(w.since) < d.stuck/4 {
@@ -152,13 +155,13 @@ func (d *watchdog) look(seen map[string]waiting) {
 		if readers := d.readers(id); w.readers == "" {
 			w.readers = readers
 		} else if readers != w.readers { // it is busy, and answers
-			w = waiting{requests: requests, since: now}
+			w = waiting{made: made, requests: requests, since: now}
 		}
 		seen[id] = w
 		if now.Sub(w.since) < d.stuck {
 			continue
 		}
-		seen[id] = waiting{requests: requests, since: now}
+		seen[id] = waiting{made: made, requests: requests, since: now}
 		if owner, ok := d.owner(id); ok {
 			d.abort(id, requests, owner)
 		}

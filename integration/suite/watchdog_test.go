@@ -222,3 +222,46 @@ func TestOwnerOfDetachedMount(t *testing.T) {
 		t.Errorf("a connection that is not there: %q", owner)
 	}
 }
+
+// A connection that ends while it is looked at shows no number, and the next one may have
+// its number: neither may be taken for one that has been stuck.
+func TestWatchdogTellsConnectionsApart(t *testing.T) {
+	connections := t.TempDir()
+	d := &watchdog{stuck: time.Minute, log: t.Output(), connections: connections}
+	begin := func(waiting string) {
+		t.Helper()
+		// The old directory stays, so that no file system gives the new one its inode.
+		if err := os.Rename(filepath.Join(connections, "40"), filepath.Join(t.TempDir(), "ended")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(connections, "40"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(connections, "40", "waiting"), []byte(waiting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]waiting{}
+	begin("")
+	d.look(seen)
+	if w, ok := seen["40"]; ok {
+		t.Fatalf("an ended connection was noted: %+v", w)
+	}
+	begin("1\n")
+	d.look(seen)
+	w, ok := seen["40"]
+	if !ok || time.Since(w.since) >= d.stuck {
+		t.Fatalf("a connection was noted as %+v", w)
+	}
+	w.since = w.since.Add(-d.stuck / 8)
+	seen["40"] = w
+	d.look(seen)
+	if seen["40"] != w {
+		t.Fatalf("a connection that leaves as much waiting as before: %+v, then %+v", w, seen["40"])
+	}
+	begin("1\n")
+	d.look(seen)
+	if seen["40"].since.Equal(w.since) {
+		t.Fatal("a connection was taken for an earlier one of its number")
+	}
+}
