@@ -80,6 +80,29 @@ func TestMountInfo(t *testing.T) {
 	<-m.Served()
 }
 
+// A mount whose connection was aborted stays in the table of mounts until it is closed.
+func TestClosedAfterAbort(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may force an unmount")
+	}
+	m := newMountWithFile(t)
+	dir, err := mountpoint.Top(m.Point())
+	must(t, err)
+	// A forced unmount of a busy mount fails, after it has aborted the connection.
+	if err := unix.Unmount(m.Point(), unix.MNT_FORCE); err != unix.EBUSY {
+		t.Fatalf("forced: %v", err)
+	}
+	must(t, dir.Close())
+	<-m.Served()
+	if attached, err := m.IsAttached(); !attached || err != nil {
+		t.Fatalf("attached before: %v, %v", attached, err)
+	}
+	must(t, m.Close())
+	if attached, err := m.IsAttached(); attached || err != nil {
+		t.Fatalf("attached after: %v, %v", attached, err)
+	}
+}
+
 // Nothing is mounted where there is no directory.
 func TestNoDirectory(t *testing.T) {
 	if m, err := New(guard.NewRegistry(guard.Config{}), Options{Point: filepath.Join(t.TempDir(), "none")}); err == nil {

@@ -133,12 +133,15 @@ func (m *Mount) serve() error {
 		}
 		close(m.served)
 	}()
-	if err == nil && !m.opt.OpenNothing {
-		err = m.answerPoll(conn)
-	}
 	if err != nil {
-		_ = m.Close()
+		_ = mountpoint.Detach(m.opt.Point, true)
 		return err
+	}
+	if !m.opt.OpenNothing {
+		if err := m.answerPoll(conn); err != nil {
+			_ = m.Close()
+			return err
+		}
 	}
 	if err := mountpoint.WidenReadAhead(m.at.Dev); err != nil {
 		m.log.Debug("sequential reads are slower than they could be: the read-ahead window stays as it is", "error", err)
@@ -198,19 +201,27 @@ func (m *Mount) Options() Options { return m.opt }
 // mount any more.
 func (m *Mount) Served() <-chan struct{} { return m.served }
 
-// Close unmounts. Roots must have been revoked before: unmounting takes nothing
-// away from whoever holds the mount. If it is busy, it is detached and the
-// connection lives on, refusing everything, until the last holder is gone
-// (Served).
+// IsAttached reports whether the mount is in the table of mounts, alive or dead. The
+// error, that the table cannot be read, goes with false.
+func (m *Mount) IsAttached() (bool, error) {
+	all, err := mountpoint.Mounts()
+	return slices.ContainsFunc(all, func(in mountpoint.Info) bool {
+		return in.ID == m.at.ID && in.Dev == m.at.Dev
+	}), err
+}
+
+// Close unmounts, also a mount whose connection was aborted; one that somebody has
+// unmounted is left alone, as what is mounted there by then is somebody else's. Roots must
+// have been revoked before: unmounting takes nothing away from whoever holds the mount. If
+// it is busy, it is detached and the connection lives on, refusing everything, until the
+// last holder is gone (Served).
 func (m *Mount) Close() error {
-	select {
-	case <-m.served:
-		return nil
-	default:
+	if attached, err := m.IsAttached(); !attached {
+		return err
 	}
-	err := mountpoint.Detach(cmp.Or(m.Info().Point, m.opt.Point), true)
+	err := mountpoint.Detach(m.Point(), true)
 	if errors.Is(err, mountpoint.ErrNotMounted) {
-		return nil // somebody else detached it
+		return nil // somebody else detached it meanwhile
 	}
 	return err
 }

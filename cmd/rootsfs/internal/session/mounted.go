@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -115,35 +114,17 @@ func (s *Session) lost() {
 		return // it was the owner
 	}
 	why := "unmounted by somebody else"
-	if s.inTable() {
+	if attached, _ := s.mnt.IsAttached(); attached {
 		why = "the connection with the kernel was aborted"
 	}
 	s.log.Warn(why + ": revoking every root")
 	s.end(why)
 }
 
-// inTable reports that the session's mount is still in the table of mounts.
-func (s *Session) inTable() bool {
-	all, err := mountpoint.Mounts()
-	return err == nil && slices.ContainsFunc(all, func(in mountpoint.Info) bool {
-		was := s.mnt.Info()
-		return in.ID == was.ID && in.Dev == was.Dev
-	})
-}
-
-// unmount takes the mount out of the tree unless somebody has done so: what is
-// mounted there by then would be somebody else's.
+// unmount takes the mount out of the tree, if there is one.
 func (s *Session) unmount() error {
 	if s.mnt == nil {
 		return nil
 	}
-	if !s.inTable() {
-		return nil
-	}
-	// Not Mount.Close: after an aborted connection it has nothing to close,
-	// and the dead mount would stay.
-	if err := mountpoint.Detach(s.mnt.Point(), true); err != nil && !errors.Is(err, mountpoint.ErrNotMounted) {
-		return err
-	}
-	return nil
+	return s.mnt.Close()
 }
