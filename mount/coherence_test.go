@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -105,5 +106,53 @@ func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A listing does not tell what the kernel keeps of the LOOKUPs before it: it has every name
+// all the same, later changes are seen, and what was not looked up before is told.
+func TestListingAfterLookups(t *testing.T) {
+	m := newTestMount(t, guard.ReadOnly, nil)
+	var all []string
+	for i := range 100 { // for several answers
+		all = append(all, fmt.Sprintf("file%02d", i))
+		must(t, os.WriteFile(filepath.Join(m.src, all[i]), []byte("a"), 0o644))
+	}
+	size := func(name string) int64 {
+		t.Helper()
+		info, err := childfs.Lstat(filepath.Join(m.root, name))
+		must(t, err)
+		return info.Size()
+	}
+	for _, name := range all[:50] {
+		size(name)
+	}
+	must(t, os.WriteFile(filepath.Join(m.src, all[0]), []byte("longer"), 0o644))
+	list, err := childfs.ReadDir(m.root)
+	must(t, err)
+	var got []string
+	for _, e := range list {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, all) {
+		t.Errorf("listed %q", got)
+	}
+	told := map[string]uint64{}
+	nodes := m.views["code"][0].all()
+	m.nodes.mu.Lock()
+	for _, n := range nodes {
+		told[n.name.name] = n.lookups
+	}
+	m.nodes.mu.Unlock()
+	for _, name := range all[1:] {
+		if told[name] != 1 {
+			t.Errorf("%s was told %d times", name, told[name])
+		}
+	}
+	eventually(t, "the new size", func() bool { return size(all[0]) == 6 })
+	for _, name := range all[1:] {
+		if got := size(name); got != 1 {
+			t.Errorf("%s has %d bytes", name, got)
+		}
 	}
 }

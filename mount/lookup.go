@@ -73,7 +73,9 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 		}
 		return err
 	}
-	r.publishFound(dir, name, &info, watched, out).awaitWithdrawal()
+	n := r.publishFound(dir, name, &info, watched, out)
+	n.awaitWithdrawal()
+	n.kept.Store(out.AttrTimeout() == keepTimeout)
 	return nil
 }
 

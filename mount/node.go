@@ -25,7 +25,8 @@ type node struct {
 	ino   uint64
 	birth int64
 	dev   uint32
-	kind  uint16 // file type
+	kind  uint16      // file type
+	kept  atomic.Bool // see takeKept
 
 	// The fields below are guarded by nodeTable.mu.
 
@@ -251,6 +252,18 @@ func (n *node) isOrphan() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return n.orphan
+}
+
+// takeKept reports whether the kernel keeps what a LOOKUP answered about a name, so that
+// the listing after it need not tell the same: git asks for each file of its index, and
+// then lists the directories. It is said once for each LOOKUP: what was changed since is
+// asked for anew, and later listings tell it as ever.
+func (n *node) takeKept(name string) bool {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	child := n.children[name]
+	return child != nil && child.kept.Swap(false)
 }
 
 // forget takes back what countLocked has counted. A node that nobody uses any more is

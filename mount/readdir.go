@@ -127,7 +127,7 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	if !ok {
 		at, h.end = vfs.At{Path: h.dir.Path()}, true
 	}
-	reading := vfs.Reading{At: at, Size: h.entrySize}
+	reading := vfs.Reading{At: at, Look: h.lookAt}
 	switch {
 	case again >= 0:
 		reading.Known = h.entries[again+1:]
@@ -151,13 +151,11 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	return got.Looked, nil
 }
 
-// entrySize is how much of an answer to READDIRPLUS an entry takes (struct
-// fuse_direntplus of linux/fuse.h), 0 for those that are not looked up.
-func (h *dirHandle) entrySize(e *vfs.Entry) int {
-	if e.Name == "." || e.Name == ".." || h.node.nestedRootAt(e.Name) != "" {
-		return 0
-	}
-	return 128 + (24+len(e.Name)+7)&^7
+// lookAt tells how much of an answer to READDIRPLUS an entry takes (struct fuse_direntplus
+// of linux/fuse.h), and whether its attributes are read for it.
+func (h *dirHandle) lookAt(e *vfs.Entry) (size int, look bool) {
+	look = e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
+	return 128 + (24+len(e.Name)+7)&^7, look
 }
 
 // lookupEntry publishes what an entry refers to and fills the answer. Where nothing is

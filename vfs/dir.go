@@ -78,12 +78,12 @@ type Reading struct {
 	// the beginning. Without Names, Read passes the gate and looks up Known.
 	Names bool
 	Off   uint64
-	// Known are entries that were read before. Looks is how many bytes of the answer are
-	// left for attributes: Read looks up as many entries as fit by Size, first those of
-	// Known, then those that it reads.
+	// Known are entries that were read before. Looks is how many bytes the answer has for
+	// entries with attributes: Read looks up those that fit, first of Known, then of those
+	// that it reads. Look tells how many bytes an entry takes, and whether to look it up.
 	Known []Entry
 	Looks int
-	Size  func(e *Entry) int // 0: not to be looked up
+	Look  func(e *Entry) (size int, look bool)
 }
 
 // Read is what a Reading has found.
@@ -165,11 +165,11 @@ func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked
 	rel, left, looked := r.At.Path.Rel(), r.Looks, map[string]Looked{}
 	for _, list := range [...][]Entry{r.Known, fresh} {
 		for i := range list {
-			size := r.Size(&list[i])
+			size, look := r.Look(&list[i])
 			if left -= size; left < 0 {
 				return looked
 			}
-			if size > 0 {
+			if look {
 				info, err := lookedUp(l, fd, rel, list[i].Name)
 				looked[list[i].Name] = Looked{info, err}
 			}
