@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Attach makes a mount at a directory, which is empty and resolved, and returns the
-// connection's descriptor, which no child of this process inherits. Whoever has it answers
-// for all that the mount shows. Anybody but root needs fusermount3.
+// Attach mounts at point, an empty directory whose path has no links, and returns the
+// connection's descriptor, which no child of this process inherits. The process that has
+// the descriptor answers every request to the mount. Users other than root need fusermount3.
 func Attach(point string, opts *fuse.MountOptions) (device *os.File, err error) {
 	if os.Geteuid() != 0 {
 		return attachByHelper(point, opts)
@@ -31,8 +31,8 @@ func Attach(point string, opts *fuse.MountOptions) (device *os.File, err error) 
 	return device, nil
 }
 
-// attach makes the mount of a connection, as root may. The mount point is named by a
-// descriptor: mount(2) would follow a link that somebody has put at point meanwhile.
+// attach mounts a connection by mount(2), as root. The mount point is named by a descriptor,
+// because mount(2) would follow a link that somebody has put at point meanwhile.
 func attach(point string, device *os.File, opts *fuse.MountOptions) error {
 	dir, err := Top(point)
 	if err != nil {
@@ -78,7 +78,7 @@ func superOptions(opts *fuse.MountOptions) []string {
 	return all
 }
 
-// attachByHelper has fusermount3 mount, which passes the descriptor on over a socket.
+// attachByHelper mounts by fusermount3, which sends the connection's descriptor over a socket.
 func attachByHelper(point string, opts *fuse.MountOptions) (*os.File, error) {
 	bin, err := fuseCheck{look: exec.LookPath}.helper()
 	if err != nil {
@@ -121,18 +121,18 @@ func receiveDescriptor(socket int) (int, error) {
 			return fds[0], nil
 		}
 	}
-	return -1, errors.New("none came")
+	return -1, errors.New("it sent none")
 }
 
-// readAheadKiB is how far the kernel reads ahead of a sequential reader. Its default of
-// 128 KiB is less than one of our requests, so that every request was waited for; with 512
-// KiB or more the next ones are under way while the reader copies (measured: 1,000 MB/s
-// against 500 cold, and no more beyond).
+// readAheadKiB is how far the kernel reads ahead of a sequential reader. The kernel's
+// default of 128 KiB is less than one READ request of ours, so the reader waits for every
+// request. With 512 KiB or more the next requests are answered while the reader copies
+// (measured: 1,000 MB/s against 500 cold; larger windows gain nothing).
 const readAheadKiB = 1024
 
 // WidenReadAhead widens the window of the mount with the device dev. FUSE_INIT can only
-// narrow it (process_init_reply in fs/fuse/inode.c takes the smaller value), so the backing
-// device's attribute is the one way, and it is root's.
+// narrow it (process_init_reply in fs/fuse/inode.c takes the smaller value), so only the
+// attribute of the backing device can widen it, which only root may write.
 func WidenReadAhead(dev string) error {
 	return os.WriteFile("/sys/class/bdi/"+dev+"/read_ahead_kb", fmt.Append(nil, readAheadKiB), 0)
 }
@@ -142,7 +142,7 @@ func CannotMount(point string, err error) error {
 	remedy := "`rootsfs doctor` says what is missing"
 	switch {
 	case errors.Is(err, unix.EPERM):
-		remedy = "whoever is root in a container needs the right to mount (--cap-add SYS_ADMIN), and a security module must let it be used"
+		remedy = "in a container, root needs the right to mount (--cap-add SYS_ADMIN), and the security module must allow it"
 	case strings.Contains(err.Error(), "could not determine username"):
 		remedy = fmt.Sprintf("fusermount3 serves users that have a name: give uid %d an entry in /etc/passwd", os.Getuid())
 	}

@@ -20,14 +20,14 @@ import (
 // Check says whether a session can be mounted at path and where that
 // really is: resolved is absolute and free of links, and differs from path's
 // own absolute form when a link was followed, which a caller should show. The
-// directory must exist, be empty and, for anybody but root, be the user's to
-// change, as fusermount3 demands. A mount of ours already there is refused; an
-// empty directory that is another kind of mount is not.
+// directory must exist and be empty. A user other than root must be able to
+// write to it, as fusermount3 demands. A rootsfs mount already there is
+// refused; an empty directory that is another kind of mount is not.
 //
 // Each error is one line with the path and the remedy. It wraps ErrStale if a
 // mount there has lost its daemon (see ClearStale), else the cause, such as
 // fs.ErrNotExist. What it found can change before the mount is made. Each of
-// its two steps gives a file system that does not answer five seconds.
+// its two steps waits at most five seconds for a file system that hangs.
 func Check(path string) (resolved string, err error) {
 	resolved, err = Resolve(path)
 	if err != nil {
@@ -48,13 +48,15 @@ func Check(path string) (resolved string, err error) {
 	return resolved, nil
 }
 
-// errNotOwned is checkDirectory's: the sticky bit keeps others from mounting.
+// errNotOwned says that a directory is sticky and another user's: fusermount3 does not
+// mount there.
 var errNotOwned = errors.New("sticky directory of another user")
 
-// checkDirectory returns a bare cause; pointError makes the sentence.
+// checkDirectory checks what Check demands of a directory. It returns the bare cause;
+// pointError makes a sentence of it.
 func checkDirectory(dir string, uid int) error {
 	var st unix.Stat_t
-	// Lstat: resolved holds no link, and one put there since is no directory.
+	// Lstat, so that a link that was put there since dir was resolved is refused.
 	if err := unix.Lstat(dir, &st); err != nil {
 		return err
 	}
@@ -62,8 +64,8 @@ func checkDirectory(dir string, uid int) error {
 		return unix.ENOTDIR
 	}
 	if uid != 0 {
-		// fusermount3 asks for both before it mounts for a user. Asked here,
-		// the answer names a remedy.
+		// fusermount3 checks both before it mounts for a user. Checked here, the error
+		// names a remedy.
 		if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
 			return err
 		}
@@ -120,8 +122,8 @@ func pointError(path string, err error) error {
 	return say("cannot be used: %v; choose another directory", err)
 }
 
-// staleRemedy names the dead mount that path is or lies in, if it can be told,
-// and the command that removes it, which for others' mounts is not ours.
+// staleRemedy says that path is, or lies in, a stale mount. If the mount can be found, it
+// names the command that removes it: rootsfs for our own, fusermount3 for other FUSE mounts.
 func staleRemedy(path string) string {
 	const what = "is, or lies in, a stale mount whose daemon is gone"
 	all, err := Mounts()
@@ -154,8 +156,8 @@ func errorf(kind error, format string, args ...any) error {
 }
 
 // accessTimeout bounds every call that a mounted file system may have to
-// answer. Its daemon may be stopped or wait for a dead server; five seconds is
-// far above what a slow disk takes and short enough for a command line.
+// answer. Its daemon may be stopped, or wait for a dead server. Five seconds are
+// far more than a slow disk takes, and short enough for a command line.
 const accessTimeout = 5 * time.Second
 
 // withTimeout runs f and returns what it returns, or os.ErrDeadlineExceeded once
@@ -184,22 +186,22 @@ func withTimeout[T any](limit time.Duration, f func() (T, error)) (T, error) {
 }
 
 // Resolve makes path absolute and follows its links as the kernel does (".." after a link
-// is the parent of the link's target). It asks a FUSE file system that is mounted at the
-// end nothing, so a stale or hanging mount there does no harm. One further up does: the
-// answer is then its error, or os.ErrDeadlineExceeded.
+// is the parent of the link's target). A FUSE file system that is mounted at the end of
+// path is not asked anything, so a stale or hanging mount there does no harm. If a mount
+// further up is stale or hangs, the error is that mount's, or os.ErrDeadlineExceeded.
 func Resolve(path string) (string, error) {
 	return withTimeout(accessTimeout, func() (string, error) {
 		name := path
 		if name != "" && !filepath.IsAbs(name) {
-			// The kernel would ask a mount that the working directory lies in about ".".
+			// Not by ".": the kernel would ask the mount that the working directory lies in.
 			wd, err := os.Getwd()
 			if err != nil {
 				return "", err
 			}
 			name = wd + "/" + name
 		}
-		// Nor is it asked about what "/" or "/." at the end says. No filepath.Clean: it
-		// would fold "link/..".
+		// For a "/" or "/." at the end the kernel would ask the mount, so both are cut off.
+		// filepath.Clean would also fold "link/..", which is wrong.
 		for len(name) > 1 && (strings.HasSuffix(name, "/") || strings.HasSuffix(name, "/.")) {
 			name = strings.TrimSuffix(strings.TrimSuffix(name, "."), "/")
 		}

@@ -17,15 +17,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// helperTimeout bounds a run of fusermount3. Unmounting can wait for dirty
-// pages to be written, so it is generous.
+// helperTimeout bounds a run of fusermount3. It is long, because unmounting can wait for
+// dirty pages to be written.
 const helperTimeout = 30 * time.Second
 
-// Detach unmounts the top-most rootsfs mount at point: by umount2(2) where
-// this process may, which is when it is root, and by the set-user-id helper
-// fusermount3 (or fusermount) for everybody else. Lazy takes the mount out of
-// the tree at once even if it is in use; what is held in it goes on working
-// until the connection ends, so lazy is not revocation.
+// Detach unmounts the top-most rootsfs mount at point: by umount2(2) if this
+// process may, otherwise by the set-user-id helper fusermount3 (or fusermount).
+// With lazy the mount leaves the tree at once, even if it is in use. Open files
+// and directories in it go on working until the connection ends, so a lazy
+// unmount revokes nothing.
 //
 // The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
 // another user's mount and the caller is not root) or ErrBusy; the latter
@@ -60,7 +60,7 @@ func Detach(point string, lazy bool) error {
 	return errorf(err, "unmount %s: %v", names.ShellWord(in.Point), err)
 }
 
-// detachByHelper has fusermount3 unmount.
+// detachByHelper unmounts by fusermount3.
 func detachByHelper(in Info, lazy bool) error {
 	bin, err := fuseCheck{look: exec.LookPath}.helper()
 	if err != nil {
@@ -79,8 +79,8 @@ func detachByHelper(in Info, lazy bool) error {
 	if ctx.Err() != nil {
 		return errorf(os.ErrDeadlineExceeded, "unmount %s: %s did not end within %v", names.ShellWord(in.Point), bin, helperTimeout)
 	}
-	// The helper says in words why it failed, and words are not compared. Whether
-	// somebody holds the mount is looked up.
+	// The helper gives its reason as text, which is not parsed: whether the mount is in
+	// use is looked up instead.
 	if !lazy {
 		if held := holders(in); len(held) > 0 {
 			return busyError(in, held)
@@ -89,22 +89,22 @@ func detachByHelper(in Info, lazy bool) error {
 	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, helperText(output))
 }
 
-// helperText is what fusermount3 has printed, quoted.
+// helperText returns the output of fusermount3, quoted.
 func helperText(output []byte) string {
 	return names.QuoteShort(strings.TrimSpace(strings.TrimPrefix(string(output), "fusermount3: ")))
 }
 
-// busyError explains EBUSY by those that hold the mount.
+// busyError explains EBUSY by what holds the mount.
 func busyError(in Info, held []string) error {
 	point := names.ShellWord(in.Point)
 	if len(held) == 0 {
-		return errorf(ErrBusy, "%s is in use by a process that cannot be told from here: end it, then try again; to look, as root: fuser -vm %[1]s", point)
+		return errorf(ErrBusy, "%s is in use by a process that this user cannot see: end it, then try again; root finds it with: fuser -vm %[1]s", point)
 	}
 	return errorf(ErrBusy, "%s is in use by %s: end that, then try again", point, strings.Join(held, ", "))
 }
 
-// Bounds of the search for holders. It only makes an error message better, so it may be
-// incomplete, but not long.
+// Bounds of the search for holders. The search only improves an error message, so it may
+// be incomplete, but must not take long.
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process

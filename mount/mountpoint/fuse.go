@@ -21,12 +21,12 @@ const (
 	fuseConf = "/etc/fuse.conf"
 )
 
-// fuseNumber is what makes a node the FUSE device, whatever it is called.
+// fuseNumber is the device number of the FUSE device.
 var fuseNumber = unix.Mkdev(10, 229)
 
 // CheckFUSE says whether this process can mount with FUSE at all: the device
-// is there, is that device and can be opened, and anybody but root has the
-// set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
+// exists, is the FUSE device and can be opened, and users other than root have
+// the set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
 // or load. It opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
@@ -44,8 +44,8 @@ type fuseCheck struct {
 }
 
 func (c fuseCheck) run() error {
-	// Not opened before it is known for what it is: to open another device can
-	// do something.
+	// The kind is checked before the device is opened: opening another device can have
+	// effects.
 	var st unix.Stat_t
 	if err := unix.Stat(c.device, &st); err != nil {
 		return c.deviceError(err)
@@ -53,8 +53,8 @@ func (c fuseCheck) run() error {
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != c.number {
 		return c.anotherError(&st)
 	}
-	// Asked of users too: fusermount3 opens the device with the rights of the
-	// user who runs it (measured: mode 0600 gives "Permission denied").
+	// Checked for users too: fusermount3 opens the device with the rights of the user who
+	// runs it (measured: mode 0600 gives "Permission denied").
 	fd, err := unix.Open(c.device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return c.deviceError(err)
@@ -67,9 +67,9 @@ func (c fuseCheck) run() error {
 	return err
 }
 
-// helper finds the helper, and refuses one that is not root's: PATH may name directories
-// of a project, as npx and virtual environments have it, and a project's program is not
-// to run. No command is advised for that file.
+// helper finds fusermount3, and refuses one that is not set-user-id root: PATH may name
+// directories of a project (npx, virtual environments), whose programs must not be run. The
+// error proposes no command that would give such a file rights.
 func (c fuseCheck) helper() (string, error) {
 	bin, err := lookHelper(c.look)
 	if err != nil {
@@ -101,8 +101,8 @@ func (c fuseCheck) deviceError(err error) error {
 	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
 }
 
-// anotherError tells what stands where the device should be. A runtime of containers
-// that is told to show a device that is not there makes a directory of the name.
+// anotherError says what is at the device's path instead of the device. A container
+// runtime that is asked to show a missing device makes a directory there.
 func (c fuseCheck) anotherError(st *unix.Stat_t) error {
 	what := "a special file"
 	switch st.Mode & unix.S_IFMT {
@@ -126,12 +126,15 @@ func lookHelper(look func(string) (string, error)) (string, error) {
 	return "", errorf(ErrNoFUSE, "fusermount3 is not in PATH, and without it only root can mount; %s", distro.Install("fuse3"))
 }
 
-// hasFileCaps: some distributions give the helper cap_sys_admin, not the bit.
+// hasFileCaps reports whether a program has file capabilities: some distributions give the
+// helper cap_sys_admin instead of the set-user-id bit.
 func hasFileCaps(path string) bool {
 	n, err := unix.Getxattr(path, "security.capability", nil)
 	return err == nil && n > 0
 }
 
+// noNewPrivs reports whether this process and its children can gain no privileges, so that
+// a set-user-id program has no effect (prctl(2), PR_SET_NO_NEW_PRIVS).
 func noNewPrivs() bool {
 	v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	return err == nil && v == 1
@@ -155,8 +158,7 @@ func checkAllowOther(conf string, uid int) error {
 		return errorf(err, remedy+" (the file cannot be read: %v)", names.ShellWord(conf), err)
 	}
 	for line := range strings.Lines(string(data)) {
-		// As libfuse reads it: a comment may follow on the same line, the
-		// word must stand alone.
+		// As libfuse reads the file: the line has nothing but the word and a comment.
 		line, _, _ = strings.Cut(line, "#")
 		if strings.TrimSpace(line) == "user_allow_other" {
 			return nil

@@ -15,10 +15,9 @@ import (
 )
 
 // IsStale reports whether path is, or lies in, a FUSE mount whose daemon is gone
-// ("Transport endpoint is not connected"). A daemon that lives but does not
-// answer within five seconds is not stale, nor is a mount of another user,
-// whom the kernel lets see nothing. Do not ask about a mount this process
-// serves.
+// ("Transport endpoint is not connected"). A mount whose daemon lives but does not answer
+// within five seconds is not stale. The mount of another user is never reported, because the
+// kernel refuses to say. The caller must not ask about a mount that this process serves.
 func IsStale(path string) bool {
 	gone, err := withTimeout(accessTimeout, func() (bool, error) { return daemonGone(path), nil })
 	return err == nil && gone
@@ -30,8 +29,8 @@ const listStaleTime = 200 * time.Millisecond
 
 // ListStale returns the mountpoints of this user's rootsfs mounts whose daemon is gone,
 // sorted, without those that leaveOut chooses. Any command may call it, so no file system
-// that hangs is waited for: it does not ask mounts of other users or types, nor mounts that
-// only a walk through a file system that may hang reaches.
+// that hangs is waited for: ListStale does not ask mounts of other users or types, nor
+// mounts below a file system that may hang.
 func ListStale(leaveOut func(Info) bool) ([]string, error) {
 	all, err := Mounts()
 	if err != nil {
@@ -92,24 +91,24 @@ func mayHang(fsType string) bool {
 	return false
 }
 
-// daemonGone asks the file system at a path, which may hang.
+// daemonGone reports whether the daemon of the file system at path is gone. It may hang.
 func daemonGone(path string) bool {
-	// Not stat: with long attribute timeouts the kernel answers it from
-	// its cache long after the daemon has died. STATFS is never cached.
+	// Not stat: with long attribute timeouts the kernel answers stat from its cache long
+	// after the daemon has died. STATFS is never cached.
 	var st unix.Statfs_t
 	err := unix.Statfs(path, &st)
-	// ECONNABORTED: the connection ended while the question was on its way.
+	// ECONNABORTED: the connection ended while the kernel waited for the answer.
 	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ECONNABORTED)
 }
 
-// maxStacked bounds how many dead mounts ClearStale takes off one directory.
-// A daemon restarted blindly can pile up a few; nothing makes a hundred.
+// maxStacked bounds how many dead mounts ClearStale takes off one directory. A daemon that
+// is restarted again and again leaves a few; nothing leaves a hundred.
 const maxStacked = 100
 
-// ClearStale detaches the stale mounts of ours stacked at path. A mount there
-// that is of another type, alive, or another user's is left alone: the error
-// wraps ErrNotOurs, or is the plain news that it is alive, and says what it
-// is. With nothing mounted there the error wraps ErrNotMounted.
+// ClearStale detaches this user's stale rootsfs mounts that are stacked at path. A mount of
+// another type or user is left alone, and the error wraps ErrNotOurs. A mount that is alive
+// is left alone, too, and the error says so. If nothing is mounted there, the error wraps
+// ErrNotMounted.
 func ClearStale(path string) error {
 	in, err := findAt(path)
 	if err != nil {
@@ -123,8 +122,8 @@ func ClearStale(path string) error {
 		if !IsStale(point) {
 			return fmt.Errorf("the session mounted at %s is alive: to end it: rootsfs unmount %[1]s", names.ShellWord(point))
 		}
-		// Lazily: somebody's working directory may still be in it, and nobody can do
-		// anything through it any more.
+		// Lazily: a process may still have its working directory in the mount, and can do
+		// nothing there.
 		if err := Detach(point, true); err != nil {
 			return err
 		}
@@ -135,8 +134,8 @@ func ClearStale(path string) error {
 	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", names.ShellWord(point), maxStacked)
 }
 
-// checkOurs refuses what is not a rootsfs mount of the user who asks. Root is
-// no exception: it can use umount(8), which is not tried by mistake.
+// checkOurs refuses a mount that is not a rootsfs mount of this user. For root, too, which
+// can unmount others' mounts by umount(8), on purpose.
 func checkOurs(in Info) error {
 	p := names.ShellWord(in.Point)
 	if in.FSType != FSType {

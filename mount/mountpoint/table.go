@@ -4,8 +4,8 @@
 // # Promises
 //
 // No child of this process gets the descriptor that Attach returns. Find, Mounts, Ours,
-// WatchGone and Abort ask no mounted file system. Check, IsStale and ClearStale give a
-// file system that does not answer five seconds. Detach and ClearStale unmount only
+// WatchGone and Abort ask no mounted file system. Check, IsStale and ClearStale wait at
+// most five seconds for a file system that does not answer. Detach and ClearStale unmount only
 // rootsfs mounts. Every error for a user is one line with the path and the remedy.
 //
 // # Not promised
@@ -37,10 +37,8 @@ const FSType = "fuse.rootsfs"
 // process sees the same table unless one has unshared its mount namespace.
 const mountinfoFile = "/proc/self/mountinfo"
 
-// What is wrong with a mount. The errors of Find, Check, ClearStale,
-// Detach, Abort, CheckFUSE and CheckAllowOther are one line that
-// names the path and the remedy; these values say, through errors.Is, which
-// kind it is.
+// Kinds of errors, for errors.Is. The errors of Find, Check, ClearStale, Detach, Abort,
+// CheckFUSE and CheckAllowOther are one line that names the path and the remedy.
 var (
 	ErrNotMounted = errors.New("not mounted")              // nothing is mounted exactly there
 	ErrNotOurs    = errors.New("not a mount of ours")      // of another type, or another user's

@@ -88,8 +88,8 @@ func openTable() (*os.File, error) {
 }
 
 // pollTable calls look after each change of the table, until ctx ends or look reports no
-// more. If look could not find out what it wanted to know, it is called again soon. The
-// table is closed then.
+// more. If look reports known as false, it is called again after retryAfter. pollTable
+// closes the table in the end.
 func pollTable(ctx context.Context, table *os.File, look func() (known, more bool)) error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
