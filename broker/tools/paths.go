@@ -48,10 +48,10 @@ func (c *call) place(field, text string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
+	c.use(at.Root)
 	if err := c.s.within(c.ctx, c.req.Session, &at); err != nil {
 		return place{}, err
 	}
-	c.use(at.Root)
 	return at, nil
 }
 

@@ -31,8 +31,8 @@ type call struct {
 	req *mcp.CallToolRequest
 	// reporting has an element while a progress is on its way to the client.
 	reporting chan struct{}
-	// used are the roots of the arguments, with the epochs they had.
-	used map[guard.RootName]uint64
+	// used are the roots of the arguments, as they were when each was first named.
+	used map[guard.RootName]lifetime
 	// decided is what was said, earlier in this call, of paths that no root holds.
 	decided map[string]error
 }
@@ -171,13 +171,16 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	c := &call{s: s, ctx: ctx, req: req, reporting: make(chan struct{}, 1)}
+	c := &call{s: s, ctx: ctx, req: req, reporting: make(chan struct{}, 1), used: map[guard.RootName]lifetime{}}
 	res, err := s.guarded(t, c)
 	s.room.Release(1) // one that does not read holds nobody's room
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}
 	c.reported()
+	if err == nil && t.def.Annotations.ReadOnlyHint {
+		err = c.revoked() // last, because the client may have been waited for
+	}
 	if err != nil {
 		s.refused(t.def.Name, err)
 		return &result{text: errorText(err), failed: true}, nil
@@ -197,28 +200,38 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 			return nil, err
 		}
 	}
-	if res, err = t.run(c); err == nil && t.def.Annotations.ReadOnlyHint {
-		err = c.revoked()
-	}
-	return res, err
+	return t.run(c)
 }
 
-// use notes a root of an argument.
+// lifetime changes when a root ends, and when one inside it is approved or ends: files of
+// that are read through the outer root, too.
+type lifetime struct{ epoch, nesting uint64 }
+
+func (s *Server) lifetimeOf(root guard.RootName) (l lifetime, ok bool) {
+	if l.epoch, ok = s.cfg.Registry.EpochOf(root); ok {
+		l.nesting, ok = s.cfg.Registry.NestingOf(root)
+	}
+	return l, ok
+}
+
+// use records a root of an argument, for revoked.
 func (c *call) use(root guard.RootName) {
-	if epoch, ok := c.s.cfg.Registry.EpochOf(root); ok {
-		if c.used == nil {
-			c.used = map[guard.RootName]uint64{}
-		}
-		c.used[root] = epoch
+	if _, known := c.used[root]; !known {
+		c.used[root], _ = c.s.lifetimeOf(root) // of a root that has just ended, one that no other equals
 	}
 }
 
-// revoked is an error once one of the roots has been taken back since: what was
-// read before that is in no answer after it.
+// revoked is an error if one of the roots has ended since it was used, or a root inside
+// it: what was read before a revocation is in no answer after it.
 func (c *call) revoked() error {
-	for root, epoch := range c.used {
-		if now, ok := c.s.cfg.Registry.EpochOf(root); !ok || now != epoch {
+	for root, was := range c.used {
+		now, ok := c.s.lifetimeOf(root)
+		switch {
+		case !ok || now.epoch != was.epoch:
 			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Revoked}
+		case now != was:
+			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Conflict,
+				Err: errors.New("a root inside it was approved or revoked")}
 		}
 	}
 	return nil

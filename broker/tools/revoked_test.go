@@ -1,0 +1,146 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// readingArgs are arguments for each reading tool that reads in a root. The answers show
+// something of the file code/in/file.
+var readingArgs = map[string]string{
+	"read_file":                 `{"path":"code/in/file"}`,
+	"read_text_file":            `{"path":"code/in/file"}`,
+	"read_media_file":           `{"path":"code/in/file"}`,
+	"read_multiple_files":       `{"paths":["code/in/file"]}`,
+	"read_file_range":           `{"path":"code/in/file"}`,
+	"list_directory":            `{"path":"code/in"}`,
+	"list_directory_with_sizes": `{"path":"code/in"}`,
+	"directory_tree":            `{"path":"code"}`,
+	"search_files":              `{"path":"code","pattern":"**"}`,
+	"search_within_files":       `{"path":"code","substring":"text"}`,
+	"get_file_info":             `{"path":"code/in/file"}`,
+}
+
+// What was read before a revocation is in no answer after it. Here each reading tool has
+// done its work, and its answer is not handed over yet, when a root ends: the root, the
+// root which is approved again at once, or a root inside it.
+func TestRevokedBeforeTheAnswer(t *testing.T) {
+	for _, tested := range catalog {
+		name := tested.def.Name
+		if !tested.def.Annotations.ReadOnlyHint || name == "list_allowed_directories" { // it reads in no root
+			continue
+		}
+		args, ok := readingArgs[name]
+		if !ok {
+			t.Errorf("%s is not tested: it needs arguments in readingArgs", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s := newRevocable(t)
+			for _, c := range []struct {
+				what string
+				end  func(*call)
+				want string // part of the error; "" for an answer
+			}{
+				{"nothing ends", func(*call) {}, ""},
+				{"a root elsewhere ends", func(*call) { s.revoke("other") }, ""},
+				{"the root inside ends", func(*call) { s.revoke("inner") }, "read it again"},
+				{"the root ends", func(*call) { s.revoke("code") }, "revoked"},
+				{"the root ends and is approved again", func(*call) {
+					s.revoke("code")
+					s.grant("code", s.dir)
+				}, "revoked"},
+				{"the same, and another path in it is used", func(k *call) {
+					s.revoke("code")
+					s.grant("code", s.dir)
+					k.use("code")
+				}, "revoked"},
+				{"the root ends while the client takes the last progress", func(k *call) {
+					k.reporting <- struct{}{}
+					go func() {
+						s.revoke("code")
+						<-k.reporting
+					}()
+				}, "revoked"},
+			} {
+				s.grantAll()
+				res := s.call(tested, args, c.end)
+				if text, _ := json.Marshal(res.wire()); res.failed != (c.want != "") || !strings.Contains(string(text), c.want) {
+					t.Errorf("%s: failed %v: %s; want %q", c.what, res.failed, text, c.want)
+				}
+			}
+		})
+	}
+}
+
+// revocable is a server with the roots code, inner (the directory in of code) and other.
+type revocable struct {
+	t     *testing.T
+	s     *Server
+	dir   string
+	other string
+}
+
+func newRevocable(t *testing.T) *revocable {
+	t.Helper()
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	r := &revocable{t, New(Config{Registry: reg, Tree: vfs.New(reg)}), t.TempDir(), t.TempDir()}
+	guardtest.Tree(t, r.dir, "", "in/file=text\n")
+	t.Cleanup(func() {
+		r.s.Close()
+		if _, err := reg.RevokeAll(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *revocable) grant(name guard.RootName, dir string) {
+	r.t.Helper()
+	_, err := r.s.cfg.Registry.Grant(context.Background(), guard.Grant{
+		Root: name, Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly},
+	})
+	noError(r.t, err)
+}
+
+// grantAll grants those of the three roots that are not there.
+func (r *revocable) grantAll() {
+	r.t.Helper()
+	for name, dir := range map[guard.RootName]string{"code": r.dir, "inner": filepath.Join(r.dir, "in"), "other": r.other} {
+		if _, ok := r.s.cfg.Registry.Lookup(name); !ok {
+			r.grant(name, dir)
+		}
+	}
+}
+
+func (r *revocable) revoke(name guard.RootName) {
+	_, err := r.s.cfg.Registry.Revoke(context.Background(), name)
+	if err != nil {
+		r.t.Error(err)
+	}
+}
+
+// call calls a tool; end is called when its work is done.
+func (r *revocable) call(t tool, args string, end func(*call)) *result {
+	r.t.Helper()
+	run := t.run
+	t.run = func(c *call) (*result, error) {
+		res, err := run(c)
+		end(c)
+		return res, err
+	}
+	res, err := r.s.answer(context.Background(), &t, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{
+		Name: t.def.Name, Arguments: json.RawMessage(args),
+	}})
+	noError(r.t, err)
+	return res
+}
