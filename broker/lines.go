@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -97,7 +98,7 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
 	// The SDK queues what it is handed. What is ours the session bounds.
-	c.Bound(&wire.Room{Calls: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
+	c.Bound(&flow.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
 	t.s.attach(c.send)
 	go c.run()
 	return c, nil

@@ -24,11 +24,11 @@ const notifyTimeout = 5 * time.Second
 // notifications/files/changed are taken before the SDK sees them.
 type conn struct {
 	mcp.Connection
-	broker *Broker
-	id     string // the session's
-	prefix string // of our request ids
-	done   chan struct{}
-	room   room
+	broker    *Broker
+	id        string // the session's
+	prefix    string // of our request ids
+	done      chan struct{}
+	transfers transfers
 
 	mu     sync.Mutex // guards the fields below
 	next   uint64
@@ -72,7 +72,7 @@ func newConn(b *Broker, inner mcp.Connection) *conn {
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // never fails since Go 1.24
 	c := &conn{
-		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}), room: newRoom(),
+		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}), transfers: newTransfers(),
 		prefix: "rootsfs:" + hex.EncodeToString(seed[:16]) + ":",
 		calls:  map[string]*call{}, open: map[jsonrpc.ID]struct{}{}, watch: map[string]*watch{},
 	}

@@ -84,11 +84,11 @@ func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, er
 		o.Length = int64(f.opts.Chunk)
 	}
 	p := wire.ReadParams{Path: name, Encoding: wire.Base64, Offset: o.Offset, Length: &o.Length, IfMatch: o.IfMatch}
-	leave, err := f.c.room.take(ctx, o.Length)
+	release, err := f.c.transfers.acquire(ctx, o.Length)
 	if err != nil {
 		return Chunk{}, failure(wire.Read, name, err)
 	}
-	defer leave()
+	defer release()
 	answer, err := f.request(ctx, wire.Read, name, p, nil)
 	defer answer.release()
 	if err != nil {
@@ -166,11 +166,11 @@ func (f *Files) send(ctx context.Context, p wire.WriteParams, data []byte) (wire
 	} else {
 		p.Content, p.Encoding = base64.StdEncoding.EncodeToString(data), wire.Base64
 	}
-	leave, err := f.c.room.take(ctx, int64(len(p.Content)))
+	release, err := f.c.transfers.acquire(ctx, int64(len(p.Content)))
 	if err != nil {
 		return wire.WriteResult{}, failure(wire.Write, p.Path, err)
 	}
-	defer leave()
+	defer release()
 	r, err := do[wire.WriteResult](ctx, f, wire.Write, p.Path, p)
 	if err == nil && r.BytesWritten != int64(len(data)) {
 		err = broken(wire.Write, p.Path, "the client wrote another number of bytes than it was sent")

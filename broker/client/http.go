@@ -15,6 +15,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -48,7 +50,7 @@ type HTTPHandler struct {
 	getServer func(*http.Request) *mcp.Server
 	opts      HTTPOptions
 
-	bodies wire.Room // of requests that have no answer yet
+	bodies flow.Budget // of requests that have no answer yet
 
 	mu       sync.Mutex // guards sessions
 	sessions map[string]*httpSession
@@ -90,20 +92,20 @@ const (
 
 // hold waits for room for a request's body, before anything of it is read. It reports
 // false when the request was refused.
-func (h *HTTPHandler) hold(w http.ResponseWriter, req *http.Request) (leave func(), ok bool) {
+func (h *HTTPHandler) hold(w http.ResponseWriter, req *http.Request) (room *flow.Reservation, ok bool) {
 	n := req.ContentLength
 	if n < 0 || n > h.opts.MaxBody {
 		n = h.opts.MaxBody
 	}
-	switch {
-	case n <= smallBody:
-		return func() {}, true
-	case !h.bodies.Wait(n, req.Context().Done(), waitForRoom):
+	if n <= smallBody {
+		return nil, true
+	}
+	room, err := h.bodies.Acquire(n, req.Context().Done(), flow.For(waitForRoom))
+	if err != nil {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)
-		return nil, false
 	}
-	return func() { h.bodies.Leave(n) }, true
+	return room, err == nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -220,11 +222,11 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
 	s.use(1, h.opts.IdleTimeout)
 	defer s.use(-1, h.opts.IdleTimeout)
-	leave, ok := h.hold(w, req)
+	room, ok := h.hold(w, req)
 	if !ok {
 		return
 	}
-	defer leave()
+	defer room.Release()
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		var tooLarge *http.MaxBytesError

@@ -12,6 +12,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -62,7 +64,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
 	// The SDK queues what it is handed. A call's handler may wait for an answer that
 	// comes behind further calls, so none of those holds up the reading.
-	l.Bound(&wire.Room{Calls: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
+	l.Bound(&flow.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
 	go l.run()

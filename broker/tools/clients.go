@@ -10,7 +10,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -27,7 +27,7 @@ type clients struct {
 	live    map[*Server]identity // of sessions
 	users   map[identity]*user
 	busy    map[guard.Subject]*load
-	bodies  wire.Room      // of all subjects' requests
+	bodies  flow.Budget    // of all subjects' requests
 	ending  sync.WaitGroup // Servers that are being closed
 	leaving bool           // nobody is asked any more
 	closed  bool
@@ -95,7 +95,7 @@ func (c *clients) fullLocked(who guard.Subject) (status int, why string) {
 // load is what one subject has under way.
 type load struct {
 	requests int
-	bodies   wire.Room // of its requests
+	bodies   flow.Budget // of its requests
 }
 
 // subjectBodies bounds the bodies of one subject's requests that have no answer yet, in
@@ -124,7 +124,7 @@ func (c *clients) enter(who guard.Subject, most int) *load {
 	l := c.busy[who]
 	switch {
 	case l == nil:
-		l = &load{bodies: wire.Room{Bytes: subjectBodies}}
+		l = &load{bodies: flow.Budget{Bytes: subjectBodies}}
 		c.busy[who] = l
 	case most > 0 && l.requests >= most:
 		return nil
@@ -144,21 +144,23 @@ func (c *clients) exit(who guard.Subject) {
 }
 
 // hold waits, for so long at most, until there is room for a body of n bytes, before
-// anything of it is read; leave gives the room back. It reports false if there is none.
-func (c *clients) hold(l *load, n int64, done <-chan struct{}, long time.Duration) (leave func(), ok bool) {
+// anything of it is read; release gives the room back. It reports false if there is none.
+func (c *clients) hold(l *load, n int64, done <-chan struct{}, long time.Duration) (release func(), ok bool) {
 	if n <= smallBody {
 		return func() {}, true
 	}
-	if !l.bodies.Wait(n, done, long) {
+	own, err := l.bodies.Acquire(n, done, flow.For(long))
+	if err != nil {
 		return nil, false
 	}
-	if !c.bodies.Wait(n, done, long) {
-		l.bodies.Leave(n)
+	all, err := c.bodies.Acquire(n, done, flow.For(long))
+	if err != nil {
+		own.Release()
 		return nil, false
 	}
 	return func() {
-		c.bodies.Leave(n)
-		l.bodies.Leave(n)
+		all.Release()
+		own.Release()
 	}, true
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
-	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -137,7 +137,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
 		o: o, refused: map[int]*tally{},
-		clients:  clients{bodies: wire.Room{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
+		clients:  clients{bodies: flow.Budget{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
 	switch {
@@ -226,13 +226,13 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.clients.exit(whose.subject)
-	leave, ok := h.clients.hold(l, h.length(r), r.Context().Done(), h.o.Within)
+	release, ok := h.clients.hold(l, h.length(r), r.Context().Done(), h.o.Within)
 	if !ok {
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies), http.StatusServiceUnavailable)
 		return
 	}
-	defer leave()
+	defer release()
 	// A client that sends slowly holds a connection, and no longer than that.
 	// net/http lifts the bound where the body ends. Where there is none it would
 	// take the deadline, when it passes, for a client that has gone.

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -71,7 +72,7 @@ type lines struct {
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
-	c.Bound(&wire.Room{Calls: t.s.cfg.InFlight, Bytes: maxHeld},
+	c.Bound(&flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld},
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.refused("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
@@ -178,7 +179,8 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 		cancel()
 		return false
 	}
-	if !c.Enter(f.ID, size) {
+	room, ok := c.Enter(f.ID, size)
+	if !ok {
 		c.mu.Lock()
 		delete(c.calls, id)
 		c.mu.Unlock()
@@ -189,7 +191,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	go func() {
 		defer c.tell()
 		defer c.pending.Add(-1)
-		defer c.Leave(size)
+		defer room.Release()
 		defer cancel()
 		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
 		c.mu.Lock()

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -343,21 +345,20 @@ func (c *call) progress() func(done int64) {
 	if token == nil {
 		return func(int64) {}
 	}
-	var pace pacer
+	pace := rate.Sometimes{Interval: 100 * time.Millisecond}
 	return func(done int64) {
-		if !pace.due() {
-			return
-		}
-		select {
-		case c.reporting <- struct{}{}:
-		default:
-			return
-		}
-		go func() {
-			// Whoever hung up wants to know no more.
-			_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(done)})
-			<-c.reporting
-		}()
+		pace.Do(func() {
+			select {
+			case c.reporting <- struct{}{}:
+			default:
+				return
+			}
+			go func() {
+				// Whoever hung up wants to know no more.
+				_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(done)})
+				<-c.reporting
+			}()
+		})
 	}
 }
 

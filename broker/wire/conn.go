@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -30,14 +31,8 @@ type LineConn struct {
 	complaints chan []byte // frames of Complain
 	complain   sync.Once   // starts who sends them
 
-	// Of Bound; nil: nothing is bounded.
-	room    *Room
-	canWait func() bool
-	refused func(why string)
-	notes   notes
-
-	mu   sync.Mutex           // guards the field below
-	held map[jsonrpc.ID]int64 // bytes of the requests that the SDK has
+	backlog *flow.Backlog    // of Bound, as the next
+	refused func(why string) // is told of each message for which there was no room
 }
 
 // maxComplaints is how many complaints wait for a peer that does not read.
@@ -109,21 +104,17 @@ func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
 }
 
 // Pass hands one message to the SDK; it reports false when the connection is
-// closed. A request for which there is no room (Bound) is refused instead.
+// closed. A request or a notification for which there is no room (Bound) is refused instead.
 func (c *LineConn) Pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {
 		c.Complain(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
 	}
-	r, ok := msg.(*jsonrpc.Request)
-	switch note := ok && !r.IsCall(); {
-	case ok && !note && !c.enter(r, len(frame)), note && !c.enterNote(len(frame)):
+	if r, ok := msg.(*jsonrpc.Request); ok && !c.admit(r, len(frame)) {
 		return true
-	case note && c.room != nil:
-		return c.hand(msg) && c.handProbe(c.notes.passed(len(frame)))
 	}
-	return c.hand(msg)
+	return c.hand(msg) && c.backlog.Probe()
 }
 
 // hand hands a message to the SDK; it reports false when the connection is closed.

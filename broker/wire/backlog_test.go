@@ -10,43 +10,9 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-)
 
-func TestRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &Room{Calls: 2, Bytes: 100}
-		done := make(chan struct{})
-		if !r.Enter(1000) || r.Enter(1) {
-			t.Fatal("one request is let in whatever its size, and then none")
-		}
-		r.Leave(1000)
-		if !r.Enter(60) || r.Enter(60) || !r.Enter(40) || r.Enter(0) {
-			t.Fatal("bounds of bytes and calls")
-		}
-		time.AfterFunc(time.Second, func() { r.Leave(60) })
-		begun := time.Now()
-		if !r.Wait(50, done, time.Minute) || time.Since(begun) != time.Second {
-			t.Fatalf("waited %v", time.Since(begun))
-		}
-		// Nobody leaves: one waits in vain, the next do not.
-		for i, want := range []time.Duration{time.Minute, 0, 0} {
-			begun = time.Now()
-			if r.Wait(50, done, time.Minute) || time.Since(begun) != want {
-				t.Fatalf("%d waited %v, not %v", i, time.Since(begun), want)
-			}
-		}
-		r.Leave(40)
-		r.Leave(50)
-		if !r.Wait(100, done, time.Minute) {
-			t.Fatal("there is room again")
-		}
-		time.AfterFunc(time.Second, func() { close(done) })
-		begun = time.Now()
-		if r.Wait(1, done, time.Minute) || time.Since(begun) != time.Second {
-			t.Fatalf("waited %v", time.Since(begun))
-		}
-	})
-}
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
+)
 
 // A request without room waits while something else seems to wait for the peer, if that is
 // over soon; one that comes before the peer's answer is refused.
@@ -58,9 +24,9 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 		after time.Duration
 	}{
 		{"never", func(time.Duration) bool { return false }, true, time.Second},
-		{"at first", func(w time.Duration) bool { return w <= waitStep }, true, time.Second},
-		{"now and then", func(w time.Duration) bool { return w/waitStep%2 == 0 }, true, time.Second},
-		{"all the time", func(time.Duration) bool { return true }, false, 2 * waitStep},
+		{"at first", func(w time.Duration) bool { return w <= flow.WaitStep }, true, time.Second},
+		{"now and then", func(w time.Duration) bool { return w/flow.WaitStep%2 == 0 }, true, time.Second},
+		{"all the time", func(time.Duration) bool { return true }, false, 2 * flow.WaitStep},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,12 +36,13 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 				defer conn.Close()
 				begun := time.Now()
 				refused := 0
-				conn.Bound(&Room{Calls: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
-				if !conn.Enter([]byte("1"), 10) {
+				conn.Bound(&flow.Budget{Count: 1}, func() bool { return !c.asked(time.Since(begun)) }, func(string) { refused++ })
+				room, ok := conn.Enter([]byte("1"), 10)
+				if !ok {
 					t.Fatal("there is room for one")
 				}
-				time.AfterFunc(time.Second, func() { conn.Leave(10) })
-				got := conn.Enter([]byte("2"), 10)
+				time.AfterFunc(time.Second, room.Release)
+				_, got := conn.Enter([]byte("2"), 10)
 				if waited := time.Since(begun); got != c.want || waited != c.after || (refused == 0) != c.want {
 					t.Errorf("%v after %v, refused %d", got, waited, refused)
 				}
@@ -92,7 +59,7 @@ func TestPassIsBounded(t *testing.T) {
 	c := NewLineConn(io.NopCloser(strings.NewReader("")), w)
 	defer c.Close()
 	var why string
-	c.Bound(&Room{Calls: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
+	c.Bound(&flow.Budget{Count: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
 	taken := make(chan jsonrpc.Message, 10)
 	go func() {
 		for {

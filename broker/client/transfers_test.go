@@ -10,22 +10,22 @@ import (
 
 // No more is held than there is room for, whatever the sizes, and everybody gets
 // a turn.
-func TestRoom(t *testing.T) {
-	r := newRoom()
+func TestTransfers(t *testing.T) {
+	r := newTransfers()
 	var held, most, served atomic.Int64
 	var wg sync.WaitGroup
-	sizes := []int64{0, unlimited, unlimited + 1, slot, slot + 1, 7 * slot, slots * slot, 1000 * slot}
+	sizes := []int64{0, smallTransfer, smallTransfer + 1, 1 << 20, 7 << 20, maxTransfers, 1000 << 20}
 	for i := range 200 {
 		wg.Go(func() {
 			n := sizes[i%len(sizes)]
-			leave, err := r.take(t.Context(), n)
+			leave, err := r.acquire(t.Context(), n)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			weight := int64(0)
-			if n > unlimited {
-				weight = min((n+slot-1)/slot, slots)
+			if n > smallTransfer {
+				weight = min(n, maxTransfers)
 			}
 			now := held.Add(weight)
 			for was := most.Load(); now > was && !most.CompareAndSwap(was, now); was = most.Load() {
@@ -36,22 +36,22 @@ func TestRoom(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if most.Load() > slots || most.Load() == 0 || served.Load() != 200 || len(r.held) != 0 || len(r.turn) != 0 {
-		t.Errorf("%d slots at a time, %d served, %d still held", most.Load(), served.Load(), len(r.held))
+	if most.Load() > maxTransfers || most.Load() == 0 || served.Load() != 200 || !r.bytes.TryAcquire(maxTransfers) {
+		t.Errorf("%d bytes at a time, %d served, or something is still held", most.Load(), served.Load())
 	}
 }
 
 // Who gives up waiting leaves nothing behind, in the queue or at its head.
-func TestRoom_cancelled(t *testing.T) {
-	r := newRoom()
-	leave, err := r.take(t.Context(), (slots-1)*slot)
+func TestTransfers_cancelled(t *testing.T) {
+	r := newTransfers()
+	leave, err := r.acquire(t.Context(), maxTransfers-1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	got := make(chan error)
 	for range 3 {
-		go func() { got <- func() error { _, err := r.take(ctx, 2*slot); return err }() }()
+		go func() { got <- func() error { _, err := r.acquire(ctx, 2<<20); return err }() }()
 	}
 	cancel()
 	for range 3 {
@@ -59,11 +59,11 @@ func TestRoom_cancelled(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if _, err := r.take(ctx, 1); err != nil {
+	if _, err := r.acquire(ctx, 1); err != nil {
 		t.Errorf("a small one waited: %v", err)
 	}
 	leave()
-	if len(r.held) != 0 || len(r.turn) != 0 {
-		t.Errorf("%d slots held", len(r.held))
+	if !r.bytes.TryAcquire(maxTransfers) {
+		t.Error("something is still held")
 	}
 }

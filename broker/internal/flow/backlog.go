@@ -1,0 +1,165 @@
+package flow
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// Backlog bounds the messages that a connection has handed to the SDK and that the SDK has
+// not handled yet. A request is handled when its answer was written.
+//
+// A notification has no answer, and the SDK queues without bound what comes behind a message
+// whose handling takes long, such as one whose answer the peer does not read. So a probe, a
+// ping of our own, follows notifications. The SDK handles messages in order: its answer to
+// the probe, which is not sent to the peer, shows that it has handled those before.
+//
+// Admit and Probe are for the goroutine that reads the connection.
+type Backlog struct {
+	requests *Budget
+	notes    Budget
+	canWait  func() bool
+	hand     func(jsonrpc.Message) bool
+	done     <-chan struct{}
+	prefix   string // of the ids of probes
+
+	mu      sync.Mutex                    // guards the fields below
+	held    map[jsonrpc.ID][]*Reservation // of requests; under a probe's id, those of the notifications before it
+	pending []*Reservation                // of notifications that no probe has followed
+	probing bool                          // a probe has no answer yet
+	probes  int                           // number of probes so far
+}
+
+// maxNotes is how many notifications the SDK is handed that it has not handled yet.
+const maxNotes = 1024
+
+// NewBacklog makes the Backlog of a connection that closes done. hand hands a message to the
+// SDK, and reports false when the connection is closed. requests bounds requests without an
+// answer, also those that are answered without the SDK (Enter).
+//
+// A message for which there is no room holds up those behind it while canWait reports true.
+// canWait reports false while we wait for an answer of the peer's, which may come behind the
+// message; it may do so for a moment though nothing was asked. If it is nil, a message is
+// refused at once.
+func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message) bool, done <-chan struct{}) *Backlog {
+	return &Backlog{
+		requests: requests, notes: Budget{Count: maxNotes, Bytes: requests.Bytes},
+		canWait: canWait, hand: hand, done: done, prefix: "rootsfs-" + rand.Text(), held: map[jsonrpc.ID][]*Reservation{},
+	}
+}
+
+// maxWait is how long a message that finds no room holds up those behind it. Those may be
+// what ends the requests in flight (a cancellation, the peer's hanging up), so the message
+// is refused then, and reading goes on.
+const maxWait = 10 * time.Second
+
+// patience returns when Acquire is to give up: after maxWait, or when canWait has reported
+// false for two steps.
+func (b *Backlog) patience() func(waited time.Duration) bool {
+	var free time.Duration // when canWait last reported true
+	return func(waited time.Duration) bool {
+		switch {
+		case b.canWait == nil:
+			return false
+		case b.canWait():
+			free = waited
+		}
+		return waited < maxWait && waited-free < 2*WaitStep
+	}
+}
+
+// ErrTwice refuses a request whose id is in use: the SDK would not answer it.
+var ErrTwice = errors.New("the id is that of a request that has no answer yet; give each its own")
+
+// Enter makes room for a request of n bytes that is answered without the SDK. The error says
+// why there is none; it is context.Canceled when the connection is closed.
+func (b *Backlog) Enter(n int) (*Reservation, error) {
+	room, err := b.requests.Acquire(int64(n), b.done, b.patience())
+	if err != nil && !errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("too many calls, or too large ones, have no answer yet: there may be %d of them, of %d bytes together; "+
+			"repeat this one when there is one less", b.requests.Count, b.requests.Bytes)
+	}
+	return room, err
+}
+
+// Admit makes room for a request or a notification of n bytes, which is handed to the SDK
+// then. A notification without room is to be dropped. The errors are those of Enter, and
+// ErrTwice.
+func (b *Backlog) Admit(r *jsonrpc.Request, n int) error {
+	if !r.IsCall() {
+		return b.admitNote(n)
+	}
+	room, err := b.Enter(n)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held[r.ID] != nil {
+		room.Release()
+		return ErrTwice
+	}
+	b.held[r.ID] = []*Reservation{room}
+	return nil
+}
+
+func (b *Backlog) admitNote(n int) error {
+	patient := b.patience()
+	room, err := b.notes.Acquire(int64(n), b.done, func(waited time.Duration) bool {
+		return b.Probe() && patient(waited)
+	})
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case err != nil:
+		return fmt.Errorf("a notification was dropped: %d of them, or %d bytes, have not been handled yet", b.notes.Count, b.notes.Bytes)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending = append(b.pending, room)
+	return nil
+}
+
+// Probe hands a probe to the SDK if there are notifications that none has followed, and none
+// is under way. It reports false when the connection is closed.
+func (b *Backlog) Probe() bool {
+	b.mu.Lock()
+	if b.probing || len(b.pending) == 0 {
+		b.mu.Unlock()
+		return true
+	}
+	b.probes++
+	id, err := jsonrpc.MakeID(fmt.Sprintf("%s-%d", b.prefix, b.probes))
+	if err != nil {
+		panic(err) // a string can be an id
+	}
+	b.held[id], b.pending, b.probing = b.pending, nil, true
+	b.mu.Unlock()
+	return b.hand(&jsonrpc.Request{ID: id, Method: "ping"})
+}
+
+// IsProbe reports whether an answer of the SDK's is that to a probe.
+func (b *Backlog) IsProbe(id jsonrpc.ID) bool {
+	text, ok := id.Raw().(string)
+	return ok && strings.HasPrefix(text, b.prefix)
+}
+
+// Answered releases what was held until the SDK answered a request.
+func (b *Backlog) Answered(id jsonrpc.ID) {
+	b.mu.Lock()
+	handled := b.held[id]
+	delete(b.held, id)
+	if b.IsProbe(id) {
+		b.probing = false
+	}
+	b.mu.Unlock()
+	for _, room := range handled {
+		room.Release()
+	}
+}

@@ -1,0 +1,188 @@
+// Package flow bounds what a peer can make this process hold in memory. A Budget counts
+// requests and the bytes that they hold. A Backlog counts what the SDK was handed and has
+// not handled yet.
+//
+// # Promises
+//
+// A Budget is exceeded by one request at most, whose size another bound limits, and by
+// what its holder says must be counted. A Reservation is given back once, however often
+// it is released.
+//
+// # Not promised
+//
+// Those who wait for room are not served in their order.
+package flow
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Refusals of a Budget.
+var (
+	ErrCount = errors.New("too many requests at a time")
+	ErrBytes = errors.New("too many bytes in flight")
+)
+
+// Budget bounds how many requests are held at a time, and how many bytes they hold. A
+// bound that is not positive bounds nothing.
+type Budget struct {
+	Count int
+	Bytes int64
+
+	mu      sync.Mutex // guards the fields below, and those of reservations
+	count   int
+	bytes   int64
+	freed   chan struct{} // closed by the next release; nil: nobody waits
+	stalled bool          // somebody waited in vain since the last release
+}
+
+// Reservation is the part of a Budget that one request holds. Nil is the reservation of
+// a request that holds nothing.
+type Reservation struct {
+	budget   *Budget
+	bytes    int64
+	released bool
+}
+
+// TryAcquire reserves n bytes for one request, or reports ErrCount or ErrBytes. The only
+// request is let in whatever its size, which the longest message bounds.
+func (b *Budget) TryAcquire(n int64) (*Reservation, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tryAcquireLocked(n)
+}
+
+func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
+	switch {
+	case b.Count > 0 && b.count >= b.Count:
+		return nil, ErrCount
+	case b.Bytes > 0 && b.count > 0 && b.bytes+n > b.Bytes:
+		return nil, ErrBytes
+	}
+	b.count++
+	b.bytes += n
+	return &Reservation{budget: b, bytes: n}, nil
+}
+
+// WaitStep is the longest time between two calls of the function that Acquire is given.
+const WaitStep = 200 * time.Millisecond
+
+// Acquire is TryAcquire that waits for room. Whenever there is none, it calls patient with
+// the time that it has waited, and gives up when that reports false. Once a caller has
+// waited in vain, others give up at once, until something is released. If done is closed,
+// the error is context.Canceled.
+func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
+	if r, err := b.TryAcquire(n); err == nil {
+		return r, nil
+	}
+	begun := time.Now()
+	step := time.NewTicker(WaitStep)
+	defer step.Stop()
+	for waited := false; ; waited = true {
+		b.mu.Lock()
+		r, err := b.tryAcquireLocked(n)
+		if err == nil || b.stalled {
+			b.mu.Unlock()
+			return r, err
+		}
+		if b.freed == nil {
+			b.freed = make(chan struct{})
+		}
+		freed := b.freed
+		b.mu.Unlock()
+		if !patient(time.Since(begun)) {
+			b.mu.Lock()
+			if waited && b.freed == freed { // nothing was released meanwhile
+				b.stalled = true
+			}
+			b.mu.Unlock()
+			return nil, err
+		}
+		select {
+		case <-freed:
+		case <-step.C:
+		case <-done:
+			return nil, context.Canceled
+		}
+	}
+}
+
+// For returns a function that makes Acquire wait for d.
+func For(d time.Duration) func(waited time.Duration) bool {
+	return func(waited time.Duration) bool { return waited < d }
+}
+
+// Used returns how many requests are held, and how many bytes they hold.
+func (b *Budget) Used() (count int, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.count, b.bytes
+}
+
+// Grow adds n bytes. It reports ErrBytes if there is no room, and context.Canceled if the
+// request was released. One that wants more than all others hold is let in, so that a
+// request whose size is allowed is never refused for good.
+func (r *Reservation) Grow(n int64) error {
+	if r == nil {
+		return context.Canceled
+	}
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	if r.released {
+		return context.Canceled
+	}
+	return r.growLocked(n)
+}
+
+func (r *Reservation) growLocked(n int64) error {
+	if b := r.budget; b.Bytes > 0 && b.bytes+n > b.Bytes && b.bytes > n {
+		return ErrBytes
+	}
+	r.budget.bytes += n
+	r.bytes += n
+	return nil
+}
+
+// GrowTo makes a reservation that holds less than size bytes hold as many. It reports
+// ErrBytes if there is no room, unless it must grow: what exists already is counted.
+func (r *Reservation) GrowTo(size int64, must bool) error {
+	if r == nil {
+		return nil
+	}
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	n := size - r.bytes
+	switch {
+	case r.released || n <= 0:
+		return nil
+	case !must:
+		return r.growLocked(n)
+	}
+	r.budget.bytes += n
+	r.bytes += n
+	return nil
+}
+
+// Release gives the reservation back, once.
+func (r *Reservation) Release() {
+	if r == nil {
+		return
+	}
+	b := r.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.released {
+		return
+	}
+	r.released = true
+	b.count--
+	b.bytes -= r.bytes
+	b.stalled = false
+	if b.freed != nil {
+		close(b.freed)
+		b.freed = nil
+	}
+}

@@ -1,0 +1,68 @@
+package wire
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bound makes a connection hold no more requests of its peer than there is room for, and
+// hand the SDK no more notifications than it handles (flow.Backlog). It is called once,
+// before anything is read. canWait is that of flow.NewBacklog. refused is told of each
+// refusal.
+func (c *LineConn) Bound(requests *flow.Budget, canWait func() bool, refused func(why string)) {
+	c.backlog, c.refused = flow.NewBacklog(requests, canWait, c.hand, c.done), refused
+}
+
+// Enter makes room for a request of n bytes that is answered without the SDK, or refuses
+// it by its id and reports false. The caller releases the reservation when the request has
+// its answer.
+func (c *LineConn) Enter(id []byte, n int) (_ *flow.Reservation, ok bool) {
+	room, err := c.backlog.Enter(n)
+	if err != nil {
+		c.refuse(id, err)
+	}
+	return room, err == nil
+}
+
+// admit makes room for a message that is handed to the SDK, or refuses it and reports false.
+func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
+	err := c.backlog.Admit(r, n)
+	if err == nil {
+		return true
+	}
+	var id []byte
+	if r.IsCall() {
+		id, _ = json.Marshal(r.ID.Raw()) // a string or a number
+	}
+	c.refuse(id, err)
+	return false
+}
+
+// refuse refuses a message for which there is no room; id is nil for a notification, which
+// is dropped.
+func (c *LineConn) refuse(id []byte, err error) {
+	code := Number(names.QuotaExceeded)
+	switch {
+	case errors.Is(err, context.Canceled): // the connection is closed
+		return
+	case errors.Is(err, flow.ErrTwice):
+		code = CodeInvalidRequest
+	default:
+		c.refused(err.Error())
+	}
+	if id != nil {
+		c.complainTo(id, code, err.Error())
+	}
+}
+
+// IsProbe reports whether an answer of the SDK's is not for the peer (flow.Backlog).
+func (c *LineConn) IsProbe(id jsonrpc.ID) bool { return c.backlog.IsProbe(id) }
+
+// Answered is to be told of each answer of the SDK's when it has been written.
+func (c *LineConn) Answered(id jsonrpc.ID) { c.backlog.Answered(id) }
