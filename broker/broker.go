@@ -178,7 +178,7 @@ func (b *Broker) Sessions() []*Session {
 func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	for _, s := range b.Sessions() {
 		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
-			s.dropUploads(c)
+			s.dropUploads(c.Root)
 		}
 		s.rootsChanged()
 	}
@@ -195,7 +195,7 @@ func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
 	go func() {
 		defer close(done)
 		for _, s := range b.Sessions() {
-			s.dropUploads(c)
+			s.dropUploads(c.Root)
 		}
 	}()
 	select {

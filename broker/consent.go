@@ -30,12 +30,8 @@ func NewID() string { return strings.ToLower(rand.Text()) }
 // consent answers files/consent. What is approved already is not asked again;
 // the rest is opened first, so that the person sees where each path leads and
 // grants that directory and no other.
-func (s *Session) consent(r *request) (any, error) {
-	var p wire.ConsentParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
-	rights, err := s.checkConsent(&p)
+func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
+	rights, err := s.checkConsent(p)
 	if err != nil {
 		return nil, err
 	}

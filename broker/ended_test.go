@@ -26,10 +26,10 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
 	p := l.connect("")
 	p.s.Close()
-	if _, err := p.s.watch(late(`{"path":"r"}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Watch].run(p.s, late(`{"path":"r"}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("watch: %v", err)
 	}
-	if _, err := p.s.write(late(`{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Write].run(p.s, late(`{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("upload: %v", err)
 	}
 	if n, dirs := l.b.hub.Counts(); n != 0 || dirs != 0 {
@@ -107,8 +107,8 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.b.Invalidate(t.Context(), guard.Change{Root: "r", Kind: guard.ChangeNarrowed})
-	if st := p.s.Stats(); !u.done || st.Uploads != 0 {
-		t.Errorf("%v %+v", u.done, st)
+	if st := p.s.Stats(); !u.ended || st.Uploads != 0 {
+		t.Errorf("%v %+v", u.ended, st)
 	}
 }
 

@@ -13,11 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-func (s *Session) list(r *request) (any, error) {
-	var p wire.ListParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
+func (s *Session) list(r *request, p *wire.ListParams) (any, error) {
 	switch {
 	case p.Limit < 0 || p.Limit > vfs.MaxListLimit:
 		return nil, badParams{text: "params: limit must be from 1 to 10000"}

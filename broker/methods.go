@@ -1,9 +1,7 @@
 package broker
 
 import (
-	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -14,26 +12,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// method answers one request.
-type method func(*Session, *request) (any, error)
+// method is one method of the protocol.
+type method struct {
+	run func(*Session, *request) (any, error)
+}
 
 // methods is the whole protocol. Anything else is -32601.
 var methods map[string]method
 
 func init() { // not a literal: the methods count themselves by it
 	methods = map[string]method{
-		wire.Consent:   (*Session).consent,
-		wire.Read:      (*Session).read,
-		wire.Write:     (*Session).write,
-		wire.List:      (*Session).list,
-		wire.Create:    (*Session).create,
-		wire.Delete:    (*Session).remove,
-		wire.Rename:    (*Session).rename,
-		wire.Watch:     (*Session).watch,
-		wire.Unwatch:   (*Session).unwatch,
-		wire.Stat:      (*Session).stat,
-		wire.Copy:      (*Session).copy,
-		wire.RootsList: (*Session).listRoots,
+		wire.Consent:   {run: handle((*Session).consent)},
+		wire.Read:      {run: handle((*Session).read)},
+		wire.Write:     {run: handle((*Session).write)},
+		wire.List:      {run: handle((*Session).list)},
+		wire.Create:    {run: handle((*Session).create)},
+		wire.Delete:    {run: handle((*Session).remove)},
+		wire.Rename:    {run: handle((*Session).rename)},
+		wire.Watch:     {run: handle((*Session).watch)},
+		wire.Unwatch:   {run: handle((*Session).unwatch)},
+		wire.Stat:      {run: handle((*Session).stat)},
+		wire.Copy:      {run: handle((*Session).copy)},
+		wire.RootsList: {run: handle((*Session).listRoots)},
+	}
+}
+
+// handle returns a method that decodes its parameters, strictly, and calls f.
+func handle[P any](f func(*Session, *request, *P) (any, error)) func(*Session, *request) (any, error) {
+	return func(s *Session, r *request) (any, error) {
+		var p P
+		if err := wire.Decode(r.params, &p); err != nil {
+			return nil, badParams{text: err.Error()}
+		}
+		return f(s, r, &p)
 	}
 }
 
@@ -46,7 +57,7 @@ func (s *Session) path(field, p string) (guard.Path, error) {
 	return s.b.parse(s.subject, p) // the gate tells another's root and one that never was alike
 }
 
-// sees reports whether there is such a root that is the session's to know of.
+// sees reports whether there is such a root that the session may know of.
 func (s *Session) sees(root guard.RootName) bool {
 	whose, ok := s.b.cfg.Registry.SubjectOf(root)
 	return ok && whose.Covers(s.subject)
@@ -60,127 +71,19 @@ func (s *Session) suspended(op names.Op) error {
 	return nil
 }
 
-func at(p guard.Path) vfs.At { return vfs.At{Path: p} }
-
-func (s *Session) stat(r *request) (any, error) {
-	var p wire.StatParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
+// oneMoreLocked refuses one more of what a session has n of, if that is over limit (not
+// positive: there is none) or the session has ended.
+func (s *Session) oneMoreLocked(p guard.Path, n, limit int, what, hint string) error {
+	switch {
+	case s.closed:
+		return &guard.Error{Path: p, Kind: names.Revoked}
+	case limit > 0 && n >= limit:
+		return &hinted{err: &guard.Error{Path: p, Kind: names.Quota, Err: errors.New(what)}, limit: int64(limit), hint: hint}
 	}
-	q, err := s.path("path", p.Path)
-	if err != nil {
-		return nil, err
-	}
-	info, real, err := s.b.cfg.Tree.Stat(r.ctx, s.caller, q)
-	if err != nil {
-		return nil, err
-	}
-	res := &wire.StatResult{
-		Path: q.String(), Type: typeOf(&info), Size: sizeOf(&info), MTime: stamp(info.ModTime()),
-		Writable: s.writable(q.Root),
-	}
-	if res.Type == wire.TypeFile {
-		res.ETag, res.MimeType = vfs.ETag(&info), mimeType(real.Rel(), nil)
-	}
-	return res, nil
+	return nil
 }
 
-func (s *Session) writable(root guard.RootName) bool {
-	st, ok := s.b.cfg.Registry.Lookup(root)
-	return ok && st.Grant.Policy.Rights&guard.Write != 0
-}
-
-func (s *Session) create(r *request) (any, error) {
-	var p wire.CreateParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
-	q, err := s.path("path", p.Path)
-	if err != nil {
-		return nil, err
-	}
-	t := s.b.cfg.Tree
-	switch p.Type {
-	case "", wire.TypeFile:
-		info, err := t.CreateFile(r.ctx, s.caller, q, 0o644, p.Parents)
-		if err != nil {
-			return nil, err
-		}
-		return &wire.CreateResult{Path: q.String(), Type: wire.TypeFile, ETag: vfs.ETag(&info)}, nil
-	case wire.TypeDirectory:
-		if p.Parents {
-			_, _, err = t.MkdirAll(r.ctx, s.caller, q, 0o755)
-		} else {
-			_, err = t.MkdirPath(r.ctx, s.caller, q, 0o755)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return &wire.CreateResult{Path: q.String(), Type: wire.TypeDirectory}, nil
-	}
-	return nil, badParams{text: "params: type must be file or directory"}
-}
-
-func (s *Session) remove(r *request) (any, error) {
-	var p wire.DeleteParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
-	q, err := s.path("path", p.Path)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.b.cfg.Tree.RemovePath(r.ctx, s.caller, q, vfs.RemoveOptions{Recursive: p.Recursive, ETag: p.IfMatch}); err != nil {
-		if guardError(err).Kind == names.NotEmpty {
-			return nil, &hinted{err: err, hint: "set recursive to delete what is in it"}
-		}
-		return nil, s.conflict(r, err)
-	}
-	return wire.Empty{}, nil
-}
-
-func (s *Session) rename(r *request) (any, error) {
-	p, from, to, err := s.twoPaths(r)
-	if err != nil {
-		return nil, err
-	}
-	if from.Root != to.Root {
-		return nil, s.acrossRoots(from, to)
-	}
-	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
-		return nil, s.conflict(r, err)
-	}
-	return &wire.RenameResult{Path: to.String()}, nil
-}
-
-// acrossRoots refuses a rename from one root to another, or to what is none.
-func (s *Session) acrossRoots(from, to guard.Path) error {
-	for _, q := range []guard.Path{from, to} {
-		if !s.sees(q.Root) {
-			return &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
-		}
-	}
-	return &hinted{
-		err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
-		hint: "a rename stays within one root: use files/copy and files/delete",
-	}
-}
-
-func (s *Session) twoPaths(r *request) (p wire.RenameParams, from, to guard.Path, err error) {
-	if err = decode(r, &p); err != nil {
-		return
-	}
-	if p.Meta != nil {
-		r.progress = p.Meta.ProgressToken
-	}
-	if from, err = s.path("oldPath", p.OldPath); err != nil {
-		return
-	}
-	to, err = s.path("newPath", p.NewPath)
-	return
-}
-
-// conflict adds to an error of conflict the state its file is in now, so that
+// conflict adds to an error of conflict the present state of its file, so that
 // the peer can look at it and decide.
 func (s *Session) conflict(r *request, err error) error {
 	ge := guardError(err)
@@ -231,63 +134,3 @@ func sizeOf(info *vfs.Info) int64 {
 
 // stamp is a time as seed 000 writes it: RFC 3339 in UTC.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// reporter sends notifications/progress, at most ten a second and one at a time,
-// when the peer gave a token. It does not wait: it is called by operations that a
-// revocation waits for.
-func (s *Session) reporter(r *request) func(done, total int64) {
-	token := strings.TrimSpace(string(r.progress))
-	if token == "" || token == "null" {
-		return func(int64, int64) {}
-	}
-	var last time.Time
-	return func(done, total int64) {
-		if now := time.Now(); now.Sub(last) >= 100*time.Millisecond {
-			last = now
-			p := map[string]any{"progressToken": r.progress, "progress": done}
-			if total > 0 {
-				p["total"] = total
-			}
-			r.report(func() { s.notify(wire.Progress, p) })
-		}
-	}
-}
-
-// report calls send on the side, unless the peer has not taken the last progress
-// yet, or the request is through.
-func (r *request) report(send func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.reporting != nil {
-		select {
-		case <-r.reporting:
-		default:
-			return
-		}
-	}
-	if r.through {
-		return
-	}
-	taken := make(chan struct{})
-	r.reporting = taken
-	go func() {
-		defer close(taken)
-		send()
-	}()
-}
-
-// reported ends the reports and waits until the peer has taken the last, which
-// comes before the answer, or ctx ends.
-func (r *request) reported(ctx context.Context) {
-	r.mu.Lock()
-	r.through = true
-	last := r.reporting
-	r.mu.Unlock()
-	if last == nil {
-		return
-	}
-	select {
-	case <-last:
-	case <-ctx.Done():
-	}
-}

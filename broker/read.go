@@ -18,11 +18,7 @@ import (
 // becomes six.
 const maxEncoded = 16 << 20
 
-func (s *Session) read(r *request) (any, error) {
-	var p wire.ReadParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
+func (s *Session) read(r *request, p *wire.ReadParams) (any, error) {
 	length := int64(wire.DefaultChunk)
 	if p.Length != nil {
 		length = *p.Length
@@ -45,9 +41,9 @@ func (s *Session) read(r *request) (any, error) {
 		return nil, err
 	}
 	if p.Encoding == wire.Base64 {
-		return s.readBytes(r, &p, q, length)
+		return s.readBytes(r, p, q, length)
 	}
-	return s.readText(r, &p, q, length)
+	return s.readText(r, p, q, length)
 }
 
 // readAt reads up to length bytes, holding room for them.

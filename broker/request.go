@@ -27,16 +27,14 @@ type request struct {
 	ctx       context.Context
 	keepAlive func() // bytes moved: the timeout begins anew
 	send      sender
-	progress  json.RawMessage
 	host      Elicitor // asks the person about this one; nil: that of the session does
+	// reporting has an element while a progress is on its way to the peer; nil: no
+	// progress is reported.
+	reporting chan struct{}
 
 	mu   sync.Mutex // guards the fields below
 	held int64      // bytes reserved for it
 	over bool       // given back
-	// reporting is closed when the peer has taken the last progress; nil: there
-	// was none.
-	reporting chan struct{}
-	through   bool // no progress is reported any more
 }
 
 // hold reserves room for contents that the answer will carry. A call to a file
@@ -204,7 +202,7 @@ func (s *Session) run(r *request) (result any, err error) {
 	if !ok {
 		return nil, unknownMethod(r.method)
 	}
-	return m(s, r)
+	return m.run(s, r)
 }
 
 func unknownMethod(method string) error {
@@ -279,12 +277,4 @@ func (s *Session) refused(r *request, err error) {
 	if !guardError(err).Recorded {
 		s.noted.add(kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
-}
-
-// decode reads a request's parameters, or refuses them.
-func decode(r *request, v any) error {
-	if err := wire.Decode(r.params, v); err != nil {
-		return badParams{text: err.Error()}
-	}
-	return nil
 }

@@ -130,7 +130,7 @@ func TestSeedTable(t *testing.T) {
 		}
 	}
 	for _, m := range declared {
-		if methods[m] == nil {
+		if methods[m].run == nil {
 			t.Errorf("%s is declared and is none", m)
 		}
 	}

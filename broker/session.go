@@ -101,7 +101,7 @@ func (s *Session) Close() {
 		w.close()
 	}
 	for _, u := range uploads {
-		u.abort()
+		u.end()
 	}
 	for _, f := range undo {
 		f()

@@ -34,11 +34,7 @@ var eventKinds = map[string]watch.EventKind{
 	wire.EventDeleted:  watch.Deleted,
 }
 
-func (s *Session) watch(r *request) (any, error) {
-	var p wire.WatchParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
+func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	var mask watch.EventKind
 	for _, e := range p.Events {
 		k, ok := eventKinds[e]
@@ -57,9 +53,7 @@ func (s *Session) watch(r *request) (any, error) {
 	}
 	opened, err := s.b.hub.Watch(r.ctx, s.caller, q, watch.Options{Recursive: p.Recursive, Events: mask}, w.emit)
 	if err != nil {
-		s.mu.Lock()
-		delete(s.watches, w.id)
-		s.mu.Unlock()
+		s.takeWatch(w.id)
 		return nil, noRoom(err)
 	}
 	w.mu.Lock()
@@ -86,28 +80,24 @@ func noRoom(err error) error {
 func (s *Session) addWatch(w *watching, q guard.Path) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Revoked}
-	case s.limits.Watches > 0 && len(s.watches) >= s.limits.Watches:
-		return &hinted{
-			err:   &guard.Error{Op: names.OpWatch, Path: q, Kind: names.Quota, Err: errors.New("too many watches")},
-			limit: int64(s.limits.Watches), hint: "end one with files/unwatch",
-		}
+	err := s.oneMoreLocked(q, len(s.watches), s.limits.Watches, "too many watches", "end one with files/unwatch")
+	if err == nil {
+		s.watches[w.id] = w
 	}
-	s.watches[w.id] = w
-	return nil
+	return err
 }
 
-func (s *Session) unwatch(r *request) (any, error) {
-	var p wire.UnwatchParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
+// takeWatch removes a watch from the session's and returns it, nil if there is none.
+func (s *Session) takeWatch(id string) *watching {
 	s.mu.Lock()
-	w := s.watches[p.WatchID]
-	delete(s.watches, p.WatchID)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	w := s.watches[id]
+	delete(s.watches, id)
+	return w
+}
+
+func (s *Session) unwatch(_ *request, p *wire.UnwatchParams) (any, error) {
+	w := s.takeWatch(p.WatchID)
 	if w == nil {
 		return nil, badParams{text: "params: there is no watch with this watchId"}
 	}
@@ -161,9 +151,7 @@ func (w *watching) emit(ctx context.Context, events []watch.Event) {
 func (w *watching) send(ctx context.Context, e *watch.Event) {
 	if e.Ended {
 		ctx = w.s.ctx // is sent however long it takes
-		w.s.mu.Lock()
-		delete(w.s.watches, w.id)
-		w.s.mu.Unlock()
+		w.s.takeWatch(w.id)
 	}
 	select {
 	case w.sending <- struct{}{}:

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"errors"
-	"sync"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -13,16 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-func (s *Session) write(r *request) (any, error) {
-	var p wire.WriteParams
-	if err := decode(r, &p); err != nil {
-		return nil, err
-	}
-	data, err := content(&p)
+func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
+	data, err := content(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkWrite(&p); err != nil {
+	if err := checkWrite(p); err != nil {
 		return nil, err
 	}
 	n := int64(len(data))
@@ -46,26 +40,22 @@ func (s *Session) write(r *request) (any, error) {
 	if err := s.limits.write(n, end); err != nil {
 		return nil, err
 	}
-	res, err := s.put(r, &p, q, data)
+	var res wire.WriteResult
+	err = s.put(r, p, q, data, &res)
+	s.limits.unwritten(n - res.BytesWritten)
+	s.stats.written.Add(res.BytesWritten)
 	if err != nil {
-		kept := int64(0)
-		if res != nil {
-			kept = res.BytesWritten
-		}
-		s.limits.unwritten(n - kept)
-		s.stats.written.Add(kept)
 		return nil, s.conflict(r, err)
 	}
-	s.stats.written.Add(n)
-	return res, nil
+	return &res, nil
 }
 
-// put chooses the way to write. A result beside an error tells how many bytes were
-// written all the same and stay.
-func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte) (*wire.WriteResult, error) {
+// put chooses the way to write. After an error, too, res.BytesWritten is how many
+// bytes were written and stay.
+func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte, res *wire.WriteResult) error {
 	switch {
 	case p.Upload || p.UploadID != "":
-		return s.uploadChunk(r, p, q, data)
+		return s.uploadChunk(r, p, q, data, res)
 	case p.Offset != nil || p.Append:
 		how := vfs.WriteOptions{
 			Append: p.Append, Truncate: p.Truncate, Create: p.Create || p.CreateOnly, CreateOnly: p.CreateOnly,
@@ -75,16 +65,17 @@ func (s *Session) put(r *request, p *wire.WriteParams, q guard.Path, data []byte
 			how.Off = *p.Offset
 		}
 		n, info, err := s.b.cfg.Tree.WriteRange(r.ctx, s.caller, q, data, how)
-		if err != nil {
-			return &wire.WriteResult{BytesWritten: int64(n)}, err
+		res.BytesWritten = int64(n)
+		if err == nil {
+			res.Size, res.ETag = info.Size, vfs.ETag(&info)
 		}
-		return &wire.WriteResult{BytesWritten: int64(n), Size: info.Size, ETag: vfs.ETag(&info)}, nil
+		return err
 	}
-	info, err := s.b.cfg.Tree.Replace(r.ctx, s.caller, at(q), bytes.NewReader(data), condition(p))
-	if err != nil {
-		return nil, err
+	info, err := s.b.cfg.Tree.Replace(r.ctx, s.caller, vfs.At{Path: q}, bytes.NewReader(data), condition(p))
+	if err == nil {
+		res.BytesWritten, res.Size, res.ETag = int64(len(data)), info.Size, vfs.ETag(&info)
 	}
-	return &wire.WriteResult{BytesWritten: int64(len(data)), Size: info.Size, ETag: vfs.ETag(&info)}, nil
+	return err
 }
 
 func condition(p *wire.WriteParams) vfs.IfMatch {
@@ -133,193 +124,4 @@ func checkWrite(p *wire.WriteParams) error {
 		return badParams{text: "params: a further chunk of an upload needs its offset"}
 	}
 	return nil
-}
-
-// uploading is one upload between its chunks.
-type uploading struct {
-	mu   sync.Mutex  // one chunk at a time
-	up   *vfs.Upload // nil: it is about to begin
-	path guard.Path
-	idle *time.Timer // gives the upload up when no chunk comes for uploadIdle
-	done bool
-}
-
-// uploadIdle is how long an upload may wait for its next chunk: what is under way
-// in nobody's interest holds a descriptor, disk space and the file's one upload.
-const uploadIdle = 5 * time.Minute
-
-func (u *uploading) abort() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.done {
-		return
-	}
-	u.done = true
-	if u.up != nil {
-		u.idle.Stop()
-		u.up.Abort()
-	}
-}
-
-// uploadChunk takes one chunk. The file appears with the last; until then
-// nothing has a name, so an upload that is given up leaves nothing.
-func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, data []byte) (*wire.WriteResult, error) {
-	id := p.UploadID
-	var u *uploading
-	if p.Upload {
-		var err error
-		if id, u, err = s.beginUpload(r, p, q); err != nil {
-			return nil, err
-		}
-	} else {
-		s.mu.Lock()
-		u = s.uploads[id]
-		s.mu.Unlock()
-		if u == nil || u.path != q {
-			return nil, s.noUpload(id, q)
-		}
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.done {
-		return nil, s.noUpload(id, q)
-	}
-	u.idle.Reset(uploadIdle)
-	if p.Abandon {
-		s.forget(id, u)
-		return &wire.WriteResult{}, nil
-	}
-	var off int64
-	if p.Offset != nil {
-		off = *p.Offset
-	}
-	res := &wire.WriteResult{UploadID: id}
-	n, err := u.up.WriteAt(r.ctx, s.caller, data, off)
-	res.BytesWritten = int64(n)
-	if err != nil && p.Upload { // the peer does not know its id
-		s.forget(id, u)
-		return nil, err
-	} else if err != nil {
-		return res, err
-	}
-	res.Size = u.up.Size()
-	if !p.Last {
-		return res, nil
-	}
-	info, err := u.up.Commit(r.ctx, s.caller)
-	if err == nil || p.Upload || u.up.Over() {
-		s.forget(id, u)
-	}
-	switch {
-	case err != nil && u.done:
-		return nil, &hinted{err: err, hint: beginAgain, final: true}
-	case err != nil: // what is wrong may pass, or can be sent
-		return res, &hinted{err: err, hint: "the upload is still open: send what is missing, or this last chunk again"}
-	}
-	res.Size, res.ETag = info.Size, vfs.ETag(&info)
-	return res, nil
-}
-
-const beginAgain = "begin again with upload"
-
-// noUpload answers for an upload that is over, or never was.
-func (s *Session) noUpload(id string, q guard.Path) error {
-	s.mu.Lock()
-	revoked := s.revoked[id] == q && q.Root != ""
-	s.mu.Unlock()
-	if revoked {
-		return &hinted{err: &guard.Error{Op: names.OpReplace, Path: q, Kind: names.Revoked}, hint: beginAgain}
-	}
-	return &hinted{
-		err:   &guard.Error{Op: names.OpReplace, Path: q, Kind: names.Conflict, Err: errors.New("there is no such upload of this file")},
-		hint:  "it was completed or given up: " + beginAgain,
-		final: true,
-	}
-}
-
-// forget ends an upload whose lock is held; Abort after Commit does nothing.
-func (s *Session) forget(id string, u *uploading) {
-	u.done = true
-	u.idle.Stop()
-	u.up.Abort()
-	s.mu.Lock()
-	delete(s.uploads, id)
-	s.mu.Unlock()
-}
-
-// beginUpload begins one in the place that it has taken among the session's, so
-// that what ends those while it begins ends it, too.
-func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
-	id, u := NewID(), &uploading{path: q}
-	if err := s.addUpload(id, u); err != nil {
-		return "", nil, err
-	}
-	up, err := s.b.cfg.Tree.BeginUpload(r.ctx, s.caller, q, condition(p))
-	u.mu.Lock()
-	ended := u.done
-	if err == nil && !ended {
-		u.up, u.idle = up, time.AfterFunc(uploadIdle, func() { s.giveUp(id) })
-		u.mu.Unlock()
-		return id, u, nil
-	}
-	u.mu.Unlock()
-	if err == nil {
-		up.Abort()
-		err = &guard.Error{Kind: names.Conflict, Path: q, Err: errors.New("the session or the root's rights ended while the upload began")}
-	}
-	s.mu.Lock()
-	delete(s.uploads, id)
-	s.mu.Unlock()
-	return "", nil, err
-}
-
-func (s *Session) addUpload(id string, u *uploading) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return &guard.Error{Kind: names.Revoked, Path: u.path}
-	case s.limits.Uploads > 0 && len(s.uploads) >= s.limits.Uploads:
-		return &hinted{
-			err:   &guard.Error{Kind: names.Quota, Path: u.path, Err: errors.New("too many uploads at a time")},
-			limit: int64(s.limits.Uploads), hint: "complete one, or give it up with abandon",
-		}
-	}
-	s.uploads[id] = u
-	return nil
-}
-
-// giveUp ends an upload whose next chunk did not come.
-func (s *Session) giveUp(id string) {
-	s.mu.Lock()
-	u := s.uploads[id]
-	delete(s.uploads, id)
-	s.mu.Unlock()
-	if u != nil {
-		u.abort()
-	}
-}
-
-// maxRevoked bounds the uploads of which it is remembered that the end of their
-// root ended them; of others a server learns that there is none.
-const maxRevoked = 256
-
-// dropUploads gives up the uploads into a root that ended or was narrowed.
-func (s *Session) dropUploads(c guard.Change) {
-	s.mu.Lock()
-	var drop []*uploading
-	for id, u := range s.uploads {
-		if u.path.Root == c.Root {
-			drop = append(drop, u)
-			delete(s.uploads, id)
-			if len(s.revoked) >= maxRevoked {
-				clear(s.revoked)
-			}
-			s.revoked[id] = u.path
-		}
-	}
-	s.mu.Unlock()
-	for _, u := range drop {
-		u.abort()
-	}
 }

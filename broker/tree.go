@@ -1,0 +1,206 @@
+package broker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+
+	"golang.org/x/sys/unix"
+)
+
+func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	info, real, err := s.b.cfg.Tree.Stat(r.ctx, s.caller, q)
+	if err != nil {
+		return nil, err
+	}
+	root, _ := s.b.cfg.Registry.Lookup(q.Root)
+	res := &wire.StatResult{
+		Path: q.String(), Type: typeOf(&info), Size: sizeOf(&info), MTime: stamp(info.ModTime()),
+		Writable: root.Grant.Policy.Rights&guard.Write != 0,
+	}
+	if res.Type == wire.TypeFile {
+		res.ETag, res.MimeType = vfs.ETag(&info), mimeType(real.Rel(), nil)
+	}
+	return res, nil
+}
+
+func (s *Session) create(r *request, p *wire.CreateParams) (any, error) {
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	t := s.b.cfg.Tree
+	switch {
+	case p.Type == "" || p.Type == wire.TypeFile:
+		info, err := t.CreateFile(r.ctx, s.caller, q, 0o644, p.Parents)
+		if err != nil {
+			return nil, err
+		}
+		return &wire.CreateResult{Path: q.String(), Type: wire.TypeFile, ETag: vfs.ETag(&info)}, nil
+	case p.Type != wire.TypeDirectory:
+		return nil, badParams{text: "params: type must be file or directory"}
+	case p.Parents:
+		_, _, err = t.MkdirAll(r.ctx, s.caller, q, 0o755)
+	default:
+		_, err = t.MkdirPath(r.ctx, s.caller, q, 0o755)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &wire.CreateResult{Path: q.String(), Type: wire.TypeDirectory}, nil
+}
+
+func (s *Session) remove(r *request, p *wire.DeleteParams) (any, error) {
+	q, err := s.path("path", p.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.b.cfg.Tree.RemovePath(r.ctx, s.caller, q, vfs.RemoveOptions{Recursive: p.Recursive, ETag: p.IfMatch}); err != nil {
+		if guardError(err).Kind == names.NotEmpty {
+			return nil, &hinted{err: err, hint: "set recursive to delete what is in it"}
+		}
+		return nil, s.conflict(r, err)
+	}
+	return wire.Empty{}, nil
+}
+
+// oldAndNew reads the two paths of a rename or a copy.
+func (s *Session) oldAndNew(p *wire.RenameParams) (from, to guard.Path, err error) {
+	if from, err = s.path("oldPath", p.OldPath); err == nil {
+		to, err = s.path("newPath", p.NewPath)
+	}
+	return from, to, err
+}
+
+func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
+	from, to, err := s.oldAndNew(p)
+	if err != nil {
+		return nil, err
+	}
+	if from.Root != to.Root {
+		return nil, s.acrossRoots(from, to)
+	}
+	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
+		return nil, s.conflict(r, err)
+	}
+	return &wire.RenameResult{Path: to.String()}, nil
+}
+
+// acrossRoots refuses a rename from one root to another, or to what is none.
+func (s *Session) acrossRoots(from, to guard.Path) error {
+	for _, q := range []guard.Path{from, to} {
+		if !s.sees(q.Root) {
+			return &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
+		}
+	}
+	return &hinted{
+		err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
+		hint: "a rename stays within one root: use files/copy and files/delete",
+	}
+}
+
+func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
+	from, to, err := s.oldAndNew(p)
+	if err != nil {
+		return nil, err
+	}
+	c := &copying{s: s, r: r}
+	report := s.reporter(r, p.Meta)
+	info, err := s.b.cfg.Tree.CopyFile(r.ctx, s.caller, from, to, vfs.CopyOptions{
+		Overwrite: p.Overwrite, ETag: p.IfMatch, Charge: c.charge,
+		Progress: func(done int64) { r.alive(); report(done) },
+	})
+	c.end(err)
+	if err != nil {
+		return nil, s.conflict(r, err)
+	}
+	return &wire.RenameResult{Path: to.String(), Size: info.Size, ETag: vfs.ETag(&info)}, nil
+}
+
+// copying holds one files/copy to the limits of its session while it runs.
+type copying struct {
+	s *Session
+	r *request
+
+	mu       sync.Mutex // guards the fields below
+	charged  int64
+	answered bool // a part that still runs is charged to nobody
+}
+
+// charge takes n bytes of the session's total, and waits for its speed limit: a
+// copy holds no memory, so it need not be refused as a request too fast is.
+func (c *copying) charge(ctx context.Context, n, size int64) error {
+	c.mu.Lock()
+	if c.answered {
+		c.mu.Unlock()
+		return context.Canceled
+	}
+	err := c.s.limits.write(n, size)
+	if err == nil {
+		c.charged += n
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.s.limits.pace(ctx, n, c.r.alive)
+}
+
+// end gives back what was charged if the copy failed.
+func (c *copying) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered = true
+	if err != nil {
+		c.s.limits.unwritten(c.charged)
+		return
+	}
+	c.s.stats.written.Add(c.charged)
+}
+
+// reporter returns a function that sends notifications/progress, if the peer gave
+// a token: at most ten a second, and none before the peer has taken the last. The
+// function does not wait: operations that a revocation waits for call it.
+func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
+	if meta == nil || len(meta.ProgressToken) == 0 || string(meta.ProgressToken) == "null" {
+		return func(int64) {}
+	}
+	r.reporting = make(chan struct{}, 1)
+	var last time.Time
+	return func(done int64) {
+		if time.Since(last) < 100*time.Millisecond {
+			return
+		}
+		select {
+		case r.reporting <- struct{}{}:
+		default:
+			return
+		}
+		last = time.Now()
+		go func() {
+			s.notify(wire.Progress, map[string]any{"progressToken": meta.ProgressToken, "progress": done})
+			<-r.reporting
+		}()
+	}
+}
+
+// reported waits until the peer has taken the last progress, which comes before
+// the answer, or ctx ends. After it no progress is sent.
+func (r *request) reported(ctx context.Context) {
+	if r.reporting == nil {
+		return
+	}
+	select {
+	case r.reporting <- struct{}{}:
+	case <-ctx.Done():
+	}
+}
