@@ -111,7 +111,7 @@ type Broker struct {
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
 	closed   bool
-	naming   sync.Mutex // held while a consented root is given its name, or found to be there
+	nameMu   sync.Mutex // held while a consented root is given its name, or found to be there
 }
 
 // New makes a broker and lets the registry tell it of changes. Close it.

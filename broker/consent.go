@@ -27,40 +27,57 @@ const (
 // NewID returns 128 random bits, for what a peer must not be able to guess.
 func NewID() string { return strings.ToLower(rand.Text()) }
 
+// consentCall is one files/consent being answered.
+type consentCall struct {
+	s      *Session
+	r      *request
+	rights guard.Rights
+	res    *wire.ConsentResult
+	// candidates are the requested paths that are not approved yet.
+	candidates []*candidate
+	// hostSeen: a path was looked up on the host. Then the question is put even if
+	// none can be granted: a server that is answered at once learns what is not
+	// there.
+	hostSeen bool
+}
+
+// candidate is a path that a person is asked about.
+type candidate struct {
+	Item
+	proposal *guard.Proposal // nil: it cannot be granted
+}
+
 // consent answers files/consent. What is approved already is not asked again;
 // the rest is opened first, so that the person sees where each path leads and
 // grants that directory and no other.
 func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
-	rights, err := s.checkConsent(p)
+	rights, err := checkConsent(p)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.suspended(names.OpGrant); err != nil {
 		return nil, err // nor is anybody bothered for it
 	}
-	c := &consenting{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
+	c := &consentCall{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
 	s.stats.asked.Add(int64(len(p.RequestedPaths)))
 	defer func() { s.stats.given.Add(int64(len(c.res.ApprovedPaths))) }()
-	var open []string
 	for _, path := range p.RequestedPaths {
 		q, err := s.b.parse(s.subject, path)
 		if g, ok := c.approved(q, rights); ok && err == nil {
 			c.approve(path, q.String(), g)
-			_ = s.b.cfg.Registry.NoteConsent(s.caller, guard.Allowed, q.String()+": approved already")
-		} else {
-			open = append(open, path)
+			c.note(guard.Allowed, q.String()+": approved already")
+			continue
 		}
+		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: path, Mode: rights.String(), Rights: rights}})
 	}
-	if len(open) > 0 {
+	if len(c.candidates) > 0 {
 		// Before anything is opened: one question too many costs nothing.
 		if err := s.limits.ask(); err != nil {
 			return nil, err
 		}
-		for _, path := range open {
-			if err := c.consider(path); err != nil {
-				return nil, err
-			}
+		if err := c.open(); err != nil {
+			return nil, err
 		}
 		c.ask(p.Message)
 	}
@@ -68,8 +85,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	return c.res, nil
 }
 
-func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
-	rights := guard.ReadOnly
+func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	switch {
 	case len(p.RequestedPaths) == 0:
 		return 0, badParams{text: "params: requestedPaths is missing"}
@@ -87,68 +103,102 @@ func (s *Session) checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 			return 0, badParams{text: fmt.Sprintf("params: requestedPaths is longer than %d bytes; ask for fewer at a time", maxPaths)}
 		}
 	}
-	if p.Mode != "" {
-		var err error
-		if rights, err = guard.ParseMode(p.Mode); err != nil {
-			return 0, badParams{text: "params: mode: " + guardError(err).Text()}
-		}
+	if p.Mode == "" {
+		return guard.ReadOnly, nil
+	}
+	rights, err := guard.ParseMode(p.Mode)
+	if err != nil {
+		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
 	return rights, nil
 }
 
-// consenting is one files/consent being decided.
-type consenting struct {
-	s      *Session
-	r      *request
-	rights guard.Rights
-	res    *wire.ConsentResult
-	asked  []*guard.Proposal
-	items  []Item
-	// looked: a path was looked at on the host. Then the question is put also if
-	// nothing came of it: a server that is answered at once learns what is not
-	// there.
-	looked bool
-	hold   []*guard.Proposal // to be closed
-}
-
-func (c *consenting) close() {
-	for _, p := range c.hold {
-		p.Close()
+func (c *consentCall) close() {
+	for _, cand := range c.candidates {
+		if cand.proposal != nil {
+			cand.proposal.Close()
+		}
 	}
 }
 
 // approved returns the grant of the root that a path lies in, if it is one the
 // server sees and the rights are the grant's.
-func (c *consenting) approved(q guard.Path, rights guard.Rights) (guard.Grant, bool) {
+func (c *consentCall) approved(q guard.Path, rights guard.Rights) (guard.Grant, bool) {
 	st, ok := c.s.b.cfg.Registry.Lookup(q.Root)
 	return st.Grant, ok && c.s.sees(q.Root) && st.State == guard.Live && st.Grant.Policy.Rights&rights == rights
 }
 
-// consider opens one path, or finds that it cannot be granted. The error is that
-// of a request that has ended.
-func (c *consenting) consider(path string) error {
-	item := Item{Requested: path, Mode: c.rights.String(), Rights: c.rights}
-	host, err := hostPath(path)
-	var prop *guard.Proposal
-	if err == nil {
-		c.looked = true
-		prop, err = c.propose(host, nil)
+// approve adds a path to the result, and the root by which it is reached.
+func (c *consentCall) approve(path, root string, g guard.Grant) {
+	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
+	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.String()}
+	if !g.Expires.IsZero() {
+		a.Expires = stamp(g.Expires)
 	}
-	if err != nil && c.r.ctx.Err() != nil {
-		return c.r.ctx.Err()
+	c.res.Approved = append(c.res.Approved, a)
+}
+
+// note puts a decision on record.
+func (c *consentCall) note(v guard.Verdict, detail string) {
+	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, detail) // the answer is as decided
+}
+
+// open opens the candidates, or finds why they cannot be granted. It takes no
+// longer than Limits.Timeout, which does not hold for the method as a whole.
+func (c *consentCall) open() error {
+	ctx := c.r.ctx
+	if limit := c.s.limits.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
-	if err == nil && utf8.RuneCountInString(names.Quote(prop.Ask().Resolved)) > maxShown {
-		err = fmt.Errorf("its path has more than the %d characters that are shown", maxShown)
+	for _, cand := range c.candidates {
+		host, err := hostPath(cand.Requested)
+		if err == nil {
+			c.hostSeen = true
+			cand.proposal, err = c.propose(ctx, host, nil)
+		}
+		if err != nil && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			// The server learns nothing of what the host has; the person does.
+			cand.Problem = err.Error()
+			continue
+		}
+		resolved := cand.proposal.Ask().Resolved
+		if utf8.RuneCountInString(names.Quote(resolved)) > maxShown {
+			cand.Problem = fmt.Sprintf("its path has more than the %d characters that are shown", maxShown)
+			continue
+		}
+		cand.Resolved, cand.File = resolved, cand.proposal.File()
 	}
-	if err != nil {
-		// The server learns nothing of what the host has; the person does.
-		item.Problem = err.Error()
-		c.items, c.asked = append(c.items, item), append(c.asked, nil)
-		return nil
-	}
-	item.Resolved, item.File = prop.Ask().Resolved, prop.File()
-	c.items, c.asked = append(c.items, item), append(c.asked, prop)
 	return nil
+}
+
+// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
+// have no meaning the two sides agree on before there is a root.
+func hostPath(p string) (string, error) {
+	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
+		return names.ParseURI(p)
+	}
+	switch {
+	case strings.IndexByte(p, 0) >= 0:
+		return "", invalid("the path has a NUL byte")
+	case !filepath.IsAbs(p):
+		return "", invalid("the path is not absolute")
+	}
+	return p, nil
+}
+
+// longestBase leaves room for the number that tells roots of one name apart.
+const longestBase = names.MaxRootName - 8
+
+// rootName is the name of a root that consent gives. Nobody is there to choose a
+// better one, and the name of the path may be a server's: see names.SafeName.
+func rootName(host string) guard.RootName {
+	base := names.SafeName(filepath.Base(host))
+	return guard.RootName(base[:min(len(base), longestBase)])
 }
 
 // maxOpening is how many paths of one session are being opened at a time, those
@@ -159,33 +209,32 @@ const maxOpening = 4
 // propose opens a path, which has to lie in the directory in unless that is nil. It
 // may lie on a file system that hangs, so that is done on the side: the request is
 // answered when its time is up, and what is opened too late is closed.
-func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, error) {
-	ctx, cancel := context.WithTimeout(c.r.ctx, guard.DefaultTimeout) // Limits.Timeout may be none
+func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
+	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
+	opening := c.s.opening
 	select {
-	case c.s.opening <- struct{}{}:
+	case opening <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	type opened struct {
-		p   *guard.Proposal
-		err error
-	}
-	done := make(chan opened)
-	reg, subject, rights, opening := c.s.b.cfg.Registry, c.s.subject, c.rights, c.s.opening
-	ask := guard.Grant{Root: rootName(host), Dir: host, Subject: subject, Policy: guard.Policy{Rights: rights}}
+	reg := c.s.b.cfg.Registry
+	ask := guard.Grant{Root: rootName(host), Dir: host, Subject: c.s.subject, Policy: guard.Policy{Rights: c.rights}}
 	if in != nil {
 		ask.Origin = "consent" // the owner has named the path: links on it are judged
 	}
+	var p *guard.Proposal
+	var err error
+	opened := make(chan struct{})
 	go func() {
-		p, err := reg.Propose(ask)
+		p, err = reg.Propose(ask)
 		if err == nil && in != nil && !p.LiesIn(*in) {
 			p.Close()
 			err = errNotBelow
 		}
 		<-opening
 		select {
-		case done <- opened{p, err}:
+		case opened <- struct{}{}:
 		case <-ctx.Done():
 			if err == nil {
 				p.Close()
@@ -193,42 +242,39 @@ func (c *consenting) propose(host string, in *guard.Identity) (*guard.Proposal, 
 		}
 	}()
 	select {
-	case o := <-done:
-		if o.err == nil {
-			c.hold = append(c.hold, o.p)
-		}
-		return o.p, o.err
+	case <-opened:
+		return p, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 // ask puts the question and grants what was allowed.
-func (c *consenting) ask(message string) {
+func (c *consentCall) ask(message string) {
 	s := c.s
-	if !c.looked {
-		c.denied("denied", "nothing of it can be granted: "+c.items[0].Problem)
+	if !c.hostSeen {
+		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem)
 		return
 	}
 	if s.b.cfg.Asker == nil {
 		c.denied("denied", "there is nobody to ask")
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
-	defer cancel()
-	stop := c.patience(ctx)
-	defer stop()
 	now := time.Now()
+	q := &Question{
+		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Message: message,
+	}
+	for _, cand := range c.candidates {
+		q.Items = append(q.Items, cand.Item)
+	}
 	s.mu.Lock()
-	server, host := s.server, s.host
+	q.Server, q.host = s.server, s.host
 	s.mu.Unlock()
 	if c.r.host != nil {
-		host = c.r.host
+		q.host = c.r.host
 	}
-	q := &Question{
-		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Server: server,
-		Message: message, Items: c.items, host: host,
-	}
+	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
+	defer cancel()
 	ans, err := s.b.cfg.Asker.Ask(ctx, q)
 	switch { // an answer that comes too late is none
 	case c.r.ctx.Err() != nil:
@@ -245,66 +291,41 @@ func (c *consenting) ask(message string) {
 	}
 }
 
-// patience keeps the request's timeout from running while a person thinks.
-func (c *consenting) patience(ctx context.Context) (stop func()) {
-	if c.s.limits.Timeout <= 0 {
-		return func() {}
-	}
-	t := time.NewTicker(max(c.s.limits.Timeout/4, time.Millisecond))
-	done := make(chan struct{})
-	go func() {
-		defer t.Stop()
-		for {
-			select {
-			case <-t.C:
-				c.r.alive()
-			case <-ctx.Done():
-				return
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() { close(done) }
-}
-
-func (c *consenting) denied(reason, detail string) {
+func (c *consentCall) denied(reason, detail string) {
 	if len(c.res.ApprovedPaths) == 0 {
 		c.res.Reason = reason
 	}
-	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Refused, detail)
+	c.note(guard.Refused, detail)
 }
 
 // decide grants what an answer allows, each path by itself: that one cannot be
 // granted after all takes nothing from the others.
-func (c *consenting) decide(ans Answer) {
-	allowed := 0
-	for i, item := range c.items {
-		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || c.asked[i] == nil {
-			_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Refused, item.Requested+": denied by "+ans.By)
+func (c *consentCall) decide(ans Answer) {
+	for i, cand := range c.candidates {
+		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {
+			c.note(guard.Refused, cand.Requested+": denied by "+ans.By)
 			continue
 		}
-		if err := c.grant(item, c.asked[i], ans.Decisions[i], ans.By); err != nil {
-			c.s.b.cfg.Log.Warn("allowed, but not granted", "path", item.Requested, "error", err)
-			_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, guard.Failed, item.Requested+": allowed by "+ans.By+", but: "+err.Error())
-			continue
+		if err := c.grant(cand, ans.Decisions[i], ans.By); err != nil {
+			c.s.b.cfg.Log.Warn("allowed, but not granted", "path", cand.Requested, "error", err)
+			c.note(guard.Failed, cand.Requested+": allowed by "+ans.By+", but: "+err.Error())
 		}
-		allowed++
 	}
-	if allowed == 0 && len(c.res.ApprovedPaths) == 0 {
+	if len(c.res.ApprovedPaths) == 0 {
 		c.res.Reason = "denied"
 	}
 }
 
 // grant makes one decision a root.
-func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) error {
-	shown := item.Requested
-	if d.Path != "" && d.Path != item.Resolved {
-		var err error
-		if p, err = c.narrow(item, p.ID(), d.Path); err != nil {
+func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
+	p, shown := cand.proposal, cand.Requested
+	if d.Path != "" && d.Path != cand.Resolved {
+		narrower, err := c.narrow(cand, d.Path)
+		if err != nil {
 			return err
 		}
-		shown = p.Ask().Resolved
+		defer narrower.Close()
+		p, shown = narrower, narrower.Ask().Resolved
 	}
 	got := p.Ask()
 	got.Origin = "consent: " + by
@@ -322,22 +343,23 @@ func (c *consenting) grant(item Item, p *guard.Proposal, d Decision, by string) 
 		got.Policy.Limits.Idle = d.Idle
 	}
 	// One at a time: another question may be answered for the same directory now.
-	c.s.b.naming.Lock()
-	defer c.s.b.naming.Unlock()
-	q, err := c.s.b.cfg.Registry.Parse(c.s.subject, got.Resolved)
+	b := c.s.b
+	b.nameMu.Lock()
+	defer b.nameMu.Unlock()
+	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
 		c.approve(shown, q.String(), g) // by another path, or named twice
 		return nil
 	}
-	if terms := c.s.b.cfg.Terms; terms != nil {
-		got = terms(got)
+	if b.cfg.Terms != nil {
+		got = b.cfg.Terms(got)
 	}
-	grants, err := c.grantNamed(p, got)
+	got.Root = b.freeName(got.Root)
+	grants, err := b.cfg.Registry.GrantProposed(c.r.ctx, []*guard.Proposal{p.WithName(got.Root)}, []guard.Grant{got})
 	if err != nil {
 		return err
 	}
-	root, _ := names.NewPath(grants.Root, "")
-	c.approve(shown, root.String(), grants)
+	c.approve(shown, string(grants[0].Root), grants[0])
 	return nil
 }
 
@@ -345,44 +367,30 @@ var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narro
 
 // narrow opens a path below the one that was shown: below that very directory,
 // which may have another path by the time the person answers.
-func (c *consenting) narrow(item Item, shown guard.Identity, path string) (*guard.Proposal, error) {
-	if item.File {
+func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
+	if cand.File {
 		return nil, errNotBelow
 	}
-	p, err := c.propose(path, &shown)
+	shown := cand.proposal.ID()
+	p, err := c.propose(c.r.ctx, path, &shown)
 	if err != nil {
 		return nil, err
 	}
-	rel, err := filepath.Rel(item.Resolved, p.Ask().Resolved)
+	rel, err := filepath.Rel(cand.Resolved, p.Ask().Resolved)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		p.Close()
 		return nil, errNotBelow
 	}
 	return p, nil
 }
 
-// grantNamed grants a proposal, under its own name or, if that is taken, with a
-// number behind it. The caller holds the broker's naming.
-func (c *consenting) grantNamed(p *guard.Proposal, got guard.Grant) (guard.Grant, error) {
-	b, base := c.s.b, string(got.Root)
-	for n := 2; ; n++ {
-		if _, taken := b.cfg.Registry.Lookup(got.Root); !taken {
-			break
+// freeName returns a name for a root that is not taken: base or, if that is, base
+// with a number behind it. The caller holds nameMu.
+func (b *Broker) freeName(base guard.RootName) guard.RootName {
+	for name, n := base, 2; ; n++ {
+		if _, taken := b.cfg.Registry.Lookup(name); !taken {
+			return name
 		}
-		got.Root = guard.RootName(fmt.Sprintf("%s-%d", base, n))
+		name = guard.RootName(fmt.Sprintf("%s-%d", base, n))
 	}
-	p = p.WithName(got.Root)
-	grants, err := b.cfg.Registry.GrantProposed(c.r.ctx, []*guard.Proposal{p}, []guard.Grant{got})
-	if err != nil {
-		return guard.Grant{}, err
-	}
-	return grants[0], nil
-}
-
-func (c *consenting) approve(path, root string, g guard.Grant) {
-	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
-	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.String()}
-	if !g.Expires.IsZero() {
-		a.Expires = stamp(g.Expires)
-	}
-	c.res.Approved = append(c.res.Approved, a)
 }

@@ -66,6 +66,28 @@ func TestConsentOnHungFileSystem(t *testing.T) {
 	}
 }
 
+// While a person thinks no request times out, although others do.
+func TestConsentOutlastsTheTimeout(t *testing.T) {
+	u := &Queue{By: "test"}
+	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Timeout = u, time.Hour, 2*time.Second })
+	p := l.connect("")
+	_, ch := p.send("files/consent", obj{"message": "m", "requestedPaths": []string{t.TempDir()}})
+	waits(t, u, 1)
+	does(func(_ *Session, r *request) (any, error) {
+		<-r.ctx.Done()
+		return nil, r.ctx.Err()
+	})
+	if _, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode {
+		t.Errorf("%+v", d)
+	}
+	if err := u.Answer(u.List()[0].ID, Answer{Decisions: []Decision{{Allow: true}}}); err != nil {
+		t.Error(err)
+	}
+	if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), `"granted":true`) {
+		t.Errorf("%s %+v", r.Result, r.Error)
+	}
+}
+
 // One question too many is refused before its paths are opened.
 func TestConsentLimitGoesFirst(t *testing.T) {
 	o := newHangs()

@@ -15,6 +15,8 @@ import (
 // method is one method of the protocol.
 type method struct {
 	run func(*Session, *request) (any, error)
+	// waits: it waits for a person, so Limits.Timeout does not hold for it.
+	waits bool
 }
 
 // methods is the whole protocol. Anything else is -32601.
@@ -22,7 +24,7 @@ var methods map[string]method
 
 func init() { // not a literal: the methods count themselves by it
 	methods = map[string]method{
-		wire.Consent:   {run: handle((*Session).consent)},
+		wire.Consent:   {run: handle((*Session).consent), waits: true},
 		wire.Read:      {run: handle((*Session).read)},
 		wire.Write:     {run: handle((*Session).write)},
 		wire.List:      {run: handle((*Session).list)},

@@ -152,7 +152,7 @@ func (s *Session) finish(r *request) (_ *request, result any, err error) {
 	defer s.wg.Done()
 	var timedOut atomic.Bool
 	stop := func() {}
-	if limit := s.limits.Timeout; limit > 0 {
+	if limit := s.limits.Timeout; limit > 0 && !methods[r.method].waits {
 		timer := time.AfterFunc(limit, func() {
 			timedOut.Store(true)
 			r.cancel()
