@@ -41,14 +41,21 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	for i, line := range Lines(q) {
 		text.WriteString(formText(names.Fold(fmt.Sprintf("%d. %s\n", i+1, line), "", formColumns)))
 	}
-	props, keys := choices(q)
-	props["minutes"] = map[string]any{
+	choices := choicesOf(q)
+	props := map[string]any{"minutes": map[string]any{
 		"type": "integer", "title": "For how many minutes (0: until the session ends)", "minimum": 0, "maximum": maxMinutes, "default": 0,
+	}}
+	required := []string{}
+	for _, c := range choices {
+		if c.options != nil {
+			props[c.key] = map[string]any{"type": "string", "title": c.title, "enum": c.options, "default": "deny"}
+			required = append(required, c.key)
+		}
 	}
 	res, err := e.Host.Elicit(ctx, &mcp.ElicitParams{
 		Mode:            "form",
 		Message:         text.String(),
-		RequestedSchema: map[string]any{"type": "object", "properties": props, "required": keys},
+		RequestedSchema: map[string]any{"type": "object", "properties": props, "required": required},
 	})
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: the host cannot ask: %w", ErrUnanswered, err)
@@ -61,15 +68,11 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if q.Host != nil {
-		choice, _ := res.Content[hostChoice].(string)
-		a.Decisions[0] = Decision{Allow: choice == "allow", For: length}
-	}
-	for i := range q.Items {
-		switch choice, _ := res.Content[fmt.Sprintf("path%d", i+1)].(string); choice {
-		case "allow":
+	for i, c := range choices {
+		switch chosen, _ := res.Content[c.key].(string); {
+		case chosen == "allow":
 			a.Decisions[i] = Decision{Allow: true, For: length}
-		case "read only":
+		case chosen == "read only" && q.Host == nil:
 			mode, ok := ReadingOf(&q.Items[i])
 			a.Decisions[i] = Decision{Allow: ok, For: length, Mode: mode}
 		}
@@ -77,31 +80,25 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	return a, nil
 }
 
-// hostChoice is the key of a form's choice about a host.
-const hostChoice = "host"
+// choice is the field of a form that decides about one item, or the host.
+type choice struct {
+	key, title string
+	options    []string // nil: it cannot be granted, so the form has no such field
+}
 
-// choices are the fields of a form in which a person chooses.
-func choices(q *Question) (props map[string]any, keys []string) {
-	props, keys = map[string]any{}, []string{}
+func choicesOf(q *Question) []choice {
 	if q.Host != nil {
-		props[hostChoice] = map[string]any{
-			"type": "string", "title": formText(clip(q.Host.String())), "enum": []string{"deny", "allow"}, "default": "deny",
-		}
-		return props, []string{hostChoice}
+		return []choice{{"host", formText(clip(q.Host.String())), []string{"deny", "allow"}}}
 	}
+	var all []choice
 	for i := range q.Items {
-		it := &q.Items[i]
-		if it.Problem != "" {
-			continue
+		c := choice{key: fmt.Sprintf("path%d", i+1), title: fmt.Sprintf("%d. %s", i+1, formText(clip(q.Items[i].Resolved)))}
+		if q.Items[i].Problem == "" {
+			c.options = []string{"deny", "allow", "read only"}
 		}
-		key := fmt.Sprintf("path%d", i+1)
-		keys = append(keys, key)
-		props[key] = map[string]any{
-			"type": "string", "title": fmt.Sprintf("%d. %s", i+1, formText(clip(it.Resolved))),
-			"enum": []string{"deny", "allow", "read only"}, "default": "deny",
-		}
+		all = append(all, c)
 	}
-	return props, keys
+	return all
 }
 
 // formColumns is the width of a form's lines, which hosts that show plain text do not

@@ -24,19 +24,16 @@ import (
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
 	once sync.Once
-	free chan struct{} // has an element while no question is on the terminal
+	busy chan struct{} // has an element while a question is on the terminal
 }
 
 // Ask implements Asker. Without a terminal the question is unanswered. One that waits
 // for its turn ends with ctx like one that is asked.
 func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
-	t.once.Do(func() {
-		t.free = make(chan struct{}, 1)
-		t.free <- struct{}{}
-	})
+	t.once.Do(func() { t.busy = make(chan struct{}, 1) })
 	select {
-	case <-t.free:
-		defer func() { t.free <- struct{}{} }()
+	case t.busy <- struct{}{}:
+		defer func() { <-t.busy }()
 	case <-ctx.Done():
 		return Answer{}, ErrUnanswered
 	}
@@ -47,11 +44,9 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: no terminal: %w", ErrUnanswered, err)
 	}
-	var once sync.Once
-	shut := func() { once.Do(func() { _ = tty.Close() }) }
+	shut := sync.OnceFunc(func() { _ = tty.Close() })
 	defer shut()
-	stop := context.AfterFunc(ctx, shut)
-	defer stop()
+	defer context.AfterFunc(ctx, shut)()
 	p := &prompt{tty: tty, columns: columnsOf(tty), id: q.ID[:min(len(q.ID), 4)]}
 	a := p.ask(q)
 	if err := ctx.Err(); err != nil {
@@ -85,26 +80,27 @@ func (t *Terminal) tell(line string) {
 // FlushInput drops what was typed on a terminal and has not been read. Anything that
 // is no terminal stays as it is.
 func FlushInput(tty any) {
-	if f, ok := tty.(*os.File); ok {
-		if c, err := f.SyscallConn(); err == nil {
-			_ = c.Control(func(fd uintptr) { _ = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) })
-		}
-	}
+	withFD(tty, func(fd int) { _ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
 }
 
 // columnsOf is how wide a terminal is, as far as that is known.
 func columnsOf(tty any) int {
 	columns := 80
-	if f, ok := tty.(*os.File); ok {
-		if c, err := f.SyscallConn(); err == nil {
-			_ = c.Control(func(fd uintptr) {
-				if size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
-					columns = int(size.Col)
-				}
-			})
+	withFD(tty, func(fd int) {
+		if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			columns = int(size.Col)
+		}
+	})
+	return columns
+}
+
+// withFD calls f with the descriptor of an *os.File. For anything else it does nothing.
+func withFD(file any, f func(fd int)) {
+	if file, ok := file.(*os.File); ok {
+		if c, err := file.SyscallConn(); err == nil {
+			_ = c.Control(func(fd uintptr) { f(int(fd)) })
 		}
 	}
-	return columns
 }
 
 // prompt is one conversation.
@@ -204,7 +200,7 @@ func (p *prompt) ask(q *Question) Answer {
 	a := Answer{By: "terminal", Decisions: q.Decisions()}
 	if q.Host != nil {
 		p.say("\n%s\n", p.fold(Lines(q)[0], "  "))
-		a.Decisions[0] = p.decideHost()
+		a.Decisions[0] = p.decide(nil)
 		return a
 	}
 	for i := range q.Items {
@@ -220,43 +216,33 @@ func (p *prompt) ask(q *Question) Answer {
 	return a
 }
 
+// decide asks about an item, or about the question's host if it is nil.
 func (p *prompt) decide(it *Item) Decision {
+	choices := "[y/N], for a [t]ime"
+	if it != nil {
+		choices = "[y/N], read [o]nly, for a [t]ime, a [s]ubdirectory only"
+	}
 	d := Decision{Allow: true}
 	for p.err == nil {
-		switch strings.ToLower(p.line("  approve %s? [y/N], read [o]nly, for a [t]ime, a [s]ubdirectory only: ", p.id)) {
-		case "y", "yes":
+		switch answer := strings.ToLower(p.line("  approve %s? %s: ", p.id, choices)); {
+		case answer == "y", answer == "yes":
 			return d
-		case "o", "only":
-			var ok bool
-			if d.Mode, ok = ReadingOf(it); ok {
+		case answer == "", answer == "n", answer == "no":
+			return Decision{}
+		case answer == "t", answer == "time":
+			d.For = p.length(d.For)
+		case it == nil:
+		case answer == "o", answer == "only":
+			if mode, ok := ReadingOf(it); ok {
+				d.Mode = mode
 				return d
 			}
 			p.say("  It does not ask to read.\n")
-		case "t", "time":
-			d.For = p.length(d.For)
-		case "s", "sub":
+		case answer == "s", answer == "sub":
 			if sub := strings.Trim(p.line("%s/", p.fold("Which one? "+names.Escape(it.Resolved), "  ")), "/"); sub != "" {
 				d.Path = it.Resolved + "/" + sub
 				p.say("%s\n", p.fold("Then "+names.Quote(d.Path)+".", "  "))
-				continue
 			}
-		case "", "n", "no":
-			return Decision{}
-		}
-	}
-	return Decision{}
-}
-
-func (p *prompt) decideHost() Decision {
-	d := Decision{Allow: true}
-	for p.err == nil {
-		switch strings.ToLower(p.line("  approve %s? [y/N], for a [t]ime: ", p.id)) {
-		case "y", "yes":
-			return d
-		case "t", "time":
-			d.For = p.length(d.For)
-		case "", "n", "no":
-			return Decision{}
 		}
 	}
 	return Decision{}
