@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -168,17 +169,16 @@ func (w *watched) Read(p []byte) (int, error) {
 // events"); other events pass as they came.
 type events struct {
 	body  io.ReadCloser
+	r     *bufio.Reader
 	s     *Session
 	send  sender
-	limit int
-	buf   []byte // read, not yet understood
-	scan  eventScan
-	ready []byte // to be given out
+	limit int    // bytes of an event
+	ready []byte // to be given out, before err
 	err   error
 }
 
 func newEvents(body io.ReadCloser, s *Session, send sender) *events {
-	return &events{body: body, s: s, send: send, limit: 2 * DefaultFrame}
+	return &events{body: body, r: bufio.NewReaderSize(body, 32<<10), s: s, send: send, limit: 2 * DefaultFrame}
 }
 
 func (e *events) Close() error { return e.body.Close() }
@@ -188,75 +188,50 @@ func (e *events) Read(p []byte) (int, error) {
 		if e.err != nil {
 			return 0, e.err
 		}
-		e.fill()
+		var data []byte
+		if e.ready, data, e.err = e.next(); e.err == nil && e.ours(data) {
+			e.ready = nil
+		}
 	}
 	n := copy(p, e.ready)
 	e.ready = e.ready[n:]
 	return n, nil
 }
 
-// fill reads on and moves whole events out of buf.
-func (e *events) fill() {
-	chunk := make([]byte, 32<<10)
-	n, err := e.body.Read(chunk)
-	e.buf = append(e.buf, chunk[:n]...)
-	for {
-		end := e.scan.end(e.buf)
-		if end < 0 {
-			break
+// next reads an event, with its blank line, and returns it and the data in it. Lines
+// end with CR LF, LF or CR. With an error the event is what was read of it.
+func (e *events) next() (event, data []byte, err error) {
+	line := 0 // where the line begins that is being read
+	for len(event) <= e.limit {
+		c, err := e.r.ReadByte()
+		if err != nil {
+			return event, nil, err
 		}
-		event := e.buf[:end]
-		if !e.ours(event) {
-			e.ready = append(e.ready, event...)
-		}
-		e.buf, e.scan = e.buf[end:], eventScan{}
-	}
-	switch {
-	case len(e.buf) > e.limit:
-		e.err = errors.New("the server sent an event that is too long")
-	case err != nil:
-		e.ready = append(e.ready, e.buf...)
-		e.buf, e.err = nil, err
-	}
-}
-
-// eventScan is how far an event has been looked at, so that one that comes in
-// many pieces is not looked at from its beginning each time.
-type eventScan struct{ line, at int } // where the line begins, and the next byte
-
-// end is the length of the event that b begins with, with its blank line, -1 if it
-// has not ended: then it is called again with more. Lines end with CR LF, LF or CR.
-func (s *eventScan) end(b []byte) int {
-	for ; s.at < len(b); s.at++ {
-		c, next := b[s.at], s.at+1
-		if c != '\n' && c != '\r' {
+		event = append(event, c)
+		switch c {
+		case '\r':
+			if next, _ := e.r.Peek(1); string(next) == "\n" {
+				_, _ = e.r.Discard(1)
+				event = append(event, '\n')
+			}
+		case '\n':
+		default:
 			continue
 		}
-		if c == '\r' {
-			if next == len(b) {
-				return -1 // an LF may follow
-			}
-			if b[next] == '\n' {
-				next++
-			}
+		text := bytes.TrimRight(event[line:], "\r\n")
+		if len(text) == 0 {
+			return event, data, nil
 		}
-		if s.at == s.line {
-			return next
+		if v, ok := bytes.CutPrefix(text, []byte("data:")); ok {
+			data = append(append(data, bytes.TrimPrefix(v, []byte(" "))...), '\n')
 		}
-		s.line, s.at = next, next-1
+		line = len(event)
 	}
-	return -1
+	return nil, nil, errors.New("the server sent an event that is too long")
 }
 
-// ours handles an event that carries one of our requests.
-func (e *events) ours(event []byte) bool {
-	var data []byte
-	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(event))
-	for line := range strings.SplitSeq(text, "\n") {
-		if v, ok := strings.CutPrefix(line, "data:"); ok {
-			data = append(append(data, strings.TrimPrefix(v, " ")...), '\n')
-		}
-	}
+// ours handles the data of an event if it is one of our requests.
+func (e *events) ours(data []byte) bool {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -173,21 +174,21 @@ func TestRootsInsideResult(t *testing.T) {
 	}
 }
 
-func TestEventScan(t *testing.T) {
-	for in, want := range map[string]int{
-		"": -1, "data: x": -1, "data: x\n": -1, "data: x\n\n": 9, "data: x\r\n\r\n": 11, "data: x\r\r": -1, "data: x\r\rdata": 9,
-		"\n": 1, "a\n\nb\n\n": 3, "a\nb\n\nrest": 5, "a\r\n": -1, "a\r\n\r": -1,
+// An event ends with its blank line, whatever ends its lines.
+func TestNextEvent(t *testing.T) {
+	for in, want := range map[string]string{
+		"data: x\n\n": "data: x\n\n", "data: x\r\n\r\n": "data: x\r\n\r\n", "data: x\r\rdata": "data: x\r\r", "data: x\r\r": "data: x\r\r",
+		"\n": "\n", "a\n\nb\n\n": "a\n\n", "a\nb\n\nrest": "a\nb\n\n", "a\r\n\r": "a\r\n\r", "a\r\r\nb": "a\r\r\n",
 	} {
-		var whole, pieces eventScan
-		if got := whole.end([]byte(in)); got != want {
-			t.Errorf("%q: %d, want %d", in, got, want)
+		for name, r := range map[string]io.Reader{"whole": strings.NewReader(in), "a byte at a time": iotest.OneByteReader(strings.NewReader(in))} {
+			if got, _, err := newEvents(io.NopCloser(r), nil, nil).next(); string(got) != want || err != nil {
+				t.Errorf("%q, %s: %q, %v, want %q", in, name, got, err, want)
+			}
 		}
-		got := -1
-		for n := 0; n <= len(in) && got < 0; n++ {
-			got = pieces.end([]byte(in[:n]))
-		}
-		if got != want {
-			t.Errorf("%q a byte at a time: %d, want %d", in, got, want)
+	}
+	for _, in := range []string{"", "data: x", "data: x\n", "a\r\n"} { // has not ended
+		if got, data, err := newEvents(io.NopCloser(strings.NewReader(in)), nil, nil).next(); string(got) != in || data != nil || err != io.EOF {
+			t.Errorf("%q: %q, %q, %v", in, got, data, err)
 		}
 	}
 }
