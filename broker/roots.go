@@ -117,21 +117,19 @@ func staleCursor(expected, received uint64) error {
 	}}
 }
 
-// announcer coalesces list_changed: the first is sent at once, then at most one
-// per debounce, and the last state is always announced.
+// announcer numbers the states of a session's list of roots and sends list_changed:
+// the first at once, then at most one in each wait. The last state is always
+// announced.
 type announcer struct {
 	s    *Session
 	wait time.Duration
 
-	mu      sync.Mutex // guards the fields below
-	timer   *time.Timer
-	pending bool
-	sending bool // the peer has not taken the last one yet
-	quiet   bool // the timer runs: one was sent less than wait ago
-	off     bool
-	told    []listed // what the peer was last told of, or had from the beginning
-	seen    []listed // what version is of
-	version uint64
+	mu        sync.Mutex // guards the fields below
+	list      []listed   // the state that version is of
+	version   uint64
+	announced uint64 // the version that the peer was last told of, or began with
+	changed   bool   // the list may have changed since
+	running   bool   // there is a goroutine that runs run
 }
 
 // listed is what makes one state of a session's list of roots: not the registry's
@@ -142,21 +140,20 @@ type listed struct {
 	rights guard.Rights
 }
 
-func listing(all []guard.Status) []listed {
-	out := make([]listed, len(all))
-	for i := range all {
-		out[i] = listed{all[i].Grant.Root, all[i].Epoch, all[i].Grant.Policy.Rights}
-	}
-	return out
-}
-
 // versionOf numbers the states of the session's list; it grows when that changes.
 func (a *announcer) versionOf(all []guard.Status) uint64 {
-	now := listing(all)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.version == 0 || !slices.Equal(now, a.seen) {
-		a.seen = now
+	return a.versionLocked(all)
+}
+
+func (a *announcer) versionLocked(all []guard.Status) uint64 {
+	now := make([]listed, len(all))
+	for i := range all {
+		now[i] = listed{all[i].Grant.Root, all[i].Epoch, all[i].Grant.Policy.Rights}
+	}
+	if a.version == 0 || !slices.Equal(now, a.list) {
+		a.list = now
 		a.version++
 	}
 	return a.version
@@ -164,15 +161,13 @@ func (a *announcer) versionOf(all []guard.Status) uint64 {
 
 // begin takes the list as it is for what the peer knows.
 func (a *announcer) begin() {
-	now := listing(a.s.visible())
+	all := a.s.visible()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told = now
+	a.announced = a.versionLocked(all)
 }
 
-func (a *announcer) init(s *Session, wait time.Duration) { a.s, a.wait = s, wait }
-
-// rootsChanged announces a change of the list.
+// rootsChanged announces a change of the list. It does not wait.
 func (s *Session) rootsChanged() {
 	s.mu.Lock()
 	tell := s.peer != nil && !s.b.cfg.NoListChanged && !s.b.cfg.NoRoots && announces(s.revision)
@@ -190,56 +185,41 @@ func announces(revision string) bool { return revision < "2026-07-28" }
 func (a *announcer) change() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.off {
-		return
+	a.changed = true
+	if !a.running {
+		a.running = true
+		go a.run()
 	}
-	if a.quiet || a.sending {
-		a.pending = true
-		return
-	}
-	a.sendLocked()
 }
 
-// sendLocked sends one, if the session's own list has changed since the last, and
-// begins the quiet time. The sending itself is done by
-// a goroutine: the peer may be slow, and the registry waits for us.
-func (a *announcer) sendLocked() {
-	a.pending = false
-	now := listing(a.s.visible())
-	if slices.Equal(now, a.told) {
-		return // another's root
-	}
-	a.told, a.quiet, a.sending = now, true, true
-	go func() {
+// run announces until nothing has changed for a wait. It is a goroutine of its own
+// because the peer may be slow, and the registry waits for change.
+func (a *announcer) run() {
+	for a.next() {
+		quiet := time.NewTimer(a.wait)
 		a.s.stats.notified.Add(1)
 		a.s.notify(wire.RootsChanged, nil)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.sending = false
-		a.againLocked()
-	}()
-	a.timer = time.AfterFunc(a.wait, a.elapsed)
-}
-
-func (a *announcer) elapsed() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.quiet = false
-	a.againLocked()
-}
-
-// againLocked sends what is pending, when it may be.
-func (a *announcer) againLocked() {
-	if a.pending && !a.quiet && !a.sending && !a.off {
-		a.sendLocked()
+		select {
+		case <-quiet.C:
+		case <-a.s.ctx.Done():
+			quiet.Stop()
+			return
+		}
 	}
 }
 
-func (a *announcer) stop() {
+// next reports whether the list has changed since the last announcement, which is
+// then the next one's. If it has not, run ends.
+func (a *announcer) next() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.off = true
-	if a.timer != nil {
-		a.timer.Stop()
+	if a.changed {
+		a.changed = false
+		if v := a.versionLocked(a.s.visible()); v != a.announced { // else another's root has changed
+			a.announced = v
+			return true
+		}
 	}
+	a.running = false
+	return false
 }

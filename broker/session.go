@@ -43,7 +43,6 @@ type Session struct {
 	waiting  int                   // rejections that the peer has not read yet
 	host     Elicitor              // asks the person at the host; nil: nobody can
 	closed   bool
-	bound    []func() // what to undo at the end
 	clients  []*binding
 }
 
@@ -61,7 +60,7 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.roots.init(s, b.cfg.Debounce)
+	s.roots.s, s.roots.wait = s, b.cfg.Debounce
 	s.noted = newRefusals(func(kind names.Kind, detail string) {
 		_ = b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // the request has failed already
 	})
@@ -91,20 +90,19 @@ func (s *Session) Close() {
 	defer close(s.ended)
 	s.closed = true
 	s.peer = nil
-	undo := s.bound
+	clients := s.clients
 	watches, uploads := s.watches, s.uploads
 	s.watches, s.uploads = map[string]*watching{}, map[string]*uploading{}
 	s.mu.Unlock()
 	s.cancel()
-	s.roots.stop()
 	for _, w := range watches {
 		w.close()
 	}
 	for _, u := range uploads {
 		u.end()
 	}
-	for _, f := range undo {
-		f()
+	for _, b := range clients {
+		b.sync()
 	}
 	s.wg.Wait()
 	s.noted.flush()

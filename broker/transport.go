@@ -117,7 +117,6 @@ func (s *Session) Bind(client *mcp.Client) {
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
-		s.bound = append(s.bound, b.clear)
 		s.clients = append(s.clients, b)
 	}
 	s.mu.Unlock()
@@ -131,44 +130,37 @@ type binding struct {
 	s      *Session
 	client *mcp.Client
 
-	mu   sync.Mutex // held while the two lists are brought in step
-	have map[string]string
-	off  bool // the session is over
+	mu    sync.Mutex        // held while the two lists are brought in step
+	given map[string]string // names by URI
 }
 
+// sync brings the client's roots in step with the session's, which has none after
+// its end.
 func (b *binding) sync() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.off {
-		return
-	}
-	want := map[string]string{}
-	for _, st := range b.s.visible() {
-		r := b.s.b.rootOf(&st)
-		want[r.URI] = r.Name
-	}
-	var gone []string
-	for uri := range b.have {
-		if _, ok := want[uri]; !ok {
-			gone = append(gone, uri)
+	roots := map[string]string{}
+	if b.s.ctx.Err() == nil {
+		for _, st := range b.s.visible() {
+			r := b.s.b.rootOf(&st)
+			roots[r.URI] = r.Name
 		}
 	}
-	b.client.RemoveRoots(gone...)
-	for uri, name := range want {
-		if have, ok := b.have[uri]; !ok || have != name {
-			b.client.AddRoots(&mcp.Root{URI: uri, Name: name})
+	var removed []string
+	for uri := range b.given {
+		if _, ok := roots[uri]; !ok {
+			removed = append(removed, uri)
 		}
 	}
-	b.have = want
-}
-
-func (b *binding) clear() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for uri := range b.have {
-		b.client.RemoveRoots(uri)
+	b.client.RemoveRoots(removed...)
+	var added []*mcp.Root
+	for uri, name := range roots {
+		if b.given[uri] != name {
+			added = append(added, &mcp.Root{URI: uri, Name: name})
+		}
 	}
-	b.have, b.off = nil, true
+	b.client.AddRoots(added...)
+	b.given = roots
 }
 
 // syncClients brings the SDK clients in step, on the side: the SDK writes to
