@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -60,11 +59,7 @@ const pipeSize = 512 << 10
 // Widen enlarges a pipe, where it is one and the system allows it; otherwise it
 // works as it is.
 func Widen(pipe any) {
-	if f, ok := pipe.(*os.File); ok {
-		if c, err := f.SyscallConn(); err == nil {
-			_ = c.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
-		}
-	}
+	withFD(pipe, func(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) })
 }
 
 // child ends a process with its input.
