@@ -111,11 +111,10 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 		}
 		which = []string{profile}
 	}
-	var open openings
-	open.begin(rootPaths(conf)...)
+	opened := openRoots(ctx, rootPaths(conf))
 	failed, first := 0, error(nil)
 	for _, p := range which {
-		list, err := tryRoots(ctx, conf, p, &open)
+		list, err := tryRoots(ctx, conf, p, opened)
 		if err != nil {
 			return err
 		}

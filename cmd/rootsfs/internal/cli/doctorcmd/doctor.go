@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,21 +87,13 @@ func (a *app) newDoctorCmd() *cobra.Command {
 				}
 			}
 			defer a.Waiting("checking")()
-			// The file systems of all paths are asked now, so that those that
-			// do not answer are waited for side by side, and with the sessions.
-			var open openings
-			open.begin(args...)
 			conf, checks := checkConfig(file)
+			opened := openRoots(cmd.Context(), slices.Concat(args, rootPaths(conf)))
+			checks = slices.Concat(CheckSystem(), []Check{CheckConfinement(cmd.Context())}, checks, []Check{CheckRuntime()}, checkSessions(cmd.Context()))
 			if conf != nil {
-				open.begin(rootPaths(conf)...)
+				checks = append(checks, checkRoots(cmd.Context(), conf, opened)...)
 			}
-			checks = append(append(CheckSystem(), CheckConfinement(cmd.Context())), checks...)
-			checks = append(checks, CheckRuntime())
-			checks = append(checks, checkSessions(cmd.Context())...)
-			if conf != nil {
-				checks = append(checks, checkRoots(cmd.Context(), conf, &open)...)
-			}
-			checks = append(checks, checkPaths(cmd.Context(), conf, args, &open)...)
+			checks = append(checks, checkPaths(conf, args, opened)...)
 			return a.diagnosis(checks)
 		},
 	}
@@ -168,7 +161,7 @@ func summary(failed, warned []string) string {
 
 // CheckSystem looks at the machine.
 func CheckSystem() []Check {
-	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles()}
+	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles(), checkWatches()}
 }
 
 func checkFUSE() Check {

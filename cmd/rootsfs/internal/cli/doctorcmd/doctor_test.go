@@ -73,51 +73,6 @@ func TestCheckTop(t *testing.T) {
 	}
 }
 
-func TestJudgeWatches(t *testing.T) {
-	for _, tc := range []struct {
-		limit, dirs int
-		whole       bool
-		paths       int
-		status      verdict
-		want        string
-	}{
-		{1000, 0, true, 0, checkOK, "1000 directories can be watched; give paths"},
-		{1000, 600, true, 1, checkOK, "there are 600"},
-		{1000, 601, true, 1, CheckWarn, "there are 601; those beyond"},
-		{1000, 5000, false, 1, CheckWarn, "at least 5000"},
-		{100_000, 5000, false, 1, checkOK, "at least 5000"},
-	} {
-		c := judgeWatches(tc.limit, tc.dirs, tc.whole, tc.paths)
-		if c.Status != tc.status || !strings.Contains(c.Detail, tc.want) || (c.Remedy == "") != (c.Status == checkOK) {
-			t.Errorf("%+v: %+v", tc, c)
-		}
-	}
-}
-
-// Directories are counted, links are not followed, other file systems not
-// entered.
-func TestCountDirs(t *testing.T) {
-	base := t.TempDir()
-	for _, d := range []string{"a/b/c", "a/d", "e"} {
-		if err := os.MkdirAll(filepath.Join(base, d), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("/", base+"/a/l"); err != nil {
-		t.Fatal(err)
-	}
-	if n, whole := countDirs(t.Context(), base); n != 6 || !whole {
-		t.Errorf("%d, %v, want 6", n, whole)
-	}
-	// /proc is another file system than /: entering it would find thousands.
-	if deviceOf("/proc") == deviceOf("/") {
-		t.Skip("needs /proc")
-	}
-	if deviceOf("/proc/self") != deviceOf("/proc") || deviceOf("/nowhere") != 0 {
-		t.Error("deviceOf is wrong")
-	}
-}
-
 // Mounts without a daemon are told, and how many there are.
 func TestMountsWithoutADaemonAreTold(t *testing.T) {
 	ours := func() ([]mountpoint.Info, error) {

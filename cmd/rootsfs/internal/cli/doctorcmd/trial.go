@@ -40,8 +40,8 @@ type trial struct {
 }
 
 // tryRoots grants the roots of a profile together, in a registry that nothing shows, and
-// takes them back. A root whose file system has not answered open is not granted.
-func tryRoots(ctx context.Context, conf *config.Config, profile string, open *openings) ([]trial, error) {
+// takes them back. A root that could not be opened is not granted.
+func tryRoots(ctx context.Context, conf *config.Config, profile string, opened map[string]rootInfo) ([]trial, error) {
 	roots, err := conf.Select(profile)
 	if err != nil {
 		return nil, err
@@ -57,14 +57,13 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, open *op
 		list[i] = trial{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
 			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted(), end: r.Expires}
 		if !list[i].Expired {
-			list[i].grant(ctx, reg, r.Grant(now), open)
+			list[i].grant(ctx, reg, r.Grant(now), opened[r.Path])
 		}
 	}
 	return list, nil
 }
 
-func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, open *openings) {
-	in := open.of(g.Dir)
+func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, in rootInfo) {
 	if t.err = in.err; t.err != nil {
 		t.Problem, t.remedy = cli.OneLine(t.err), "mend that, or change"
 		return
@@ -98,8 +97,11 @@ func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, o
 	}
 }
 
-// rootPaths are the paths of all roots of a configuration.
+// rootPaths are the paths of all roots of a configuration, which may be nil.
 func rootPaths(conf *config.Config) (paths []string) {
+	if conf == nil {
+		return nil
+	}
 	for _, list := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
 		for _, r := range list {
 			paths = append(paths, r.Path)
@@ -115,14 +117,14 @@ func profiles(conf *config.Config) []string {
 
 // checkRoots looks at each configured root as `mount` would, and at those that
 // only profiles have.
-func checkRoots(ctx context.Context, conf *config.Config, open *openings) (checks []Check) {
+func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []Check) {
 	type block struct { // of the file
 		name string
 		line int
 	}
 	above := map[block]bool{}
 	for _, profile := range profiles(conf) {
-		list, err := tryRoots(ctx, conf, profile, open)
+		list, err := tryRoots(ctx, conf, profile, opened)
 		if err != nil {
 			c := Check{Name: "roots", Path: profile}
 			return append(checks, c.fail("as it says", "%s", cli.OneLine(err)))
