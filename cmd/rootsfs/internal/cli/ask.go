@@ -74,6 +74,21 @@ func Show[Out, Part any](a *App, cmd *cobra.Command, v control.Verb[control.None
 	return a.OfSession(cmd)
 }
 
+// Watch calls show with what the session that the command line names tells, until the
+// session ends, show returns an error or a signal comes.
+func Watch(ctx context.Context, a *App, show func(control.Update) error) error {
+	c, err := a.Client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := Interruptible(ctx)
+	defer cancel()
+	if err = c.Watch(ctx, control.WatchRequest{}, show); ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 // Interruptible ends with SIGINT and SIGTERM: leaving a command that waits for a
 // session does not stop what the session does.
 func Interruptible(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -90,53 +90,17 @@ type questionEvent struct {
 	Question control.Question `json:"question"`
 }
 
-// watchQuestions shows questions as they come and go. On a terminal the last
-// line counts down what is left for the one that waits longest.
+// watchQuestions shows questions as they come and go.
 func (a *app) watchQuestions(ctx context.Context) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := cli.Interruptible(ctx)
-	defer cancel()
-	lists := make(chan []control.Question)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
-			if u.Waiting == nil {
-				return nil
-			}
-			select {
-			case lists <- u.Waiting.Questions:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-	}()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	count := &countdown{a: a, on: !a.JSON && cli.IsTerminal(a.Stdout)}
 	var have []control.Question
-	for {
-		select {
-		case err := <-ended:
-			count.clear()
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		case <-tick.C:
-			count.show(have)
-		case list := <-lists:
-			count.clear()
-			if err := a.printChanges(have, list); err != nil {
-				return err
-			}
-			have = list
-			count.show(have)
+	return cli.Watch(ctx, a.App, func(u control.Update) error {
+		if u.Waiting == nil {
+			return nil
 		}
-	}
+		err := a.printChanges(have, u.Waiting.Questions)
+		have = u.Waiting.Questions
+		return err
+	})
 }
 
 // printChanges shows what lies between two lists.
@@ -161,30 +125,6 @@ func (a *app) printChanges(old, now []control.Question) error {
 		}
 	}
 	return nil
-}
-
-// countdown is the last line of a terminal.
-type countdown struct {
-	a     *app
-	on    bool
-	width int
-}
-
-func (c *countdown) show(list []control.Question) {
-	if !c.on || len(list) == 0 {
-		return
-	}
-	first := slices.MinFunc(list, func(a, b control.Question) int { return a.Until.Compare(b.Until) })
-	text := "  " + shortID(first.ID) + ": " + left(first.Until)
-	fmt.Fprintf(c.a, "\r%-*s", c.width, text)
-	c.width = len(text)
-}
-
-func (c *countdown) clear() {
-	if c.width > 0 {
-		fmt.Fprintf(c.a, "\r%*s\r", c.width, "")
-		c.width = 0
-	}
 }
 
 // approveFlags are the flags of `rootsfs consent approve`.

@@ -346,13 +346,7 @@ func (a *app) printServers(list []broker.Stats) {
 
 // watch shows the session and then its events until either ends.
 func (a *app) watch(ctx context.Context) error {
-	c, err := a.Client()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := cli.Interruptible(ctx)
-	defer cancel()
-	err = c.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+	return cli.Watch(ctx, a.App, func(u control.Update) error {
 		if u.Status != nil {
 			if err := a.LineOr(u.Status, func() { a.printSession(*u.Status) }); err != nil {
 				return err
@@ -365,10 +359,6 @@ func (a *app) watch(ctx context.Context) error {
 		}
 		return nil
 	})
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // printEvent prints one event on one line.
