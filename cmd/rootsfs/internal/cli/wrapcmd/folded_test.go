@@ -14,7 +14,7 @@ import (
 func TestForeignLinesAreFolded(t *testing.T) {
 	clitest.CheckFolded(t, map[string]func(a *cli.App, name string){
 		"server": func(a *cli.App, name string) {
-			(&app{a}).printServer(&wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
+			(&app{a}).printServer("", &wrapServer{Name: names.Foreign(name), State: "wrap", Roots: []wrapRoot{{Spec: name, From: "its " + names.Quote(name)}}, Notes: []string{"see " + names.Quote(name)}})
 		},
 		"change": func(a *cli.App, name string) {
 			path := filepath.Join(t.TempDir(), "mcp.json")

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
@@ -76,6 +75,23 @@ func (w *wrapping) foreign(command string) string {
 	return fmt.Sprintf("%s is another program than this rootsfs", names.Quote(found))
 }
 
+// broadFlags are flags that give more than a server should have. Those of the owner are so
+// in a project's file only, which takes by them what is the owner's.
+var broadFlags = []struct {
+	name, what string
+	isOwners   bool
+}{
+	{"allow-system", "system directories may be written to", false},
+	{"listen", "it listens on these ports of this machine", false},
+	{"config", "what that file approves is not looked at here", false},
+	{"socket", "whatever listens there works for it", false},
+	{"session", "the roots of a session of yours", true},
+	{"profile", "what your configuration approves", true},
+	{"secret", "a credential of yours, sent to the host that is named", true},
+	{"no-default-policy", "no name is hidden from it", true},
+	{"allow", "names that the built-in rules would hide", true},
+}
+
 // broad are the flags of a "rootsfs run" or "serve" that give more than a server should
 // have; confined is false if the command is not confined at all.
 func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []string, confined bool) {
@@ -83,71 +99,52 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 	if err := fs.Parse(args); err != nil {
 		return []string{"its flags are not understood: " + cli.OneLine(err)}, true
 	}
+	add := func(flag, what string) { list = append(list, "--"+flag+": "+what) }
 	confined = true
 	if on, err := fs.GetBool("unconfined"); err == nil && on {
-		list, confined = append(list, "--unconfined: it runs with all of your rights"), false
-	}
-	if on, err := fs.GetBool("allow-system"); err == nil && on {
-		list = append(list, "--allow-system: system directories may be written to")
+		confined = false
+		add("unconfined", "it runs with all of your rights")
 	}
 	if f := fs.Lookup("net"); f != nil {
 		if v, ok := f.Value.(*runcmd.NetValue); ok && v.All {
-			list = append(list, "--net: the whole network")
+			add("net", "the whole network")
 		} else if ok && len(v.Rules) > 0 {
-			list = append(list, "--net="+v.String()+": it connects to these hosts")
+			add("net="+v.String(), "it connects to these hosts")
 		}
 	}
-	if ports, _ := fs.GetIntSlice("listen"); len(ports) > 0 {
-		list = append(list, fmt.Sprintf("--listen: it listens on the ports %v of this machine", ports))
+	if f := fs.Lookup("for"); f != nil {
+		if v, ok := f.Value.(runcmd.ForValue); ok && v.F.Agent != "" {
+			add("for "+v.F.Agent, "the network, the HOME and keys of that agent, and the project, writable")
+		}
 	}
-	if fs.Changed("config") {
-		list = append(list, "--config "+fs.Lookup("config").Value.String()+": what that file approves is not looked at here")
-	}
-	sockets, _ := fs.GetStringArray("socket")
-	for _, path := range sockets {
-		list = append(list, "--socket "+path+": whatever listens there works for it")
+	for _, flag := range broadFlags {
+		f := fs.Lookup(flag.name)
+		if f != nil && f.Changed && f.Value.String() != "false" && (w.file.project != "" || !flag.isOwners) {
+			add(flag.name+" "+f.Value.String(), flag.what)
+		}
 	}
 	roots, _ := fs.GetStringArray("root")
 	once, _ := fs.GetStringArray("once")
 	for _, text := range slices.Concat(roots, once, fs.Args()) { // serve takes roots without the flag, too
 		if why := w.broadRoot(text, home); why != "" {
-			list = append(list, "--root "+text+": "+why)
+			add("root "+text, why)
 		}
 	}
-	if f := fs.Lookup("for"); f != nil {
-		if v, ok := f.Value.(runcmd.ForValue); ok && v.F.Agent != "" {
-			list = append(list, "--for "+v.F.Agent+": the network, the HOME and keys of that agent, and the project, writable")
-		}
-	}
-	if w.file.project != "" {
-		list = append(list, w.ofTheOwner(fs, s.Env)...)
-	}
-	return list, confined
-}
-
-// ofTheOwner are the flags by which a project's file takes what is the owner's. own are
-// the variables that the file itself sets.
-func (w *wrapping) ofTheOwner(fs *pflag.FlagSet, own []string) (list []string) {
-	for _, flag := range []struct{ name, what string }{
-		{"session", "the roots of a session of yours"}, {"profile", "what your configuration approves"},
-		{"secret", "a credential of yours, sent to the host that is named"}, {"no-default-policy", "no name is hidden from it"}, {"allow", "names that the built-in rules would hide"},
-	} {
-		if fs.Changed(flag.name) {
-			list = append(list, "--"+flag.name+" "+fs.Lookup(flag.name).Value.String()+": "+flag.what)
-		}
+	if w.file.project == "" {
+		return list, confined
 	}
 	if f := fs.Lookup("home"); f != nil && f.Changed {
 		if dir := w.fromProject(f.Value.String()); w.file.outside(dir) {
-			list = append(list, "--home "+dir+": OUTSIDE of its project, writable")
+			add("home "+dir, "OUTSIDE of its project, writable")
 		}
 	}
 	vars, _ := fs.GetStringArray("env")
 	for _, v := range vars {
-		if !strings.Contains(v, "=") && !slices.Contains(own, v) {
-			list = append(list, "--env "+v+": a variable of yours")
+		if !strings.Contains(v, "=") && !slices.Contains(s.Env, v) {
+			add("env "+v, "a variable of yours")
 		}
 	}
-	return list
+	return list, confined
 }
 
 // fromProject is where a path leads from the project, where hosts start its servers.

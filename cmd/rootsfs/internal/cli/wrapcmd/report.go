@@ -125,7 +125,7 @@ func (a *app) printWrapping(w *wrapping) {
 		}
 	}
 	for i := range w.res.Servers {
-		a.printServer(&w.res.Servers[i])
+		a.printServer("", &w.res.Servers[i])
 	}
 	a.printFetched(w)
 	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
@@ -151,8 +151,9 @@ func (a *app) printFetched(w *wrapping) {
 	}
 }
 
-func (a *app) printServer(s *wrapServer) {
-	name := names.Quote(s.Name)
+// printServer says what becomes of a server.
+func (a *app) printServer(indent string, s *wrapServer) {
+	name := indent + names.Quote(s.Name)
 	if s.Project != "" {
 		name += " of " + names.Quote(s.Project)
 	}
@@ -174,13 +175,13 @@ func (a *app) printServer(s *wrapServer) {
 		if r.Outside {
 			leads += ", OUTSIDE of its project"
 		}
-		a.Say("  root %s, from %s%s", cli.QuoteIfNeeded(r.Spec), r.From, leads)
+		a.Say("%s  root %s, from %s%s", indent, cli.QuoteIfNeeded(r.Spec), r.From, leads)
 	}
 	for _, b := range s.Broad {
-		a.Say("  look at: %s", cli.QuoteIfNeeded(b))
+		a.Say("%s  look at: %s", indent, cli.QuoteIfNeeded(b))
 	}
 	for _, n := range s.Notes {
-		a.Say("  note: %s", n)
+		a.Say("%s  note: %s", indent, n)
 	}
 }
 
@@ -189,13 +190,14 @@ func confinement(s *wrapServer) string {
 	text := "no network"
 	if s.Net {
 		text = "with the network"
+		if s.Fetcher != "" {
+			text += ", by which " + s.Fetcher + " fetches it"
+		}
 	}
-	switch len(s.Roots) {
-	case 0:
+	if len(s.Roots) == 0 {
 		return text + ", and no roots: it reaches no files of yours; --root gives it some"
-	default:
-		return text + ", " + cli.Plural(len(s.Roots), "root")
 	}
+	return text + ", " + cli.Plural(len(s.Roots), "root")
 }
 
 // printWritten says what was done.

@@ -203,7 +203,7 @@ func (a *app) printSetup(res *setupResult) {
 		}
 		a.Say("  %s (%s): %s", h.Host, h.plan.file.shown(), h.change())
 		for j := range h.Wrap.Servers {
-			a.printSetupServer(&h.Wrap.Servers[j])
+			a.printServer("    ", &h.Wrap.Servers[j])
 		}
 	}
 	if len(res.Agents) > 0 {
@@ -230,45 +230,6 @@ func (h *setupHost) change() string {
 	return fmt.Sprintf("%d of %s will run confined", n, cli.Plural(len(h.Wrap.Servers), "server"))
 }
 
-// printSetupServer says in a line what becomes of a server.
-func (a *app) printSetupServer(s *wrapServer) {
-	if s.State != "wrap" {
-		state, _, _ := strings.Cut(states[s.State], " (") // a flag of wrap
-		a.FoldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), state))
-		for _, b := range s.Broad {
-			a.FoldAt("      ", "look at: "+cli.QuoteIfNeeded(b))
-		}
-		a.printNotes(s)
-		return
-	}
-	text := "reaches no files of yours"
-	if len(s.Roots) > 0 {
-		var specs []string
-		for _, r := range s.Roots {
-			spec := cli.QuoteIfNeeded(r.Spec)
-			if r.Outside {
-				spec += " (OUTSIDE of its project)"
-			}
-			specs = append(specs, spec)
-		}
-		text = "reaches " + strings.Join(specs, ", ")
-	}
-	if s.Net {
-		text += ", and the network, by which " + s.Fetcher + " fetches it"
-	} else {
-		text += ", no network"
-	}
-	a.FoldAt("    ", fmt.Sprintf("%s: %s", names.Quote(s.Name), text))
-	a.printNotes(s)
-}
-
-// printNotes says what to know about a server.
-func (a *app) printNotes(s *wrapServer) {
-	for _, n := range s.Notes {
-		a.FoldAt("      ", "note: "+n)
-	}
-}
-
 // printSetupDone says what was changed and how to take it back.
 func (a *app) printSetupDone(f *wrapFlags, res *setupResult) {
 	list := res.changing()
@@ -283,12 +244,5 @@ func (a *app) printSetupDone(f *wrapFlags, res *setupResult) {
 	for _, h := range list {
 		a.Say("written: %s; to undo: rootsfs wrap %s --undo", cli.QuoteIfNeeded(h.Wrap.File), names.ShellWord(h.Host))
 	}
-	a.Say("start %s again; to change what a server reaches, write its --root in the file, PATH:rw to let it write", strings.Join(hostsOf(list), ", "))
-}
-
-func hostsOf(list []*setupHost) (out []string) {
-	for _, h := range list {
-		out = append(out, h.Host)
-	}
-	return out
+	a.Say("start them again; to change what a server reaches, write its --root in the file, PATH:rw to let it write")
 }
