@@ -41,7 +41,7 @@ func TestCompletion(t *testing.T) {
 		{"mount --config " + other + " --profile", "night\n" + noFiles}, {"config check " + other + " --profile", "night\n" + noFiles},
 		{"mount --config " + dir + "/none --profile", noFiles},
 		{"help consent", "approve\tAllow what a question asks for, or less\n"}, {"help roots add", noFiles}, {"help nosuch", noFiles},
-		{"run --env", "ROOTSFS_TEST_TOKEN\n"}, {"wrap --env", "ROOTSFS_TEST_TOKEN\n"},
+		{"run --env", noFiles}, {"wrap --env", noFiles}, {"wrap x --server", noFiles},
 	} {
 		var out bytes.Buffer
 		run(append([]string{"__complete"}, append(strings.Fields(tt.args), "")...), cli.Stdio{In: strings.NewReader(""), Out: &out, Err: io.Discard})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -107,18 +106,6 @@ func ProfilesOf(file string) ([]string, error) {
 		return nil, err
 	}
 	return slices.Sorted(maps.Keys(conf.Profiles)), nil
-}
-
-// CompleteEnv offers the names of the variables that are set here, and no values, which
-// may be secrets.
-func CompleteEnv(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var out []string
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		out = append(out, name)
-	}
-	slices.Sort(out)
-	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeNoFiles says, of what has no completion of its own, where no file can be

@@ -49,10 +49,6 @@ func askTrash[In, Out any](ctx context.Context, t *trash, v control.Verb[In, Out
 	return here(ctx, t.reg, t.tree, in)
 }
 
-func (t *trash) list(ctx context.Context) (control.TrashAnswer, error) {
-	return askTrash(ctx, t, control.ListTrash, session.ListTrash, control.TrashRequest{Root: t.root})
-}
-
 // isTrashPath reports whether a --root is the path of a directory.
 func isTrashPath(root string) bool {
 	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
@@ -94,7 +90,7 @@ func newTrashListCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ans, err := t.list(cmd.Context())
+			ans, err := askTrash(cmd.Context(), t, control.ListTrash, session.ListTrash, control.TrashRequest{Root: t.root})
 			if err != nil {
 				return err
 			}
@@ -146,7 +142,7 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 			}
 			return a.Report(ans, func() { a.Say("restored: %s", cli.QuoteIfNeeded(ans.Root+"/"+ans.Path)) })
 		},
-		ValidArgsFunction: a.completeTrash,
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringVar(&to, "to", "", "restore to this `path` below the root")
 	cmd.Flags().BoolVar(&noDefaults, "no-default-policy", false, "with a path as --root: restore also where the built-in rules forbid it")
@@ -190,30 +186,10 @@ func newTrashEmptyCmd(a *app) *cobra.Command {
 			}
 			return a.Report(ans, func() { a.Say("removed for good: %s, %s", cli.Plural(ans.Files, "file"), cli.SizeText(ans.Bytes)) })
 		},
-		ValidArgsFunction: a.completeTrash,
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "everything that is kept")
 	cmd.Flags().DurationVar(&age, "older-than", 0, "files that were removed longer ago than this `duration`, such as 72h")
 	trashRootFlag(a, cmd, &root)
 	return cmd
-}
-
-// completeTrash offers the ids of what is kept.
-func (a *app) completeTrash(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return cli.Completing(func(ctx context.Context) ([]string, error) {
-		root, _ := cmd.Flags().GetString("root")
-		t, err := a.trashOf(ctx, root, isTrashPath(root))
-		if err != nil {
-			return nil, err
-		}
-		ans, err := t.list(ctx)
-		if err != nil {
-			return nil, err
-		}
-		var out []string
-		for i := range ans.Files {
-			out = append(out, cobra.CompletionWithDesc(ans.Files[i].Short(), names.Escape(ans.Files[i].Path)))
-		}
-		return out, nil
-	})
 }

@@ -122,7 +122,6 @@ func (a *app) newRunCmd() *cobra.Command {
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
 	agentCompletion(cmd)
-	cli.CompleteFlag(cmd, "env", cli.CompleteEnv)
 	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "mcp", "auto", "on", "off")
 	cli.FixedWords(cmd, "map", "same", "flat")

@@ -13,7 +13,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -86,9 +85,6 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.BoolVar(&f.undo, "undo", false, "take the change back")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the change, and do not write it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	// They fail only if there is no such flag.
-	cli.CompleteFlag(cmd, "env", cli.CompleteEnv)
-	cli.CompleteFlag(cmd, "server", completeServers)
 	cli.CompleteFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 }
 
@@ -370,24 +366,4 @@ func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How)
 		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err)
 	}
 	return nil
-}
-
-// completeServers offers the servers of the file that is named before.
-func completeServers(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	file, err := openHostFile(args[0])
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := hostconfig.Parse(file.path, file.doc, os.Args[0])
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []string
-	for _, s := range c.Servers {
-		out = append(out, cobra.CompletionWithDesc(s.Name.Raw(), names.Escape(s.Command)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }
