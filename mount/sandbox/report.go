@@ -79,17 +79,6 @@ func Probe(ctx context.Context) Report {
 	return best
 }
 
-// Strongest is the strongest level that Probe would find, None if it would find none.
-// It tries no weaker ones.
-func Strongest(ctx context.Context) Level {
-	for level := Namespaces; level < None; level++ {
-		if _, err := try(ctx, level); err == nil {
-			return level
-		}
-	}
-	return None
-}
-
 // try goes as far as to where a command would be started.
 func try(ctx context.Context, level Level) (Report, error) {
 	// Any directory stands in for the tree: nothing is started.

@@ -1,7 +1,6 @@
 package runcmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -89,7 +88,7 @@ func (r *runner) report(box *sandbox.Options) {
 	case rep.Level == sandbox.Namespaces:
 		return // what is left is what the flags ask for; status tells
 	case rep.Level == sandbox.None:
-		r.a.Warn("NOT CONFINED, as --unconfined says%s:", r.strongestLevel)
+		r.a.Warn("NOT CONFINED, as --unconfined says (without it, as strongly as this machine can):")
 	case len(rep.Holes) == 0:
 		r.a.Warn("confined by %s; nothing is known that this does not stop", rep.Name)
 	default:
@@ -98,18 +97,6 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, h := range rep.Holes {
 		r.a.Warn("  %s", h)
 	}
-}
-
-// couldConfine is what --unconfined is said to have given away, where it was given on
-// a machine that could confine: the flag may have been copied from another one.
-func couldConfine(ctx context.Context, level sandbox.Level) string {
-	if level != sandbox.None {
-		return ""
-	}
-	if best := sandbox.Strongest(ctx); best != sandbox.None {
-		return fmt.Sprintf(", although %s would confine it here (leave --unconfined out)", best)
-	}
-	return ""
 }
 
 // hints says what the person may not know, or may have forgotten.

@@ -27,19 +27,17 @@ import (
 // runner is one `rootsfs run` while it lasts: a session with a private mount, a
 // confined process, and, for one that speaks MCP, a proxy between that and us.
 type runner struct {
-	a       *app
-	plan    *plan
-	place   *cleanup.Place // of the mount
-	s       *session.Session
-	proc    *sandbox.Process
-	later   *laterRoots
-	learned *learned
-	links   linkRule // of the private mount
-	// strongestLevel: see couldConfine.
-	strongestLevel string
-	confined       control.Confined // what status was told at the start
-	umask          int              // that we were started with
-	refused        bool             // for want of the confinement that was asked for
+	a        *app
+	plan     *plan
+	place    *cleanup.Place // of the mount
+	s        *session.Session
+	proc     *sandbox.Process
+	later    *laterRoots
+	learned  *learned
+	links    linkRule         // of the private mount
+	confined control.Confined // what status was told at the start
+	umask    int              // that we were started with
+	refused  bool             // for want of the confinement that was asked for
 	// initialRoots are the roots that the command found, by their paths.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
@@ -211,7 +209,6 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.strongestLevel = couldConfine(ctx, box.Level)
 	if r.proc, err = sandbox.Start(ctx, box); err != nil {
 		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
 			return r.refusal(err)
