@@ -12,10 +12,7 @@ package grantflags
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -201,23 +198,6 @@ func (g *Grants) All(specs []string, origin string) ([]guard.Grant, error) {
 	return append(out, single...), err
 }
 
-// capitalMode refuses a path that is not there and that would be one with a mode
-// behind it, were the mode in small letters.
-func capitalMode(path string) error {
-	i := strings.LastIndexByte(path, ':')
-	if i < 0 {
-		return nil
-	}
-	mode := strings.ToLower(path[i+1:])
-	if _, err := guard.ParseMode(mode); err != nil || mode == path[i+1:] {
-		return nil
-	}
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return cli.Usage(fmt.Errorf("root %s: a mode is written in small letters: %s", names.Quote(path), mode))
-}
-
 // FromSpec finds the directory and the name a SPEC asks for.
 func FromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	dir, err := cli.WorkingDir()
@@ -235,9 +215,6 @@ func FromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
-	}
-	if err := capitalMode(path); err != nil {
-		return guard.Grant{}, err
 	}
 	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
 	if g.Root == "" {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 func (a *app) newRevokeCmd() *cobra.Command {
@@ -58,7 +56,7 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	}
 	done()
 	if err != nil && len(ans.Ended) == 0 {
-		return orSession(err, req.Names)
+		return err
 	}
 	if rerr := a.Report(ans, func() { a.printEnded(ans.Ended) }); rerr != nil {
 		return rerr
@@ -67,20 +65,6 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 		return &cli.ExitError{Code: cli.ExitFailure, Err: fmt.Errorf("%w; new accesses are already refused", err)}
 	}
 	return nil
-}
-
-// orSession tells whoever named a session in the place of a root how to end that.
-func orSession(err error, roots []string) error {
-	if cli.ExitCode(err) != cli.ExitNoSuch {
-		return err
-	}
-	all, _ := control.List()
-	for _, in := range all {
-		if slices.Contains(roots, in.Name) {
-			return fmt.Errorf("%w; %s is a session: rootsfs unmount %[2]s ends it, rootsfs revoke --all --session %[2]s its roots alone", err, names.ShellWord(in.Name))
-		}
-	}
-	return err
 }
 
 // printEnded tells how roots ended.

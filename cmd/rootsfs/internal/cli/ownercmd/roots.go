@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,11 +113,11 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	if err := grantflags.AskLinks(grants); err != nil {
 		return err
 	}
-	file, made := "", false
+	file := ""
 	if f.save {
 		// Before anything is granted: a grant whose saving cannot be meant is
 		// not made at all.
-		if file, made, err = saveFile(f.config); err != nil {
+		if file, err = saveFile(f.config); err != nil {
 			return err
 		}
 	} else if f.config != "" {
@@ -147,10 +146,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 			a.Say("%s (%s) is %s", cli.QuoteIfNeeded(r.Name), r.Mode, cli.QuoteIfNeeded(r.Resolved))
 		}
 		a.printUnseen(ctx, c, added.Roots)
-		switch {
-		case made:
-			a.Say("saved in %s, which is new", cli.QuoteIfNeeded(file))
-		case file != "":
+		if file != "" {
 			a.Say("saved in %s", cli.QuoteIfNeeded(file))
 		}
 	})
@@ -179,20 +175,18 @@ type addResult struct {
 	Saved string `json:"saved,omitempty"` // the configuration file
 }
 
-// saveFile is where --save writes; made tells that there is nothing yet. Only
-// the directory of the default file is made.
-func saveFile(file string) (path string, made bool, err error) {
+// saveFile is where --save writes. Only the directory of the default file is made.
+func saveFile(file string) (path string, err error) {
 	if file == "" {
-		if path, err = config.DefaultPath(); err != nil {
-			return "", false, err
-		}
-	} else if path, err = filepath.Abs(file); err != nil {
-		return "", false, err
-	} else if dir := filepath.Dir(path); !isDir(dir) {
-		return "", false, fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), names.ShellWord(dir))
+		return config.DefaultPath()
 	}
-	_, err = os.Lstat(path)
-	return path, errors.Is(err, fs.ErrNotExist), nil
+	if path, err = filepath.Abs(file); err != nil {
+		return "", err
+	}
+	if dir := filepath.Dir(path); !isDir(dir) {
+		return "", fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), names.ShellWord(dir))
+	}
+	return path, nil
 }
 
 func isDir(path string) bool {

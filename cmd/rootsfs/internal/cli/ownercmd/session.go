@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,13 +21,8 @@ func (a *app) newUnmountCmd() *cobra.Command {
 		Use:     "unmount MOUNTPOINT",
 		Aliases: []string{"umount"},
 		Short:   "End a session: revoke every root and unmount",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cli.ArgCount(1, 1, "the mountpoint")(cmd, args); err == nil || len(args) > 0 {
-				return err
-			}
-			return noMountpoint()
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
+		Args:    cli.ArgCount(1, 1, "the mountpoint"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			all, err := control.List()
 			if err != nil {
@@ -43,20 +37,6 @@ func (a *app) newUnmountCmd() *cobra.Command {
 	}
 	a.JSONFlag(cmd)
 	return cmd
-}
-
-// noMountpoint is the error of a command line without a mountpoint: it names those there
-// are.
-func noMountpoint() error {
-	all, err := control.List()
-	if err != nil || len(all) == 0 {
-		return cli.Usage(errors.New("the mountpoint is missing from the command line; see: rootsfs unmount --help"))
-	}
-	var list []string
-	for _, in := range all {
-		list = append(list, "rootsfs unmount "+names.ShellWord(cmp.Or(in.Point, in.Name)))
-	}
-	return cli.Usage(fmt.Errorf("the mountpoint is missing; write: %s", strings.Join(list, ", or ")))
 }
 
 // unmountResult is what unmount reports.

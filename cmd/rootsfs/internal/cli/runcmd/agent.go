@@ -43,7 +43,7 @@ func (v ForValue) Set(text string) error {
 		v.F.ForTime, v.F.Grants.ForGiven = d, true
 		return nil
 	}
-	if text == "help" || slices.Contains(agents.Names(), text) {
+	if slices.Contains(agents.Names(), text) {
 		v.F.Agent = text
 		return nil
 	}
@@ -65,16 +65,6 @@ func agentCompletion(cmd *cobra.Command) {
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}) // fails only for an unknown flag
-}
-
-// printAgents lists the presets, for --for help.
-func (a *app) printAgents() {
-	rows := [][]string{{"AGENT", "COMMAND", "HOSTS IT CONNECTS TO"}}
-	for _, one := range agents.All() {
-		rows = append(rows, []string{one.Name, one.Command, strings.Join(one.Hosts, " ")})
-	}
-	a.Table(rows)
-	a.Say("see: rootsfs help agents")
 }
 
 // KeptHome is the directory that a HOME is kept in: of agents, or of servers.

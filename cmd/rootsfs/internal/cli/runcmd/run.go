@@ -77,18 +77,12 @@ func (a *app) newRunCmd() *cobra.Command {
 		Use:   "run [flags] -- COMMAND [ARG]...",
 		Short: "Run a program that reaches only approved directories",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if f.Agent == "help" || f.Agent != "" && len(args) == 0 {
+			if f.Agent != "" && len(args) == 0 {
 				return nil
 			}
 			return runArgs(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.Agent == "help" {
-				a.printAgents()
-				return nil
-			}
-			return a.runCommand(cmd, f, f.agentCommand(args))
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, f.agentCommand(args)) },
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
@@ -120,7 +114,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	f.Abuse.Add(cmd)
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = ForValue{f}, ""
-	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; --for help lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
+	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
 	agentCompletion(cmd)
 	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "mcp", "auto", "on", "off")
