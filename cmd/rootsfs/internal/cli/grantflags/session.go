@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ type Session struct {
 	AllowSystem bool
 	AllowTop    bool
 	Daemon      bool
-	verbose     int // how many -v
+	verbose     verbosity
 	debug       bool
 }
 
@@ -69,10 +70,41 @@ func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
 
 // Verbosity adds -v, and --debug for -vv; more is what the second v logs.
 func (f *Session) Verbosity(fs *pflag.FlagSet, more string) {
-	fs.CountVarP(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more)
+	fs.VarPF(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more).NoOptDefVal = oneMore
 	fs.BoolVar(&f.debug, "debug", false, "-vv")
 	cli.HideFlags(fs, "debug")
 }
+
+// verbosity is how many -v were given. It implements pflag.Value, and takes true and false
+// as well, as a switch does.
+type verbosity int
+
+// oneMore is the value of a -v without one.
+const oneMore = "+1"
+
+// Set implements pflag.Value.
+func (v *verbosity) Set(text string) error {
+	if text == oneMore {
+		*v++
+		return nil
+	}
+	if on, err := strconv.ParseBool(text); err == nil {
+		*v = 0
+		if on {
+			*v = 1
+		}
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	*v = verbosity(n)
+	return err
+}
+
+// String implements pflag.Value.
+func (v *verbosity) String() string { return strconv.Itoa(int(*v)) }
+
+// Type implements pflag.Value.
+func (v *verbosity) Type() string { return "count" }
 
 // Options turns flags and configuration into a session's options. Flags win.
 func (f *Session) Options(cmd *cobra.Command, point string) (session.Options, error) {
