@@ -12,6 +12,7 @@ package grantflags
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -223,4 +225,59 @@ func FromSpec(spec rootspec.Spec) (guard.Grant, error) {
 		}
 	}
 	return g, nil
+}
+
+// Patterns are the flags about the names in a root, which `mount`, `run`,
+// `roots add` and `policy set` share.
+type Patterns struct {
+	Hide, deny, Protect, allow []string
+	gitignore, noDefaults      bool
+}
+
+func (f *Patterns) Add(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.Hide, "hide", nil, "hide names that match this `pattern`, written as in .gitignore; repeatable")
+	fs.StringArrayVar(&f.deny, "deny", nil, "show names that match this `pattern`, and open none of them; repeatable")
+	fs.StringArrayVar(&f.Protect, "protect", nil, "let names that match this `pattern` be read and never changed; repeatable")
+	fs.StringArrayVar(&f.allow, "allow", nil, "lift the built-in rules for names that match this `pattern`, and for everything below them; repeatable")
+	fs.BoolVar(&f.gitignore, "respect-gitignore", false, "hide what the .gitignore files of a root name now")
+	fs.BoolVar(&f.noDefaults, "no-default-policy", false, "turn the built-in rules off")
+}
+
+func (f *Patterns) Patterns() (guard.Patterns, error) {
+	p := guard.Patterns{
+		Hide: texts(f.Hide), Deny: texts(f.deny), Protect: texts(f.Protect), Allow: texts(f.allow),
+		Gitignore: f.gitignore, NoDefaults: f.noDefaults,
+	}
+	return p, cli.Usage(p.Check())
+}
+
+// texts is nil for no pattern, so that a policy without any is the zero one.
+func texts(list []string) []guard.Pattern {
+	if len(list) == 0 {
+		return nil
+	}
+	return guard.Texts(list...)
+}
+
+// AskLinks asks on the terminal about each root of the command line whose path
+// passes a link that others can change, and puts the place where the path leads into
+// the grant. Without a terminal it leaves the grants alone: the session refuses them.
+func AskLinks(grants []guard.Grant) error {
+	if !cli.IsTerminal(os.Stdin) {
+		return nil
+	}
+	for i := range grants {
+		g := &grants[i]
+		var link *guard.LinkError
+		if err := written.CheckLinks(g.Dir); !errors.As(err, &link) {
+			continue // any other error is the session's to tell
+		}
+		what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
+			names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
+		if err := cli.Confirm(what, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
+			return err
+		}
+		g.Dir = link.Resolved
+	}
+	return nil
 }
