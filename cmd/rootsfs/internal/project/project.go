@@ -24,7 +24,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +42,7 @@ const (
 )
 
 // markers are the names that make a directory the top of something, in the
-// order in which they are looked for. A name that begins with "*" is a suffix.
+// order in which they are looked for.
 var markers = []struct {
 	name, kind string
 	class      class
@@ -60,8 +59,6 @@ var markers = []struct {
 	{"settings.gradle", "gradle build", workspace, isFile},
 	{"settings.gradle.kts", "gradle build", workspace, isFile},
 	{"MODULE.bazel", "bazel workspace", workspace, isFile},
-	{"*.sln", "visual studio solution", workspace, isFile},
-	{"*.slnx", "visual studio solution", workspace, isFile},
 	{"go.mod", "go module", project, isFile},
 	{"package.json", "npm package", project, isFile},
 	{"pyproject.toml", "python project", project, isFile},
@@ -74,7 +71,6 @@ var markers = []struct {
 	{"Gemfile", "ruby project", project, isFile},
 	{"mix.exs", "mix project", project, isFile},
 	{"CMakeLists.txt", "cmake project", project, isFile},
-	{"*.csproj", "dotnet project", project, isFile},
 }
 
 // Detect returns the top of the repository or project that encloses dir, absolute
@@ -135,37 +131,13 @@ func contains(dir, home string) bool {
 // top says what dir is the top of.
 func top(dir string) (kind string, of class, ok bool) {
 	for _, m := range markers {
-		paths := []string{filepath.Join(dir, m.name)}
-		if suffix, isSuffix := strings.CutPrefix(m.name, "*"); isSuffix {
-			paths = withSuffix(dir, suffix)
-		}
-		for _, p := range paths {
-			info, err := os.Lstat(p)
-			if err == nil && believable(dir, info) && m.valid(p, info) {
-				return m.kind, m.class, true
-			}
+		path := filepath.Join(dir, m.name)
+		info, err := os.Lstat(path)
+		if err == nil && believable(dir, info) && m.valid(path, info) {
+			return m.kind, m.class, true
 		}
 	}
 	return "", 0, false
-}
-
-// maxNames bounds how much of a directory is searched for a suffix.
-const maxNames = 10_000
-
-func withSuffix(dir, suffix string) []string {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil
-	}
-	defer d.Close()
-	list, _ := d.Readdirnames(maxNames) // what could be read is what there is to go by
-	var out []string
-	for _, n := range list {
-		if strings.HasSuffix(n, suffix) {
-			out = append(out, filepath.Join(dir, n))
-		}
-	}
-	return out
 }
 
 // believable refuses a marker that a stranger could have put there to make a

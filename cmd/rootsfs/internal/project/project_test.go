@@ -35,7 +35,6 @@ func TestDetect(t *testing.T) {
 		{"cargo", []string{"home/p/Cargo.toml=", "home/p/src/"}, "home/p/src", "home/p", "cargo package"},
 		{"maven", []string{"home/p/pom.xml="}, "home/p", "home/p", "maven project"},
 		{"gradle", []string{"home/p/build.gradle="}, "home/p", "home/p", "gradle project"},
-		{"solution", []string{"home/p/Big App.sln=", "home/p/app/app.csproj="}, "home/p/app", "home/p", "visual studio solution"},
 		{"marker of the wrong type", []string{"home/p/go.mod/", "home/p/.hg="}, "home/p", "", "neither a repository nor a project"},
 		{"outside the home directory", []string{"srv/p" + git, "srv/p/x/", "home/"}, "srv/p/x", "srv/p", "git"},
 		{"nothing", []string{"home/p/x/"}, "home/p/x", "", "--root PATH"},
