@@ -161,7 +161,7 @@ func summary(failed, warned []string) string {
 
 // CheckSystem looks at the machine.
 func CheckSystem() []Check {
-	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkBirth(), checkOpenFiles(), checkWatches()}
+	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkOpenFiles(), checkWatches()}
 }
 
 func checkFUSE() Check {
@@ -263,21 +263,6 @@ func checkKernel() Check {
 	}
 	_ = unix.Close(fd)
 	return c.ok("Linux %s, with openat2", release)
-}
-
-// checkBirth looks for birth times, by which a directory is told from another
-// one that got its inode number.
-func checkBirth() Check {
-	c := Check{Name: "statx"}
-	var st unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, "/", 0, unix.STATX_BTIME, &st)
-	switch {
-	case err != nil:
-		return c.fail("use Linux 4.11 or newer; in a container, a seccomp profile that permits statx", "statx is missing or forbidden: %v", err)
-	case st.Mask&unix.STATX_BTIME == 0:
-		return c.warn("none needed; keep roots on ext4, xfs or btrfs if that matters", "the file system of / has no birth times: a replaced directory is recognised by its inode number alone")
-	}
-	return c.ok("birth times are there")
 }
 
 // enoughFiles is far more than a mount holds open at a time.

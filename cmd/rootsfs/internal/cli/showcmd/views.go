@@ -3,12 +3,10 @@ package showcmd
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"time"
 
@@ -81,20 +79,7 @@ func (a *app) printLink(link string) error {
 	}
 	a.Say("%s", link)
 	a.Say("open it in a browser on this machine; it works once, within %v. Enter: another link. Ctrl-C: the end", console.LinkFor)
-	if port := portOf(link); os.Getenv("SSH_CONNECTION") != "" && port != "" {
-		host, _ := os.Hostname() // without one the line is still of use
-		a.Say("you are here over ssh; on your own machine first: ssh -L %s:127.0.0.1:%s %s", port, port, cmp.Or(host, "HOST"))
-	}
 	return nil
-}
-
-// portOf is the port of a link.
-func portOf(link string) string {
-	u, err := url.Parse(link)
-	if err != nil {
-		return ""
-	}
-	return u.Port()
 }
 
 // moreLinks prints a new link for every line that is entered.
