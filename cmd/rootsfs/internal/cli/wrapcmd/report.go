@@ -127,27 +127,8 @@ func (a *app) printWrapping(w *wrapping) {
 	for i := range w.res.Servers {
 		a.printServer("", &w.res.Servers[i])
 	}
-	a.printFetched(w)
 	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
 		a.Say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", names.ShellWord(w.file.path))
-	}
-}
-
-// printFetched says what servers need that are fetched when they start.
-func (a *app) printFetched(w *wrapping) {
-	var list []string
-	for _, s := range w.res.Servers {
-		if s.Fetcher != "" {
-			list = append(list, fmt.Sprintf("%s (%s)", names.Quote(s.Name), s.Fetcher))
-		}
-	}
-	all := strings.Join(list, ", ")
-	switch {
-	case len(list) == 0:
-	case !w.net:
-		a.Say("fetched at each start, which fails without the network: %s; --server NAME --net gives it to one, --home DIRECTORY keeps what was fetched", all)
-	case w.home == "":
-		a.Say("fetched at each start: %s; --home DIRECTORY keeps what was fetched for the next start", all)
 	}
 }
 
@@ -188,11 +169,13 @@ func (a *app) printServer(indent string, s *wrapServer) {
 // confinement says in a line what a server keeps.
 func confinement(s *wrapServer) string {
 	text := "no network"
-	if s.Net {
+	switch {
+	case s.Net && s.Fetcher != "":
+		text = "with the network, by which " + s.Fetcher + " fetches it"
+	case s.Net:
 		text = "with the network"
-		if s.Fetcher != "" {
-			text += ", by which " + s.Fetcher + " fetches it"
-		}
+	case s.Fetcher != "":
+		text += ", which " + s.Fetcher + " needs to fetch it (--net gives it, --home DIRECTORY keeps what was fetched)"
 	}
 	if len(s.Roots) == 0 {
 		return text + ", and no roots: it reaches no files of yours; --root gives it some"
