@@ -119,8 +119,12 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			st, err := control.GetStatus.Call(cmd.Context(), c, control.None{})
+			if err != nil {
+				return err
+			}
 			q.path = args[0]
-			ans, err := q.ask(cmd.Context(), c)
+			ans, err := q.ask(cmd.Context(), c, &st)
 			if err != nil {
 				return err
 			}
@@ -139,39 +143,29 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	return a.OfSession(cmd)
 }
 
-// fromHere makes a path absolute that is relative to the working directory: one that
-// begins with ./ or ../, and one that begins with no root's name and lies in a root.
-func fromHere(ctx context.Context, c *control.Client, path string) (string, error) {
-	if filepath.IsAbs(path) || strings.HasPrefix(path, "file:") {
-		return path, nil
-	}
+// inSession is a path as a session takes it: ROOT/PATH if it leads through the mountpoint, and
+// absolute if it is relative to the working directory, which is so if it begins with ./ or
+// ../, or with no root's name and lies in a root.
+func inSession(st *control.Status, path string) (string, error) {
 	first, _, _ := strings.Cut(path, "/")
-	explicit := first == "." || first == ".."
-	full, err := filepath.Abs(path)
-	if err != nil {
-		if explicit {
-			return "", err
-		}
+	if strings.HasPrefix(path, "file:") || rootNamed(st, first) != nil {
 		return path, nil
 	}
-	if explicit {
-		return full, nil
-	}
-	st, err := control.GetStatus.Call(ctx, c, control.None{})
-	if err != nil {
+	full, err := filepath.Abs(path)
+	isDotted := first == "." || first == ".."
+	switch {
+	case isDotted && err != nil:
 		return "", err
+	case err != nil:
+		return path, nil
+	case filepath.IsAbs(st.Point) && full != st.Point && names.Under(full, st.Point):
+		return strings.TrimPrefix(full, st.Point+"/"), nil
+	case isDotted:
+		return full, nil
+	case filepath.IsAbs(path):
+		return path, nil
 	}
-	inside := false
-	for _, r := range st.Roots {
-		if r.Name == first {
-			return path, nil
-		}
-		for _, dir := range []string{r.Path, r.Resolved} {
-			rel, err := filepath.Rel(dir, full)
-			inside = inside || err == nil && filepath.IsLocal(rel)
-		}
-	}
-	if inside {
+	if slices.ContainsFunc(st.Roots, func(r control.Root) bool { return names.Under(full, r.Path) || names.Under(full, r.Resolved) }) {
 		return full, nil
 	}
 	return path, nil

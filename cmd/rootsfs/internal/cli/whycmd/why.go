@@ -118,19 +118,19 @@ func opFlag(cmd *cobra.Command, op *string) {
 	cli.FixedWords(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 }
 
-// ask asks a session what its gate would answer.
-func (q *question) ask(ctx context.Context, c *control.Client) (control.CheckAnswer, error) {
-	req := control.CheckRequest{Op: q.op, Subject: q.subject}
-	var err error
-	if q.root != "" {
-		req.Path = q.root + "/" + strings.TrimPrefix(q.path, "/")
-	} else if req.Path, err = cli.ExpandHome(q.path); err != nil {
+// ask asks a session, whose state is st, what its gate would answer.
+func (q *question) ask(ctx context.Context, c *control.Client, st *control.Status) (control.CheckAnswer, error) {
+	path, err := cli.ExpandHome(q.path)
+	if err != nil {
 		return control.CheckAnswer{}, cli.Usage(err)
-	} else if req.Path, err = fromHere(ctx, c, req.Path); err != nil {
+	}
+	if q.root != "" {
+		path = q.root + "/" + strings.TrimPrefix(q.path, "/")
+	} else if path, err = inSession(st, path); err != nil {
 		return control.CheckAnswer{}, err
 	}
-	q.path = req.Path
-	return control.CheckPolicy.Call(ctx, c, req)
+	q.path = path
+	return control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: path, Op: q.op, Subject: q.subject})
 }
 
 // whyPath asks a live session about a path.
@@ -139,8 +139,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, q question) (*expl
 	if err != nil {
 		return nil, err
 	}
-	q.path = belowMount(st, q.path)
-	ans, err := q.ask(ctx, c)
+	ans, err := q.ask(ctx, c, st)
 	var remote *control.Error
 	if errors.As(err, &remote) && remote.Class == control.NoSuch {
 		ans = control.CheckAnswer{Path: names.Escape(q.path), Op: q.op, Reason: names.NoConsent.String()}
@@ -175,16 +174,6 @@ func stateOf(ctx context.Context, c *control.Client) (*control.Status, *control.
 	}
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	return &st, refusal.Last, err
-}
-
-// belowMount makes ROOT/PATH of a path through the session's mountpoint, and leaves any
-// other as it is.
-func belowMount(st *control.Status, path string) string {
-	full, err := filepath.Abs(path)
-	if err != nil || !filepath.IsAbs(st.Point) || full == st.Point || !names.Under(full, st.Point) {
-		return path
-	}
-	return strings.TrimPrefix(full, st.Point+"/")
 }
 
 // allowing finds the command that would allow what was refused. last is the refusal that
@@ -241,15 +230,12 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if err != nil {
 		return nil, err
 	}
-	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
-		full, err := filepath.Abs(path)
-		if err != nil {
-			return nil, err
-		}
-		if !names.Under(full, got.Dir) && !names.Under(full, got.Resolved) && first != "." && first != ".." {
-			full = filepath.Join(got.Resolved, path)
-		}
-		path = full
+	st := &control.Status{Roots: []control.Root{{Name: string(got.Root), Path: got.Dir, Resolved: got.Resolved}}}
+	if path, err = inSession(st, path); err != nil {
+		return nil, err
+	}
+	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && rootNamed(st, first) == nil {
+		path = filepath.Join(got.Resolved, path) // below the root
 	}
 	check := func(req control.CheckRequest) (control.CheckAnswer, error) { return session.Check(reg, req) }
 	ans, err := check(control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
