@@ -2,6 +2,7 @@ package hostconfig
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/tailscale/hujson"
 )
@@ -26,8 +27,35 @@ const (
 	Generic       Format = "mcp"
 )
 
-// Known are the formats whose default file Default finds.
-var Known = []Format{ClaudeDesktop, ClaudeCode, VSCode, Cursor, Windsurf, Gemini, Cline, Zed, Codex, OpenCode}
+// host is an MCP host. Its own file lies below the home directory, or below the directory for
+// configurations of this platform.
+type host struct {
+	format   Format
+	inConfig bool
+	file     string
+	variable string // of the environment, which names another directory for the file; "": none
+}
+
+var hosts = []host{
+	{ClaudeDesktop, true, "Claude/claude_desktop_config.json", ""},
+	{ClaudeCode, false, ".claude.json", "CLAUDE_CONFIG_DIR"},
+	{VSCode, true, "Code/User/mcp.json", ""},
+	{Cursor, false, ".cursor/mcp.json", ""},
+	{Windsurf, false, ".codeium/windsurf/mcp_config.json", ""},
+	{Gemini, false, ".gemini/settings.json", ""},
+	{Cline, true, "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json", ""}, // in VS Code
+	{Zed, false, ".config/zed/settings.json", ""},
+	{Codex, false, ".codex/config.toml", "CODEX_HOME"},
+	{OpenCode, false, ".config/opencode/opencode.json", ""}, // on every platform
+}
+
+// Known lists the formats whose default file Default finds.
+func Known() (list []string) {
+	for _, h := range hosts {
+		list = append(list, string(h.format))
+	}
+	return list
+}
 
 // formatOf goes by the content, and where that says nothing by the name.
 func formatOf(path string, top *hujson.Value) Format {
@@ -59,51 +87,24 @@ func formatOf(path string, top *hujson.Value) Format {
 	return Generic
 }
 
-// HomeVariable names the environment variable by which a host goes for the directory of
-// its own files; "" if there is none.
-func HomeVariable(f Format) string {
-	switch f {
-	case ClaudeCode:
-		return "CLAUDE_CONFIG_DIR"
-	case Codex:
-		return "CODEX_HOME"
+// Default is the user's own file of a host; "" for a format that is not Known. config is the
+// directory for configurations of this platform (os.UserConfigDir), getenv looks up the
+// host's environment.
+func Default(f Format, home, config string, getenv func(name string) string) string {
+	i := slices.IndexFunc(hosts, func(h host) bool { return h.format == f })
+	if i < 0 {
+		return ""
 	}
-	return ""
-}
-
-// Default is the user's own file of a host. config is the directory for
-// configurations of this platform (os.UserConfigDir), own what the host's
-// HomeVariable says. It is "" for Generic.
-func Default(f Format, home, config, own string) string {
-	switch f {
-	case ClaudeDesktop:
-		return filepath.Join(config, "Claude", "claude_desktop_config.json")
-	case ClaudeCode:
-		if own != "" {
-			home = own
-		}
-		return filepath.Join(home, ".claude.json")
-	case VSCode:
-		return filepath.Join(config, "Code", "User", "mcp.json")
-	case Cursor:
-		return filepath.Join(home, ".cursor", "mcp.json")
-	case Windsurf:
-		return filepath.Join(home, ".codeium", "windsurf", "mcp_config.json")
-	case Gemini:
-		return filepath.Join(home, ".gemini", "settings.json")
-	case Cline: // in VS Code
-		return filepath.Join(config, "Code", "User", "globalStorage", "saoudrizwan.claude-dev", "settings", "cline_mcp_settings.json")
-	case Zed:
-		return filepath.Join(home, ".config", "zed", "settings.json")
-	case Codex:
-		if own != "" {
-			return filepath.Join(own, "config.toml")
-		}
-		return filepath.Join(home, ".codex", "config.toml")
-	case OpenCode: // its directory is ~/.config on every platform
-		return filepath.Join(home, ".config", "opencode", "opencode.json")
+	h := hosts[i]
+	if h.inConfig {
+		home = config
 	}
-	return ""
+	if h.variable != "" {
+		if own := getenv(h.variable); own != "" {
+			return filepath.Join(own, filepath.Base(h.file))
+		}
+	}
+	return filepath.Join(home, h.file)
 }
 
 // ProjectOf is the directory whose servers the file at path configures: that of

@@ -16,7 +16,7 @@ func TestMoreHosts(t *testing.T) {
 		Codex:    {"/home/u/.codex/config.toml", codexDoc},
 		OpenCode: {"/home/u/.config/opencode/opencode.json", "{\n  \"mcp\": {\n    // mine\n    \"a\": {\"type\": \"local\", \"command\": [\"npx\", \"-y\", \"x\"], \"environment\": {\"K\": \"s3cret\"}, \"enabled\": true},\n    \"r\": {\"type\": \"remote\", \"url\": \"https://x\"},\n  },\n}\n"},
 	} {
-		if got := Default(f, "/home/u", "/home/u/.config", ""); got != c.path {
+		if got := Default(f, "/home/u", "/home/u/.config", func(string) string { return "" }); got != c.path {
 			t.Errorf("%s: %s", f, got)
 		}
 		conf, err := Parse(c.path, []byte(c.doc))

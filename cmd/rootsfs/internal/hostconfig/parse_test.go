@@ -98,6 +98,7 @@ func TestKinds(t *testing.T) {
 
 // Where a file lies says whose servers it configures.
 func TestPlaces(t *testing.T) {
+	none := func(string) string { return "" }
 	for path, want := range map[string]string{
 		"/p/.mcp.json":                  "/p",
 		"/p/.vscode/mcp.json":           "/p",
@@ -116,11 +117,12 @@ func TestPlaces(t *testing.T) {
 		ClaudeDesktop: "/c/Claude/claude_desktop_config.json", ClaudeCode: "/h/.claude.json",
 		VSCode: "/c/Code/User/mcp.json", Cursor: "/h/.cursor/mcp.json", Generic: "",
 	} {
-		if got := Default(f, "/h", "/c", ""); got != want {
+		if got := Default(f, "/h", "/c", none); got != want {
 			t.Errorf("%s: %q, want %q", f, got, want)
 		}
 	}
-	if got := Default(ClaudeCode, "/h", "/c", "/d"); got != "/d/.claude.json" {
+	own := func(name string) string { return map[string]string{"CLAUDE_CONFIG_DIR": "/d"}[name] }
+	if got := Default(ClaudeCode, "/h", "/c", own); got != "/d/.claude.json" {
 		t.Error(got)
 	}
 }

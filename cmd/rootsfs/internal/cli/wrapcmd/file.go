@@ -51,7 +51,7 @@ func openHostFile(arg string) (*hostFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := slices.Contains(hostconfig.Known, hostconfig.Format(arg))
+	host := slices.Contains(hostconfig.Known(), arg)
 	if host {
 		home, err := os.UserHomeDir()
 		if err != nil {
@@ -62,7 +62,7 @@ func openHostFile(arg string) (*hostFile, error) {
 			return nil, fmt.Errorf("%w: write the path of the file", err)
 		}
 		format := hostconfig.Format(arg)
-		path = hostconfig.Default(format, home, config, os.Getenv(hostconfig.HomeVariable(format)))
+		path = hostconfig.Default(format, home, config, os.Getenv)
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && format == hostconfig.OpenCode {
 			path = ownOpenCode(path)
 		}
@@ -72,7 +72,7 @@ func openHostFile(arg string) (*hostFile, error) {
 	case errors.Is(err, fs.ErrNotExist) && host:
 		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, cli.QuoteIfNeeded(path))}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s does not exist; write a path, or claude-desktop, claude-code, vscode, cursor, windsurf, gemini, cline, zed, codex or opencode", cli.QuoteIfNeeded(path))
+		return nil, fmt.Errorf("%s does not exist; write a path, or one of %s", cli.QuoteIfNeeded(path), strings.Join(hostconfig.Known(), ", "))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", cli.QuoteIfNeeded(path), cli.Cause(err))
 	}

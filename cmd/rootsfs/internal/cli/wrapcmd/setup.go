@@ -41,11 +41,11 @@ func (a *app) newSetupCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "setup [HOST]...",
 		Short:             "Check this machine and wrap the MCP hosts on it",
-		ValidArgsFunction: cobra.FixedCompletions(hostWords(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: cobra.FixedCompletions(hostconfig.Known(), cobra.ShellCompDirectiveNoFileComp),
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, arg := range args {
-				if !slices.Contains(hostWords(), arg) {
-					return cli.Usage(fmt.Errorf("%s is no host that setup knows: there are %s; to wrap a file: rootsfs wrap FILE", names.Quote(arg), strings.Join(hostWords(), ", ")))
+				if !slices.Contains(hostconfig.Known(), arg) {
+					return cli.Usage(fmt.Errorf("%s is no host that setup knows: there are %s; to wrap a file: rootsfs wrap FILE", names.Quote(arg), strings.Join(hostconfig.Known(), ", ")))
 				}
 			}
 			return nil
@@ -58,15 +58,6 @@ func (a *app) newSetupCmd() *cobra.Command {
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	a.JSONFlag(cmd)
 	return cmd
-}
-
-// hostWords are the words for the hosts that wrap knows.
-func hostWords() []string {
-	var list []string
-	for _, k := range hostconfig.Known {
-		list = append(list, string(k))
-	}
-	return list
 }
 
 func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
@@ -115,7 +106,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 // planHosts plans the change of each host that is named, or that is installed.
 func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 	list := []setupHost{}
-	for _, host := range hostWords() {
+	for _, host := range hostconfig.Known() {
 		if len(hosts) > 0 && !slices.Contains(hosts, host) {
 			continue
 		}
@@ -193,7 +184,7 @@ func (a *app) printSetup(res *setupResult) {
 	}
 	a.Say("MCP hosts:")
 	if len(res.Hosts) == 0 {
-		a.Say("  none of %s has a configuration here", strings.Join(hostWords(), ", "))
+		a.Say("  none of %s has a configuration here", strings.Join(hostconfig.Known(), ", "))
 	}
 	for i := range res.Hosts {
 		h := &res.Hosts[i]

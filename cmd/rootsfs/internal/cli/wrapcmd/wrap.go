@@ -52,7 +52,7 @@ func (a *app) newWrapCmd() *cobra.Command {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return hostWords(), cobra.ShellCompDirectiveDefault // files, too
+			return hostconfig.Known(), cobra.ShellCompDirectiveDefault // files, too
 		},
 	}
 	f.add(cmd)
