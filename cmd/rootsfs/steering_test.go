@@ -27,7 +27,7 @@ var harmless = map[string]string{
 	"SSL_CERT_FILE": noNetwork, "SSL_CERT_DIR": noNetwork, "REQUEST_METHOD": noNetwork,
 	"PAGER": ofHelp, "LESS": ofHelp,
 	"USER": inside, "SHELL": inside,
-	"SSH_CONNECTION": ofConsole, "SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
+	"SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
 	"TERMINFO": topAlone, "TERMINFO_DIRS": topAlone, "COLORTERM": topAlone, "FORCE_COLOR": topAlone, "TEA_DEBUG": topAlone, "TEA_TRACE": topAlone,
 	"RUNEWIDTH_EASTASIAN": topAlone, "LANG": topAlone, "LC_ALL": topAlone, "LC_CTYPE": topAlone,
 	"AppData": "Windows", "LocalAppData": "Windows", "SYSTEMROOT": "Windows", "home": "Plan 9",
@@ -38,7 +38,6 @@ const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"
 	noNetwork  = "rootsfs run asks nobody by name and opens no connection"
-	ofConsole  = "rootsfs console alone, which no host starts"
 	ofHelp     = "rootsfs help alone, which no host starts"
 	inside     = "the name and the shell that the server sees of its own user"
 	topAlone   = "rootsfs top alone, which no host starts, and colours"
@@ -67,7 +66,6 @@ var computed = map[string]string{
 	"charm.land/lipgloss/v2/writer.go":                                      topAlone,
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrapcmd/file.go":   "variables of hosts, for rootsfs wrap alone",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/args.go":    "what --env names, to tell that it is not set",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/complete.go":       "names for --env, for completions alone",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config/config.go":      "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
 	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":                   "what --env names, for the server",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/sockets.go": "for what the server is given",
