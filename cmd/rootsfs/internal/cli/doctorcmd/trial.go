@@ -32,11 +32,7 @@ type trial struct {
 	Lifted   string     `json:"lifted_protections,omitempty"`
 	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
 
-	fsType string
-	remote bool
-	end    time.Time // that the file says; zero: none
-	err    error     // whose text is Problem
-	remedy string    // for doctor: what to do at Line
+	err error // whose text is Problem
 }
 
 // tryRoots grants the roots of a profile together, in a registry that nothing shows, and
@@ -55,7 +51,7 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 	list := make([]trial, len(roots))
 	for i, r := range roots {
 		list[i] = trial{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
-			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted(), end: r.Expires}
+			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted()}
 		if !list[i].Expired {
 			list[i].grant(ctx, reg, r.Grant(now), opened[r.Path])
 		}
@@ -65,25 +61,22 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 
 func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, in rootInfo) {
 	if t.err = in.err; t.err != nil {
-		t.Problem, t.remedy = cli.OneLine(t.err), "mend that, or change"
+		t.Problem = cli.OneLine(t.err)
 		return
 	}
 	got, err := reg.Grant(ctx, g)
 	if err == nil {
-		t.Resolved, t.Rules = got.Resolved, len(reg.RulesOf(got.Root))
+		t.Resolved, t.Rules, t.File = got.Resolved, len(reg.RulesOf(got.Root)), in.file != ""
 		if !got.Expires.IsZero() {
 			t.Expires = &got.Expires
 		}
-		st, _ := reg.Lookup(got.Root)
-		t.File, t.fsType, t.remote = st.FileRoot, st.FSType, st.Remote
 		return
 	}
-	t.err, t.Problem, t.remedy = err, cli.OneLine(err), "choose another directory:"
+	t.err, t.Problem = err, cli.OneLine(err)
 	if errors.Is(err, names.Exist) {
 		for _, other := range reg.Roots() {
 			if other.Grant.Resolved == in.resolved {
 				t.Problem = fmt.Sprintf("%s is already the root %s", names.Quote(in.resolved), names.Quote(string(other.Grant.Root)))
-				t.remedy = "leave one of them out:"
 			}
 		}
 		return
@@ -92,7 +85,6 @@ func (t *trial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, i
 		if p, err := reg.Propose(g); err == nil {
 			p.Close()
 			t.Problem = names.Quote(in.resolved) + " is a system directory and may only be read-only; write allow_system = true in its [[root]] block if writing is meant"
-			t.remedy = "write mode = \"ro\" there, or allow_system = true if writing is meant:"
 		}
 	}
 }
@@ -115,14 +107,9 @@ func profiles(conf *config.Config) []string {
 	return append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
 }
 
-// checkRoots looks at each configured root as `mount` would, and at those that
-// only profiles have.
+// checkRoots looks at each configured root as `mount` would, and at those that only profiles
+// have, of which it tells problems alone: a profile cannot be mounted, the rest can.
 func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []Check) {
-	type block struct { // of the file
-		name string
-		line int
-	}
-	above := map[block]bool{}
 	for _, profile := range profiles(conf) {
 		list, err := tryRoots(ctx, conf, profile, opened)
 		if err != nil {
@@ -130,20 +117,13 @@ func checkRoots(ctx context.Context, conf *config.Config, opened map[string]root
 			return append(checks, c.fail("as it says", "%s", cli.OneLine(err)))
 		}
 		for i := range list {
-			c, its := list[i].check(conf.Path), block{list[i].Name, list[i].Line}
-			if profile == "" {
-				above[its] = true
+			switch c := list[i].check(conf.Path); {
+			case profile == "":
 				checks = append(checks, c)
-				continue
+			case c.Status == CheckFail:
+				c.Status, c.Detail = CheckWarn, "profile "+cli.QuoteIfNeeded(profile)+", "+c.Detail
+				checks = append(checks, c)
 			}
-			if above[its] && c.Status != CheckFail {
-				continue // it stands above
-			}
-			c.Detail = "profile " + cli.QuoteIfNeeded(profile) + ", " + c.Detail
-			if c.Status == CheckFail {
-				c.Status = CheckWarn // the profile cannot be mounted; the rest can
-			}
-			checks = append(checks, c)
 		}
 	}
 	return checks
@@ -155,13 +135,11 @@ func (t *trial) check(file string) Check {
 	name := fmt.Sprintf("%s (%s)", cli.QuoteIfNeeded(t.Name), t.Mode)
 	switch {
 	case t.Expired:
-		return c.ok("%s: its time is over (%s): it is left out", name, cli.LocalTime(&t.end))
+		return c.ok("%s: its time is over: it is left out", name)
 	case t.err != nil:
-		return c.fail(fmt.Sprintf("%s line %d of %s", t.remedy, t.Line, cli.QuoteIfNeeded(file)), "%s: mount would fail: %s", name, t.Problem)
-	case t.remote:
-		return c.warn("use --cache strict where one second is too long", "%s: on %s: changes made elsewhere are seen after up to one second", name, t.fsType)
+		return c.fail(fmt.Sprintf("change line %d of %s", t.Line, cli.QuoteIfNeeded(file)), "%s: mount would fail: %s", name, t.Problem)
 	}
-	return c.ok("%s: can be mounted, on %s", name, t.fsType)
+	return c.ok("%s: can be mounted", name)
 }
 
 // row is what config check prints of the root.
