@@ -89,18 +89,18 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	if failed {
 		return errors.Join(a.Report(res, func() {}), &cli.ExitError{Code: cli.ExitSystem, Err: errors.New("nothing was changed: this machine lacks something that the servers need; what to do stands below each problem")})
 	}
-	if err := a.writeHosts(f, &res); err != nil {
-		return err
-	}
-	if err := a.Report(res, func() { a.printSetupDone(f, &res) }); err != nil {
-		return err
-	}
-	for i := range res.Hosts {
-		if h := &res.Hosts[i]; h.Problem != "" && len(hosts) > 0 {
-			return errors.New(h.Problem) // of a host that was named
+	var errs []error
+	for i := range res.Hosts { // one that cannot be written does not keep the others from it
+		h := &res.Hosts[i]
+		switch {
+		case h.Wrap != nil:
+			errs = append(errs, a.write(h.plan, h.doc))
+			res.Written = res.Written || h.Wrap.Written
+		case len(hosts) > 0: // it was named
+			errs = append(errs, errors.New(h.Problem))
 		}
 	}
-	return nil
+	return errors.Join(append(errs, a.Report(res, func() { a.printSetupDone(&res) }))...)
 }
 
 // planHosts plans the change of each host that is named, or that is installed.
@@ -130,46 +130,6 @@ func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 		list = append(list, one)
 	}
 	return list, nil
-}
-
-// changing are the hosts whose file would be changed.
-func (r *setupResult) changing() (list []*setupHost) {
-	for i := range r.Hosts {
-		if h := &r.Hosts[i]; h.Wrap != nil && h.Wrap.Changed {
-			list = append(list, h)
-		}
-	}
-	return list
-}
-
-// writeHosts asks, and writes the files. One that cannot be written does not keep the
-// others from it.
-func (a *app) writeHosts(f *wrapFlags, res *setupResult) error {
-	list := res.changing()
-	if len(list) == 0 || f.dryRun {
-		return nil
-	}
-	if !f.yes {
-		what := ""
-		if a.JSON || !cli.IsTerminal(a.Stdout) {
-			for _, h := range list {
-				what += h.Wrap.Diff
-			}
-		}
-		if err := cli.Confirm(what, "Write "+cli.Plural(len(list), "file")+"?"); err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
-	}
-	var errs []error
-	for _, h := range list {
-		backup, err := h.plan.file.replace(h.doc, "")
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		h.Wrap.Backup, h.Wrap.Written, res.Written = backup, true, true
-	}
-	return errors.Join(errs...)
 }
 
 // printSetup says what was found, and what would be changed.
@@ -222,18 +182,17 @@ func (h *setupHost) change() string {
 }
 
 // printSetupDone says what was changed and how to take it back.
-func (a *app) printSetupDone(f *wrapFlags, res *setupResult) {
-	list := res.changing()
-	switch {
-	case len(list) == 0:
+func (a *app) printSetupDone(res *setupResult) {
+	changes := false
+	for i := range res.Hosts {
+		if h := &res.Hosts[i]; h.Wrap != nil && h.Wrap.Changed {
+			changes = true
+			if h.Wrap.Written || h.plan.dryRun {
+				a.printWritten(h.plan)
+			}
+		}
+	}
+	if !changes {
 		a.Say("nothing to change")
-		return
-	case f.dryRun:
-		a.Say("nothing was written: --dry-run; to see a change whole: rootsfs wrap %s --dry-run", names.ShellWord(list[0].Host))
-		return
 	}
-	for _, h := range list {
-		a.Say("written: %s; to undo: rootsfs wrap %s --undo", cli.QuoteIfNeeded(h.Wrap.File), names.ShellWord(h.Host))
-	}
-	a.Say("start them again; to change what a server reaches, write its --root in the file, PATH:rw to let it write")
 }

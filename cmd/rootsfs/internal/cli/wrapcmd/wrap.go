@@ -175,24 +175,11 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
 
 // finishWrap shows the change, asks, and makes it.
 func (a *app) finishWrap(w *wrapping, doc []byte) error {
-	var err error
 	if !a.JSON {
 		a.printWrapping(w)
 	}
-	if w.res.Changed && !w.dryRun {
-		if !w.yes {
-			again := ""
-			if a.JSON || !cli.IsTerminal(a.Stdout) {
-				again = w.res.Diff
-			}
-			if err := cli.Confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
-				return fmt.Errorf("nothing was changed: %w", err)
-			}
-		}
-		if w.res.Backup, err = w.file.replace(doc, w.exact); err != nil {
-			return err
-		}
-		w.res.Written = true
+	if err := a.write(w, doc); err != nil {
+		return err
 	}
 	if err := a.Report(w.res, func() { a.printWritten(w) }); err != nil {
 		return err
@@ -205,6 +192,25 @@ func (a *app) finishWrap(w *wrapping, doc []byte) error {
 		return fmt.Errorf("not undone: %s; edit it there%s", strings.Join(left, ", "), from)
 	}
 	return nil
+}
+
+// write asks whether the change is to be made, and makes it.
+func (a *app) write(w *wrapping, doc []byte) (err error) {
+	if !w.res.Changed || w.dryRun {
+		return nil
+	}
+	if !w.yes {
+		again := ""
+		if a.JSON || !cli.IsTerminal(a.Stdout) {
+			again = w.res.Diff
+		}
+		if err := cli.Confirm(again, "Write this to "+w.file.shown()+"?"); err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
+		}
+	}
+	w.res.Backup, err = w.file.replace(doc, w.exact)
+	w.res.Written = err == nil
+	return err
 }
 
 // known refuses names that no server has, and servers that are not understood.
