@@ -16,10 +16,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// AgentOrDuration is the type of the value of --for of `run`, which takes an agent as well
-// as a duration.
-const AgentOrDuration = "agent or duration"
-
 // valueError says what a flag's value should have been.
 func valueError(err error) error {
 	var bad *pflag.InvalidValueError
@@ -32,9 +28,6 @@ func valueError(err error) error {
 	}[bad.GetFlag().Value.Type()]
 	if bad.GetFlag().Value.Type() == (pathValue{}).Type() {
 		return fmt.Errorf("--%s %w", bad.GetFlag().Name, bad.Unwrap())
-	}
-	if bad.GetFlag().Value.Type() == AgentOrDuration {
-		return fmt.Errorf("--for %s: %w", names.Quote(bad.GetValue()), bad.Unwrap())
 	}
 	if want == "" {
 		return err

@@ -146,11 +146,10 @@ var commandGroups = []struct{ title, names string }{
 // flagGroups are the flags of all commands that have many, by subject. Those of more
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
-	{"Roots", "root once for subject session", "profile config cross-file-systems allow-system allow-root-dir"},
-	{"Confinement", "for-agent net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
+	{"Roots", "root once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
+	{"Confinement", "net net-ask secret env home socket level unconfined learn", "dir net-any-sni net-limit listen memory-max home-max pids-max links map mcp on-revoke"},
 	{"MCP", "ask", ""},
 	{"HTTP", "http token-file tls-cert tls-key oauth-issuer", "no-token host origin oauth-scope oauth-audience max-sessions max-user-sessions"},
-	{"End of a grant", "for until", ""},
 	{"Names that are hidden or protected", "hide protect", "deny allow no-default-policy respect-gitignore"},
 	{"Limits", "limit", ""},
 	{"Trash", "trash", ""},
@@ -273,7 +272,7 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 			names = strings.Fields(g.first + " " + g.more)
 		}
 		for _, name := range names {
-			if f := c.Flags().Lookup(name); f != nil && !f.Hidden && isIn(f, g.title) {
+			if f := c.Flags().Lookup(name); f != nil && !f.Hidden {
 				group.flags = append(group.flags, f)
 			}
 		}
@@ -292,16 +291,6 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 		}
 	}
 	return append(groups, rest), len(flags) - shown - len(rest.flags)
-}
-
-// isIn reports whether a flag belongs to a group that names it: --for of `run`, which takes
-// an agent, is about roots, and that of other commands about their end.
-func isIn(f *pflag.Flag, title string) bool {
-	if f.Name != "for" {
-		return true
-	}
-	isAgent := f.Value.Type() == AgentOrDuration
-	return isAgent == (title == "Roots")
 }
 
 // showFlags lists a command's flags.

@@ -32,7 +32,7 @@ import (
 // Grants are the flags about grants, which `mount` and `roots add` share.
 type Grants struct {
 	ForTime  time.Duration
-	ForGiven bool // with `run`, whose --for takes more than a duration
+	ForAgent bool // --for of `run` was given an agent, and may have been given no duration
 	Until    string
 	Limits   KeyFlags[guard.Limits]
 	oneFS    bool
@@ -59,14 +59,6 @@ func (g *Grants) Add(cmd *cobra.Command) {
 
 // given reports whether a flag was written, rather than left at its default.
 func (g *Grants) given(flag string) bool { return g.Fs != nil && g.Fs.Changed(flag) }
-
-// durationGiven reports whether --for was given a duration.
-func (g *Grants) durationGiven() bool {
-	if f := g.Fs.Lookup("for"); f != nil && f.Value.Type() == cli.AgentOrDuration {
-		return g.ForGiven
-	}
-	return g.given("for")
-}
 
 // contradiction refuses flags that cannot be meant together.
 func (g *Grants) contradiction() error {
@@ -102,7 +94,7 @@ func (g *Grants) Expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.ForTime != 0 && g.Until != "":
 		return time.Time{}, cli.Usage(errors.New("--for and --until: use one of them"))
-	case g.ForTime < 0 || g.ForTime == 0 && g.durationGiven():
+	case g.ForTime < 0 || g.ForTime == 0 && g.given("for") && !g.ForAgent:
 		return time.Time{}, cli.Usage(fmt.Errorf("--for %v: write a positive duration, such as 30m", g.ForTime))
 	case g.ForTime > 0:
 		return now.Add(g.ForTime), nil

@@ -28,32 +28,30 @@ type ForValue struct{ F *Flags }
 
 // String implements pflag.Value.
 func (v ForValue) String() string {
-	if v.F == nil || v.F.ForTime == 0 {
+	if v.F == nil || v.F.ForTime == 0 && v.F.Agent == "" {
 		return ""
 	}
-	return v.F.ForTime.String()
+	return cmp.Or(v.F.Agent, v.F.ForTime.String())
 }
 
 // Type implements pflag.Value.
-func (v ForValue) Type() string { return cli.AgentOrDuration }
+func (v ForValue) Type() string { return "string" }
 
 // Set implements pflag.Value.
 func (v ForValue) Set(text string) error {
 	if d, err := time.ParseDuration(text); err == nil {
-		v.F.ForTime, v.F.Grants.ForGiven = d, true
-		return nil
-	}
-	if slices.Contains(agents.Names(), text) {
-		v.F.Agent = text
+		if v.F.ForTime = d; d <= 0 {
+			return fmt.Errorf("%s: write a positive duration, such as 30m", text)
+		}
 		return nil
 	}
 	for _, one := range agents.All() {
-		if text == one.Command { // claude
-			v.F.Agent = one.Name
+		if text == one.Name || text == one.Command { // such as claude
+			v.F.Agent, v.F.ForAgent = one.Name, true
 			return nil
 		}
 	}
-	return fmt.Errorf("write a duration, such as 30m, or an agent: %s", strings.Join(agents.Names(), ", "))
+	return fmt.Errorf("%s: write a duration, such as 30m, or an agent: %s", names.Quote(text), strings.Join(agents.Names(), ", "))
 }
 
 // agentCompletion offers the agents for --for.
