@@ -264,33 +264,27 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 		return []flagGroup{{"Flags", flags}}, 0
 	}
 	all = all || len(flags) <= manyFlags
-	shown, placed := 0, map[string]bool{}
-	for _, g := range flagGroups {
-		group := flagGroup{title: g.title}
-		names := strings.Fields(g.first)
-		if all {
-			names = strings.Fields(g.first + " " + g.more)
-		}
-		for _, name := range names {
-			if f := c.Flags().Lookup(name); f != nil && !f.Hidden {
-				group.flags = append(group.flags, f)
+	take := func(names string) (taken []*pflag.Flag) {
+		for name := range strings.FieldsSeq(names) {
+			if i := slices.IndexFunc(flags, func(f *pflag.Flag) bool { return f.Name == name }); i >= 0 {
+				taken = append(taken, flags[i])
+				flags = slices.Delete(flags, i, i+1)
 			}
 		}
-		for name := range strings.FieldsSeq(g.first + " " + g.more) {
-			placed[name] = true
-		}
-		if len(group.flags) > 0 {
-			groups = append(groups, group)
-		}
-		shown += len(group.flags)
+		return taken
 	}
-	rest := flagGroup{title: "Other"}
-	for _, f := range flags {
-		if !placed[f.Name] {
-			rest.flags = append(rest.flags, f)
+	for _, g := range flagGroups {
+		shown, more := take(g.first), take(g.more)
+		if all {
+			shown = append(shown, more...)
+		} else {
+			left += len(more)
+		}
+		if len(shown) > 0 {
+			groups = append(groups, flagGroup{g.title, shown})
 		}
 	}
-	return append(groups, rest), len(flags) - shown - len(rest.flags)
+	return append(groups, flagGroup{"Other", flags}), left
 }
 
 // showFlags lists a command's flags.
