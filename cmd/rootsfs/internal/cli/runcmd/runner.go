@@ -32,6 +32,7 @@ type runner struct {
 	place    *cleanup.Place // of the mount
 	s        *session.Session
 	proc     *sandbox.Process
+	revokes  func(*session.Session) // has the session revoke its roots at SIGUSR1
 	later    *laterRoots
 	learned  *learned
 	links    linkRule         // of the private mount
@@ -60,7 +61,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 	}
 	signals := hearSignals()
 	r := &runner{
-		a: a, plan: p, umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		a: a, plan: p, revokes: cli.RevokeOnSignal(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
 		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
 		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
 	}
@@ -81,7 +82,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 // they do what they ever do to a Go program: nothing has been made that would be left.
 func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)
 	return signals
 }
 
@@ -136,6 +137,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 		return exit, startErr
 	}
 	defer r.s.Registry().RemoveView(r.later)
+	r.revokes(r.s)
 	go r.forward(signals)
 	go r.endTogether()
 	go r.follow()
@@ -316,28 +318,13 @@ func (r *runner) first() string {
 	return ""
 }
 
-// forward passes our signals on, but for SIGUSR1, by which the owner revokes every root.
-// One of the kind that asks to end kills if it insists on an earlier one: whoever sends
-// it has waited for long enough.
+// forward passes our signals on. One of the kind that asks to end kills if it insists on an
+// earlier one: whoever sends it has waited for long enough.
 func (r *runner) forward(signals <-chan os.Signal) {
 	var asking cli.EndRequest
 	insisted := false
-	revoke := make(chan struct{}, 1)
-	defer close(revoke)
-	go func() {
-		for range revoke {
-			r.s.RevokeBySignal(context.Background())
-		}
-	}()
 	for sig := range signals {
-		if sig == unix.SIGUSR1 {
-			select {
-			case revoke <- struct{}{}:
-			default: // one that waits is enough
-			}
-			continue
-		}
-		if slices.Contains([]os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}, sig) {
+		if sig != unix.SIGUSR2 {
 			first, insists := asking.Hear(time.Now())
 			if first {
 				close(r.termRequested)

@@ -26,7 +26,7 @@ func TestHearSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1} {
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR2} {
 		cmd := &exec.Cmd{Path: exe, Args: []string{"hears"}}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
