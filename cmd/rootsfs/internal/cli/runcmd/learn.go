@@ -25,8 +25,9 @@ type learned struct {
 	mu     sync.Mutex // guards the fields below
 	begun  bool       // see begin
 	sought map[string]int
-	lacked map[guard.RootName]*lack
 	more   bool // than maxSought
+	lacked map[guard.RootName]*lack
+	links  map[guard.Path]bool // that leave their root
 }
 
 // lack is what was refused in one root.
@@ -36,11 +37,14 @@ type lack struct {
 	example string
 }
 
-// maxSought bounds the paths noted: a command may look for as many as it likes.
-const maxSought = 10_000
+// The bounds of the paths and links noted: a command may look for as many as it likes.
+const (
+	maxSought       = 10_000
+	maxRefusedLinks = 1000
+)
 
 func newLearned() *learned {
-	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*lack{}}
+	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*lack{}, links: map[guard.Path]bool{}}
 }
 
 // begin is called when the command is about to be started: what was looked for before
@@ -72,16 +76,17 @@ func (l *learned) missing(path string) {
 // observe notes refusals.
 func (l *learned) observe(e guard.Event) {
 	rec := e.Record
-	if rec == nil || rec.Verdict != guard.Refused || rec.Path.Root == "" {
-		return
-	}
-	switch rec.Kind {
-	case names.ReadOnly, names.Permission:
-	default:
+	if rec == nil || rec.Path.Root == "" {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if isLinkRefused(rec) && len(l.links) < maxRefusedLinks {
+		l.links[rec.Path] = true
+	}
+	if rec.Verdict != guard.Refused || rec.Kind != names.ReadOnly && rec.Kind != names.Permission {
+		return
+	}
 	have := l.lacked[rec.Path.Root]
 	if have == nil {
 		have = &lack{example: rec.Op.String() + " " + names.ShellWord(rec.Path.String())}
@@ -106,46 +111,41 @@ func unseen(box *sandbox.Options, level sandbox.Level) string {
 }
 
 // propose prints the roots and rights that would have sufficed, as far as that can be
-// told from what was refused. It grants nothing. links are those that were refused,
-// hosts are those that it tried to reach and that have no rule, times how often; unseen is
-// what did not reach us.
-func (l *learned) propose(a *app, s *session.Session, links []refusedLink, hosts []string, times int, unseen string) {
+// told from what was refused. It grants nothing. hosts are those that it tried to reach and
+// that have no rule, times how often; unseen is what did not reach us.
+func (l *learned) propose(a *app, s *session.Session, hosts []string, times int, unseen string) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.proposal(s.Registry(), links)
+	p := l.proposal(s.Registry())
 	if len(hosts) > 0 {
 		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), cli.Plural(times, "connection")+" refused")
 	}
-	say := a.Warn
-	defer func() {
-		for _, text := range p.notes {
-			say("%s", text)
-		}
-	}()
 	switch {
-	case len(p.lines) == 0 && len(p.notes) == 0 && unseen == "":
-		say("learned: nothing was refused that a root or a right would have allowed")
+	case len(p.lines) > 0:
+		a.Warn("learned: to allow what was refused in this run, add (nothing has been granted):")
+		for _, line := range p.lines {
+			a.Warn("  %s", line)
+		}
+		a.Warn("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
+	case len(p.notes) > 0:
+		a.Warn("learned: nothing is proposed")
+	case unseen != "":
+		a.Warn("learned: nothing was refused in its roots; %s", unseen)
 		return
-	case len(p.lines) == 0 && unseen != "":
-		say("learned: nothing was refused in its roots; %s", unseen)
-		return
-	case len(p.lines) == 0:
-		say("learned: nothing is proposed")
-		return
+	default:
+		a.Warn("learned: nothing was refused that a root or a right would have allowed")
 	}
-	say("learned: to allow what was refused in this run, add (nothing has been granted):")
-	for _, line := range p.lines {
-		say("  %s", line)
-	}
-	say("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
 	if unseen != "" {
-		say("%s", unseen)
+		a.Warn("%s", unseen)
 	}
 	if l.more {
-		say("it looked for more than %d paths; the rest is not listed", maxSought)
+		a.Warn("it looked for more than %d paths; the rest is not listed", maxSought)
+	}
+	for _, text := range p.notes {
+		a.Warn("%s", text)
 	}
 }
 
@@ -156,7 +156,7 @@ type proposal struct{ lines, notes []string }
 // add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
 func (p *proposal) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
-func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal) {
+func (l *learned) proposal(reg *guard.Registry) (p proposal) {
 	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
 		st, ok := reg.Lookup(name)
 		lack := l.lacked[name]
@@ -179,7 +179,7 @@ func (l *learned) proposal(reg *guard.Registry, links []refusedLink) (p proposal
 		roots = append(roots, path)
 		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+cli.Plural(l.sought[path], "time"))
 	}
-	for _, r := range links {
+	for _, r := range l.refusedLinks(reg) {
 		_, err := os.Lstat(r.dest)
 		switch {
 		case reg.Holds("", r.dest), sandbox.Namespaces.Shows(r.dest):
@@ -219,32 +219,22 @@ func (l *learned) existing(skip func(path string) bool) (found, skipped []string
 // harmless where the mount has a place on the host: only the owner, who reaches the
 // links of the source as well, can enter that place.
 type linkRule struct {
-	level atomic.Uint32 // of confinement; sandbox.Level
-
-	mu      sync.Mutex // guards the fields below
-	refused map[guard.Path]bool
-	last    guard.Path // of refused; the zero Path: none
+	level atomic.Uint32              // of confinement; sandbox.Level
+	last  atomic.Pointer[guard.Path] // that was refused; nil: none
 }
 
-// maxRefusedLinks bounds the links noted: a command may be refused as many as it
-// likes.
-const maxRefusedLinks = 1000
+// isLinkRefused reports whether a record is of a link that was refused because it leaves
+// its root.
+func isLinkRefused(rec *guard.Record) bool {
+	return rec.Op == names.OpReadlink && rec.Kind == names.Escaped && rec.Path.Root != ""
+}
 
-// observe notes the links that were refused.
+// observe notes the link that was refused last.
 func (l *linkRule) observe(e guard.Event) {
-	rec := e.Record
-	if rec == nil || rec.Op != names.OpReadlink || rec.Kind != names.Escaped || rec.Path.Root == "" {
-		return
+	if e.Record != nil && isLinkRefused(e.Record) {
+		path := e.Record.Path
+		l.last.Store(&path)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.refused == nil {
-		l.refused = map[guard.Path]bool{}
-	}
-	if len(l.refused) < maxRefusedLinks {
-		l.refused[rec.Path] = true
-	}
-	l.last = rec.Path
 }
 
 // refusedLink is a link that the command was refused, on the host.
@@ -257,8 +247,8 @@ func (r refusedLink) String() string {
 	return fmt.Sprintf("the link %q leads to %q", r.at, r.text)
 }
 
-// read looks at a link as it is now.
-func (l *linkRule) read(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
+// readRefused looks at a link as it is now.
+func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	dir, ok := reg.Dir(p.Root)
 	if !ok {
 		return refusedLink{}, false
@@ -275,14 +265,10 @@ func (l *linkRule) read(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	return r, true
 }
 
-// list returns the links that were refused, in order, as they are now.
-func (l *linkRule) list(reg *guard.Registry) []refusedLink {
-	l.mu.Lock()
-	refused := slices.Collect(maps.Keys(l.refused))
-	l.mu.Unlock()
-	var out []refusedLink
-	for _, p := range refused {
-		if r, ok := l.read(reg, p); ok {
+// refusedLinks returns the links that were refused, in order, as they are now.
+func (l *learned) refusedLinks(reg *guard.Registry) (out []refusedLink) {
+	for p := range l.links {
+		if r, ok := readRefused(reg, p); ok {
 			out = append(out, r)
 		}
 	}
@@ -293,13 +279,11 @@ func (l *linkRule) list(reg *guard.Registry) []refusedLink {
 // explain puts the link that was refused last into the error of a command that could
 // not be executed, in which nothing else can have been refused a link yet.
 func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
-	l.mu.Lock()
-	last := l.last
-	l.mu.Unlock()
-	if last.Root == "" || !errors.Is(err, sandbox.ErrNotExecutable) {
+	last := l.last.Load()
+	if last == nil || !errors.Is(err, sandbox.ErrNotExecutable) {
 		return err
 	}
-	r, ok := l.read(reg, last)
+	r, ok := readRefused(reg, *last)
 	if !ok {
 		return err
 	}

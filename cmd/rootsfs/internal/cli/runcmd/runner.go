@@ -150,7 +150,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	}
 	r.plan.network.printRefused(r.a)
 	hosts, times := r.plan.network.refusedHosts()
-	r.learned.propose(r.a, r.s, r.links.list(r.s.Registry()), hosts, times, unseen(&r.plan.box, r.proc.Report().Level))
+	r.learned.propose(r.a, r.s, hosts, times, unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
 }
 
