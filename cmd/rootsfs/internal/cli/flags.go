@@ -61,6 +61,19 @@ func ArgCount(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+// OneOf returns an error unless exactly one of what, such as "names and --all", was given.
+// missing is the error if none was.
+func OneOf(what, missing string, given ...bool) error {
+	given = slices.DeleteFunc(given, func(is bool) bool { return !is })
+	switch len(given) {
+	case 0:
+		return Usage(errors.New(missing))
+	case 1:
+		return nil
+	}
+	return Usage(fmt.Errorf("%s cannot be combined: use one of them", what))
+}
+
 // JSONFlag adds --json.
 func (a *App) JSONFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.JSON, "json", false, "print JSON")

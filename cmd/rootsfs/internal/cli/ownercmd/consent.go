@@ -208,11 +208,8 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 // what, and see is the command that shows it.
 func idOrAll(all *bool, what, see string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case *all && len(args) > 0:
-			return cli.Usage(errors.New("--all and an id cannot be combined: use one of them"))
-		case !*all && (len(args) == 0 || args[0] == ""):
-			return cli.Usage(fmt.Errorf("name the %s, or use --all; see: %s", what, see))
+		if err := cli.OneOf("an id and --all", fmt.Sprintf("name the %s, or use --all; see: %s", what, see), len(args) > 0 && args[0] != "", *all); err != nil {
+			return err
 		}
 		return cli.ArgCount(0, 1, "")(cmd, args)
 	}

@@ -2,7 +2,6 @@ package ownercmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,17 +17,7 @@ func (a *app) newRevokeCmd() *cobra.Command {
 		Use:   "revoke NAME... | --subject SERVER | --net | --all",
 		Short: "End roots: everything that programs hold of them is dead",
 		Args: func(c *cobra.Command, args []string) error {
-			switch {
-			case all && len(args) > 0:
-				return cli.Usage(errors.New("--all and names cannot be combined: use one of them"))
-			case subject != "" && (all || len(args) > 0):
-				return cli.Usage(errors.New("--subject cannot be combined with names or --all: use one of them"))
-			case net && (all || subject != "" || len(args) > 0):
-				return cli.Usage(errors.New("--net cannot be combined with names, --subject or --all: use one of them"))
-			case !all && !net && subject == "" && len(args) == 0:
-				return cli.Usage(errors.New("name the roots to revoke, or use --all; see: rootsfs roots list"))
-			}
-			return nil
+			return cli.OneOf("names, --subject, --net and --all", "name the roots to revoke, or use --all; see: rootsfs roots list", len(args) > 0, subject != "", net, all)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.revoke(cmd.Context(), control.RevokeRequest{Names: args, All: all, Subject: subject, Net: net})

@@ -158,21 +158,10 @@ func newTrashEmptyCmd(a *app) *cobra.Command {
 		Use:   "empty [ID]... | --all | --older-than DURATION",
 		Short: "Remove kept files for good",
 		Args: func(cmd *cobra.Command, args []string) error {
-			given := 0
-			for _, is := range []bool{all, cmd.Flags().Changed("older-than"), len(args) > 0} {
-				if is {
-					given++
-				}
-			}
-			switch {
-			case given == 0:
-				return cli.Usage(errors.New("name what to remove for good, or use --all or --older-than; see: rootsfs trash list"))
-			case given > 1:
-				return cli.Usage(errors.New("ids, --all and --older-than cannot be combined: use one of them"))
-			case age < 0:
+			if age < 0 {
 				return cli.Usage(fmt.Errorf("--older-than %v: write a duration of 0 or more, such as 72h", age))
 			}
-			return nil
+			return cli.OneOf("ids, --all and --older-than", "name what to remove for good, or use --all or --older-than; see: rootsfs trash list", len(args) > 0, all, cmd.Flags().Changed("older-than"))
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := a.trashOf(cmd.Context(), root, isTrashPath(root))
