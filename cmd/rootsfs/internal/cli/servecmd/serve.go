@@ -17,7 +17,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -146,11 +145,7 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	new(httpFlags).add(network)
 	cmd.Flags().Visit(func(given *pflag.Flag) {
 		if !slices.Contains(with, given.Name) && network.Lookup(given.Name) == nil && err == nil {
-			more := ""
-			if strings.HasPrefix(given.Name, "abuse-") {
-				more = "; set it where the session is started, or at once in [abuse] of its configuration"
-			}
-			err = cli.Usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log%s", given.Name, more))
+			err = cli.Usage(fmt.Errorf("--session and --%s cannot be combined: the session has its own roots, rules and log", given.Name))
 		}
 	})
 	if err == nil {
