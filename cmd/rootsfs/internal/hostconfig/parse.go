@@ -278,12 +278,14 @@ func (c *Config) findServers(path string, top *hujson.Value, programs []string) 
 				}
 				if _, k := member(p, "mcpServers"); k >= 0 {
 					found = true
-					err = errors.Join(err, c.readServers(&p.Members[k], text(&projects.Members[j].Name), false, programs))
+					if err := c.readServers(&p.Members[k], text(&projects.Members[j].Name), false, programs); err != nil {
+						return err
+					}
 				}
 			}
 		}
 		if err != nil {
-			return firstError(err)
+			return err
 		}
 	}
 	if found = c.hostCommands("", top) || found; !found {
@@ -332,15 +334,6 @@ func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
 // ofObjects reports whether each member of obj is an object.
 func ofObjects(obj *hujson.Object) bool {
 	return !slices.ContainsFunc(obj.Members, func(m hujson.ObjectMember) bool { return m.Value.Value.Kind() != '{' })
-}
-
-// firstError is the first of joined errors: an error here is one line.
-func firstError(err error) error {
-	var e *Error
-	if errors.As(err, &e) {
-		return e
-	}
-	return err
 }
 
 func (c *Config) readServers(m *hujson.ObjectMember, project string, mcp bool, programs []string) error {

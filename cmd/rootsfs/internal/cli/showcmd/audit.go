@@ -2,6 +2,7 @@ package showcmd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,26 +210,20 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 		return err
 	}
 	out := bufio.NewWriterSize(a, 64<<10)
-	var last [][]byte // with a limit: a ring of what may yet be shown
-	n := 0
+	var last [][]byte // with a limit: what may yet be shown
 	err = audit.Read(files, filter, func(e audit.Entry) error {
 		text := a.auditLine(&e, session == "", filter.Op)
-		switch {
-		case text == nil:
-		case limit == 0:
+		if limit == 0 || text == nil {
 			_, err := out.Write(text)
 			return err
-		case len(last) < limit:
-			last = append(last, text)
-			n++
-		default:
-			last[n%limit] = text
-			n++
+		}
+		if last = append(last, text); len(last) > limit {
+			last = last[1:]
 		}
 		return nil
 	})
-	for i := range last {
-		_, _ = out.Write(last[(n+i)%len(last)]) // Flush returns the first error
+	for _, text := range last {
+		_, _ = out.Write(text) // Flush returns the first error
 	}
 	if ferr := out.Flush(); ferr != nil {
 		return ferr
@@ -354,7 +349,7 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if withSession {
 		fmt.Fprintf(&b, "  %-12s", names.Escape(e.Session))
 	}
-	fmt.Fprintf(&b, "  %-7s  %-11s  %s", orDash(names.Escape(e.Verdict)), names.Escape(e.Op), auditPath(e))
+	fmt.Fprintf(&b, "  %-7s  %-11s  %s", cmp.Or(names.Escape(e.Verdict), "-"), names.Escape(e.Op), auditPath(e))
 	if d := auditDetails(e); len(d) > 0 {
 		b.WriteString("  (" + strings.Join(d, ", ") + ")")
 	}
@@ -368,13 +363,6 @@ func tally(n map[string]int64) string {
 		list = append(list, fmt.Sprintf("%s %d", names.Escape(word), n[word]))
 	}
 	return strings.Join(list, " ")
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // auditPath shows where it happened.
