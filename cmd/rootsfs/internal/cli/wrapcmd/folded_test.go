@@ -27,9 +27,11 @@ func TestForeignLinesAreFolded(t *testing.T) {
 			if w.conf, err = hostconfig.Parse(path, file.doc); err != nil {
 				t.Fatal(err)
 			}
-			if w.res.Diff, err = w.diff(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.How{w.conf.Servers[0]: {}})); err != nil {
+			after, err := w.verify(w.conf.Wrap("rootsfs", map[*hostconfig.Server]hostconfig.How{w.conf.Servers[0]: {}}), nil)
+			if err != nil {
 				t.Fatal(err)
 			}
+			w.res.Diff = w.diff(after)
 			(&app{a}).printWrapping(w)
 		},
 	})

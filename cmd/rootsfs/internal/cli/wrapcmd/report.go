@@ -75,24 +75,20 @@ var states = map[string]string{
 }
 
 // diff shows the change as a unified diff, fit for a terminal.
-func (w *wrapping) diff(doc []byte) (string, error) {
-	now, err := hostconfig.Parse(w.file.path, doc, w.program)
-	if err != nil {
-		return "", err
-	}
+func (w *wrapping) diff(after *hostconfig.Config) string {
 	title := "wrapped"
 	if w.undo {
 		title = "unwrapped"
 	}
 	name := cli.QuoteIfNeeded(w.file.path)
-	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", now.Shown())
+	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", after.Shown())
 	_, text, _ = bytes.Cut(text, []byte("\n")) // the line of a command that was not given
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
 		b.WriteString(visible(strings.TrimRight(line, "\r\n")))
 		b.WriteByte('\n')
 	}
-	return b.String(), nil
+	return b.String()
 }
 
 // maxShown is how much of a line is shown: a file may be one line. maxIndent is how far

@@ -160,17 +160,21 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
 	if err := w.known(); err != nil {
 		return nil, nil, err
 	}
+	var how map[*hostconfig.Server]hostconfig.How
 	if f.undo {
 		doc, err = w.planUndo()
 	} else {
-		doc, err = w.planWrap()
+		doc, how = w.planWrap()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	w.res.Changed = !bytes.Equal(doc, w.file.doc)
-	w.res.Diff, err = w.diff(doc)
-	return w, doc, err
+	after, err := w.verify(doc, how)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.res.Changed, w.res.Diff = !bytes.Equal(doc, w.file.doc), w.diff(after)
+	return w, doc, nil
 }
 
 // finishWrap shows the change, asks, and makes it.
@@ -248,9 +252,9 @@ func (w *wrapping) selected(s *hostconfig.Server) bool {
 }
 
 // planWrap decides about each server and makes the document.
-func (w *wrapping) planWrap() ([]byte, error) {
+func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.How) {
 	place := w.file.place()
-	how := map[*hostconfig.Server]hostconfig.How{}
+	how = map[*hostconfig.Server]hostconfig.How{}
 	for _, s := range w.conf.Servers {
 		r := wrapServer{Name: s.Name, Project: s.Project, Line: s.Line}
 		switch {
@@ -270,8 +274,7 @@ func (w *wrapping) planWrap() ([]byte, error) {
 		}
 		w.res.Servers = append(w.res.Servers, r)
 	}
-	doc := w.conf.Wrap(w.program, how)
-	return doc, w.verify(doc, how)
+	return w.conf.Wrap(w.program, how), how
 }
 
 // how decides with which flags a server is started.
@@ -358,8 +361,8 @@ func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 }
 
 // verify reads what is to be written: a file that the host cannot read takes all
-// its servers away.
-func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) error {
+// its servers away. how are those that are wrapped.
+func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {
 		for i, s := range c.Servers {
@@ -369,7 +372,7 @@ func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err)
+		return nil, fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err)
 	}
-	return nil
+	return c, nil
 }
