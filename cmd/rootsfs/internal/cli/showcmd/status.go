@@ -234,7 +234,7 @@ func (a *app) printConfined(c *control.Confined) {
 		a.Say("  not stopped: %s", h)
 	}
 	if c.PrivateBytes > 0 {
-		a.Say("  its private HOME and /tmp hold %s, in memory (run --home-max)", cli.SizeText(c.PrivateBytes))
+		a.Say("  its private HOME and /tmp have room for %s, in memory (run --home-max)", cli.SizeText(c.PrivateBytes))
 	}
 	for _, n := range c.Notes {
 		a.Say("  note: %s", n)
