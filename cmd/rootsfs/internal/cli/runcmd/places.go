@@ -253,18 +253,11 @@ func (p *plan) checkHome() error {
 		}
 	}
 	lenient := guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
-	switch {
-	case at == "/" || lenient.Check(at, guard.ReadWrite) == nil && (guard.Rules{}).Check(at, guard.ReadWrite) != nil:
+	if err := lenient.Check(at, guard.ReadWrite); err != nil {
+		return homeRefused(home, "is refused: %v", err)
+	}
+	if (guard.Rules{}).Check(at, guard.ReadWrite) != nil {
 		return homeRefused(home, "is a system directory")
-	default:
-		for _, k := range keeps {
-			if names.Under(k.Path, at) || names.Under(at, k.Path) {
-				return homeRefused(home, "holds or lies in %s (%s)", k.What, names.Quote(k.Path))
-			}
-		}
-		if err := lenient.Check(at, guard.ReadWrite); err != nil {
-			return homeRefused(home, "is no directory for files")
-		}
 	}
 	for _, g := range p.session.Roots {
 		if names.Under(session.Resolve(g.Dir), at) {
