@@ -38,7 +38,8 @@ type Grants struct {
 	oneFS    bool
 	crossFS  bool
 	Once     []string
-	trash    Trash
+	trash    KeyFlags[guard.Trash]
+	trashOn  bool
 	Patterns Patterns
 	Fs       *pflag.FlagSet // that they were added to
 }
@@ -54,7 +55,8 @@ func (g *Grants) Add(cmd *cobra.Command) {
 	fs.BoolVar(&g.crossFS, "cross-file-systems", false, "enter other file systems mounted inside a root")
 	fs.StringArrayVar(&g.Once, "once", nil, "approve one use of one file: `SPEC` is [NAME=]FILE[:MODE]; repeatable")
 	g.Patterns.Add(fs)
-	g.trash.add(cmd)
+	fs.BoolVar(&g.trashOn, "trash", false, "keep what is removed, replaced or truncated in "+guard.TrashName+" of the root")
+	g.trash.addEach(cmd, "trash-", config.TrashBounds()) // keys of [trash]
 }
 
 // given reports whether a flag was written, rather than left at its default.
@@ -67,6 +69,8 @@ func (g *Grants) contradiction() error {
 		return cli.Usage(errors.New("--one-file-system and --cross-file-systems cannot be combined: use one of them"))
 	case g.Limits.Values.Burst > 0 && g.Limits.Values.OpsPerSecond == 0:
 		return cli.Usage(errors.New("--limit burst needs --limit ops_per_second: write both"))
+	case !g.trashOn && len(g.trash.given) > 0:
+		return cli.Usage(errors.New("--trash-size and --trash-age need --trash: write it as well"))
 	}
 	return nil
 }
@@ -82,9 +86,8 @@ func (g *Grants) policy() (guard.Policy, error) {
 	if p.Limits = g.Limits.Values; p.Limits.Timeout == 0 {
 		p.Limits.Timeout = guard.DefaultTimeout
 	}
-	if p.Trash, err = g.trash.trash(); err != nil {
-		return p, err
-	}
+	p.Trash = g.trash.Values
+	p.Trash.On = g.trashOn
 	p.Patterns, err = g.Patterns.Patterns()
 	return p, err
 }

@@ -26,7 +26,7 @@ import (
 // Session are the flags of `rootsfs mount`.
 type Session struct {
 	Grants
-	Abuse       Abuse
+	abuse       KeyFlags[guard.Abuse]
 	Subject     string
 	Roots       []string
 	Config      string
@@ -53,8 +53,8 @@ func TransportFlag(cmd *cobra.Command, to *string) {
 }
 
 // AddStart adds the flags of every command that starts a session: its roots, configuration
-// and records, and its name, which is defaultName otherwise. Help does not show
-// --audit-paths: the configuration has the key audit_paths.
+// and records, and its name, which is defaultName otherwise. Help does not show --audit-paths
+// and --abuse-*: the configuration has keys for them.
 func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
@@ -66,6 +66,7 @@ func (f *Session) AddStart(cmd *cobra.Command, defaultName string) {
 	cli.FixedWords(cmd, "audit-paths", "full", "hash", "none")
 	cli.HideFlags(fs, "audit-paths")
 	cli.CompleteFlag(cmd, "profile", cli.CompleteProfiles(func([]string) string { return f.Config }))
+	f.abuse.addEach(cmd, "abuse-", config.AbuseBounds())
 }
 
 // Verbosity adds -v, and --debug for -vv; more is what the second v logs.
@@ -143,8 +144,10 @@ func (f *Session) Options(cmd *cobra.Command, point string) (session.Options, er
 	}
 	o.Rules = guard.Rules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
 	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
-	if o.Abuse, o.AbuseFixed, err = f.Abuse.Merge(conf.Abuse); err != nil {
-		return o, err
+	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.given) > 0
+	f.abuse.Override(&o.Abuse)
+	if o.AbuseFixed && o.Abuse.Suspend && o.Abuse.Escapes == 0 && o.Abuse.Refusals == 0 {
+		return o, cli.Usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
 	}
 	if f.Subject != "" {
 		if err := config.CheckSubject(f.Subject); err != nil {

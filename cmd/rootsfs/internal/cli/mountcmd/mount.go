@@ -60,7 +60,6 @@ func (a *app) newMountCmd() *cobra.Command {
 	f.Verbosity(fs, "every request of the kernel")
 	fs.StringVar(&f.Subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.Add(cmd)
-	f.Abuse.Add(cmd)
 	a.JSONFlag(cmd)
 	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "locks", "local", "host")

@@ -111,7 +111,6 @@ func (a *app) newRunCmd() *cobra.Command {
 	cli.PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	f.Verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
-	f.Abuse.Add(cmd)
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"

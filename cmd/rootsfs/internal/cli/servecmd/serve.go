@@ -67,7 +67,6 @@ func (a *app) newServeCmd() *cobra.Command {
 	f.Add(cmd)
 	a.SessionFlag(cmd)
 	cmd.Flags().Lookup("session").Usage = "serve the roots of this live `session`, by name or mountpoint"
-	f.Abuse.Add(cmd)
 	cli.FixedWords(cmd, "client-roots", "narrow", "ignore")
 	cli.AllFlag(cmd)
 	return cmd
