@@ -116,11 +116,9 @@ var asTheyAre = map[string]string{
 
 // notPrinted are the places that only look like printing, and why.
 var notPrinted = map[string]string{
-	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":              "an argument of a request",
-	"cmd/rootsfs/internal/cli/whycmd/policy.go: control.Root.Path":     "compared with a path",
-	"cmd/rootsfs/internal/cli/whycmd/policy.go: control.Root.Resolved": "compared with a path",
-	"cmd/rootsfs/internal/cli/runcmd/places.go: guard.Grant.Dir":       "collects paths",
-	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject":  "a record's detail, which is escaped when it is shown",
+	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":             "an argument of a request",
+	"cmd/rootsfs/internal/cli/runcmd/places.go: guard.Grant.Dir":      "collects paths",
+	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 }
 
 // Every field of text that a command prints is on the list, and what others choose is
