@@ -48,7 +48,11 @@ func (t *FS) path(op, name string) (string, error) {
 	return t.root + "/" + name, nil
 }
 
+// pathError leaves io.EOF bare, because readers compare it.
 func pathError(op, name string, err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
@@ -170,20 +174,12 @@ func (o *openFile) Stat() (fs.FileInfo, error) { return o.info, nil }
 
 func (o *openFile) Read(p []byte) (int, error) {
 	n, err := o.File.Read(p)
-	return n, o.wrap("read", err)
+	return n, pathError("read", o.name, err)
 }
 
 func (o *openFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := o.File.ReadAt(p, off)
-	return n, o.wrap("read", err)
-}
-
-// wrap leaves io.EOF bare, because readers compare it.
-func (o *openFile) wrap(op string, err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
-		return err
-	}
-	return pathError(op, o.name, err)
+	return n, pathError("read", o.name, err)
 }
 
 type openDir struct {

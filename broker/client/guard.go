@@ -2,6 +2,8 @@ package client
 
 import (
 	"errors"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -61,23 +63,22 @@ func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 // resolution otherwise. The text names the path as it was given, of a long one
 // the beginning, and tells nothing of what lies outside.
 func (g *Guard) Check(path string) error {
+	refuse := func(kind names.Kind, why string) error {
+		return &names.Error{Kind: kind, Err: errors.New("path " + names.QuoteShort(path) + " " + why)}
+	}
 	if g == nil || len(g.roots) == 0 {
-		return &names.Error{Kind: names.Escaped, Err: textError("path " + names.QuoteShort(path) + " is refused: the client has declared no roots")}
+		return refuse(names.Escaped, "is refused: the client has declared no roots")
 	}
 	p, err := g.canonical(path)
-	if err != nil {
-		why := "cannot be resolved"
-		if errors.Is(err, names.TooLong) {
-			why = "is " + strconv.Itoa(len(path)) + " bytes long, more than this system takes"
-		}
-		return &names.Error{Kind: names.Reason(err), Err: textError("path " + names.QuoteShort(path) + " " + why + ", so it is taken as outside the client's declared roots")}
+	switch {
+	case errors.Is(err, names.TooLong):
+		return refuse(names.TooLong, "is "+strconv.Itoa(len(path))+" bytes long, more than this system takes, so it is taken as outside the client's declared roots")
+	case err != nil:
+		return refuse(names.Reason(err), "cannot be resolved, so it is taken as outside the client's declared roots")
+	case slices.ContainsFunc(g.roots, func(root string) bool { return g.inside(root, p) }):
+		return nil
 	}
-	for _, r := range g.roots {
-		if g.inside(r, p) {
-			return nil
-		}
-	}
-	return &names.Error{Kind: names.Escaped, Err: textError("path " + names.QuoteShort(path) + " is outside the client's declared roots")}
+	return refuse(names.Escaped, "is outside the client's declared roots")
 }
 
 // Roots returns the canonical paths of the roots; the result is the caller's.
@@ -85,7 +86,7 @@ func (g *Guard) Roots() []string {
 	if g == nil {
 		return nil
 	}
-	return append([]string(nil), g.roots...)
+	return slices.Clone(g.roots)
 }
 
 // inside compares whole elements: /home/a does not hold /home/ab.
@@ -111,7 +112,7 @@ func (g *Guard) separator() byte {
 func (g *Guard) canonical(s string) (string, error) {
 	switch {
 	case s == "" || strings.IndexByte(s, 0) >= 0:
-		return "", &names.Error{Kind: names.Invalid}
+		return "", invalidPath("the path is empty or has a NUL byte")
 	case g.platform == Local:
 		return resolveLocal(s)
 	case g.platform == Windows:
@@ -124,22 +125,16 @@ func (g *Guard) canonical(s string) (string, error) {
 
 // posixPath cleans an absolute path by name.
 func posixPath(s string) (string, error) {
-	if s[0] != '/' {
-		return "", &names.Error{Kind: names.Invalid, Err: textError("not an absolute path")}
+	switch {
+	case s[0] != '/':
+		return "", invalidPath("not an absolute path")
+	case climbs(s):
+		return "", invalidPath("a path on another machine may not climb")
 	}
-	var b strings.Builder
-	for elem := range strings.SplitSeq(s, "/") {
-		switch elem {
-		case "", ".":
-			continue
-		case "..":
-			return "", &names.Error{Kind: names.Invalid, Err: textError("a path on another machine may not climb")}
-		}
-		b.WriteByte('/')
-		b.WriteString(elem)
-	}
-	if b.Len() == 0 {
-		return "/", nil
-	}
-	return b.String(), nil
+	return path.Clean(s), nil
 }
+
+// climbs reports whether a path, written with slashes, has the element "..".
+func climbs(s string) bool { return strings.Contains("/"+s+"/", "/../") }
+
+func invalidPath(why string) error { return &names.Error{Kind: names.Invalid, Err: errors.New(why)} }

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,9 +65,17 @@ type httpSession struct {
 	user    string // of the token the session was made with; "" for none
 
 	mu   sync.Mutex // guards the fields below
-	busy int
+	busy int        // requests open
 	idle *time.Timer
 }
+
+// Bounds of the bodies of requests without an answer: so many of the longest together. A
+// small one is not counted, because it may be what ends a call.
+const (
+	mostBodies  = 32
+	smallBody   = 64 << 10 // bytes
+	waitForRoom = 30 * time.Second
+)
 
 // HTTPHandler makes a handler; getServer returns the server for a new session,
 // nil to refuse it.
@@ -81,71 +91,32 @@ func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HT
 	return h
 }
 
-// Bounds of the bodies of requests without an answer: so many of the longest together;
-// a small one is not counted, because it may be what ends a call; and for how long a
-// request waits for room.
-const (
-	mostBodies  = 32
-	smallBody   = 64 << 10 // bytes
-	waitForRoom = 30 * time.Second
-)
-
-// hold waits for room for a request's body, before anything of it is read. It reports
-// false when the request was refused.
-func (h *HTTPHandler) hold(w http.ResponseWriter, req *http.Request) (room *flow.Reservation, ok bool) {
-	n := req.ContentLength
-	if n < 0 || n > h.opts.MaxBody {
-		n = h.opts.MaxBody
-	}
-	if n <= smallBody {
-		return nil, true
-	}
-	room, err := h.bodies.Acquire(n, req.Context().Done(), flow.For(waitForRoom))
-	if err != nil {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)
-	}
-	return room, err == nil
-}
-
 // ServeHTTP implements http.Handler.
 func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if !h.opts.AnyHost && rebound(req) {
-		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
-		return
-	}
-	if req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")) {
-		// Also what keeps a page's form from being taken for a request.
-		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
-		return
-	}
 	req.Body = http.MaxBytesReader(w, req.Body, h.opts.MaxBody)
 	id := req.Header.Get(sessionHeader)
-	if id == "" {
-		if req.Method != http.MethodPost {
-			http.Error(w, "a session is needed; begin one with POST", http.StatusBadRequest)
-			return
-		}
-		h.begin(w, req)
-		return
-	}
 	h.mu.Lock()
 	s := h.sessions[id]
 	h.mu.Unlock()
-	if s == nil {
+	switch {
+	case !h.opts.AnyHost && rebound(req):
+		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
+	case req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")):
+		// Also what keeps a page's form from being taken for a request.
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+	case id == "" && req.Method == http.MethodPost:
+		h.begin(w, req)
+	case id == "":
+		http.Error(w, "a session is needed; begin one with POST", http.StatusBadRequest)
+	case s == nil:
 		http.Error(w, "session not found", http.StatusNotFound)
-		return
-	}
-	if userOf(req) != s.user && s.user != "" {
+	case s.user != "" && s.user != userOf(req):
 		http.Error(w, "the session is another user's", http.StatusForbidden)
-		return
-	}
-	switch req.Method {
-	case http.MethodPost:
+	case req.Method == http.MethodPost:
 		h.post(w, req, s)
-	case http.MethodGet:
+	case req.Method == http.MethodGet:
 		s.inner.ServeHTTP(w, req)
-	case http.MethodDelete:
+	case req.Method == http.MethodDelete:
 		_ = s.session.Close()
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -222,34 +193,42 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 func (h *HTTPHandler) post(w http.ResponseWriter, req *http.Request, s *httpSession) {
 	s.use(1, h.opts.IdleTimeout)
 	defer s.use(-1, h.opts.IdleTimeout)
-	room, ok := h.hold(w, req)
-	if !ok {
-		return
+	n := req.ContentLength
+	if n < 0 || n > h.opts.MaxBody {
+		n = h.opts.MaxBody
 	}
-	defer room.Release()
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+	if n > smallBody {
+		room, err := h.bodies.Acquire(n, req.Context().Done(), flow.For(waitForRoom))
+		if err != nil {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many requests, or too large ones, have no answer yet; repeat this one later", http.StatusServiceUnavailable)
 			return
 		}
+		defer room.Release()
+	}
+	body, err := io.ReadAll(req.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
+		return
+	case err != nil:
 		http.Error(w, "the body could not be read", http.StatusBadRequest)
 		return
 	}
 	if bytes.Contains(body, []byte(wire.Changed)) {
-		if msg, err := jsonrpc.DecodeMessage(body); err == nil {
-			if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() && r.Method == wire.Changed {
-				s.conn.take(r)
-				w.WriteHeader(http.StatusAccepted)
-				return
-			}
+		msg, _ := jsonrpc.DecodeMessage(body) // the SDK answers what is malformed
+		if r, ok := msg.(*jsonrpc.Request); ok && !r.IsCall() && r.Method == wire.Changed {
+			s.conn.changed(r.Params)
+			w.WriteHeader(http.StatusAccepted)
+			return
 		}
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	s.inner.ServeHTTP(w, req)
 }
 
+// use counts a request that begins (1) or ends (-1). The session is idle while there is none.
 func (s *httpSession) use(n int, idle time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,10 +245,7 @@ func (s *httpSession) use(n int, idle time.Duration) {
 // Close ends all sessions.
 func (h *HTTPHandler) Close() {
 	h.mu.Lock()
-	all := make([]*httpSession, 0, len(h.sessions))
-	for _, s := range h.sessions {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Values(h.sessions))
 	h.mu.Unlock()
 	for _, s := range all {
 		_ = s.session.Close()

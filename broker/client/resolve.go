@@ -59,11 +59,11 @@ func absoluteLocal(s string) (string, error) {
 	}
 	if s[0] == '~' {
 		if len(s) > 1 && !isSeparator(s[1]) {
-			return "", &names.Error{Kind: names.Invalid, Err: textError("only ~ and ~/ are read as a home directory")}
+			return "", invalidPath("only ~ and ~/ are read as a home directory")
 		}
 		home, err := os.UserHomeDir()
 		if err != nil || !filepath.IsAbs(home) {
-			return "", &names.Error{Kind: names.Invalid, Err: textError("the home directory is not known")}
+			return "", invalidPath("the home directory is not known")
 		}
 		return home + s[1:], nil
 	}
@@ -71,7 +71,7 @@ func absoluteLocal(s string) (string, error) {
 		return s, nil
 	}
 	if localWindows && (isSeparator(s[0]) || filepath.VolumeName(s) != "") {
-		return "", &names.Error{Kind: names.Invalid, Err: textError("relative to a drive")}
+		return "", invalidPath("relative to a drive")
 	}
 	wd, err := os.Getwd()
 	if err != nil {
@@ -82,10 +82,11 @@ func absoluteLocal(s string) (string, error) {
 
 func isSeparator(c byte) bool { return c == '/' || localWindows && c == '\\' }
 
-// checkWindows judges the elements of a path that may still climb.
+// checkWindows refuses a path that names the device space or has an element that Windows
+// reads as something else. The path may climb.
 func checkWindows(abs string) error {
 	volume := filepath.VolumeName(abs)
-	if strings.HasPrefix(volume, `\\?\`) || strings.HasPrefix(volume, `\\.\`) {
+	if inDeviceSpace(volume) {
 		return badWindows(abs, "names the device space")
 	}
 	for elem := range elements(abs[len(volume):]) {
@@ -148,7 +149,7 @@ func walk(abs string) (string, error) {
 				return "", &names.Error{Kind: names.Invalid, Err: syscall.ELOOP}
 			}
 			if volume := filepath.VolumeName(target); filepath.IsAbs(target) || volume != "" {
-				if strings.HasPrefix(volume, `\\?\`) || strings.HasPrefix(volume, `\\.\`) || !filepath.IsAbs(target) {
+				if inDeviceSpace(volume) || !filepath.IsAbs(target) {
 					return "", &names.Error{Kind: names.Invalid}
 				}
 				at, target = volume+string(filepath.Separator), target[len(volume):]

@@ -65,7 +65,7 @@ func windowsPath(s string) (string, error) {
 	}
 	p := strings.ReplaceAll(s, "/", `\`)
 	switch {
-	case strings.HasPrefix(p, `\\?\`), strings.HasPrefix(p, `\\.\`), strings.HasPrefix(p, `\??\`):
+	case inDeviceSpace(p):
 		return "", badWindows(s, "names the device space")
 	case strings.HasPrefix(p, `\\`):
 		return uncPath(s, p[2:])
@@ -80,6 +80,11 @@ func windowsPath(s string) (string, error) {
 		return joinWindows(s, drive, p[3:])
 	}
 	return "", badWindows(s, "is not absolute; write C:\\path or \\\\server\\share\\path")
+}
+
+// inDeviceSpace reports whether a path with backslashes lies where no drive or share does.
+func inDeviceSpace(p string) bool {
+	return strings.HasPrefix(p, `\\?\`) || strings.HasPrefix(p, `\\.\`) || strings.HasPrefix(p, `\??\`)
 }
 
 func uncPath(whole, p string) (string, error) {
@@ -126,24 +131,20 @@ func badElement(e string) string {
 		}
 	}
 	base, _, _ := strings.Cut(e, ".")
-	base = strings.ToUpper(strings.TrimRight(base, " "))
-	switch base {
-	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
-		return "has a device name"
-	}
-	// The superscript digits count as digits there.
-	if port, ok := strings.CutPrefix(base, "COM"); ok && isPort(port) {
-		return "has a device name"
-	}
-	if port, ok := strings.CutPrefix(base, "LPT"); ok && isPort(port) {
+	if devices[strings.ToUpper(strings.TrimRight(base, " "))] {
 		return "has a device name"
 	}
 	return ""
 }
 
-func isPort(s string) bool {
-	return utf8.RuneCountInString(s) == 1 && strings.Contains("0123456789¹²³", s)
-}
+// devices are the names that Windows takes for a device, also with an extension.
+var devices = func() map[string]bool {
+	m := map[string]bool{"CON": true, "PRN": true, "AUX": true, "NUL": true, "CONIN$": true, "CONOUT$": true}
+	for _, port := range "0123456789¹²³" { // the superscript digits count as digits there
+		m["COM"+string(port)], m["LPT"+string(port)] = true, true
+	}
+	return m
+}()
 
 // foldWindows makes two spellings of one Windows path equal. It folds only
 // letters that are each other's upper and lower case: folding wider than NTFS
@@ -170,5 +171,5 @@ func unescapeWindows(whole, s string) (string, error) {
 }
 
 func badWindows(s, why string) error {
-	return &names.Error{Kind: names.Invalid, Err: textError(names.QuoteShort(s) + " " + why)}
+	return invalidPath(names.QuoteShort(s) + " " + why)
 }
