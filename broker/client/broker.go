@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
 // Options of a Broker; the zero value of each field means its default.
@@ -46,7 +48,7 @@ func (o *Options) withDefaults() Options {
 		d.MaxRetryWait = 10 * time.Second
 	}
 	if d.Chunk <= 0 {
-		d.Chunk = defaultChunk
+		d.Chunk = wire.DefaultChunk
 	}
 	d.Chunk = min(d.Chunk, maxChunk)
 	return d

@@ -18,6 +18,8 @@ type Capability struct {
 	ListChanged bool            // it tells when they change
 	Brokering   bool            // it executes files/*
 	Extension   json.RawMessage // settings of extensions["io.github.rootsfs/files"]; nil if absent
+
+	insideOnly bool // its revision lets a server ask only while it answers a request
 }
 
 const (
@@ -28,9 +30,6 @@ const (
 	methodToolsCall     = "tools/call"
 	methodGetPrompt     = "prompts/get"
 	methodReadResource  = "resources/read"
-	codeInvalidParams   = wire.CodeInvalidParams
-	codeMethodNotFound  = wire.CodeMethodNotFound
-	defaultChunk        = wire.DefaultChunk
 	filesystemBrokering = "filesystemBrokering"
 )
 
@@ -78,28 +77,29 @@ func maxChunkOf(extension json.RawMessage) int64 {
 
 func isTrue(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "true" }
 
-// declared returns what a request declares about its client: version and
-// capabilities, ok false when it says nothing.
-func declared(method string, params json.RawMessage) (version string, c Capability, ok bool) {
+// declared returns what a request declares about its client; false if that is nothing.
+func declared(method string, params json.RawMessage) (Capability, bool) {
 	if method == methodInitialize {
 		var p struct {
-			ProtocolVersion string          `json:"protocolVersion"`
-			Capabilities    json.RawMessage `json:"capabilities"`
+			Capabilities json.RawMessage `json:"capabilities"`
 		}
 		if json.Unmarshal(params, &p) != nil {
-			return "", Capability{}, false
+			return Capability{}, false
 		}
-		return p.ProtocolVersion, capabilityOf(p.Capabilities), true
+		return capabilityOf(p.Capabilities), true // of a revision that is older than insideOnly
 	}
 	// Looked for as text first: most requests carry none, and some carry much.
 	if !bytes.Contains(params, []byte(metaVersion)) {
-		return "", Capability{}, false
+		return Capability{}, false
 	}
 	var p struct {
 		Meta map[string]json.RawMessage `json:"_meta"`
 	}
+	var version string
 	if json.Unmarshal(params, &p) != nil || json.Unmarshal(p.Meta[metaVersion], &version) != nil || version < revisionMRTR {
-		return "", Capability{}, false
+		return Capability{}, false
 	}
-	return version, capabilityOf(p.Meta[metaCapabilities]), true
+	c := capabilityOf(p.Meta[metaCapabilities])
+	c.insideOnly = true
+	return c, true
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -25,31 +26,25 @@ const notifyTimeout = 5 * time.Second
 type conn struct {
 	mcp.Connection
 	broker    *Broker
-	id        string // the session's
-	prefix    string // of our request ids
-	done      chan struct{}
+	id        string        // the session's
+	prefix    string        // of our request ids
+	done      chan struct{} // closed when ended is set
 	transfers transfers
 
-	mu     sync.Mutex // guards the fields below
-	next   uint64
-	calls  map[string]*call
-	open   map[jsonrpc.ID]struct{} // requests of the client not answered yet
-	caps   Capability
-	mrtr   bool  // revision 2026-07-28 or later
-	ended  error // why there will be no more answers
-	watch  map[string]*watch
-	early  []wire.ChangedParams // came before the reply that names their watch
-	asking int                  // files/watch requests in flight
+	mu    sync.Mutex // guards the fields below
+	next  uint64
+	calls map[string]chan<- reply // requests of ours in flight, by id; each channel has room for its reply
+	open  map[jsonrpc.ID]struct{} // requests of the client not answered yet
+	caps  Capability
+	ended error // why there will be no more answers
+
+	watches   map[string]*watch    // by id
+	expected  int                  // files/watch requests in flight
+	early     []wire.ChangedParams // changes that came before addWatch, perhaps for an expected watch
+	earlyLost bool                 // there were more of them
 }
 
-// call is one request in flight. accept runs in the reading goroutine before
-// the next message is looked at.
-type call struct {
-	accept func(result json.RawMessage)
-	reply  chan reply // one element
-}
-
-// reply is what came of a request. Its result may lie in a buffer that is used
+// reply is the outcome of a request. Its result may lie in a buffer that is used
 // again after release.
 type reply struct {
 	result json.RawMessage
@@ -74,7 +69,7 @@ func newConn(b *Broker, inner mcp.Connection) *conn {
 	c := &conn{
 		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}), transfers: newTransfers(),
 		prefix: "rootsfs:" + hex.EncodeToString(seed[:16]) + ":",
-		calls:  map[string]*call{}, open: map[jsonrpc.ID]struct{}{}, watch: map[string]*watch{},
+		calls:  map[string]chan<- reply{}, open: map[jsonrpc.ID]struct{}{}, watches: map[string]*watch{},
 	}
 	if c.id == "" {
 		c.id = "rootsfs-" + hex.EncodeToString(seed[16:])
@@ -125,15 +120,15 @@ func (c *conn) end(err error) {
 	}
 	c.ended = err
 	close(c.done)
-	watches := c.watch
-	c.watch = map[string]*watch{}
+	watches := c.watches
+	c.watches = map[string]*watch{}
 	c.mu.Unlock()
 	for _, w := range watches {
 		w.end()
 	}
 }
 
-// take consumes a message that is ours and notes what others tell.
+// take handles a message that is not for the SDK, and reports whether it did.
 func (c *conn) take(msg jsonrpc.Message) bool {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
@@ -153,20 +148,17 @@ func (c *conn) take(msg jsonrpc.Message) bool {
 	return false
 }
 
-// note remembers open requests, the revision and the capabilities.
+// note remembers a request of the client as open, and what it declares.
 func (c *conn) note(m *jsonrpc.Request) {
-	version, caps, ok := "", Capability{}, false
-	if m.IsCall() {
-		version, caps, ok = declared(m.Method, m.Params)
+	if !m.IsCall() {
+		return
 	}
+	caps, ok := declared(m.Method, m.Params)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.IsCall() {
-		c.open[m.ID] = struct{}{}
-	}
+	c.open[m.ID] = struct{}{}
 	if ok {
-		// initialize negotiates at most the last revision with a handshake.
-		c.caps, c.mrtr = caps, m.Method != methodInitialize && version >= revisionMRTR
+		c.caps = caps
 	}
 }
 
@@ -176,72 +168,68 @@ func (c *conn) capability() Capability {
 	return c.caps
 }
 
+// answered hands a reply to the caller that waits for it, if one still does.
 func (c *conn) answered(id []byte, r reply) {
 	c.mu.Lock()
-	p := c.calls[string(id)]
+	to := c.calls[string(id)]
 	delete(c.calls, string(id))
 	c.mu.Unlock()
-	if p == nil {
+	if to == nil {
 		r.release()
 		return
 	}
-	if p.accept != nil && r.err == nil {
-		p.accept(r.result)
-	}
-	p.reply <- r
+	to <- r
 }
 
 // call sends one request and waits for its result. It returns *jsonrpc.Error for
 // an error reply, ctx.Err() when ctx ended (the client is told), or why the
 // connection ended. ctx should be the handler's: over HTTP it says on which
-// stream the request travels. The reply is to be released.
-func (c *conn) call(ctx context.Context, method string, params any, accept func(json.RawMessage)) (reply, error) {
+// stream the request travels. The caller must release the reply.
+func (c *conn) call(ctx context.Context, method string, params any) (reply, error) {
 	if err := ctx.Err(); err != nil {
 		return reply{}, err
 	}
-	id, p, err := c.begin(accept)
+	answer := make(chan reply, 1)
+	id, err := c.begin(answer)
 	if err != nil {
 		return reply{}, err
 	}
+	defer c.forget(id)
 	write := c.request(ctx, id, method, params)
-	sent := make(chan error, 1)
-	go func() { sent <- write() }() // apart, because a full pipe holds no deadline
-	wrote := sent
-	for {
-		select {
-		case err := <-wrote:
-			if err != nil && ctx.Err() == nil {
-				c.forget(id)
-				return reply{}, err
-			}
-			wrote = nil
-		case r := <-p.reply:
-			return r, r.err
-		case <-c.done:
-			c.forget(id)
-			return reply{}, c.why()
-		case <-ctx.Done():
-			c.forget(id)
-			go c.cancel(context.WithoutCancel(ctx), id, sent, wrote == nil, ctx.Err())
-			return reply{}, ctx.Err()
+	sent, failed := make(chan struct{}), make(chan error, 1)
+	go func() { // apart, because a full pipe holds no deadline
+		if err := write(); err != nil {
+			failed <- err
 		}
+		close(sent)
+	}()
+	select {
+	case r := <-answer:
+		return r, r.err
+	case <-c.done:
+		return reply{}, c.ended // not changed any more
+	case <-ctx.Done():
+		go c.cancel(context.WithoutCancel(ctx), id, sent, ctx.Err())
+		return reply{}, ctx.Err()
+	case err := <-failed:
+		return reply{}, cmp.Or(ctx.Err(), err)
 	}
 }
 
-func (c *conn) begin(accept func(json.RawMessage)) (string, *call, error) {
+// begin makes the id of a request whose reply is to go to answer.
+func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended != nil {
-		return "", nil, c.ended
+		return "", c.ended
 	}
-	if c.mrtr && len(c.open) == 0 {
-		return "", nil, ErrNoOpenRequest
+	if c.caps.insideOnly && len(c.open) == 0 {
+		return "", ErrNoOpenRequest
 	}
 	c.next++
-	id := c.prefix + strconv.FormatUint(c.next, 10)
-	p := &call{accept: accept, reply: make(chan reply, 1)}
-	c.calls[id] = p
-	return id, p, nil
+	id = c.prefix + strconv.FormatUint(c.next, 10)
+	c.calls[id] = answer
+	return id, nil
 }
 
 // request encodes a request and returns what writes it.
@@ -265,28 +253,15 @@ func (c *conn) forget(id string) {
 	delete(c.calls, id)
 }
 
-func (c *conn) why() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended
-}
-
-// cancel tells the client that nobody waits any more, after the request itself
+// cancel tells the client that nobody waits for a reply any more, once the request itself
 // has been written.
-func (c *conn) cancel(ctx context.Context, id string, sent <-chan error, written bool, why error) {
+func (c *conn) cancel(ctx context.Context, id string, sent <-chan struct{}, why error) {
 	ctx, stop := context.WithTimeout(ctx, notifyTimeout)
 	defer stop()
-	if !written {
-		select {
-		case err := <-sent:
-			if err != nil {
-				return
-			}
-		case <-c.done:
-			return
-		case <-ctx.Done():
-			return
-		}
+	select {
+	case <-sent:
+	case <-ctx.Done():
+		return
 	}
 	params, err := encode(map[string]any{"requestId": id, "reason": why.Error()})
 	if err != nil {

@@ -13,10 +13,6 @@ import (
 
 var errNotBase64 = errors.New("the content is not base64")
 
-func malformed(method, name string, err error) error {
-	return broken(method, name, "the client's result is malformed: "+err.Error())
-}
-
 // contentHead is how our host begins a ReadResult, and maxRest bounds what is copied of
 // what follows the content.
 const (

@@ -78,45 +78,49 @@ var kindOfCode = map[names.Code]names.Kind{
 	names.IOError: names.IO, names.TimeoutCode: names.Timeout, names.ConcurrencyConflict: names.Conflict, names.QuotaExceeded: names.Quota,
 }
 
-// failure turns what conn.call returned into the error a caller sees.
+// fault is an error that the client did not send: a request that is refused here, or a
+// reply that breaks the protocol. text "" says what kind does.
+func fault(method, path string, kind names.Kind, text string) error {
+	e := &names.Error{Op: ops[method], Kind: kind, Err: &Reply{Message: text, kind: kind}}
+	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out
+	return e
+}
+
+// failure turns an error of conn.call into the error that a caller sees.
 func failure(method, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &names.Error{Op: ops[method], Err: err}
-	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out
+	e := &names.Error{Op: ops[method], Kind: names.IO, Err: err}
+	e.Path, _ = names.ParsePath(path)
 	var reply *jsonrpc.Error
 	switch {
-	case errors.As(err, &reply):
-		if reply.Code == codeMethodNotFound {
-			return &NotSupportedError{What: "the client does not know " + method}
-		}
+	case errors.As(err, &reply) && reply.Code == wire.CodeMethodNotFound:
+		return &NotSupportedError{What: "the client does not know " + method}
+	case reply != nil:
 		return fromReply(e, reply)
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Kind = names.Timeout
 	case errors.Is(err, context.Canceled), errors.Is(err, ErrNoOpenRequest):
 		e.Kind = names.Other
-	default:
-		e.Kind = names.IO
 	}
 	return e
 }
 
+// fromReply completes e by an error reply. Where the reply's reason and code disagree the
+// code counts, because the set of codes is closed.
 func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 	r := &Reply{Number: reply.Code, Message: names.Escape(reply.Message)}
 	// Unknown fields are passed over: another client may say more.
 	_ = json.Unmarshal(reply.Data, &r.Data)
 	r.Data.Hint = names.Escape(r.Data.Hint)
-	k, ok := kindOfReason[r.Data.Reason]
-	if !ok {
-		k, ok = kindOfCode[r.Data.Code]
-	}
-	if !ok {
-		k = kindOfNumber(reply.Code)
-	}
-	// Where reason and code disagree the code counts: the set of codes is closed.
-	if byCode, known := kindOfCode[r.Data.Code]; known && k.Code() != r.Data.Code {
+	k, hasReason := kindOfReason[r.Data.Reason]
+	byCode, hasCode := kindOfCode[r.Data.Code]
+	switch {
+	case hasCode && (!hasReason || k.Code() != r.Data.Code):
 		k = byCode
+	case !hasReason && !hasCode:
+		k = kindOfNumber(reply.Code)
 	}
 	if p, err := names.ParsePath(r.Data.Path); err == nil {
 		e.Path = p
@@ -134,7 +138,7 @@ func fromReply(e *names.Error, reply *jsonrpc.Error) error {
 
 // kindOfNumber is for a reply without data.
 func kindOfNumber(n int64) names.Kind {
-	if n == codeInvalidParams {
+	if n == wire.CodeInvalidParams {
 		return names.Invalid
 	}
 	for code, k := range kindOfCode {

@@ -101,7 +101,7 @@ func (r *File) Read(p []byte) (int, error) {
 // ReadAt implements io.ReaderAt.
 func (r *File) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, &names.Error{Op: names.OpRead, Kind: names.Invalid, Err: textError("negative offset")}
+		return 0, fault(wire.Read, r.name, names.Invalid, "negative offset")
 	}
 	n := 0
 	for n < len(p) {
@@ -133,7 +133,7 @@ func (r *File) readAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	if c.Size != r.size {
-		return 0, failedHere(wire.Read, r.name, names.Conflict)
+		return 0, fault(wire.Read, r.name, names.Conflict, "")
 	}
 	if len(c.Data) == 0 {
 		return 0, io.ErrUnexpectedEOF // the size promised more
@@ -153,10 +153,10 @@ func (r *File) Seek(offset int64, whence int) (int64, error) {
 		offset += r.size
 	case io.SeekStart:
 	default:
-		return 0, &names.Error{Op: names.OpLseek, Kind: names.Invalid, Err: textError("unknown whence")}
+		return 0, &names.Error{Op: names.OpLseek, Kind: names.Invalid, Err: errors.New("unknown whence")}
 	}
 	if offset < 0 {
-		return 0, &names.Error{Op: names.OpLseek, Kind: names.Invalid, Err: textError("negative position")}
+		return 0, &names.Error{Op: names.OpLseek, Kind: names.Invalid, Err: errors.New("negative position")}
 	}
 	r.pos = offset
 	return offset, nil

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"iter"
-	"path"
 	"time"
 	"unicode/utf8"
 
@@ -44,7 +43,7 @@ func (f *Files) ConsentMode(ctx context.Context, mode, message string, paths ...
 	if p.RequestedPaths == nil {
 		p.RequestedPaths = []string{}
 	}
-	r, err := do[wire.ConsentResult](ctx, f, wire.Consent, "", p)
+	r, err := do[wire.ConsentResult](ctx, f, request{method: wire.Consent, params: p})
 	if err == nil && (!r.Granted || len(r.ApprovedPaths) == 0) {
 		r.Granted = false
 		e := &names.Error{Op: names.OpGrant, Kind: names.NoConsent}
@@ -77,29 +76,18 @@ type Chunk struct {
 // Read reads one part of a file with one request; the client may return fewer
 // bytes than asked. Open and ReadFile read whole files.
 func (f *Files) Read(ctx context.Context, name string, o ReadOptions) (Chunk, error) {
-	if err := f.check(name); err != nil {
-		return Chunk{}, refusedHere(names.OpRead, err)
-	}
 	if o.Length <= 0 {
 		o.Length = int64(f.opts.Chunk)
 	}
 	p := wire.ReadParams{Path: name, Encoding: wire.Base64, Offset: o.Offset, Length: &o.Length, IfMatch: o.IfMatch}
-	release, err := f.c.transfers.acquire(ctx, o.Length)
-	if err != nil {
-		return Chunk{}, failure(wire.Read, name, err)
-	}
-	defer release()
-	answer, err := f.request(ctx, wire.Read, name, p, nil)
-	defer answer.release()
+	var data []byte
+	var r wire.ReadResult
+	err := f.request(ctx, request{wire.Read, name, p, o.Length}, func(result []byte) (err error) {
+		data, r, err = decodeRead(result)
+		return err
+	})
 	if err != nil {
 		return Chunk{}, err
-	}
-	data, r, err := decodeRead(answer.result)
-	switch {
-	case errors.Is(err, errNotBase64):
-		return Chunk{}, broken(wire.Read, name, err.Error())
-	case err != nil:
-		return Chunk{}, malformed(wire.Read, name, err)
 	}
 	c := Chunk{Data: data, Size: r.Size, Next: o.Offset + int64(len(data)), MimeType: r.MimeType, ETag: r.ETag, ModTime: parseTime(r.MTime)}
 	// Counted here, not believed: a wrong nextOffset would tear the file.
@@ -149,31 +137,23 @@ func (f *Files) WriteAt(ctx context.Context, name string, data []byte, offset in
 }
 
 func (f *Files) write(ctx context.Context, p wire.WriteParams, data []byte) (Written, error) {
-	if err := f.check(p.Path); err != nil {
-		return Written{}, refusedHere(names.OpReplace, err)
-	}
 	if len(data) > f.opts.Chunk {
-		return Written{}, &names.Error{Op: names.OpWrite, Kind: names.Quota, Err: textError("more than one chunk; use NewWriter")}
+		return Written{}, fault(wire.Write, p.Path, names.Quota, "more than one chunk; use NewWriter")
 	}
-	r, err := f.send(ctx, p, data)
+	r, err := f.writeChunk(ctx, p, data)
 	return Written{r.Size, r.ETag}, err
 }
 
-// send writes one chunk in the encoding that is shorter on the wire.
-func (f *Files) send(ctx context.Context, p wire.WriteParams, data []byte) (wire.WriteResult, error) {
+// writeChunk sends one chunk in the encoding that is shorter on the wire.
+func (f *Files) writeChunk(ctx context.Context, p wire.WriteParams, data []byte) (wire.WriteResult, error) {
 	if asText(data) {
 		p.Content, p.Encoding = string(data), wire.UTF8
 	} else {
 		p.Content, p.Encoding = base64.StdEncoding.EncodeToString(data), wire.Base64
 	}
-	release, err := f.c.transfers.acquire(ctx, int64(len(p.Content)))
-	if err != nil {
-		return wire.WriteResult{}, failure(wire.Write, p.Path, err)
-	}
-	defer release()
-	r, err := do[wire.WriteResult](ctx, f, wire.Write, p.Path, p)
+	r, err := do[wire.WriteResult](ctx, f, request{wire.Write, p.Path, p, int64(len(p.Content))})
 	if err == nil && r.BytesWritten != int64(len(data)) {
-		err = broken(wire.Write, p.Path, "the client wrote another number of bytes than it was sent")
+		err = fault(wire.Write, p.Path, names.IO, "the client wrote another number of bytes than it was sent")
 	}
 	return r, err
 }
@@ -215,12 +195,8 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 		if o.NoMetadata {
 			p.Metadata = new(bool)
 		}
-		if err := f.checkDir(dir); err != nil {
-			yield(wire.Entry{}, refusedHere(names.OpReaddir, err))
-			return
-		}
 		for {
-			r, err := do[wire.ListResult](ctx, f, wire.List, dir, p)
+			r, err := do[wire.ListResult](ctx, f, request{method: wire.List, path: dir, params: p})
 			if err != nil {
 				yield(wire.Entry{}, err)
 				return
@@ -234,7 +210,7 @@ func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[w
 				return
 			}
 			if r.NextCursor == p.Cursor {
-				yield(wire.Entry{}, broken(wire.List, dir, "the same cursor came twice"))
+				yield(wire.Entry{}, fault(wire.List, dir, names.IO, "the same cursor came twice"))
 				return
 			}
 			p.Cursor = r.NextCursor
@@ -253,10 +229,8 @@ func (f *Files) Mkdir(ctx context.Context, name string, parents bool) (wire.Crea
 }
 
 func (f *Files) create(ctx context.Context, name, typ string, parents bool) (wire.CreateResult, error) {
-	if err := f.check(name); err != nil {
-		return wire.CreateResult{}, refusedHere(names.OpCreate, err)
-	}
-	return do[wire.CreateResult](ctx, f, wire.Create, name, wire.CreateParams{Path: name, Type: typ, Parents: parents})
+	p := wire.CreateParams{Path: name, Type: typ, Parents: parents}
+	return do[wire.CreateResult](ctx, f, request{method: wire.Create, path: name, params: p})
 }
 
 // DeleteOptions says what Delete may remove.
@@ -267,10 +241,8 @@ type DeleteOptions struct {
 
 // Delete removes a file, a link or a directory.
 func (f *Files) Delete(ctx context.Context, name string, o DeleteOptions) error {
-	if err := f.check(name); err != nil {
-		return refusedHere(names.OpUnlink, err)
-	}
-	_, err := do[wire.Empty](ctx, f, wire.Delete, name, wire.DeleteParams{Path: name, Recursive: o.Recursive, IfMatch: o.IfMatch})
+	p := wire.DeleteParams{Path: name, Recursive: o.Recursive, IfMatch: o.IfMatch}
+	_, err := do[wire.Empty](ctx, f, request{method: wire.Delete, path: name, params: p})
 	return err
 }
 
@@ -291,26 +263,24 @@ func (f *Files) Copy(ctx context.Context, oldName, newName string, o MoveOptions
 }
 
 func (f *Files) move(ctx context.Context, method, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
-	for _, name := range []string{oldName, newName} {
-		if err := f.check(name); err != nil {
-			return wire.RenameResult{}, refusedHere(ops[method], err)
-		}
+	if err := f.check(method, newName); err != nil {
+		return wire.RenameResult{}, err
 	}
 	p := wire.RenameParams{OldPath: oldName, NewPath: newName, Overwrite: o.Overwrite, IfMatch: o.IfMatch}
-	return do[wire.RenameResult](ctx, f, method, oldName, p)
+	return do[wire.RenameResult](ctx, f, request{method: method, path: oldName, params: p})
 }
 
 // Stat describes one path. From a client that knows the seed only, which has no
 // files/stat, the answer is put together from a listing of the parent.
 func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) {
-	if err := f.checkDir(name); err != nil {
-		return wire.StatResult{}, refusedHere(names.OpGetattr, err)
+	if err := f.check(wire.Stat, name); err != nil {
+		return wire.StatResult{}, err
 	}
-	if clean := path.Clean(name); clean == "." {
-		return wire.StatResult{Path: "", Type: wire.TypeDirectory}, nil // what holds the roots
+	if isTop(name) {
+		return wire.StatResult{Path: "", Type: wire.TypeDirectory}, nil // it holds the roots
 	}
-	r, err := do[wire.StatResult](ctx, f, wire.Stat, name, wire.StatParams{Path: name})
-	if isNotSupported(err) {
+	r, err := do[wire.StatResult](ctx, f, request{method: wire.Stat, path: name, params: wire.StatParams{Path: name}})
+	if errors.Is(err, ErrNotSupported) {
 		return f.statByList(ctx, name)
 	}
 	return r, err
@@ -329,7 +299,7 @@ func (f *Files) statByList(ctx context.Context, name string) (wire.StatResult, e
 			return wire.StatResult{Path: name, Type: e.Type, Size: e.Size, MTime: e.MTime}, nil
 		}
 	}
-	return wire.StatResult{}, failedHere(wire.Stat, name, names.NotExist)
+	return wire.StatResult{}, fault(wire.Stat, name, names.NotExist, "")
 }
 
 // lists reports whether a directory can be listed.

@@ -1,47 +1,47 @@
 package client
 
 import (
-	"errors"
+	"fmt"
 	"path"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-type textError string
-
-func (e textError) Error() string { return string(e) }
-
-// check refuses what no request should carry. It is for early and clear errors;
+// check refuses a path that a request should not carry. It is for early and clear errors;
 // the client judges every path again.
-func (f *Files) check(name string) error {
-	if clean := path.Clean(name); clean == "." && !strings.Contains(name, "..") {
-		return textError("the path is empty; name a root and what lies in it")
-	}
-	return f.checkDir(name)
-}
-
-// checkDir is check where "" means the directory of the roots.
-func (f *Files) checkDir(name string) error {
-	switch {
-	case !utf8.ValidString(name):
-		return textError("the path is not UTF-8")
-	case strings.IndexByte(name, 0) >= 0:
-		return textError("the path has a NUL byte")
-	case isAbsolute(name) && f.opts.RelativeOnly:
-		return textError("the path is absolute; name the root and what lies in it")
-	case isFileURI(name) || isWindows(name):
-		_, err := hostPath(name)
-		return err
-	}
-	for elem := range strings.SplitSeq(name, "/") {
-		if elem == ".." {
-			return textError("the path climbs with ..")
-		}
+func (f *Files) check(method, name string) error {
+	if why := f.whyBad(method, name); why != "" {
+		return fault(method, "", names.Invalid, why)
 	}
 	return nil
 }
+
+// whyBad says what is wrong with a path, "" if nothing is.
+func (f *Files) whyBad(method, name string) string {
+	switch {
+	case !utf8.ValidString(name):
+		return "the path is not UTF-8"
+	case strings.IndexByte(name, 0) >= 0:
+		return "the path has a NUL byte"
+	case isAbsolute(name) && f.opts.RelativeOnly:
+		return "the path is absolute; name the root and what lies in it"
+	case isFileURI(name) || isWindows(name):
+		if _, err := hostPath(name); err != nil {
+			return err.Error()
+		}
+	case climbs(name):
+		return "the path climbs with .."
+	case isTop(name) && method != wire.List && method != wire.Stat && method != wire.Consent:
+		return "the path is empty; name a root and what lies in it"
+	}
+	return ""
+}
+
+// isTop reports whether a path that does not climb means the directory of all roots.
+func isTop(name string) bool { return path.Clean(name) == "." }
 
 // hostPath reads a file URI, a Windows path or a POSIX one and returns the path.
 // Which of them the client's machine takes is not known here, so a URI need only
@@ -55,7 +55,7 @@ func hostPath(name string) (string, error) {
 		}
 		p, werr := ParseWindowsURI(name)
 		if werr != nil {
-			return "", textError(err.Error() + "; for Windows, " + werr.Error())
+			return "", fmt.Errorf("%w; for Windows, %w", err, werr)
 		}
 		return p, nil
 	case name[0] == '/':
@@ -97,24 +97,3 @@ func isWindows(name string) bool {
 func isFileURI(s string) bool { return len(s) >= 5 && strings.EqualFold(s[:5], "file:") }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-
-// refusedHere is the error of a path that was not sent.
-func refusedHere(op names.Op, why error) error {
-	return &names.Error{Op: op, Kind: names.Invalid, Err: &Reply{Message: why.Error(), kind: names.Invalid}}
-}
-
-func failedHere(method, name string, k names.Kind) error {
-	e := &names.Error{Op: ops[method], Kind: k}
-	e.Path, _ = names.ParsePath(name)
-	e.Err = &Reply{Message: e.Text(), kind: k}
-	return e
-}
-
-// broken is the error of a reply that breaks the protocol.
-func broken(method, name, why string) error {
-	e := &names.Error{Op: ops[method], Kind: names.IO, Err: textError(why)}
-	e.Path, _ = names.ParsePath(name)
-	return e
-}
-
-func isNotSupported(err error) bool { return errors.Is(err, ErrNotSupported) }

@@ -2,58 +2,79 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// do sends one request, waits as the client asks and repeats it once where it
-// asks for that, and decodes the result.
-func do[R any](ctx context.Context, f *Files, method, name string, params any) (R, error) {
-	var r R
-	answer, err := f.request(ctx, method, name, params, nil)
-	defer answer.release()
-	if err != nil {
-		return r, err
-	}
-	if err := jsonv2.Unmarshal(answer.result, &r); err != nil {
-		return r, malformed(method, name, err)
-	}
-	return r, nil
+// request is one request of files/*.
+type request struct {
+	method string
+	path   string // checked before anything is sent, and named in errors
+	params any
+	size   int64 // bytes of content in the request or in its result
 }
 
-func (f *Files) request(ctx context.Context, method, name string, params any, accept func(json.RawMessage)) (reply, error) {
+// do sends a request and decodes its result.
+func do[R any](ctx context.Context, f *Files, r request) (result R, err error) {
+	err = f.request(ctx, r, func(raw []byte) error { return json.Unmarshal(raw, &result) })
+	return result, err
+}
+
+// request checks the path of a request and sends it; a second time where the client
+// refuses it for now and says when to come again. decode gets the result, which it may not
+// keep.
+func (f *Files) request(ctx context.Context, r request, decode func(result []byte) error) error {
+	if err := f.check(r.method, r.path); err != nil {
+		return err
+	}
+	release, err := f.c.transfers.acquire(ctx, r.size)
+	if err != nil {
+		return failure(r.method, r.path, err)
+	}
+	defer release()
+	answer, err := f.send(ctx, r)
+	if wait, again := retryAfter(err); again && f.wait(ctx, wait) {
+		answer, err = f.send(ctx, r)
+	}
+	if err != nil {
+		return err
+	}
+	defer answer.release()
+	if err := decode(answer.result); err != nil {
+		return fault(r.method, r.path, names.IO, "the client's result is malformed: "+err.Error())
+	}
+	return nil
+}
+
+// send sends a request once.
+func (f *Files) send(ctx context.Context, r request) (reply, error) {
+	if !f.c.capability().Brokering {
+		return reply{}, &NotSupportedError{What: "the client no longer declares roots.filesystemBrokering"}
+	}
 	timeout := f.opts.Timeout
-	if method == wire.Consent {
+	if r.method == wire.Consent {
 		timeout = f.opts.ConsentTimeout
 	}
-	once := func() (reply, error) {
-		if !f.c.capability().Brokering {
-			return reply{}, &NotSupportedError{What: "the client no longer declares roots.filesystemBrokering"}
-		}
-		// An earlier deadline of ctx stays the earlier one.
-		ctx, stop := context.WithTimeout(ctx, timeout)
-		defer stop()
-		answer, err := f.c.call(ctx, method, params, accept)
-		return answer, failure(method, name, err)
+	ctx, stop := context.WithTimeout(ctx, timeout) // an earlier deadline of ctx stays the earlier one
+	defer stop()
+	answer, err := f.c.call(ctx, r.method, r.params)
+	return answer, failure(r.method, r.path, err)
+}
+
+// wait waits before a repetition. It reports false when that would take too long.
+func (f *Files) wait(ctx context.Context, d time.Duration) bool {
+	// After the deadline the refusal says more than a timeout would.
+	if deadline, ok := ctx.Deadline(); d > f.opts.MaxRetryWait || ok && time.Until(deadline) < d {
+		return false
 	}
-	answer, err := once()
-	wait, again := retryAfter(err)
-	if !again || wait > f.opts.MaxRetryWait {
-		return answer, err
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
-		return answer, err // it would be too late: the refusal says more than a timeout
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return answer, err
-	case <-t.C:
-		return once()
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

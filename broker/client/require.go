@@ -83,7 +83,7 @@ func ForTools(m mcp.Middleware, tools ...string) mcp.Middleware {
 }
 
 func invalid(message, argument string) error {
-	e := &jsonrpc.Error{Code: codeInvalidParams, Message: message}
+	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: message}
 	if argument != "" {
 		e.Data, _ = encode(map[string]string{"argument": argument})
 	}

@@ -383,9 +383,7 @@ func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
 // mrtr reports whether the session's revision forbids standalone requests.
 func (s *RootsService) mrtr(ss *mcp.ServerSession) bool {
 	if c := s.opts.Broker.of(ss); c != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.mrtr
+		return c.capability().insideOnly
 	}
 	p := ss.InitializeParams()
 	return p != nil && p.ProtocolVersion >= revisionMRTR

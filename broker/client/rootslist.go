@@ -38,9 +38,9 @@ func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.
 func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, err error) {
 	cursor, seen := "", map[string]bool{}
 	for range maxPages {
-		answer, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor}, nil)
+		answer, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor})
 		var reply *jsonrpc.Error
-		if errors.As(err, &reply) && reply.Code == codeInvalidParams && cursor != "" {
+		if errors.As(err, &reply) && reply.Code == wire.CodeInvalidParams && cursor != "" {
 			return nil, true, nil
 		}
 		if err != nil {
@@ -87,7 +87,7 @@ func fromSDK(res *mcp.ListRootsResult) []wire.Root {
 // after all.
 func rootsFailure(err error) error {
 	var reply *jsonrpc.Error
-	if errors.As(err, &reply) && reply.Code == codeMethodNotFound {
+	if errors.As(err, &reply) && reply.Code == wire.CodeMethodNotFound {
 		return &NotSupportedError{What: "the client does not support roots: " + reply.Message}
 	}
 	return fmt.Errorf("roots/list: %w", err)

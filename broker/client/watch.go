@@ -11,12 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Limits of what waits for a slow reader; beyond them changes become one
-// overflow event, which says "look again".
-const (
-	maxQueued = 1024
-	maxEarly  = 256
-)
+// maxQueued is how many events wait for a slow reader, and how many for a watch whose reply
+// has not been read. Further changes become one overflow event, which says "look again".
+const maxQueued = 1024
 
 // WatchOptions chooses what Watch tells; the zero value: all changes of the
 // directory itself.
@@ -44,12 +41,8 @@ type watch struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []Event
-	over    bool // no event will follow
+	ended   bool // no event will follow
 	changed chan struct{}
-}
-
-func newWatch(path string, recursive bool) *watch {
-	return &watch{path: strings.Trim(path, "/"), recursive: recursive, changed: make(chan struct{}, 1)}
 }
 
 // Watch tells changes of a file or directory until ctx ends, the session ends or
@@ -59,95 +52,90 @@ func newWatch(path string, recursive bool) *watch {
 // after the request. A client that names no watch in its notifications is
 // understood only where it spells paths as name does.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
-	if err := f.check(name); err != nil {
-		return nil, refusedHere(names.OpWatch, err)
-	}
-	w := newWatch(name, o.Recursive)
-	f.c.asks(1)
-	answer, err := f.request(ctx, wire.Watch, name, wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events},
-		func(raw json.RawMessage) { f.c.watching(w, raw) })
-	answer.release()
-	f.c.asks(-1)
+	p := wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events}
+	f.c.expectWatch(1)
+	defer f.c.expectWatch(-1)
+	r, err := do[wire.WatchResult](ctx, f, request{method: wire.Watch, path: name, params: p})
 	if err != nil {
 		return nil, err
 	}
-	if w.id == "" {
-		return nil, broken(wire.Watch, name, "the client's result has no watchId")
+	if r.WatchID == "" {
+		return nil, fault(wire.Watch, name, names.IO, "the client's result has no watchId")
 	}
+	w := &watch{path: strings.Trim(name, "/"), recursive: o.Recursive, id: r.WatchID, changed: make(chan struct{}, 1)}
+	f.c.addWatch(w)
 	out := make(chan Event)
-	go f.pump(ctx, w, out)
+	go f.deliver(ctx, w, out)
 	return out, nil
 }
 
-// pump hands the queue to the user.
-func (f *Files) pump(ctx context.Context, w *watch, out chan<- Event) {
+// deliver passes the events of w to the user, and ends w when ctx does.
+func (f *Files) deliver(ctx context.Context, w *watch, out chan<- Event) {
 	defer close(out)
 	for {
-		ev, ok, over := w.next()
-		switch {
-		case ok:
-			select {
-			case out <- ev:
-				if ev.Ended {
-					f.c.unwatch(w)
-					return
-				}
-			case <-ctx.Done():
-				f.stop(ctx, w)
+		ev, ok := w.next(ctx)
+		if !ok {
+			break
+		}
+		select {
+		case out <- ev:
+			if ev.Ended {
+				f.c.removeWatch(w)
 				return
 			}
-		case over:
-			f.c.unwatch(w)
-			return
-		default:
-			select {
-			case <-w.changed:
-			case <-ctx.Done():
-				f.stop(ctx, w)
-				return
-			}
+		case <-ctx.Done():
 		}
 	}
-}
-
-// stop ends the watch at the client, whose answer does not matter.
-func (f *Files) stop(ctx context.Context, w *watch) {
-	f.c.unwatch(w)
+	f.c.removeWatch(w)
+	if ctx.Err() == nil {
+		return // the session has ended
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
 	defer cancel()
-	answer, _ := f.c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}, nil)
+	answer, _ := f.c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}) // the client's answer does not matter
 	answer.release()
 }
 
-func (w *watch) next() (ev Event, ok, over bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) == 0 {
-		return Event{}, false, w.over
+// next waits for an event. It reports false when ctx or the session has ended.
+func (w *watch) next(ctx context.Context) (Event, bool) {
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		queue, ended := w.queue, w.ended
+		if len(queue) > 0 {
+			w.queue = queue[1:]
+		}
+		w.mu.Unlock()
+		if len(queue) > 0 {
+			return queue[0], true
+		}
+		if ended {
+			break
+		}
+		select {
+		case <-w.changed:
+		case <-ctx.Done():
+		}
 	}
-	ev, w.queue = w.queue[0], w.queue[1:]
-	return ev, true, false
+	return Event{}, false
 }
 
+// put queues a change; when the queue is full, the last event becomes an overflow event.
 func (w *watch) put(p wire.ChangedParams) {
 	ev := Event{Path: p.Path, Event: p.Event, Time: parseTime(p.Timestamp), MoveID: p.MoveID, Overflow: p.Overflow, Ended: p.Ended}
 	w.mu.Lock()
-	switch {
-	case len(w.queue) < maxQueued:
+	if len(w.queue) < maxQueued || ev.Ended {
 		w.queue = append(w.queue, ev)
-	case ev.Ended:
-		w.queue = append(w.queue, ev)
-	default:
-		last := &w.queue[len(w.queue)-1]
-		*last = Event{Path: w.path, Event: wire.EventModified, Time: ev.Time, Overflow: true}
+	} else {
+		w.queue[len(w.queue)-1] = Event{Path: w.path, Event: wire.EventModified, Time: ev.Time, Overflow: true}
 	}
 	w.mu.Unlock()
 	w.wake()
 }
 
+// end lets next report false once the queue is empty.
 func (w *watch) end() {
 	w.mu.Lock()
-	w.over = true
+	w.ended = true
 	w.mu.Unlock()
 	w.wake()
 }
@@ -159,9 +147,13 @@ func (w *watch) wake() {
 	}
 }
 
-// matches is for a client that names no watch in its notifications.
-func (w *watch) matches(path string) bool {
-	path = strings.Trim(path, "/")
+// matches reports whether a change is one of w's. A client that names no watch in its
+// notifications is understood by the path.
+func (w *watch) matches(p wire.ChangedParams) bool {
+	if p.WatchID != "" {
+		return p.WatchID == w.id
+	}
+	path := strings.Trim(p.Path, "/")
 	if path == w.path {
 		return true
 	}
@@ -169,43 +161,40 @@ func (w *watch) matches(path string) bool {
 	return ok && (w.recursive || !strings.Contains(rest, "/"))
 }
 
-func (c *conn) asks(n int) {
+// expectWatch counts the files/watch requests in flight. While there are any, addWatch may
+// find the changes that came before it.
+func (c *conn) expectWatch(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asking += n; c.asking == 0 {
-		c.early = nil
+	if c.expected += n; c.expected == 0 {
+		c.early, c.earlyLost = nil, false
 	}
 }
 
-// watching makes the watch known, in the reading goroutine, so that no event
-// after the reply is missed. Events that came before it are delivered now.
-func (c *conn) watching(w *watch, raw json.RawMessage) {
-	var r wire.WatchResult
-	if json.Unmarshal(raw, &r) != nil || r.WatchID == "" {
-		return
-	}
-	w.id = r.WatchID
+// addWatch makes a watch known. Changes that came before are delivered now.
+func (c *conn) addWatch(w *watch) {
 	c.mu.Lock()
-	if c.ended != nil {
-		c.mu.Unlock()
-		w.end()
-		return
-	}
-	c.watch[w.id] = w
-	early := c.early
-	c.mu.Unlock()
-	for _, p := range early {
-		if p.WatchID == w.id {
+	defer c.mu.Unlock()
+	for _, p := range c.early {
+		if w.matches(p) {
 			w.put(p)
 		}
 	}
+	if c.earlyLost {
+		w.put(wire.ChangedParams{Path: w.path, Event: wire.EventModified, Overflow: true})
+	}
+	if c.ended != nil {
+		w.end()
+		return
+	}
+	c.watches[w.id] = w
 }
 
-func (c *conn) unwatch(w *watch) {
+func (c *conn) removeWatch(w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.watch[w.id] == w {
-		delete(c.watch, w.id)
+	if c.watches[w.id] == w {
+		delete(c.watches, w.id)
 	}
 }
 
@@ -217,22 +206,23 @@ func (c *conn) changed(params json.RawMessage) {
 		return
 	}
 	c.mu.Lock()
-	var to []*watch
-	if p.WatchID != "" {
-		if w := c.watch[p.WatchID]; w != nil {
-			to = append(to, w)
-		} else if c.asking > 0 && len(c.early) < maxEarly {
-			c.early = append(c.early, p)
-		}
-	} else {
-		for _, w := range c.watch {
-			if w.matches(p.Path) {
-				to = append(to, w)
+	defer c.mu.Unlock()
+	if w := c.watches[p.WatchID]; w != nil {
+		w.put(p)
+		return
+	}
+	if p.WatchID == "" {
+		for _, w := range c.watches {
+			if w.matches(p) {
+				w.put(p)
 			}
 		}
 	}
-	c.mu.Unlock()
-	for _, w := range to {
-		w.put(p)
+	switch {
+	case c.expected == 0:
+	case len(c.early) < maxQueued:
+		c.early = append(c.early, p)
+	default:
+		c.earlyLost = true
 	}
 }

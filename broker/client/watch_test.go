@@ -107,3 +107,60 @@ func TestWatchNeedsID(t *testing.T) {
 		t.Fatal("a watch without a name")
 	}
 }
+
+// An event may come right behind the reply that names its watch, in the same write: none is
+// lost, and none is out of order.
+func TestWatchEventsBehindReply(t *testing.T) {
+	const events = 200
+	for _, tc := range []struct{ name, field string }{{"by watch", `,"watchId":"w1"`}, {"by path", ""}} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newWireHost(t, 0, func(id, method string, _ json.RawMessage) string {
+				if method != wire.Watch {
+					return "" // files/unwatch, which may come after the end
+				}
+				text := `{"jsonrpc":"2.0","id":"` + id + `","result":{"watchId":"w1"}}` + "\n"
+				for i := range events {
+					text += fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/files/changed","params":{"path":"p/d/%d","event":"created","timestamp":"2026-11-27T10:00:00Z"%s}}`+"\n", i, tc.field)
+				}
+				return text
+			})
+			ctx, cancel := context.WithCancel(bg)
+			defer cancel()
+			told, err := h.f.Watch(ctx, "p/d", client.WatchOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range events {
+				if ev := <-told; ev.Path != fmt.Sprintf("p/d/%d", i) || ev.Overflow {
+					t.Fatalf("event %d is %+v", i, ev)
+				}
+			}
+		})
+	}
+}
+
+// Of more events than are kept for a watch whose reply has not been read, the loss is told.
+func TestWatchEarlyOverflow(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": ""})
+	f := filesOf(t, h, nil)
+	const early = 3000
+	h.on(wire.Watch, func(context.Context, json.RawMessage) (any, error) {
+		for i := range early {
+			h.tell(wire.Changed, changed(fmt.Sprintf("p/d/%d", i), wire.EventCreated, "w7"))
+		}
+		return wire.WatchResult{WatchID: "w7"}, nil
+	})
+	events, err := f.Watch(bg, "p/d", client.WatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.tell(wire.Changed, wire.ChangedParams{Path: "p/d", Event: wire.EventDeleted, WatchID: "w7", Ended: true})
+	n, overflow := 0, false
+	for ev := range events {
+		n++
+		overflow = overflow || ev.Overflow
+	}
+	if n >= early || !overflow {
+		t.Fatalf("%d events, overflow %v", n, overflow)
+	}
+}

@@ -32,8 +32,8 @@ type Writer struct {
 // NewWriter prepares to replace or make a file. Nothing is sent before a chunk
 // is full or Close is called. ctx is the context of all requests.
 func (f *Files) NewWriter(ctx context.Context, name string, o WriteOptions) (*Writer, error) {
-	if err := f.check(name); err != nil {
-		return nil, refusedHere(ops[wire.Write], err)
+	if err := f.check(wire.Write, name); err != nil {
+		return nil, err
 	}
 	return &Writer{f: f, ctx: ctx, p: wire.WriteParams{
 		Path: name, Create: o.Create || o.CreateOnly, CreateOnly: o.CreateOnly, IfMatch: o.IfMatch,
@@ -86,7 +86,7 @@ func (w *Writer) Abort() {
 	// Best effort: a client drops by itself what gets no further chunk.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortPatience)
 	defer cancel()
-	_, _ = w.f.send(ctx, wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Abandon: true}, nil)
+	_, _ = w.f.writeChunk(ctx, wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Abandon: true}, nil)
 }
 
 // abortPatience bounds the one request of Abort.
@@ -107,7 +107,7 @@ func (w *Writer) flush(last bool) error {
 	case !last:
 		p.Upload = true
 	}
-	r, err := w.f.send(w.ctx, p, w.buf)
+	r, err := w.f.writeChunk(w.ctx, p, w.buf)
 	if err != nil {
 		return err
 	}
