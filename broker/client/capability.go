@@ -27,9 +27,6 @@ const (
 	metaVersion         = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities    = "io.modelcontextprotocol/clientCapabilities"
 	methodInitialize    = "initialize"
-	methodToolsCall     = "tools/call"
-	methodGetPrompt     = "prompts/get"
-	methodReadResource  = "resources/read"
 	filesystemBrokering = "filesystemBrokering"
 )
 

@@ -36,7 +36,7 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 		args = []string{"path"}
 	}
 	args = slices.Clone(args)
-	return s.middleware(func(ctx context.Context, req mcp.Request) error {
+	return s.middleware(func(ctx context.Context, ss *mcp.ServerSession, req mcp.Request) error {
 		p, ok := req.GetParams().(*mcp.CallToolParamsRaw)
 		if !ok {
 			return nil
@@ -45,21 +45,15 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 		if err != nil {
 			return err
 		}
-		ss, ok := req.GetSession().(*mcp.ServerSession)
-		if !ok {
-			return invalid("no session to ask for roots", "")
-		}
 		guard, err := s.Guard(ctx, ss)
 		if errors.Is(err, ErrInputRequired) || ctx.Err() != nil {
 			return err
 		}
 		for i, path := range paths {
-			// Without roots the reason is the failure to get them.
-			why := guard.Check(path)
-			if why != nil && err != nil {
+			switch why := guard.Check(path); {
+			case why != nil && err != nil: // why there is no guard says more
 				return invalid("path "+names.QuoteShort(path)+" is refused: "+err.Error(), args[i])
-			}
-			if why != nil {
+			case why != nil:
 				return invalid(why.Error(), args[i])
 			}
 		}
@@ -134,88 +128,76 @@ type inputRequired struct {
 	RequestState  string              `json:"requestState,omitempty"`
 }
 
-func (s *RootsService) middleware(check func(context.Context, mcp.Request) error) mcp.Middleware {
+// middleware runs check, if there is one, before the handlers of requests that can carry
+// roots: tools/call, prompts/get and resources/read.
+func (s *RootsService) middleware(check func(context.Context, *mcp.ServerSession, mcp.Request) error) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 			ss, ok := req.GetSession().(*mcp.ServerSession)
-			if !ok {
-				return next(ctx, method, req)
-			}
-			if method == wire.RootsChanged {
+			if ok && method == wire.RootsChanged {
 				s.Changed(ss)
+			}
+			responses, state := inputs(req.GetParams())
+			if !ok || responses == nil {
 				return next(ctx, method, req)
 			}
-			if method != methodToolsCall && method != methodGetPrompt && method != methodReadResource {
-				return next(ctx, method, req)
-			}
-			mrtr := s.mrtr(ss)
-			if mrtr {
-				var err error
-				if ctx, err = s.absorb(ctx, ss, req); err != nil {
+			inside := s.capability(ss).insideOnly
+			if inside {
+				if ctx, err = s.takeRoots(ctx, ss, responses, state); err != nil {
 					return nil, err
 				}
 			}
 			if check != nil {
-				if err := check(ctx, req); errors.Is(err, ErrInputRequired) {
-					return ask(), nil
-				} else if err != nil {
-					return nil, err
-				}
+				err = check(ctx, ss, req)
 			}
-			res, err := next(ctx, method, req)
-			if mrtr {
-				return s.rideAlong(ctx, res, err)
+			if err == nil {
+				res, err = next(ctx, method, req)
+			}
+			if inside {
+				return s.addQuestion(ctx, res, err)
 			}
 			return res, err
 		}
 	}
 }
 
-func ask() mcp.Result {
+// question is the result that asks for the roots.
+func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
 
-// absorb takes our answer out of a request and makes it the request's roots.
-// Inner handlers see the request as it would have been without our question.
+// takeRoots takes the answer to our question out of a request and makes it the request's
+// roots. Inner handlers see the request as it would have been without our question.
 // Of two services in a row the outer one takes the answer, for both.
-func (s *RootsService) absorb(ctx context.Context, ss *mcp.ServerSession, req mcp.Request) (context.Context, error) {
+func (s *RootsService) takeRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
 	if _, have := ctx.Value(answerKey{s}).(Snapshot); have {
 		return ctx, nil
 	}
 	roots, ok := ctx.Value(answerKey{}).([]wire.Root)
 	if !ok {
-		var err error
-		if roots, ok, err = takeAnswer(req.GetParams()); err != nil || !ok {
-			return ctx, err
+		asked := *state == stateRoots
+		if asked {
+			*state = ""
 		}
+		res, _ := (*responses)[inputRoots].(*mcp.ListRootsResult)
+		switch {
+		case res == nil && asked:
+			return ctx, invalid("the client was asked for its roots and repeated the request without them", "")
+		case res == nil:
+			return ctx, nil
+		}
+		rest := maps.Clone(*responses)
+		if delete(rest, inputRoots); len(rest) == 0 {
+			rest = nil
+		}
+		*responses, roots = rest, fromSDK(res)
 		ctx = context.WithValue(ctx, answerKey{}, roots)
 	}
-	return context.WithValue(ctx, answerKey{s}, s.store(ss, roots)), nil
-}
-
-func takeAnswer(p mcp.Params) (roots []wire.Root, ok bool, err error) {
-	responses, state := inputs(p)
-	if responses == nil {
-		return nil, false, nil
-	}
-	asked := *state == stateRoots
-	if asked {
-		*state = ""
-	}
-	res, ok := (*responses)[inputRoots].(*mcp.ListRootsResult)
-	if !ok || res == nil {
-		if asked {
-			return nil, false, invalid("the client was asked for its roots and repeated the request without them", "")
-		}
-		return nil, false, nil
-	}
-	rest := maps.Clone(*responses)
-	delete(rest, inputRoots)
-	if len(rest) == 0 {
-		rest = nil
-	}
-	*responses = rest
-	return fromSDK(res), true, nil
+	guard := NewGuard(s.platform(ss), roots)
+	e := s.entry(ss)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return context.WithValue(ctx, answerKey{s}, s.setLocked(e, ss, roots, guard)), nil
 }
 
 // inputs points at the two fields in the params of the methods that have them.
@@ -231,27 +213,13 @@ func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 	return nil, nil
 }
 
-// store remembers an answer as the session's next snapshot.
-func (s *RootsService) store(ss *mcp.ServerSession, roots []wire.Root) Snapshot {
-	guard := NewGuard(s.platform(ss), roots)
-	e := s.entry(ss)
-	e.mu.Lock()
-	e.seen = e.notices
-	e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
-	snap := e.snap
-	e.pending = append(e.pending, snap)
-	e.mu.Unlock()
-	s.callOnRefresh(ss, e)
-	return snap
-}
-
-// rideAlong asks where a handler said that it needs the roots. Where a handler
+// addQuestion asks where a handler said that it needs the roots. Where a handler
 // that has them asks for something else, our question is added: each repetition
 // of a request carries only the answers to the last questions.
-func (s *RootsService) rideAlong(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
+func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
 	_, have := ctx.Value(answerKey{s}).(Snapshot)
 	if errors.Is(err, ErrInputRequired) && !have {
-		return ask(), nil
+		return question(), nil
 	}
 	if err != nil {
 		return res, err
@@ -260,7 +228,7 @@ func (s *RootsService) rideAlong(ctx context.Context, res mcp.Result, err error)
 	switch r := res.(type) {
 	case *mcp.CallToolResult:
 		if errors.Is(r.GetError(), ErrInputRequired) && !have {
-			return ask(), nil
+			return question(), nil
 		}
 		requests = r.InputRequests
 	case *mcp.GetPromptResult:

@@ -12,9 +12,13 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// maxWaitFactor bounds how long a storm of changes can put a refresh off, in
-// debounce delays.
-const maxWaitFactor = 4
+const (
+	// maxWaitFactor bounds how long a storm of changes can put a refresh off, in
+	// debounce delays.
+	maxWaitFactor = 4
+	// maxReadings bounds how many readings a caller waits for while changes are announced.
+	maxReadings = 4
+)
 
 // RootsOptions of a RootsService; the zero value of each field means its default.
 type RootsOptions struct {
@@ -62,26 +66,27 @@ type RootsService struct {
 	entries map[*mcp.ServerSession]*entry
 }
 
-// entry is one session's state.
+// entry is one session's state. Its readings have numbers, from 1.
 type entry struct {
-	mu      sync.Mutex // guards the fields below
-	snap    Snapshot   // Version 0: not read yet
-	read    time.Time  // when snap was
-	notices uint64     // changes announced
-	seen    uint64     // of them, those before the reading of snap began
-	failed  time.Time  // when the last reading failed; zero if it did not
-	flight  *flight
-	timer   *time.Timer // the debounce; nil: not running
-	latest  time.Time   // when it fires at the latest
-	gone    bool        // the session has ended
-	pending []Snapshot  // not yet passed to OnRefresh, oldest first
-	calling bool        // a goroutine passes pending to OnRefresh
+	mu       sync.Mutex // guards the fields below
+	snap     Snapshot   // Version 0: none yet
+	readAt   time.Time  // when snap was read
+	failedAt time.Time  // when the last reading failed; zero if it did not
+	reading  *reading   // in progress; nil: none
+	begun    uint64     // the last reading that has begun
+	held     uint64     // the reading that snap comes from
+	needed   uint64     // the first reading that shows all changes announced so far
+
+	debounce *time.Timer   // nil: no change waits for a reading in the background
+	latest   time.Time     // when debounce fires at the latest
+	told     chan struct{} // closed when OnRefresh has returned for snap; nil: it was not called yet
 }
 
-// flight is one reading that several may wait for.
-type flight struct {
-	done chan struct{}
-	err  error // after done
+// reading is one walk over the client's list of roots. Several callers may wait for it.
+type reading struct {
+	number uint64
+	done   chan struct{}
+	err    error // set before done is closed
 }
 
 // NewRootsService makes a service; nil means the defaults.
@@ -122,193 +127,160 @@ func (s *RootsService) Snapshot(ctx context.Context, ss *mcp.ServerSession) (Sna
 	if !caps.Roots {
 		return Snapshot{}, &NotSupportedError{What: "the client did not declare the roots capability, so no path is inside its roots"}
 	}
-	if s.mrtr(ss) {
+	if caps.insideOnly {
 		if snap, ok := ctx.Value(answerKey{s}).(Snapshot); ok {
 			return snap, nil
 		}
 		return Snapshot{}, ErrInputRequired
 	}
-	return s.current(ctx, ss, caps)
-}
-
-// current returns a snapshot that holds all announced changes, where it can.
-func (s *RootsService) current(ctx context.Context, ss *mcp.ServerSession, caps Capability) (Snapshot, error) {
 	e := s.entry(ss)
-	// A change announced while reading asks for another reading. A client that
+	var err error
+	// A change announced during a reading asks for another one. A client that
 	// never stops gets the last one: no caller waits forever.
-	for range maxWaitFactor {
+	for range maxReadings {
 		e.mu.Lock()
-		if !s.staleLocked(e, caps) {
-			defer e.mu.Unlock()
-			return e.snap, nil
-		}
-		f := s.startLocked(ctx, e, ss)
+		needed, stale := e.needed, s.staleLocked(e, caps)
 		e.mu.Unlock()
-		select {
-		case <-f.done:
-		case <-ctx.Done():
-			return Snapshot{}, ctx.Err()
+		if !stale {
+			break
 		}
-		if f.err != nil {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			if e.snap.Version == 0 {
-				return Snapshot{}, f.err
-			}
-			return e.snap, nil
+		if err = s.read(ctx, e, ss, needed); err != nil {
+			break
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.snap.Version == 0 || err != nil && ctx.Err() != nil {
+		return Snapshot{}, err
+	}
 	return e.snap, nil
 }
 
 // staleLocked reports whether the roots must be read. After a failure the last
 // state answers for a while, so that a broken client is not asked at each call.
 func (s *RootsService) staleLocked(e *entry, caps Capability) bool {
-	if e.snap.Version == 0 {
+	switch {
+	case e.snap.Version == 0:
+		return true
+	case !e.failedAt.IsZero() && time.Since(e.failedAt) < maxWaitFactor*s.opts.Debounce:
+		return false
+	case e.held < e.needed:
 		return true
 	}
-	if !e.failed.IsZero() && time.Since(e.failed) < maxWaitFactor*s.opts.Debounce {
-		return false
-	}
-	aged := !caps.ListChanged && s.opts.MaxAge > 0 && time.Since(e.read) > s.opts.MaxAge
-	return e.notices != e.seen || aged
+	return !caps.ListChanged && s.opts.MaxAge > 0 && time.Since(e.readAt) > s.opts.MaxAge
 }
 
-// startLocked joins the reading that is under way, or starts one. It does not
-// end with the caller's request, because others may wait for it.
-func (s *RootsService) startLocked(ctx context.Context, e *entry, ss *mcp.ServerSession) *flight {
-	if e.flight != nil {
-		return e.flight
+// read waits for the end of a reading whose number is needed or higher. It joins the
+// reading in progress, or begins one.
+func (s *RootsService) read(ctx context.Context, e *entry, ss *mcp.ServerSession, needed uint64) error {
+	for {
+		e.mu.Lock()
+		if e.reading == nil {
+			s.beginLocked(ctx, e, ss)
+		}
+		r := e.reading
+		e.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.done:
+		}
+		if r.number >= needed {
+			return r.err
+		}
 	}
-	f := &flight{done: make(chan struct{})}
-	e.flight = f
-	notices := e.notices
+}
+
+// beginLocked begins a reading. It does not end with the caller's request, because others
+// may wait for it.
+func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.ServerSession) {
+	e.begun++
+	r := &reading{number: e.begun, done: make(chan struct{})}
+	e.reading = r
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
 	go func() {
 		defer stop()
+		var guard *Guard
 		roots, err := s.list(ctx, ss)
-		s.land(e, ss, f, notices, roots, err)
-	}()
-	return f
-}
-
-func (s *RootsService) land(e *entry, ss *mcp.ServerSession, f *flight, notices uint64, roots []wire.Root, err error) {
-	var guard *Guard
-	if err == nil {
-		guard = NewGuard(s.platform(ss), roots) // looks at the disk: not under the lock
-	}
-	e.mu.Lock()
-	f.err, e.flight = err, nil
-	if err != nil {
-		e.failed = time.Now()
-	} else {
-		e.failed, e.read, e.seen = time.Time{}, time.Now(), notices
-		e.snap = Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
-	}
-	if err == nil {
-		e.pending = append(e.pending, e.snap)
-	}
-	e.mu.Unlock()
-	close(f.done)
-	s.callOnRefresh(ss, e)
-}
-
-// callOnRefresh passes the pending snapshots to OnRefresh, unless another goroutine
-// does so already.
-func (s *RootsService) callOnRefresh(ss *mcp.ServerSession, e *entry) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.calling {
-		return
-	}
-	e.calling = true
-	for len(e.pending) > 0 {
-		snap := e.pending[0]
-		e.pending = e.pending[1:]
-		if s.opts.OnRefresh != nil {
-			e.mu.Unlock()
-			s.opts.OnRefresh(ss, snap)
-			e.mu.Lock()
+		if err == nil {
+			guard = NewGuard(s.platform(ss), roots) // looks at the disk: not under the lock
 		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if err == nil {
+			e.held, e.failedAt = r.number, time.Time{}
+			s.setLocked(e, ss, roots, guard)
+		} else {
+			e.failedAt = time.Now()
+		}
+		e.reading, r.err = nil, err
+		close(r.done)
+	}()
+}
+
+// setLocked makes the session's next snapshot, and tells OnRefresh of it after those before.
+func (s *RootsService) setLocked(e *entry, ss *mcp.ServerSession, roots []wire.Root, guard *Guard) Snapshot {
+	snap := Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
+	e.snap, e.readAt = snap, time.Now()
+	if s.opts.OnRefresh == nil {
+		return snap
 	}
-	e.calling = false
+	before, told := e.told, make(chan struct{})
+	e.told = told
+	go func() {
+		defer close(told)
+		if before != nil {
+			<-before
+		}
+		s.opts.OnRefresh(ss, snap)
+	}()
+	return snap
 }
 
 // Refresh reads the roots now, whatever was announced. Under revision
 // 2026-07-28 it is ErrInputRequired outside a request that carries them.
 func (s *RootsService) Refresh(ctx context.Context, ss *mcp.ServerSession) error {
-	if !s.capability(ss).Roots || s.mrtr(ss) {
+	if caps := s.capability(ss); !caps.Roots || caps.insideOnly {
 		_, err := s.Snapshot(ctx, ss)
 		return err
 	}
 	e := s.entry(ss)
 	e.mu.Lock()
-	joined := e.flight
-	f := s.startLocked(ctx, e, ss)
+	next := e.begun + 1 // the reading in progress began before this call
 	e.mu.Unlock()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-f.done:
-		}
-		if joined == nil {
-			return f.err
-		}
-		// That reading began before this call; one more is of now.
-		joined = nil
-		e.mu.Lock()
-		f = s.startLocked(ctx, e, ss)
-		e.mu.Unlock()
-	}
+	return s.read(ctx, e, ss, next)
 }
 
 // Changed notes that a session's roots changed. The middleware calls it for
 // notifications/roots/list_changed.
 func (s *RootsService) Changed(ss *mcp.ServerSession) {
-	if s.opts.IgnoreChanges || !s.capability(ss).Roots {
+	caps := s.capability(ss)
+	if s.opts.IgnoreChanges || !caps.Roots || caps.insideOnly { // insideOnly: the next request asks
 		return
 	}
-	standalone := !s.mrtr(ss)
 	e := s.entry(ss)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.notices++
-	e.failed = time.Time{} // it is worth asking again
-	if !standalone || e.gone {
-		return // the next request asks
-	}
+	e.needed = e.begun + 1
+	e.failedAt = time.Time{} // it is worth asking again
 	now := time.Now()
-	if e.timer == nil {
+	if e.debounce == nil {
 		e.latest = now.Add(maxWaitFactor * s.opts.Debounce)
-		e.timer = time.AfterFunc(s.opts.Debounce, func() { s.quiet(e, ss) })
+		e.debounce = time.AfterFunc(s.opts.Debounce, func() { s.debounced(e, ss) })
 		return
 	}
-	e.timer.Reset(max(0, min(s.opts.Debounce, e.latest.Sub(now))))
+	e.debounce.Reset(max(0, min(s.opts.Debounce, e.latest.Sub(now))))
 }
 
-// quiet is the end of the debounce.
-func (s *RootsService) quiet(e *entry, ss *mcp.ServerSession) {
+// debounced reads the roots at the end of a debounce, unless somebody has asked for them
+// meanwhile.
+func (s *RootsService) debounced(e *entry, ss *mcp.ServerSession) {
 	e.mu.Lock()
-	e.timer = nil
-	if e.gone || e.notices == e.seen {
-		e.mu.Unlock()
-		return // somebody asked meanwhile
-	}
-	// A reading under way may have begun before the last change.
-	joined := e.flight
-	f := s.startLocked(context.Background(), e, ss)
+	e.debounce = nil
+	needed, held := e.needed, e.held
 	e.mu.Unlock()
-	if joined == nil {
-		return
-	}
-	<-f.done
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.gone && e.notices != e.seen {
-		s.startLocked(context.Background(), e, ss)
+	if held < needed {
+		_ = s.read(context.Background(), e, ss, needed) // the next Guard tries again
 	}
 }
 
@@ -342,22 +314,16 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 	s.entries[ss] = e
 	go func() {
 		_ = ss.Wait() // how it ended does not matter
-		s.forget(ss, e)
+		s.mu.Lock()
+		delete(s.entries, ss)
+		s.mu.Unlock()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.debounce != nil {
+			e.debounce.Stop()
+		}
 	}()
 	return e
-}
-
-func (s *RootsService) forget(ss *mcp.ServerSession, e *entry) {
-	s.mu.Lock()
-	delete(s.entries, ss)
-	s.mu.Unlock()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.gone = true
-	if e.timer != nil {
-		e.timer.Stop()
-		e.timer = nil
-	}
 }
 
 func (s *RootsService) platform(ss *mcp.ServerSession) Platform {
@@ -374,19 +340,14 @@ func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
 		return c.capability()
 	}
 	p := ss.InitializeParams()
-	if p == nil || p.Capabilities == nil || p.Capabilities.RootsV2 == nil {
+	if p == nil || p.Capabilities == nil {
 		return Capability{}
 	}
-	return Capability{Roots: true, ListChanged: p.Capabilities.RootsV2.ListChanged}
-}
-
-// mrtr reports whether the session's revision forbids standalone requests.
-func (s *RootsService) mrtr(ss *mcp.ServerSession) bool {
-	if c := s.opts.Broker.of(ss); c != nil {
-		return c.capability().insideOnly
+	c := Capability{insideOnly: p.ProtocolVersion >= revisionMRTR}
+	if roots := p.Capabilities.RootsV2; roots != nil {
+		c.Roots, c.ListChanged = true, roots.ListChanged
 	}
-	p := ss.InitializeParams()
-	return p != nil && p.ProtocolVersion >= revisionMRTR
+	return c
 }
 
 // ErrInputRequired says that the roots must come with the request: return it

@@ -268,6 +268,71 @@ func TestChangeDuringReading(t *testing.T) {
 	}
 }
 
+// A Refresh is of now: it does not take the state of a reading that began before it.
+func TestRefreshDuringReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.setRoots("/a")
+		release := make(chan struct{})
+		h.on(wire.RootsList, func(_ context.Context, p json.RawMessage) (any, error) {
+			res, err := h.rootsList(p)
+			<-release
+			return res, err
+		})
+		s, ss, cs := serviceOf(t, h, client.RootsOptions{})
+		guard, refresh := make(chan error, 1), make(chan error, 1)
+		go func() { guard <- second(s.Guard(bg, ss)) }()
+		synctest.Wait() // the reading has the roots of before
+		h.setRoots("/b")
+		go func() { refresh <- s.Refresh(bg, ss) }()
+		synctest.Wait()
+		close(release)
+		if err := errors.Join(<-guard, <-refresh); err != nil {
+			t.Error(err)
+		}
+		if n := h.count(wire.RootsList); n != 2 || s.Version(ss) != 2 || !within(t, s, ss, "/b/x") {
+			t.Errorf("%d readings, version %d", n, s.Version(ss))
+		}
+		cs.Close()
+		ss.Wait()
+	})
+}
+
+// OnRefresh may ask the service, and a slow one holds nobody up; what it is told comes in order.
+func TestOnRefreshMayAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, nil)
+		h.setRoots("/a")
+		var s *client.RootsService
+		var told []uint64
+		release := make(chan struct{})
+		s, ss, cs := serviceOf(t, h, client.RootsOptions{OnRefresh: func(ss *mcp.ServerSession, snap client.Snapshot) {
+			<-release
+			if _, err := s.Guard(bg, ss); err != nil {
+				t.Error(err)
+			}
+			if snap.Version == 1 {
+				if err := s.Refresh(bg, ss); err != nil {
+					t.Error(err)
+				}
+			}
+			told = append(told, snap.Version)
+		}})
+		for range 3 {
+			if err := s.Refresh(bg, ss); err != nil {
+				t.Error(err)
+			}
+		}
+		close(release)
+		synctest.Wait()
+		if fmt.Sprint(told) != "[1 2 3 4]" {
+			t.Errorf("told of %v", told)
+		}
+		cs.Close()
+		ss.Wait()
+	})
+}
+
 // R180, R183, R212: all pages are walked.
 func TestPages(t *testing.T) {
 	for _, tc := range []struct{ roots, pages int }{{0, 1}, {1, 1}, {50, 1}, {51, 2}, {200, 4}} {

@@ -4,13 +4,15 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Bounds of one reading, against a client that never comes to an end.
@@ -19,49 +21,51 @@ const (
 	maxPages    = 10_000
 )
 
-// list reads all pages of one state. A list that changes between pages makes
-// the client refuse the cursor (-32602); the reading then begins again.
+// list reads all pages of one state.
 func (s *RootsService) list(ctx context.Context, ss *mcp.ServerSession) ([]wire.Root, error) {
 	c := s.opts.Broker.of(ss)
 	if c == nil {
 		return listPlain(ctx, ss)
 	}
 	for range maxRestarts {
-		roots, restart, err := listPages(ctx, c)
-		if err != nil || !restart {
+		if roots, err := listPages(ctx, c); !errors.Is(err, errStaleCursor) {
 			return roots, err
 		}
 	}
 	return nil, fmt.Errorf("the client's roots changed during each of %d readings", maxRestarts)
 }
 
-func listPages(ctx context.Context, c *conn) (roots []wire.Root, restart bool, err error) {
+// errStaleCursor says that the client refused a cursor of its own (-32602), because the
+// list changed between two pages. The reading must begin again.
+var errStaleCursor = errors.New("stale cursor")
+
+func listPages(ctx context.Context, c *conn) (roots []wire.Root, err error) {
 	cursor, seen := "", map[string]bool{}
 	for range maxPages {
 		answer, err := c.call(ctx, wire.RootsList, wire.RootsParams{Cursor: cursor})
 		var reply *jsonrpc.Error
-		if errors.As(err, &reply) && reply.Code == wire.CodeInvalidParams && cursor != "" {
-			return nil, true, nil
-		}
-		if err != nil {
-			return nil, false, rootsFailure(err)
+		switch {
+		case cursor != "" && errors.As(err, &reply) && reply.Code == wire.CodeInvalidParams:
+			return nil, errStaleCursor
+		case err != nil:
+			return nil, rootsFailure(err)
 		}
 		var page wire.RootsResult // nextCursor null reads as absent
 		err = json.Unmarshal(answer.result, &page)
 		answer.release()
 		if err != nil {
-			return nil, false, fmt.Errorf("the client's answer to roots/list is malformed: %w", err)
+			return nil, fmt.Errorf("the client's answer to roots/list is malformed: %w", err)
 		}
 		roots = append(roots, page.Roots...)
 		if page.NextCursor == "" {
-			return roots, false, nil
+			return roots, nil
 		}
 		if seen[page.NextCursor] {
-			return nil, false, errors.New("the client's answers to roots/list go round in a circle")
+			return nil, errors.New("the client's answers to roots/list go round in a circle")
 		}
 		cursor, seen[page.NextCursor] = page.NextCursor, true
 	}
-	return nil, false, fmt.Errorf("the client's roots/list has more than %d pages", maxPages)
+	return nil, fmt.Errorf("the client's roots/list has more than %d pages", maxPages)
 }
 
 // listPlain asks through the SDK, which reads one page.
@@ -87,8 +91,12 @@ func fromSDK(res *mcp.ListRootsResult) []wire.Root {
 // after all.
 func rootsFailure(err error) error {
 	var reply *jsonrpc.Error
-	if errors.As(err, &reply) && reply.Code == wire.CodeMethodNotFound {
-		return &NotSupportedError{What: "the client does not support roots: " + reply.Message}
+	if !errors.As(err, &reply) {
+		return fmt.Errorf("roots/list: %w", err)
 	}
-	return fmt.Errorf("roots/list: %w", err)
+	message := names.Escape(reply.Message)
+	if reply.Code == wire.CodeMethodNotFound {
+		return &NotSupportedError{What: "the client does not support roots: " + message}
+	}
+	return fmt.Errorf("roots/list: %w", &Reply{Number: reply.Code, Message: message, kind: kindOfNumber(reply.Code)})
 }
