@@ -105,7 +105,7 @@ func choicesOf(q *Question) []choice {
 // break.
 const formColumns = 76
 
-// formText is escaped text for hosts that show Markdown, HTML or plain text: none makes
+// formText quotes escaped text for hosts that show Markdown, HTML or plain text: none makes
 // a link, a picture or a style of it, and all show what it says. A "_" within a word has
 // no meaning.
 func formText(s string) string {
@@ -137,12 +137,12 @@ func formText(s string) string {
 
 func isWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// maxMinutes is the longest a form can allow something for, a hundred years: what is
-// more is a mistake, and no time.Duration.
+// maxMinutes, a hundred years, is the longest time that a form can allow. More is a
+// mistake, and does not fit a time.Duration.
 const maxMinutes = 100 * 365 * 24 * 60
 
-// errAnswer is an answer with a value that cannot be meant. It decides nothing: a
-// duration that were left out would be one without end.
+// errAnswer refuses an answer with a value out of bounds. Such an answer decides nothing:
+// to leave the duration out would be to grant without end.
 type errAnswer struct{ field, want string }
 
 func (e *errAnswer) Error() string {
@@ -169,14 +169,14 @@ func minutesOf(v any) (time.Duration, error) {
 	return time.Duration(m) * time.Minute, nil
 }
 
-// ReadingOf is what "read only" leaves of what was asked for, which may be less than
-// all reading; ok is false if that is nothing.
+// ReadingOf returns the mode that "read only" grants: the rights to read among those that
+// were asked for. ok is false if there are none.
 func ReadingOf(it *Item) (mode string, ok bool) {
 	rights := it.Rights & guard.ReadOnly
 	return rights.String(), rights != 0
 }
 
-// clip shortens a path for a title, keeping its end, where the difference is.
+// clip shortens a path for a title, and keeps its end, where paths differ.
 func clip(p string) string {
 	const longest = 80
 	r := []rune(names.Quote(p))

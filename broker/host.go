@@ -62,8 +62,8 @@ func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 	return AskHost.Ask(ctx, &asked)
 }
 
-// maxToldHosts is how many hosts the text of a question names as reached.
-const maxToldHosts = 5
+// maxNamedHosts is how many hosts the text of a question names as reached.
+const maxNamedHosts = 5
 
 // headHost is Heading for a host.
 func headHost(q *Question) string {
@@ -78,23 +78,23 @@ func headHost(q *Question) string {
 	} else {
 		fmt.Fprintf(&b, "Its program: %s (process %d)\n", short(names.Quote(q.Host.Program)), q.Host.PID)
 	}
-	fmt.Fprintf(&b, "Reached so far: %s\n", toldHosts(q.Host))
+	fmt.Fprintf(&b, "Reached so far: %s\n", reachedText(q.Host))
 	return b.String()
 }
 
-func toldHosts(h *Host) string {
+func reachedText(h *Host) string {
 	if len(h.Reached) == 0 {
 		return "no host"
 	}
-	var said []string
-	for _, r := range h.Reached[:min(len(h.Reached), maxToldHosts)] {
+	var parts []string
+	for _, r := range h.Reached[:min(len(h.Reached), maxNamedHosts)] {
 		at := Host{Name: r.Host, Port: r.Port}
-		said = append(said, fmt.Sprintf("%s (%d bytes sent, %d received)", names.Escape(at.String()), r.Sent, r.Received))
+		parts = append(parts, fmt.Sprintf("%s (%d bytes sent, %d received)", names.Escape(at.String()), r.Sent, r.Received))
 	}
-	if more := len(h.Reached) - len(said) + h.Others; more > 0 {
-		said = append(said, fmt.Sprintf("and %d more", more))
+	if more := len(h.Reached) - len(parts) + h.Others; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // Lines are the lines of what is asked for, one for each decision, with nothing in them that

@@ -17,7 +17,7 @@ func hostQuestion() *Question {
 	q := &Question{Kind: HostKind, ID: "abcdefgh", Subject: hostile, Host: &Host{
 		Name: hostile, Port: 443, Program: "/" + strings.Repeat(hostile, 100), PID: 7, Others: 2,
 	}}
-	for range maxToldHosts + 1 {
+	for range maxNamedHosts + 1 {
 		q.Host.Reached = append(q.Host.Reached, Reached{Host: hostile, Port: 1, Sent: 12, Received: 34})
 	}
 	return q

@@ -97,8 +97,8 @@ func accepted(req *http.Request) *http.Response {
 
 const postTimeout = time.Minute
 
-// sender posts frames to where req went. The session's id is the response's, if
-// it is the one that began it.
+// sender returns a sender that posts frames to the URL of req. The session's id is the
+// response's, if that has one.
 func (f *filter) sender(req *http.Request, res *http.Response) sender {
 	header := req.Header.Clone()
 	for _, h := range []string{"Last-Event-Id", "Content-Length", "Accept-Encoding"} {
@@ -241,7 +241,7 @@ func (e *events) ours(data []byte) bool {
 		e.s.NoteRefusal(why)
 		id, method := wire.Asked(data)
 		if !ours(method) {
-			return false // the SDK says what it thinks of it
+			return false // the SDK reports it
 		}
 		e.s.reject(&request{id: id, method: method, send: e.send}, &rpcError{wire.Error{Code: wire.CodeParse, Message: why}})
 		return true

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,7 @@ func (s *Session) list(r *request, p *wire.ListParams) (any, error) {
 // longestEntry is how long the JSON of an entry may be without its name and path.
 const longestEntry = 112
 
-// weigh is how long the JSON of an entry may be, bytes.
+// weigh returns how many bytes the JSON of an entry may have.
 func weigh(l *vfs.Listed) int {
 	rel := l.Path.Rel()
 	if utf8.ValidString(rel) { // the name stands at the path's end, too
@@ -121,7 +122,7 @@ func appendRaw(b []byte, s string) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, []byte(s)), '"')
 }
 
-// listTop lists the roots as the directories they are to a peer.
+// listTop lists the roots, which are directories to a peer.
 func (s *Session) listTop() *wire.ListResult {
 	res := &wire.ListResult{Entries: []wire.Entry{}}
 	for _, st := range s.visible() {
@@ -137,13 +138,9 @@ func (s *Session) listTop() *wire.ListResult {
 	return res
 }
 
-// visible are the live roots that the session may know of, by name.
+// visible returns the live roots that the session may know of, by name.
 func (s *Session) visible() []guard.Status {
-	var out []guard.Status
-	for _, st := range s.b.cfg.Registry.RootsOf(s.subject) {
-		if st.State == guard.Live && !st.Grant.Implicit {
-			out = append(out, st)
-		}
-	}
-	return out
+	return slices.DeleteFunc(s.b.cfg.Registry.RootsOf(s.subject), func(st guard.Status) bool {
+		return st.State != guard.Live || st.Grant.Implicit
+	})
 }

@@ -65,7 +65,7 @@ func (s *Session) sees(root guard.RootName) bool {
 	return ok && whose.Covers(s.subject)
 }
 
-// suspended refuses a suspended server what does not pass the gate.
+// suspended returns the refusal of a suspended server, for what does not pass the gate.
 func (s *Session) suspended(op names.Op) error {
 	if s.b.cfg.Registry.IsSuspended(s.subject) {
 		return &guard.Error{Op: op, Kind: names.Suspended}
@@ -125,8 +125,8 @@ func typeOf(info *vfs.Info) string {
 	return wire.TypeOther
 }
 
-// sizeOf is the size of a file's contents; a directory has none that means
-// anything to a peer.
+// sizeOf returns the size of a file's contents. The size of a directory means nothing to
+// a peer.
 func sizeOf(info *vfs.Info) int64 {
 	if info.Type() == unix.S_IFREG {
 		return info.Size
@@ -134,5 +134,5 @@ func sizeOf(info *vfs.Info) int64 {
 	return 0
 }
 
-// stamp is a time as seed 000 writes it: RFC 3339 in UTC.
+// stamp formats a time as seed 000 does: RFC 3339 in UTC.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

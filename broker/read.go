@@ -69,10 +69,10 @@ func (s *Session) readBytes(r *request, p *wire.ReadParams, q guard.Path, length
 	if err != nil {
 		return nil, err
 	}
-	return result(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
+	return newReadResult(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
 }
 
-// readText reads characters. One belongs to the chunk in which its first byte
+// readText reads characters. A character belongs to the chunk in which its first byte
 // lies: up to three bytes at the front belong to the chunk before, and up to
 // three behind the end belong to this one. So the file is the chunks joined,
 // whether the peer goes on at offset+length or after the bytes it got.
@@ -105,7 +105,7 @@ func (s *Session) readText(r *request, p *wire.ReadParams, q guard.Path, length 
 		}
 	}
 	first := p.Offset - before + int64(lo)
-	return result(p, q, chunk, first, first+int64(len(chunk)), info), nil
+	return newReadResult(p, q, chunk, first, first+int64(len(chunk)), info), nil
 }
 
 // completes reports whether the continuation byte at i belongs to a character
@@ -120,7 +120,7 @@ func completes(data []byte, i int) bool {
 	return false
 }
 
-func result(p *wire.ReadParams, q guard.Path, data []byte, first, next int64, info *vfs.Info) *readResult {
+func newReadResult(p *wire.ReadParams, q guard.Path, data []byte, first, next int64, info *vfs.Info) *readResult {
 	res := &readResult{data: data}
 	var head []byte
 	if first == 0 {
@@ -148,7 +148,7 @@ var codeTypes = map[string]string{
 	".yaml": "application/yaml", ".yml": "application/yaml",
 }
 
-// mimeType goes by the name and, where that says nothing, by the first bytes.
+// mimeType judges by the name and, if that says nothing, by the first bytes.
 func mimeType(name string, head []byte) string {
 	ext := strings.ToLower(path.Ext(name))
 	if t := codeTypes[ext]; t != "" {

@@ -71,7 +71,7 @@ func (s *Session) listRoots(_ *request, p *wire.RootsParams) (any, error) {
 	return res, nil
 }
 
-// rootOf is a root as servers are told of it.
+// rootOf returns a root as servers see it.
 func (b *Broker) rootOf(st *guard.Status) wire.Root {
 	where := st.Grant.Resolved
 	if b.cfg.FlatAt != "" {
@@ -129,7 +129,7 @@ type announcer struct {
 	version   uint64
 	announced uint64 // the version that the peer was last told of, or began with
 	changed   bool   // the list may have changed since
-	running   bool   // there is a goroutine that runs run
+	running   bool   // a goroutine runs run
 }
 
 // listed is what makes one state of a session's list of roots: not the registry's
@@ -159,7 +159,7 @@ func (a *announcer) versionLocked(all []guard.Status) uint64 {
 	return a.version
 }
 
-// begin takes the list as it is for what the peer knows.
+// begin notes that the peer knows the list as it is now.
 func (a *announcer) begin() {
 	all := a.s.visible()
 	a.mu.Lock()

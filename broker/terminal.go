@@ -77,13 +77,13 @@ func (t *Terminal) tell(line string) {
 	_, _ = fmt.Fprintf(tty, "\n%s\n", line)
 }
 
-// FlushInput drops what was typed on a terminal and has not been read. Anything that
-// is no terminal stays as it is.
+// FlushInput drops what was typed on a terminal and has not been read. It does nothing
+// to what is no terminal.
 func FlushInput(tty any) {
 	withFD(tty, func(fd int) { _ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
 }
 
-// columnsOf is how wide a terminal is, as far as that is known.
+// columnsOf returns the width of a terminal, 80 if that is unknown.
 func columnsOf(tty any) int {
 	columns := 80
 	withFD(tty, func(fd int) {
@@ -130,7 +130,7 @@ func (p *prompt) line(format string, args ...any) string {
 	return strings.TrimSpace(s)
 }
 
-// Heading is the first lines of a question, for every approver that shows text:
+// Heading returns the first lines of a question, for every approver that shows text:
 // who asks, and why, with nothing in it that could pass for ours, as long as each line
 // is shown whole: see names.Fold.
 func Heading(q *Question) string {
@@ -154,7 +154,7 @@ func Heading(q *Question) string {
 	return b.String()
 }
 
-// Describe is the line of one item.
+// Describe returns the line of one item.
 func Describe(it *Item) string {
 	if it.Problem != "" {
 		return fmt.Sprintf("%s: cannot be granted: %s", short(names.Quote(it.Requested)), short(names.Escape(it.Problem)))
@@ -170,7 +170,7 @@ func Describe(it *Item) string {
 	return s
 }
 
-// short is the beginning of an escaped text that nothing is granted by.
+// short shortens an escaped text by which nothing is granted.
 func short(shown string) string {
 	const longest = 200
 	if r := []rune(shown); len(r) > longest {
@@ -189,7 +189,7 @@ func modeWords(mode string) string {
 	return "rights: " + names.Escape(mode)
 }
 
-// fold is a line with foreign text that the terminal does not break.
+// fold breaks a line with foreign text where the terminal would.
 func (p *prompt) fold(line, indent string) string { return names.Fold(line, indent, p.columns) }
 
 func (p *prompt) ask(q *Question) Answer {
@@ -248,7 +248,7 @@ func (p *prompt) decide(it *Item) Decision {
 	return Decision{}
 }
 
-// length asks for a length of time. After an answer that is none it stays as it was.
+// length asks for a length of time, and returns was if the answer is none.
 func (p *prompt) length(was time.Duration) time.Duration {
 	if v, err := time.ParseDuration(p.line("  For how long (such as 30m or 2h)? ")); err == nil && v > 0 {
 		return v

@@ -42,7 +42,7 @@ type conn struct {
 	once sync.Once
 }
 
-// Read implements mcp.Connection: the SDK sees what is not ours.
+// Read implements mcp.Connection. It returns the messages that the session does not take.
 func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		msg, err := c.Connection.Read(ctx)

@@ -95,7 +95,8 @@ func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
 	return &wire.RenameResult{Path: to.String()}, nil
 }
 
-// acrossRoots refuses a rename from one root to another, or to what is none.
+// acrossRoots returns the refusal of a rename from one root to another, or of one that
+// names a root of which the session may not know.
 func (s *Session) acrossRoots(from, to guard.Path) error {
 	for _, q := range []guard.Path{from, to} {
 		if !s.sees(q.Root) {

@@ -97,7 +97,7 @@ func (s *Session) uploadChunk(r *request, p *wire.WriteParams, q guard.Path, dat
 	case err != nil && u.ended:
 		res.BytesWritten = 0
 		return &hinted{err: err, hint: beginAgain, final: true}
-	case err != nil: // what is wrong may pass, or can be sent
+	case err != nil: // the cause may pass, or the peer can send what is missing
 		return &hinted{err: err, hint: "the upload is still open: send what is missing, or this last chunk again"}
 	}
 	res.Size, res.ETag = info.Size, vfs.ETag(&info)
@@ -169,8 +169,8 @@ func (s *Session) takeUpload(id string) *uploading {
 	return u
 }
 
-// maxRevoked bounds the uploads of which it is remembered that the end of their
-// root ended them; of others a server learns that there is none.
+// maxRevoked bounds how many uploads are remembered as ended by a change of their root.
+// For others the error is that there is no such upload.
 const maxRevoked = 256
 
 // dropUploads ends the uploads into a root that ended or was narrowed.

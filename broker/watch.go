@@ -19,8 +19,8 @@ import (
 type watching struct {
 	s  *Session
 	id string
-	// sending has an element while a frame of the watch's is on its way to the
-	// peer, so that they keep their order.
+	// sending has an element while a frame of the watch is on its way to the peer, so
+	// that frames keep their order.
 	sending chan struct{}
 
 	mu    sync.Mutex // guards the fields below
@@ -66,7 +66,7 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	return &wire.WatchResult{WatchID: w.id}, nil
 }
 
-// noRoom says what to do where the directories are too many.
+// noRoom adds what to do to a refusal because of too many directories.
 func noRoom(err error) error {
 	var limit *watch.LimitError
 	if errors.As(err, &limit) {
@@ -116,14 +116,14 @@ func (w *watching) close() {
 	}
 }
 
-// patience is how long a change of a root waits for a peer to take the event that
-// is on its way to it. One that reads does so in microseconds.
-const patience = 50 * time.Millisecond
+// maxEmitWait is how long a change of a root waits for a peer to take the event that
+// is on its way to it. A peer that reads takes it in microseconds.
+const maxEmitWait = 50 * time.Millisecond
 
 // emit sends the changes to the peer and waits until it has taken them, so that
-// what it does not take stays in the hub's bounded queue. When ctx ends no other
-// is begun, and soon nobody waits any more: one frame may still be on its way
-// then, and the last event, that of the watch's end, follows it.
+// what it does not take stays in the hub's bounded queue. After ctx has ended, emit
+// begins no other frame and returns within maxEmitWait. One frame may still be on its
+// way then. The last event, that of the watch's end, follows it.
 func (w *watching) emit(ctx context.Context, events []watch.Event) {
 	taken := make(chan struct{})
 	go func() {
@@ -137,7 +137,7 @@ func (w *watching) emit(ctx context.Context, events []watch.Event) {
 		return
 	case <-ctx.Done():
 	}
-	wait := time.NewTimer(patience)
+	wait := time.NewTimer(maxEmitWait)
 	defer wait.Stop()
 	select {
 	case <-taken:
@@ -163,7 +163,7 @@ func (w *watching) send(ctx context.Context, e *watch.Event) {
 		return
 	}
 	p := wire.ChangedParams{
-		Path: e.Path.String(), Event: eventName(e.Kind), Timestamp: stamp(e.Time), WatchID: w.id,
+		Path: e.Path.String(), Event: e.Kind.String(), Timestamp: stamp(e.Time), WatchID: w.id,
 		MoveID: e.MoveID, Overflow: e.Overflow, Ended: e.Ended,
 	}
 	if !utf8.ValidString(p.Path) {
@@ -172,13 +172,4 @@ func (w *watching) send(ctx context.Context, e *watch.Event) {
 	}
 	w.s.stats.notified.Add(1)
 	w.s.notify(wire.Changed, &p)
-}
-
-func eventName(k watch.EventKind) string {
-	for name, kind := range eventKinds {
-		if kind == k {
-			return name
-		}
-	}
-	return wire.EventModified
 }
