@@ -409,27 +409,32 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
 			}
 		}
-		if isLast = next.isLast; !isLast {
-			if err := c.sendOn(next.size); err != nil {
-				return server, err
-			}
+		if isLast = next.isLast; isLast {
+			next.size = len(h.taken) // copy sends the rest
+		}
+		if err := c.sendOn(h.taken, next.size); err != nil {
+			return server, err
 		}
 	}
 	return server, c.copy(c.outside, c.inside, &c.sent)
 }
 
-// sendOn sends the next n bytes of the program's, and takes no more.
-func (c *conn) sendOn(n int) error {
-	k := c.credit(&c.sent)
-	for b := make([]byte, min(n, 4<<10)); n > 0; {
-		taken, err := c.inside.Read(b[:min(n, len(b))])
-		if err != nil {
+// sendOn sends the next n bytes of the program's, of which some were taken already, and takes no
+// more.
+func (c *conn) sendOn(taken []byte, n int) error {
+	k, b := c.credit(&c.sent), make([]byte, min(n, 4<<10))
+	for have := copy(b, taken); n > 0; have = 0 {
+		if have < len(b) {
+			more, err := c.inside.Read(b[have:min(n, len(b))])
+			if err != nil {
+				return err
+			}
+			have += more
+		}
+		if _, err := k.move(have, func(granted, from int) (int, error) { return c.outside.Write(b[from : from+granted]) }); err != nil {
 			return err
 		}
-		if _, err := k.move(taken, func(granted, from int) (int, error) { return c.outside.Write(b[from : from+granted]) }); err != nil {
-			return err
-		}
-		n -= taken
+		n -= have
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func FuzzHello(f *testing.F) {
 			for n := size; n < len(sent); n += size {
 				some := before
 				p, enough, err := some.next(sent[:n])
-				if (enough || err != nil) && (p != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil) || some != h) {
+				if (enough || err != nil) && (p != whole || enough != wholeEnough || (err == nil) != (wholeErr == nil) || some.hasBegun != h.hasBegun || some.isEarly != h.isEarly) {
 					t.Fatalf("of %d bytes it says %+v, %v, %v; of all %d it says %+v, %v, %v", n, p, enough, err, len(sent), whole, wholeEnough, wholeErr)
 				}
 				if len(sent)/size > 1000 { // is slow

@@ -52,6 +52,9 @@ var (
 type handshake struct {
 	hasBegun bool // the first hello was seen
 	isEarly  bool // it announces data that may come before the second hello (0-RTT)
+	// taken is the header of the next record, once the first hello was seen. It is sent before
+	// all that is still in the connection.
+	taken []byte
 }
 
 // part is what a program sends next.
@@ -61,8 +64,16 @@ type part struct {
 	isLast bool   // no hello comes after these bytes
 }
 
-// peek waits for what a program sends next and leaves it there.
+// peek waits for what a program sends next and leaves it there, but for h.taken.
 func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
+	if h.hasBegun {
+		if err := h.takeHeader(conn); err != nil {
+			return part{}, err
+		}
+		if p, isEnough, err := h.next(h.taken); isEnough || err != nil {
+			return p, err
+		}
+	}
 	from, err := conn.SyscallConn()
 	if err != nil {
 		return part{}, err
@@ -70,6 +81,9 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	isWaiting := false
 	perr := peek(from, func(fd int, data []byte) bool {
 		var isEnough bool
+		if len(h.taken) > 0 {
+			data = slices.Concat(h.taken, data)
+		}
 		if p, isEnough, err = h.next(data); isEnough || err != nil {
 			return true
 		}
@@ -90,6 +104,28 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 		perr = ErrHello
 	}
 	return p, errors.Join(perr, err)
+}
+
+// takeHeader takes the header of the next record, or nothing at the end of what the program
+// sends. The beginning of a header must not stay in the connection: the kernel frees what it has
+// received in large pieces, so a few bytes can keep it from receiving the rest.
+func (h *handshake) takeHeader(conn *net.TCPConn) error {
+	header := make([]byte, recordHeader)
+	h.taken = nil
+	n, err := conn.Read(header)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err == nil && n < len(header) {
+		_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
+		_, err = io.ReadFull(conn, header[n:])
+		_ = conn.SetReadDeadline(time.Time{})
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return ErrHello
+	}
+	h.taken = header
+	return err
 }
 
 // hasEnded reports whether the other side sends nothing more.
