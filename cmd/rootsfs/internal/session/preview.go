@@ -1,11 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,108 +128,60 @@ func (l *look) top(resolved string) {
 		l.count(func(a *control.Preview) { a.Files, a.Bytes = 1, st.Size })
 		return
 	}
-	l.tree(fd)
-}
-
-// level is a directory that the walk is in.
-type level struct {
-	state    *pattern.State
-	subs     []string // that it has not entered
-	dev, ino uint64
-}
-
-// tree looks at a directory with all below it. However deep that is, it holds three
-// descriptors at most: it goes back up by "..", if that is where it came from.
-func (l *look) tree(top int) {
-	at, err := enter(top, ".")
+	// By the descriptor: the name may lead elsewhere by now.
+	top, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
 		l.stop() // not readable for us either
 		return
 	}
-	defer func() { at.Close() }()
-	rel := ""
-	levels := []level{l.list(at, l.rules.At(rel), rel)}
-	for l.ctx.Err() == nil {
-		here := &levels[len(levels)-1]
-		if len(here.subs) == 0 {
-			levels = levels[:len(levels)-1]
-			if len(levels) == 0 {
-				return
-			}
-			up, err := back(at, &levels[len(levels)-1])
-			if err != nil {
-				break // it was moved meanwhile
-			}
-			at.Close()
-			at, rel = up, rel[:max(0, strings.LastIndexByte(rel, '/'))]
-			continue
-		}
-		name := here.subs[0]
-		here.subs = here.subs[1:]
-		next, err := enter(int(at.Fd()), name)
-		if err != nil {
+	defer top.Close()
+	l.tree(top)
+}
+
+// dir is a directory that is to be looked at.
+type dir struct {
+	rel   string // below the top
+	state *pattern.State
+}
+
+// tree looks at a directory with all below it. However deep that is, it holds three
+// descriptors at most.
+func (l *look) tree(top *os.Root) {
+	for queue := []dir{{"", l.rules.At("")}}; len(queue) > 0; queue = queue[1:] {
+		if l.ctx.Err() != nil || l.left <= 0 {
 			l.stop()
-			continue
+			return
 		}
-		at.Close()
-		state := here.state.Enter(rel, name)
-		at, rel = next, path.Join(rel, name)
-		levels = append(levels, l.list(at, state, rel))
+		queue = append(queue, l.list(top, queue[0])...)
 	}
-	l.stop()
 }
 
-// enter opens a directory to list it.
-func enter(parent int, name string) (*os.File, error) {
-	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+// list looks at the names in a directory, and returns those that are directories to be
+// entered.
+func (l *look) list(top *os.Root, d dir) (subs []dir) {
+	// NONBLOCK, because a FIFO may be there by now.
+	f, err := top.OpenFile(cmp.Or(d.rel, "."), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		l.stop() // not readable for us either
+		return nil
 	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-// back opens the directory above one, if it is still the one of its level.
-func back(at *os.File, above *level) (*os.File, error) {
-	fd, err := unix.Openat(int(at.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && (st.Dev != above.dev || st.Ino != above.ino) {
-		err = unix.ESTALE
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), ".."), nil
-}
-
-// list looks at the names in a directory, whose path below the top is rel.
-func (l *look) list(f *os.File, state *pattern.State, rel string) level {
-	v := level{state: state}
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) != nil {
-		l.stop()
-		return v
-	}
-	v.dev, v.ino = st.Dev, st.Ino
+	defer f.Close()
 	for l.ctx.Err() == nil && l.left > 0 {
 		list, err := f.Readdirnames(256)
 		for _, n := range list {
 			if l.left--; l.left < 0 || l.ctx.Err() != nil {
 				break
 			}
-			if l.name(int(f.Fd()), state, rel, n) {
-				v.subs = append(v.subs, n)
+			if l.name(int(f.Fd()), d.state, d.rel, n) {
+				subs = append(subs, dir{path.Join(d.rel, n), d.state.Enter(d.rel, n)})
 			}
 		}
 		if err != nil { // io.EOF, or no more can be read
-			return v
+			return subs
 		}
 	}
 	l.stop()
-	return v
+	return subs
 }
 
 // name looks at one name of a directory; it reports whether that is a directory to be
