@@ -35,23 +35,6 @@ func (g *Registry) startTimer(r *root) {
 	})
 }
 
-// NextUse returns a channel that is closed when the next operation comes to the gate. Only
-// the channel of the last call is closed, so one caller may wait at a time.
-func (g *Registry) NextUse() <-chan struct{} {
-	used := make(chan struct{})
-	g.nextUse.Store(&used)
-	return used
-}
-
-func (g *Registry) noteUse() {
-	if g.nextUse.Load() == nil {
-		return // the usual case, for which Load is cheaper than Swap
-	}
-	if used := g.nextUse.Swap(nil); used != nil {
-		close(*used)
-	}
-}
-
 // overdueAfter is how late the timer of a root may fire before operations refuse by
 // themselves.
 const overdueAfter = time.Second

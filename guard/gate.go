@@ -124,7 +124,6 @@ type crossing struct {
 // error once, audits and releases. Admit itself audits a refusal.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
-	g.noteUse()
 	decided := false
 	defer func() {
 		if !decided {

@@ -117,8 +117,6 @@ type Registry struct {
 	abuse     abuse
 	suspended atomic.Bool // some subject is
 
-	nextUse atomic.Pointer[chan struct{}] // see NextUse; nil: nobody waits
-
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
 	past  map[RootName]Subject // roots that have ended in this session, and whose they were

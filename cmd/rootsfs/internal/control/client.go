@@ -213,9 +213,6 @@ func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) err
 		if err := dec.Decode(&u); err != nil {
 			return nil //nolint:nilerr // the stream has ended
 		}
-		if u.Figures != nil && !u.Figures.whole() {
-			return &Error{Text: "the session's figures are not as they should be; is it of another version? see: rootsfs status", Class: Failure}
-		}
 		if err := f(u); err != nil {
 			return err
 		}

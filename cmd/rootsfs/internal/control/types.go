@@ -323,10 +323,13 @@ type RefusalAnswer struct {
 	Last *Refusal `json:"last"`
 }
 
+// StateEvery is how often a stream tells the state.
+const StateEvery = time.Second
+
 // WatchRequest begins a stream of updates.
 type WatchRequest struct {
-	// State asks for the state and the rates every second, and when roots change. Without
-	// it the first update alone holds the state, and none holds rates.
+	// State asks for the state each StateEvery, and when roots change. Without it the first
+	// update alone holds the state.
 	State bool `json:"state,omitempty"`
 }
 
@@ -334,7 +337,6 @@ type WatchRequest struct {
 // holds the state and what waits; no event after it is missed.
 type Update struct {
 	Status  *Status  `json:"status,omitempty"`
-	Figures *Figures `json:"figures,omitempty"` // points that follow those told before
 	Waiting *Waiting `json:"waiting,omitempty"`
 	Events  []Event  `json:"events,omitempty"` // the oldest first
 }

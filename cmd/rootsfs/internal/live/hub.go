@@ -6,7 +6,7 @@
 //
 //   - Memory is bounded whatever happens: a subscriber that does not read loses
 //     events and is told how many, and of a session's roots the first MaxRoots are
-//     passed on. Figures over time are the session's own (control.Figures).
+//     passed on, with their speeds for five minutes at most.
 //   - A subscriber hears of what changed at most every Interval, however much it
 //     is: state is told as it is then, not once for each change.
 //   - Sessions that begin later are found, and those that have ended leave, within
@@ -37,9 +37,9 @@ const (
 	// Interval is how long updates of one subscriber lie apart, at least.
 	Interval = 100 * time.Millisecond
 	// Every is how often sessions tell their state and rates.
-	Every = control.FiguresEvery
+	Every = control.StateEvery
 	// MaxRoots is how many roots of one session are passed on.
-	MaxRoots = control.FiguresRoots
+	MaxRoots = 200
 	// Backlog is how many events a subscriber may be behind, and how many of the
 	// past it begins with.
 	Backlog = 500
@@ -48,16 +48,13 @@ const (
 	silence = 5 * time.Second
 )
 
-// Session is the state of one session and its speed.
+// Session is the state of one session.
 type Session struct {
 	control.Status
 	// Problem says why the state is not of now; "" if it is.
 	Problem string `json:"problem,omitempty"`
 	// MoreRoots is how many roots there are beside those in Roots.
 	MoreRoots int `json:"more_roots,omitempty"`
-	// Rate is the speed of the whole session, Rates those of the roots in Roots.
-	Rate  control.Rate            `json:"-"`
-	Rates map[string]control.Rate `json:"-"`
 }
 
 // Event is an event of a session.
@@ -96,8 +93,8 @@ type Update struct {
 	Events []Event `json:"events,omitempty"`
 	Lost   int     `json:"lost,omitempty"`
 	// Figures are the speeds since the last update, by session: in the first, those
-	// of the last minutes.
-	Figures map[string]control.Figures `json:"figures,omitempty"`
+	// since the hub began to follow it.
+	Figures map[string]Figures `json:"figures,omitempty"`
 }
 
 // Hub follows the sessions while Run runs. The zero Hub is ready to use.
@@ -303,14 +300,14 @@ func (h *Hub) update(s *Subscriber) Update {
 	s.events, s.lost = nil, 0
 	if s.state {
 		told := make(map[*follower]uint64, len(h.sessions))
-		u.Figures = map[string]control.Figures{}
+		u.Figures = map[string]Figures{}
 		for name, f := range h.sessions {
 			if !f.known {
 				continue
 			}
 			u.Sessions = append(u.Sessions, f.state)
 			if told[f] = f.figures.Last; told[f] != s.told[f] {
-				u.Figures[name] = f.figures.After(s.told[f])
+				u.Figures[name] = f.figures.after(s.told[f])
 			}
 		}
 		s.told = told
@@ -368,7 +365,7 @@ type follower struct {
 	state     Session
 	questions []control.Question
 	denials   []control.Denial
-	figures   control.Figures
+	figures   speeds
 }
 
 // run follows the session until ctx ends. Its stream ends with it, and the hub finds out
@@ -414,11 +411,9 @@ func (f *follower) follow(ctx context.Context) {
 func (f *follower) apply(u control.Update) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
-	if u.Figures != nil {
-		f.figures.Add(*u.Figures)
-	}
 	if u.Status != nil {
-		f.state, f.known = stateOf(*u.Status, &f.figures), true
+		f.figures.count(time.Now(), u.Status.Roots)
+		f.state, f.known = stateOf(*u.Status), true
 		if !f.begun {
 			f.begun = true
 			f.recallLocked(u.Status.Recent)
@@ -435,9 +430,8 @@ func (f *follower) apply(u control.Update) {
 }
 
 // stateOf is what is passed on of a session.
-func stateOf(st control.Status, f *control.Figures) Session {
+func stateOf(st control.Status) Session {
 	out := Session{Status: st}
-	out.Rate, out.Rates = f.Now()
 	if len(st.Roots) > MaxRoots {
 		out.MoreRoots = len(st.Roots) - MaxRoots
 		out.Roots = st.Roots[:MaxRoots]

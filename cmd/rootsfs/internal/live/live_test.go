@@ -69,8 +69,8 @@ func TestFiguresAreToldOnce(t *testing.T) {
 	f := &follower{known: true}
 	h := &Hub{sessions: map[string]*follower{"s": f}}
 	point := func(n uint64) {
-		f.figures.Add(control.Figures{Last: n, Times: []int64{int64(n)}, Total: []control.Rate{{Ops: float64(n)}}, Rates: map[string][]control.Rate{}})
-		f.state = stateOf(control.Status{}, &f.figures)
+		f.figures.Add(Figures{Last: n, Times: []int64{int64(n)}, Total: []Rate{{Ops: float64(n)}}, Rates: map[string][]Rate{}})
+		f.state = stateOf(control.Status{})
 		h.mu.Lock()
 		h.markLocked(func(s *Subscriber) { s.state = true })
 		h.mu.Unlock()
@@ -95,8 +95,8 @@ func TestFiguresAreToldOnce(t *testing.T) {
 	point(4)
 	told(one, "[4]")
 	told(two, "[4]")
-	if f.state.Rate.Ops != 4 {
-		t.Errorf("now: %+v", f.state.Rate)
+	if now, _ := f.figures.Now(); now.Ops != 4 {
+		t.Errorf("now: %+v", now)
 	}
 	// A state out of turn tells nothing of it again; another session of the same
 	// name begins anew.
@@ -113,7 +113,7 @@ func TestFiguresAreToldOnce(t *testing.T) {
 // Of very many roots the first are passed on, and how many there are more.
 func TestManyRoots(t *testing.T) {
 	st := control.Status{Roots: make([]control.Root, MaxRoots+5)}
-	if s := stateOf(st, &control.Figures{}); len(s.Roots) != MaxRoots || s.MoreRoots != 5 {
+	if s := stateOf(st); len(s.Roots) != MaxRoots || s.MoreRoots != 5 {
 		t.Errorf("%d roots, %d more", len(s.Roots), s.MoreRoots)
 	}
 }

@@ -81,21 +81,16 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 	defer cancel()
 	var every <-chan time.Time
 	if req.State {
-		tick := time.NewTicker(control.FiguresEvery)
+		tick := time.NewTicker(control.StateEvery)
 		defer tick.Stop()
 		every = tick.C
 	}
 	var asked, lifted <-chan struct{}
-	var lastPoint uint64
 	u, state, waiting := control.Update{}, true, true
 	for {
 		if state {
 			st := s.state()
 			u.Status = &st
-		}
-		if state && req.State {
-			points := s.figures.after(lastPoint)
-			u.Figures, lastPoint = &points, points.Last
 		}
 		if waiting {
 			u.Waiting = &control.Waiting{}

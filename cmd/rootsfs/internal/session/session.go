@@ -123,7 +123,6 @@ type Session struct {
 	// questions are those that wait for `rootsfs consent`.
 	questions broker.Queue
 	denials   denials
-	figures   figures
 	notices   *notify.Notifier
 	looks     chan struct{} // holds a token for each look at what a question asks for
 	spaces    spaces
@@ -277,7 +276,6 @@ func (s *Session) open(ctx context.Context) (err error) {
 		return err
 	}
 	go s.pruneTrashes(ctx)
-	go s.figures.run(ctx, s.reg)
 	return s.publish(false)
 }
 

@@ -3,21 +3,21 @@ package top
 import (
 	"testing"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 )
 
 // A chart has a bar for each span, its highest, and shows that something is more
 // than nothing.
 func TestChart(t *testing.T) {
-	of := func(r control.Rate) float64 { return r.Ops }
-	rates := func(list ...float64) (out []control.Rate) {
+	of := func(r live.Rate) float64 { return r.Ops }
+	rates := func(list ...float64) (out []live.Rate) {
 		for _, v := range list {
-			out = append(out, control.Rate{Ops: v})
+			out = append(out, live.Rate{Ops: v})
 		}
 		return out
 	}
 	for _, tt := range []struct {
-		list   []control.Rate
+		list   []live.Rate
 		places int
 		want   string
 	}{

@@ -82,7 +82,7 @@ type model struct {
 	now           time.Time
 	view          view
 	sessions      []live.Session
-	figures       map[string]control.Figures
+	figures       map[string]live.Figures
 	questions     []live.Question
 	denials       []live.Denial
 	listed        []live.Denial // as they were when one was to be chosen
@@ -213,8 +213,8 @@ func (m *model) apply(u live.Update) tea.Cmd {
 
 // keepFigures appends the speeds of sessions, and drops those of sessions that are
 // gone.
-func (m *model) keepFigures(more map[string]control.Figures) {
-	figures := make(map[string]control.Figures, len(m.sessions))
+func (m *model) keepFigures(more map[string]live.Figures) {
+	figures := make(map[string]live.Figures, len(m.sessions))
 	for i := range m.sessions {
 		name := m.sessions[i].Session
 		f := m.figures[name]
@@ -324,14 +324,13 @@ func (m *model) rechoose() {
 type rootRow struct {
 	session string
 	root    control.Root
-	rate    control.Rate
 }
 
 func (m *model) rows() []rootRow {
 	var out []rootRow
 	for _, s := range m.sessions {
 		for _, r := range s.Roots {
-			out = append(out, rootRow{s.Session, r, s.Rates[r.Name]})
+			out = append(out, rootRow{s.Session, r})
 		}
 	}
 	return out

@@ -147,9 +147,10 @@ func (m *model) viewNow(p *page) {
 	for i := range m.sessions {
 		s := &m.sessions[i]
 		m.session(p, s)
+		_, rates := m.figures[s.Session].Now()
 		for i := range s.Roots {
 			r := &s.Roots[i]
-			m.root(p, r, s.Rates[r.Name], at == m.row)
+			m.root(p, r, rates[r.Name], at == m.row)
 			if q := quota("written", r.Written, r.Limits.MaxWritten, config.FormatSize) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
 				p.add(faint, "    %s", strings.TrimSpace(q))
 			}
@@ -165,7 +166,7 @@ func (m *model) viewNow(p *page) {
 
 // root adds the line of a root. On a narrow screen the chosen one has more lines,
 // with what there is no room for.
-func (m *model) root(p *page, r *control.Root, rate control.Rate, here bool) {
+func (m *model) root(p *page, r *control.Root, rate live.Rate, here bool) {
 	style := none
 	if here {
 		style, m.scroll.at = chosen, len(p.lines)
@@ -207,7 +208,8 @@ func (m *model) session(p *page, s *live.Session) {
 	if s.ConfigError != "" {
 		p.add(wrong, "  the configuration is not in force: %s", names.EscapeQuoted(s.ConfigError))
 	}
-	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(s.Rate.Ops), config.FormatSize(int64(s.Rate.Read)), config.FormatSize(int64(s.Rate.Written)), s.Process.InFlight)
+	rate, _ := m.figures[s.Session].Now()
+	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(rate.Ops), config.FormatSize(int64(rate.Read)), config.FormatSize(int64(rate.Written)), s.Process.InFlight)
 	m.charts(p, s.Session)
 	m.network(p, s.Network)
 	for _, f := range s.Files {
@@ -335,23 +337,23 @@ const minChart = 8
 // written, with the most there were. Nothing is shown of a session that did nothing.
 func (m *model) charts(p *page, session string) {
 	f := m.figures[session]
-	text := func(what string, most float64, show func(float64) string, of func(control.Rate) float64, room int) string {
+	text := func(what string, most float64, show func(float64) string, of func(live.Rate) float64, room int) string {
 		return fmt.Sprintf("%s %s up to %s/s", what, chart(f.Total, of, room), show(most))
 	}
-	ops := func(r control.Rate) float64 { return r.Ops }
-	bytes := func(r control.Rate) float64 { return r.Read + r.Written }
+	ops := func(r live.Rate) float64 { return r.Ops }
+	bytes := func(r live.Rate) float64 { return r.Read + r.Written }
 	mostOps, mostBytes := highest(f.Total, ops), highest(f.Total, bytes)
 	// Both have a fixed part of some thirty places.
 	room := (p.width - 60) / 2
 	if mostOps == 0 || room < minChart {
 		return
 	}
-	over := (time.Duration(len(f.Times)) * control.FiguresEvery).Truncate(time.Second)
+	over := (time.Duration(len(f.Times)) * live.Every).Truncate(time.Second)
 	p.add(good, "  %s  %s  in %v", text("ops", mostOps, short, ops, min(room, 60)),
 		text("bytes", mostBytes, func(v float64) string { return config.FormatSize(int64(v)) }, bytes, min(room, 60)), over)
 }
 
-func highest(list []control.Rate, of func(control.Rate) float64) float64 {
+func highest(list []live.Rate, of func(live.Rate) float64) float64 {
 	most := 0.0
 	for _, r := range list {
 		most = max(most, of(r))
@@ -360,7 +362,7 @@ func highest(list []control.Rate, of func(control.Rate) float64) float64 {
 }
 
 // chart draws a list of speeds in a number of places, each the highest of its span.
-func chart(list []control.Rate, of func(control.Rate) float64, places int) string {
+func chart(list []live.Rate, of func(live.Rate) float64, places int) string {
 	most := highest(list, of)
 	places = min(places, len(list))
 	var b strings.Builder
