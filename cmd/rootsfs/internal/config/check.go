@@ -78,8 +78,6 @@ func (b *netBlock) check() {
 	switch {
 	case b.has("hosts") && len(b.Hosts) == 0:
 		b.fail("hosts", "is empty: write hosts = [\"api.example.org:443\"]")
-	case !b.has("hosts") && b.has("limits"):
-		b.fail("limits", "are for the hosts of the block: write hosts = [\"api.example.org:443\"]; run.net_limits are for every host")
 	case !b.has("hosts") && !b.Ask:
 		b.fail("hosts", "is missing: write hosts = [\"api.example.org:443\"], or ask = true")
 	}

@@ -115,7 +115,6 @@ type Net struct {
 	Profile string         `toml:"profile" jsonschema:"the [profile.NAME] that a run must have (--profile) to get them; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
-	Limits  netLimits      `toml:"limits" jsonschema:"as run.net_limits, for these hosts together"`
 }
 
 // Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.

@@ -21,7 +21,7 @@ type Key[T any] struct{ key key }
 // Limits are all limits of a root, in the order of [limits].
 func Limits() []Key[guard.Limits] { return keysFor[guard.Limits, limits]() }
 
-// NetLimits are all limits of a network, in the order of run.net_limits and net.limits.
+// NetLimits are all limits of a network, in the order of run.net_limits.
 func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimits]() }
 
 // AbuseBounds are the keys of [abuse].
@@ -107,9 +107,9 @@ func (k Key[T]) takes() string {
 }
 
 // Stricter takes the stricter of each of two limits, of which 0 is none.
-func Stricter(a, b guard.Limits) guard.Limits {
-	var none guard.Limits
-	for _, l := range Limits() {
+func Stricter[T any](limits []Key[T], a, b T) T {
+	var none T
+	for _, l := range limits {
 		if isSet := above(l.of(&b), l.of(&none)); isSet && above(l.of(&a), l.of(&b)) || !above(l.of(&a), l.of(&none)) {
 			l.Copy(&a, &b)
 		}

@@ -46,7 +46,7 @@ func TestStricter(t *testing.T) {
 	a := guard.Limits{OpsPerSecond: 2, MaxFile: large, MaxWritten: 5, Timeout: time.Second}
 	b := guard.Limits{OpsPerSecond: 1.5, MaxFile: large - 1, MaxCreated: 7, Timeout: time.Minute}
 	want := guard.Limits{OpsPerSecond: 1.5, MaxFile: large - 1, MaxWritten: 5, MaxCreated: 7, Timeout: time.Second}
-	if ab, ba := Stricter(a, b), Stricter(b, a); ab != want || ba != want {
+	if ab, ba := Stricter(Limits(), a, b), Stricter(Limits(), b, a); ab != want || ba != want {
 		t.Errorf("%+v, %+v, want %+v", ab, ba, want)
 	}
 	for _, l := range Limits() {

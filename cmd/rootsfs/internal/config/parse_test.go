@@ -224,7 +224,6 @@ func TestParseErrors(t *testing.T) {
 		{"hosts and ask = false", "[[net]]\nask = false\n", ":1: net.hosts: is missing"},
 		{"hosts of an unknown profile", "[profile.a]\nroots = []\n[[net]]\nhosts = [\"a.test\"]\nprofile = \"b\"\n", ":5: net.profile: there is no table [profile.NAME] for \"b\""},
 		{"no hosts", "[[net]]\nhosts = []\nask = true\n", ":2: net.hosts: is empty"},
-		{"limits of no hosts", "[[net]]\nask = true\nlimits = { bytes = 1 }\n", ":3: net.limits: are for the hosts of the block"},
 		{"ask is a flag", "[[net]]\nask = \"yes\"\nhosts = [\"a.test\"]\n", ":2: net.ask: must be true or false"},
 		{"net timeout", "[run]\nnet_timeout = \"10ms\"\n", ":2: run.net_timeout: 10ms is not between 1s"},
 		{"debounce", "[reload]\ndebounce = \"2h\"\n", "limit of 1m0s"},

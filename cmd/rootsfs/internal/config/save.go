@@ -196,12 +196,12 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	return "[[root]]\n" + strings.Join(lines, "\n") + "\n", nil
 }
 
-// netText writes a [[net]] block, without limits.
+// netText writes a [[net]] block.
 func netText(n Net) (string, error) {
 	if !utf8.ValidString(n.Subject) {
 		return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the run a --name", names.Quote(n.Subject))
 	}
-	return "[[net]]\n" + strings.Join(differing(n, Net{Limits: n.Limits}), "\n") + "\n", nil
+	return "[[net]]\n" + strings.Join(differing(n, Net{}), "\n") + "\n", nil
 }
 
 // differing writes the keys of a table that are not as in another.

@@ -31,7 +31,6 @@ type conn struct {
 	sent, received atomic.Int64
 
 	// From register on.
-	meters []*meter
 	ctx    context.Context //nolint:containedctx // until the connection ends
 	cancel context.CancelFunc
 
@@ -168,8 +167,10 @@ func (g *Gate) register(c *conn) error {
 	case c.isAnswered() && g.answered >= maxAnswered:
 		return errTooManyAnswered
 	}
-	if err := g.openLocked(c); err != nil {
-		return err
+	if !c.isAnswered() {
+		if err := g.admitLocked(); err != nil {
+			return err
+		}
 	}
 	c.ctx, c.cancel = context.WithCancel(g.ctx)
 	g.conns[c] = struct{}{}
@@ -311,9 +312,6 @@ func (g *Gate) dropLocked(c *conn) {
 		g.answered--
 	}
 	g.addUpLocked(c)
-	for _, m := range c.meters {
-		m.open--
-	}
 }
 
 // relay copies both ways until both sides have ended, and resets both if one breaks off. It
@@ -322,7 +320,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 	down := make(chan error, 1)
 	fail := func(err error) error {
 		if errors.Is(err, ErrLimit) {
-			g.endSpent(c)
+			g.endSpent()
 		}
 		if err != nil {
 			g.flush(c) // one side has broken off: what it sent before still arrives
@@ -331,7 +329,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 		}
 		return err
 	}
-	go func() { down <- fail(c.copy(c.inside, c.outside, &c.received)) }()
+	go func() { down <- fail(c.copy(c.inside, c.outside, g.credit(c, &c.received))) }()
 	server, err = g.relayUp(c)
 	_ = fail(err)
 	// The first error is the reason; the other direction then fails, too.
@@ -395,6 +393,7 @@ func queued(c *net.TCPConn) (n int) {
 // name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) (server string, err error) {
 	var h handshake
+	up := g.credit(c, &c.sent)
 	for isLast := c.literal.IsValid() || g.opt.AnyServerName; !isLast; {
 		next, err := h.peek(c.inside)
 		if err != nil {
@@ -412,17 +411,17 @@ func (g *Gate) relayUp(c *conn) (server string, err error) {
 		if isLast = next.isLast; isLast {
 			next.size = len(h.taken) // copy sends the rest
 		}
-		if err := c.sendOn(h.taken, next.size); err != nil {
+		if err := c.sendOn(&up, h.taken, next.size); err != nil {
 			return server, err
 		}
 	}
-	return server, c.copy(c.outside, c.inside, &c.sent)
+	return server, c.copy(c.outside, c.inside, up)
 }
 
 // sendOn sends the next n bytes of the program's, of which some were taken already, and takes no
 // more.
-func (c *conn) sendOn(taken []byte, n int) error {
-	k, b := c.credit(&c.sent), make([]byte, min(n, 4<<10))
+func (c *conn) sendOn(k *credit, taken []byte, n int) error {
+	b := make([]byte, min(n, 4<<10))
 	for have := copy(b, taken); n > 0; have = 0 {
 		if have < len(b) {
 			more, err := c.inside.Read(b[have:min(n, len(b))])

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,7 +21,7 @@ const copyBuffer = 128 << 10
 // taken: where one of them waits for the other, the bytes stay in the kernel, which bounds
 // them. io.Copy would hold two pipes for each connection that waits. Once the connection has
 // ended, it moves nothing more.
-func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
+func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 	to, err := dst.SyscallConn()
 	if err != nil {
 		return err
@@ -31,7 +30,6 @@ func (c *conn) copy(dst, src *net.TCPConn, count *atomic.Int64) error {
 	if err != nil {
 		return err
 	}
-	may := c.credit(count)
 	for {
 		there, err := may.copyOnce(to, from)
 		switch {

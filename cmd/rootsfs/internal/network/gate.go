@@ -46,8 +46,7 @@ type Options struct {
 	// ResolveAll has names without a rule resolve inside, so that the port that the program
 	// wants is known when the connection is refused. Nothing about them leaves the machine.
 	ResolveAll bool
-	// Limits bound what the program moves and opens. All that concern a connection hold.
-	Limits []Limited
+	Limits     Limits
 	// Ask has hosts that no rule permits asked about while the connection waits, instead of
 	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
 	Ask *Ask
@@ -73,7 +72,7 @@ type Gate struct {
 	accepted map[*Service]*serviceListener
 	dnsConns chan struct{} // holds one for each DNS connection
 	maxConns int           // see connLimit
-	meters   []*meter
+	meter    *meter
 	totals   totals
 
 	mu      sync.Mutex
@@ -121,7 +120,7 @@ type Event struct {
 func New(o Options) *Gate {
 	g := &Gate{
 		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns),
-		meters: newMeters(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
+		meter: newMeter(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
 		live: map[*Service]bool{}, accepted: map[*Service]*serviceListener{},
 	}
 	if g.opt.Record == nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,9 +29,9 @@ func pouringAfter(t *testing.T, bytes int64) (port string) {
 	})
 }
 
-func limited(t *testing.T, hosts string, list ...Limited) *namespace {
+func limited(t *testing.T, hosts string, l Limits) *namespace {
 	return newNamespace(t, Options{
-		Rules: append(mustRules(t, hosts), mustRules(t, "127.0.0.1")...), Resolver: resolver(new(atomic.Int64), local), Limits: list,
+		Rules: append(mustRules(t, hosts), mustRules(t, "127.0.0.1")...), Resolver: resolver(new(atomic.Int64), local), Limits: l,
 	})
 }
 
@@ -52,7 +51,7 @@ func (n *namespace) moved() (total int64) {
 func TestBytesInAllAreLimited(t *testing.T) {
 	const most = 3<<20 + 7
 	port := pouringAfter(t, 1)
-	n := limited(t, "api.test", Limited{Limits: Limits{Bytes: most}})
+	n := limited(t, "api.test", Limits{Bytes: most})
 	got := n.run("pour", "4", "api.test:"+port)
 	if got != "4 were reset\nerror: refused" {
 		t.Errorf("got %q", got)
@@ -106,25 +105,9 @@ func init() {
 	}
 }
 
-// Each limit is for the connections that its rules permit.
-func TestLimitsOfSomeRules(t *testing.T) {
-	port := echo(t)
-	n := limited(t, "api.test,other.test", Limited{Rules: mustRules(t, "other.test"), Limits: Limits{Bytes: 3}})
-	if got := n.run("get", "api.test:"+port, "hello"); got != "you said hello" {
-		t.Errorf("a host without a limit: got %q", got)
-	}
-	n = limited(t, "api.test,other.test", Limited{Rules: mustRules(t, "other.test"), Limits: Limits{Bytes: 3}})
-	if got := n.run("get", "other.test:"+port, "hello"); !strings.Contains(got, "error:") {
-		t.Errorf("a host with a limit: got %q", got)
-	}
-	if e := n.find(Ended, "other.test"); !errors.Is(e.Reason, ErrLimit) || !strings.Contains(e.Reason.Error(), "3 bytes to other.test were moved") || e.Sent != 3 {
-		t.Errorf("event is %+v", e)
-	}
-}
-
 func TestConnectionsAreLimited(t *testing.T) {
 	port := serve(t, func(c net.Conn) { c.Read(make([]byte, 1)) })
-	n := limited(t, "api.test", Limited{Limits: Limits{Connections: 5}})
+	n := limited(t, "api.test", Limits{Connections: 5})
 	cmd, out := n.start("hold", "api.test:"+port)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "refused\n" {
 		t.Errorf("got %q, %v", line, err)
@@ -145,7 +128,7 @@ func TestBytesPerSecondAreLimited(t *testing.T) {
 		io.ReadFull(c, make([]byte, 1))
 		c.Write(make([]byte, each))
 	})
-	n := limited(t, "api.test", Limited{Limits: Limits{BytesPerSecond: speed}})
+	n := limited(t, "api.test", Limits{BytesPerSecond: speed})
 	began := time.Now()
 	if got := n.run("pour", "4", "api.test:"+port); got != "4 were reset" { // they ended
 		t.Errorf("got %q", got)
@@ -160,7 +143,7 @@ func TestBytesPerSecondAreLimited(t *testing.T) {
 // A connection that waits for its pace ends like any other.
 func TestRemoveEndsWaitingConnections(t *testing.T) {
 	port := pouring(t)
-	n := limited(t, "api.test", Limited{Limits: Limits{BytesPerSecond: 1}})
+	n := limited(t, "api.test", Limits{BytesPerSecond: 1})
 	cmd, out := n.start("flood", "api.test:"+port)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "begun\n" {
 		t.Fatal(line, err)

@@ -165,7 +165,7 @@ func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
 		g.served.Done()
 		return nil, err
 	}
-	return &dialledConn{Conn: c.outside, g: g, c: c, up: c.credit(&c.sent), down: c.credit(&c.received)}, nil
+	return &dialledConn{Conn: c.outside, g: g, c: c, up: g.credit(c, &c.sent), down: g.credit(c, &c.received)}, nil
 }
 
 // dialledConn is a connection to the host of a service.
@@ -201,7 +201,7 @@ func (d *dialledConn) Close() error {
 func (d *dialledConn) check(err error) error {
 	switch {
 	case errors.Is(err, ErrLimit):
-		d.g.endSpent(d.c)
+		d.g.endSpent()
 	case errors.Is(err, net.ErrClosed):
 		d.g.endDialled(d.c)
 	}

@@ -177,7 +177,7 @@ func TestRemoveService(t *testing.T) {
 // What a service moves counts for the limits, to the last byte.
 func TestServiceKeepsToLimits(t *testing.T) {
 	port := echo(t)
-	n, s := newServed(t, "127.0.0.1", port, Options{Limits: []Limited{{Limits: Limits{Bytes: 7, BytesPerSecond: 50}}}})
+	n, s := newServed(t, "127.0.0.1", port, Options{Limits: Limits{Bytes: 7, BytesPerSecond: 50}})
 	if got := n.run("get", "one.service.test:80", "hello"); got != "yo" && !strings.HasPrefix(got, "yo\nerror") && !strings.HasPrefix(got, "error") {
 		t.Errorf("got %q", got)
 	}

@@ -346,7 +346,7 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if m.Timeout > 0 && l.Timeout == 0 {
 		l.Timeout = guard.DefaultTimeout // what 0 means
 	}
-	g.Policy.Limits = config.Stricter(l, m)
+	g.Policy.Limits = config.Stricter(config.Limits(), l, m)
 	return g
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
@@ -422,6 +423,6 @@ func (f *Flags) limitNet(p *plan) error {
 	if limits != (network.Limits{}) && (f.Net.All || len(p.net) == 0 && !f.learn && !p.netAsk) {
 		return cli.Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
 	}
-	p.netLimits = append(p.netLimits, network.Limited{Limits: limits}, network.Limited{Limits: network.Limits(p.session.Config.Run.NetLimits)})
+	p.netLimits = config.Stricter(config.NetLimits(), limits, network.Limits(p.session.Config.Run.NetLimits))
 	return nil
 }

@@ -136,7 +136,7 @@ type plan struct {
 	pinned      string
 	sockets     []grantedSocket
 	net         []network.Rule // hosts that the command may connect to
-	netLimits   []network.Limited
+	netLimits   network.Limits
 	netAsk      bool                       // other hosts are asked about
 	netAskUntil time.Time                  // until then; zero: always
 	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
@@ -334,9 +334,6 @@ func (p *plan) configuredHosts(blocks []config.Net, name, profile string) {
 		end := b.Ends(now)
 		if b.Subject != "" && b.Subject != name || b.Profile != "" && b.Profile != profile || !end.IsZero() && !now.Before(end) {
 			continue
-		}
-		if len(b.Hosts) > 0 {
-			p.netLimits = append(p.netLimits, network.Limited{Rules: b.Hosts, Limits: network.Limits(b.Limits)})
 		}
 		if b.Ask && (!p.netAsk || end.IsZero() || !p.netAskUntil.IsZero() && end.After(p.netAskUntil)) {
 			p.netAsk, p.netAskUntil = true, end
