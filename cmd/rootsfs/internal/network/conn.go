@@ -40,7 +40,6 @@ type conn struct {
 	needsAddr bool           // addr is closed by default: a rule of its own permits it
 	reason    error          // why the gate ended it
 	look      look
-	added     struct{ sent, received int64 } // to the gate's totals
 
 	recorded sync.Once // the end of one that a service has dialled
 }
@@ -295,7 +294,6 @@ func (g *Gate) unregister(c *conn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.dropLocked(c)
-	g.addUpLocked(c)
 	if c.outside != nil {
 		g.countLocked(c)
 	}
@@ -311,7 +309,6 @@ func (g *Gate) dropLocked(c *conn) {
 	if c.isAnswered() {
 		g.answered--
 	}
-	g.addUpLocked(c)
 }
 
 // relay copies both ways until both sides have ended, and resets both if one breaks off. It
@@ -329,7 +326,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 		}
 		return err
 	}
-	go func() { down <- fail(c.copy(c.inside, c.outside, g.credit(c, &c.received))) }()
+	go func() { down <- fail(c.copy(c.inside, c.outside, g.down(c))) }()
 	server, err = g.relayUp(c)
 	_ = fail(err)
 	// The first error is the reason; the other direction then fails, too.
@@ -393,7 +390,7 @@ func queued(c *net.TCPConn) (n int) {
 // name in it is known to be permitted.
 func (g *Gate) relayUp(c *conn) (server string, err error) {
 	var h handshake
-	up := g.credit(c, &c.sent)
+	up := g.up(c)
 	for isLast := c.literal.IsValid() || g.opt.AnyServerName; !isLast; {
 		next, err := h.peek(c.inside)
 		if err != nil {

@@ -25,9 +25,10 @@ type Totals struct {
 	Sent, Received int64 // bytes from and to the program
 }
 
-// totals count what events tell.
-type totals struct{ opened, refused, failed atomic.Int64 }
+// totals count what has happened.
+type totals struct{ opened, refused, failed, sent, received atomic.Int64 }
 
+// count counts what an event tells.
 func (t *totals) count(e Event) {
 	switch e.State {
 	case Opened:
@@ -41,26 +42,10 @@ func (t *totals) count(e Event) {
 
 // Totals returns what the gate has done so far. No figure ever falls.
 func (g *Gate) Totals() Totals {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	t := Totals{
-		Opened: g.totals.opened.Load(), Refused: g.totals.refused.Load(), Failed: g.totals.failed.Load(),
-		Sent: g.sent, Received: g.received,
+	t := &g.totals
+	return Totals{
+		Opened: t.opened.Load(), Refused: t.refused.Load(), Failed: t.failed.Load(), Sent: t.sent.Load(), Received: t.received.Load(),
 	}
-	for c := range g.conns {
-		t.Sent += c.sent.Load()
-		t.Received += c.received.Load()
-	}
-	return t
-}
-
-// addUpLocked adds what a connection has moved to the totals, once it has left the table and
-// again when it is over.
-func (g *Gate) addUpLocked(c *conn) {
-	sent, received := c.sent.Load(), c.received.Load()
-	g.sent += sent - c.added.sent
-	g.received += received - c.added.received
-	c.added.sent, c.added.received = sent, received
 }
 
 // Conns returns the open connections, the oldest first.

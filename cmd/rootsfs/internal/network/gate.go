@@ -84,9 +84,7 @@ type Gate struct {
 	live    map[*Service]bool
 	// answered is how many connections services answer.
 	answered int
-	// sent and received are of connections that are not in the table any more.
-	sent, received int64
-	inside         *inside // nil before Serve
+	inside   *inside // nil before Serve
 }
 
 // State says what an Event tells.

@@ -78,14 +78,19 @@ func (m *meter) claim(n int) int {
 
 // credit is what one direction of a connection may move.
 type credit struct {
-	c     *conn
-	m     *meter
-	count *atomic.Int64 // of what it has moved
-	left  int           // bytes that the pace permits now
+	c            *conn
+	m            *meter
+	count, total *atomic.Int64 // of what it has moved, and of what all such directions have
+	left         int           // bytes that the pace permits now
 }
 
-func (g *Gate) credit(c *conn, count *atomic.Int64) credit {
-	return credit{c: c, m: g.meter, count: count}
+// up is what a connection may send, and down what it may receive.
+func (g *Gate) up(c *conn) credit {
+	return credit{c: c, m: g.meter, count: &c.sent, total: &g.totals.sent}
+}
+
+func (g *Gate) down(c *conn) credit {
+	return credit{c: c, m: g.meter, count: &c.received, total: &g.totals.received}
 }
 
 // grant returns how many of n bytes may be moved now. settle must be told what became of them.
@@ -107,6 +112,7 @@ func (k *credit) settle(granted, moved int) {
 	k.m.claimed.Add(int64(moved - granted))
 	k.left -= moved
 	k.count.Add(int64(moved))
+	k.total.Add(int64(moved))
 }
 
 // wait waits until a chunk of n bytes may be moved. It returns early if the connection ends.

@@ -165,7 +165,7 @@ func (g *Gate) Dial(ctx context.Context, s *Service) (net.Conn, error) {
 		g.served.Done()
 		return nil, err
 	}
-	return &dialledConn{Conn: c.outside, g: g, c: c, up: g.credit(c, &c.sent), down: g.credit(c, &c.received)}, nil
+	return &dialledConn{Conn: c.outside, g: g, c: c, up: g.up(c), down: g.down(c)}, nil
 }
 
 // dialledConn is a connection to the host of a service.
