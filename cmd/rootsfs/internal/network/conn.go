@@ -70,18 +70,6 @@ func (g *Gate) take(in *net.TCPConn) {
 	to := in.LocalAddr().(*net.TCPAddr).AddrPort()
 	c := &conn{inside: in, port: to.Port(), began: time.Now()}
 	addr := to.Addr().Unmap()
-	if c.port == 53 && !addr.IsLoopback() {
-		select {
-		case g.dnsConns <- struct{}{}:
-			g.served.Go(func() {
-				g.serveDNS(g.ctx, in)
-				<-g.dnsConns
-			})
-		default:
-			reset(in)
-		}
-		return
-	}
 	switch act, err := g.decide(c, addr); act {
 	case actionRefuse:
 		g.refuse(c, err, 0)

@@ -1,14 +1,10 @@
 package network
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -19,13 +15,6 @@ import (
 // dnsTTL is how many seconds programs may keep an address. Addresses stay the same for the
 // whole run; whether a connection is permitted is decided when it is made.
 const dnsTTL = 60
-
-// dnsIdle is how long a DNS connection may wait for its next question, and maxDNSConns how
-// many there may be at once.
-const (
-	dnsIdle     = 10 * time.Second
-	maxDNSConns = 16
-)
 
 // serveDatagrams answers the questions that come to conn until it is closed. One goroutine
 // is enough, as no answer waits for anybody, and a flood of questions takes no more memory.
@@ -61,33 +50,6 @@ func sourceOf(oob []byte) []byte {
 		}
 	}
 	return nil
-}
-
-// serveDNS answers the questions of a DNS connection, each after its length (RFC 1035, 4.2.2).
-func (g *Gate) serveDNS(ctx context.Context, conn net.Conn) {
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	query := make([]byte, 4096)
-	for {
-		_ = conn.SetDeadline(time.Now().Add(dnsIdle))
-		if _, err := io.ReadFull(conn, query[:2]); err != nil {
-			return
-		}
-		n := int(binary.BigEndian.Uint16(query))
-		if n > len(query) {
-			return
-		}
-		if _, err := io.ReadFull(conn, query[:n]); err != nil {
-			return
-		}
-		reply := g.answer(query[:n])
-		if reply == nil {
-			return
-		}
-		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
-			return
-		}
-	}
 }
 
 // answer returns the answer to one question, or nil if the query is none. A permitted name
@@ -147,8 +109,6 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 			return &dnsmessage.AAAAResource{AAAA: netip.IPv6Loopback().As16()}, dnsmessage.RCodeSuccess
 		}
 		return nil, dnsmessage.RCodeSuccess
-	case q.Type == dnsmessage.TypePTR:
-		return g.lookupAddr(name)
 	case !isName(name):
 		if g.mayResolve(name) { // below a wildcard
 			g.refuseName(names.Quote(name), errNotName)
@@ -168,27 +128,4 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 		return nil, dnsmessage.RCodeServerFailure
 	}
 	return &dnsmessage.AResource{A: addr.As4()}, dnsmessage.RCodeSuccess
-}
-
-// lookupAddr answers which name an address of ours has, for programs that check it
-// (Kerberos, Java). name is as in 5.0.18.198.in-addr.arpa.
-func (g *Gate) lookupAddr(name string) (dnsmessage.ResourceBody, dnsmessage.RCode) {
-	digits, ok := strings.CutSuffix(name, ".in-addr.arpa")
-	parts := strings.Split(digits, ".")
-	if !ok || len(parts) != 4 {
-		return nil, dnsmessage.RCodeNameError
-	}
-	addr, err := netip.ParseAddr(parts[3] + "." + parts[2] + "." + parts[1] + "." + parts[0])
-	if err != nil {
-		return nil, dnsmessage.RCodeNameError
-	}
-	host, ok := g.names.name(addr)
-	if !ok {
-		return nil, dnsmessage.RCodeNameError
-	}
-	ptr, err := dnsmessage.NewName(host + ".")
-	if err != nil {
-		return nil, dnsmessage.RCodeNameError
-	}
-	return &dnsmessage.PTRResource{PTR: ptr}, dnsmessage.RCodeSuccess
 }

@@ -70,8 +70,7 @@ type Gate struct {
 	served sync.WaitGroup // every goroutine
 
 	accepted map[*Service]*serviceListener
-	dnsConns chan struct{} // holds one for each DNS connection
-	maxConns int           // see connLimit
+	maxConns int // see connLimit
 	meter    *meter
 	totals   totals
 
@@ -117,7 +116,7 @@ type Event struct {
 // New returns a gate that carries nothing yet.
 func New(o Options) *Gate {
 	g := &Gate{
-		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{}, dnsConns: make(chan struct{}, maxDNSConns),
+		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{},
 		meter: newMeter(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
 		live: map[*Service]bool{}, accepted: map[*Service]*serviceListener{},
 	}
