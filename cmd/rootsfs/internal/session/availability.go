@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"sync"
 	"time"
@@ -19,8 +18,33 @@ type availability struct {
 	s       *Session
 	done    chan struct{}
 	changed chan struct{}
-	stop    map[uint64]func() // by epoch: ends the watching of the path; of run's goroutine
 	looks   asides[guard.RootName]
+}
+
+// rootPlace is what is known of the place of a root.
+type rootPlace struct {
+	stop        func() // ends the watching of the path; nil: it is not watched yet
+	permissions string // "": it was not looked at
+	reappeared  bool   // something is there, and the root is unavailable
+	free        *int64 // bytes that were free when that was last known; nil: it is not known
+}
+
+// placeLocked returns what is known of the place of a root, by epoch.
+func (s *Session) placeLocked(epoch uint64) *rootPlace {
+	if s.places[epoch] == nil {
+		s.places[epoch] = &rootPlace{}
+	}
+	return s.places[epoch]
+}
+
+// placeOf is placeLocked for those who only look.
+func (s *Session) placeOf(epoch uint64) rootPlace {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.places[epoch]; p != nil {
+		return *p
+	}
+	return rootPlace{}
 }
 
 // lasting is how long a session has gone on when it is no short run. What only
@@ -38,7 +62,7 @@ func outlasts(ctx context.Context, d time.Duration) bool {
 }
 
 func watchRoots(ctx context.Context, s *Session) *availability {
-	a := &availability{s: s, done: make(chan struct{}), changed: make(chan struct{}, 1), stop: map[uint64]func(){}}
+	a := &availability{s: s, done: make(chan struct{}), changed: make(chan struct{}, 1)}
 	for _, st := range s.reg.Roots() {
 		a.notePermissions(st)
 	}
@@ -82,21 +106,27 @@ func (a *availability) sync(ctx context.Context) {
 	live := map[uint64]bool{}
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
-		if a.stop[st.Epoch] == nil {
-			a.stop[st.Epoch] = a.s.paths.Watch(st.Grant.Resolved, func() bool { return a.recheck(ctx, st.Grant.Root) })
+		if a.s.placeOf(st.Epoch).stop == nil {
+			stop := a.s.paths.Watch(st.Grant.Resolved, func() bool { return a.recheck(ctx, st.Grant.Root) })
+			a.s.mu.Lock()
+			a.s.placeLocked(st.Epoch).stop = stop
+			a.s.mu.Unlock()
 		}
 	}
-	for epoch, stop := range a.stop {
-		if !live[epoch] {
-			stop()
-			delete(a.stop, epoch)
-		}
-	}
+	var ended []*rootPlace
 	a.s.mu.Lock()
-	maps.DeleteFunc(a.s.perms, func(epoch uint64, _ string) bool { return !live[epoch] })
-	maps.DeleteFunc(a.s.reappeared, func(epoch uint64, _ bool) bool { return !live[epoch] })
+	for epoch, p := range a.s.places {
+		if !live[epoch] {
+			ended = append(ended, p)
+			delete(a.s.places, epoch)
+		}
+	}
 	a.s.mu.Unlock()
-	a.s.spaces.forget(live)
+	for _, p := range ended {
+		if p.stop != nil {
+			p.stop()
+		}
+	}
 }
 
 // lookPatience is how long a look is waited for before the next begins: looks come
@@ -185,8 +215,9 @@ func (a *availability) noteAgain(st guard.Status) {
 	_, err := os.Lstat(st.Grant.Resolved)
 	again := err == nil
 	a.s.mu.Lock()
-	was := a.s.reappeared[st.Epoch]
-	a.s.reappeared[st.Epoch] = again
+	p := a.s.placeLocked(st.Epoch)
+	was := p.reappeared
+	p.reappeared = again
 	a.s.mu.Unlock()
 	if !again || was {
 		return
@@ -207,8 +238,9 @@ func (a *availability) notePermissions(st guard.Status) {
 	now := permissions(fi)
 	name := st.Grant.Root
 	a.s.mu.Lock()
-	was := a.s.perms[st.Epoch]
-	a.s.perms[st.Epoch] = now
+	p := a.s.placeLocked(st.Epoch)
+	was := p.permissions
+	p.permissions = now
 	a.s.mu.Unlock()
 	if was == "" || was == now {
 		return
@@ -218,61 +250,31 @@ func (a *availability) notePermissions(st guard.Status) {
 	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
 }
 
-// spaces knows how much is free where the roots lie. A file system of another machine
-// may not answer: until it does, what it said before counts.
-type spaces struct {
-	questions asides[uint64]
-
-	mu    sync.Mutex       // guards the field below
-	known map[uint64]int64 // by epoch
-}
-
 // spacePatience is how long the answers of all file systems together are waited for.
 const spacePatience = 100 * time.Millisecond
 
-// ask asks how much is free for the owner of some roots, those of this machine first; free
-// has the answers.
-func (sp *spaces) ask(ctx context.Context, reg *guard.Registry, roots []guard.Status) {
-	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+// askSpaces asks how much is free for the owner of some roots, those of this machine first. A
+// file system of another machine may not answer: until it does, what it said before counts.
+func (s *Session) askSpaces(roots []guard.Status) {
+	ctx, cancel := context.WithTimeout(s.ctx, spacePatience)
 	defer cancel()
 	for _, remote := range []bool{false, true} {
 		for _, r := range roots {
 			// Of those that do not answer, each call asks one.
 			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
-				sp.questions.run(ctx, r.Epoch, func() { sp.set(r.Epoch, reg, r.Grant.Root) })
+				s.spaces.run(ctx, r.Epoch, func() { s.askSpace(r) })
 			}
 		}
 	}
 }
 
-func (sp *spaces) set(epoch uint64, reg *guard.Registry, root guard.RootName) {
-	n, ok := reg.Free(root)
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if sp.known == nil {
-		sp.known = map[uint64]int64{}
-	}
-	if ok {
-		sp.known[epoch] = n
+func (s *Session) askSpace(r guard.Status) {
+	n, ok := s.reg.Free(r.Grant.Root)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.placeLocked(r.Epoch); ok {
+		p.free = &n
 	} else {
-		delete(sp.known, epoch)
+		p.free = nil
 	}
-}
-
-// free returns the bytes that were free when it was last known, or ok is false.
-func (sp *spaces) free(r *guard.Status) (n int64, ok bool) {
-	if r.State != guard.Live {
-		return 0, false
-	}
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	n, ok = sp.known[r.Epoch]
-	return n, ok
-}
-
-// forget drops what is known of roots that have ended.
-func (sp *spaces) forget(live map[uint64]bool) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	maps.DeleteFunc(sp.known, func(epoch uint64, _ int64) bool { return !live[epoch] })
 }

@@ -20,9 +20,9 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.log.Info("stopping: revoking every root, then unmounting")
 		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
 	case <-s.ending:
-	case <-s.left():
+	case <-s.left:
 		s.lost()
-	case <-s.aborted():
+	case <-s.served():
 		s.lost()
 	}
 	<-s.endDone

@@ -129,12 +129,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	set(auditOK, is(s.audit.healthy()))
 	set(questions, float64(len(s.questions.List())))
 	roots := s.reg.Roots()
-	s.spaces.ask(s.ctx, s.reg, roots)
+	s.askSpaces(roots)
 	for _, r := range roots {
 		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
 		set(rootLive, is(r.State == guard.Live), name)
-		if n, ok := s.spaces.free(&r); ok {
-			set(rootFree, float64(n), name)
+		if n := s.placeOf(r.Epoch).free; n != nil && r.State == guard.Live {
+			set(rootFree, float64(*n), name)
 		}
 		for _, f := range rootFigures {
 			ch <- prometheus.MustNewConstMetric(f.desc, f.kind, f.of(&r), name)

@@ -68,11 +68,10 @@ func (s *Session) mount() (err error) {
 // watchMount records the mount and notices when it goes away.
 func (s *Session) watchMount(ctx context.Context) error {
 	if s.Point() != "" {
-		gone, err := mountpoint.WatchGone(ctx, s.mnt.Info().ID)
-		if err != nil {
+		var err error
+		if s.left, err = mountpoint.WatchGone(ctx, s.mnt.Info().ID); err != nil {
 			return err
 		}
-		s.gone.Store(&gone)
 	}
 	if err := mountpoint.WatchTable(ctx, s.paths.CheckAll); err != nil {
 		return err
@@ -83,26 +82,10 @@ func (s *Session) watchMount(ctx context.Context) error {
 	return nil
 }
 
-// served is closed when nobody holds anything in the mount any more.
+// served is closed when the mount has ended, so nobody holds anything in it any more.
 func (s *Session) served() <-chan struct{} {
 	if s.mnt == nil {
 		return s.endDone
-	}
-	return s.mnt.Served()
-}
-
-// left is closed when the mount has left the tree of mounts; nil if it is not in it.
-func (s *Session) left() <-chan struct{} {
-	if gone := s.gone.Load(); gone != nil {
-		return *gone
-	}
-	return nil
-}
-
-// aborted is closed when the mount has ended; nil if there is none.
-func (s *Session) aborted() <-chan struct{} {
-	if s.mnt == nil {
-		return nil
 	}
 	return s.mnt.Served()
 }

@@ -124,8 +124,8 @@ type Session struct {
 	questions broker.Queue
 	denials   denials
 	notices   *notify.Notifier
-	looks     chan struct{} // holds a token for each look at what a question asks for
-	spaces    spaces
+	looks     chan struct{}                    // holds a token for each look at what a question asks for
+	spaces    asides[uint64]                   // questions for free space, by epoch
 	shared    atomic.Int64                     // MCP clients served over the control socket
 	sharings  atomic.Uint64                    // all there ever were
 	watching  *watch.Hub                       // of all servers and MCP clients
@@ -134,8 +134,8 @@ type Session struct {
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
-	gone      atomic.Pointer[<-chan struct{}] // see left
-	ctx       context.Context                 // ends with the session
+	left      <-chan struct{} // closed when the mount has left the tree of mounts; nil: it is not in it
+	ctx       context.Context // ends with the session
 	cancel    context.CancelFunc
 
 	ending  chan struct{} // closed when the ending begins
@@ -151,8 +151,7 @@ type Session struct {
 	lastRefusal   *control.Refusal
 	missingRights guard.Rights // what lastRefusal was refused for want of, when its remedy is "set"
 	conf          confState
-	perms         map[uint64]string // by epoch
-	reappeared    map[uint64]bool   // by epoch: something is at an unavailable root's place
+	places        map[uint64]*rootPlace // by epoch
 	allow         []preapproved
 	// noAsking: what is not pre-approved is denied.
 	noAsking bool
@@ -176,7 +175,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{}, perms: map[uint64]string{}, reappeared: map[uint64]bool{}, looks: make(chan struct{}, insideLooks),
+		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx

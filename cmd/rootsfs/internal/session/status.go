@@ -48,18 +48,14 @@ func (s *Session) state() control.Status {
 	}
 	st.Profile, st.Config, st.ConfigError = s.confStatus()
 	select {
-	case <-s.left():
+	case <-s.left:
 		st.Mounted = false
 	default:
 	}
 	roots := s.reg.Roots()
-	s.spaces.ask(s.ctx, s.reg, roots)
+	s.askSpaces(roots)
 	for _, r := range roots {
-		one := s.describe(r)
-		if n, ok := s.spaces.free(&r); ok {
-			one.Free = &n
-		}
-		st.Roots = append(st.Roots, one)
+		st.Roots = append(st.Roots, s.describe(r))
 	}
 	for _, u := range s.reg.Usage() {
 		st.Subjects = append(st.Subjects, control.Quota{
@@ -141,13 +137,11 @@ func (s *Session) recent() []control.Operation {
 }
 
 func (s *Session) describe(r guard.Status) control.Root {
-	s.mu.Lock()
-	perm := s.perms[r.Epoch]
-	s.mu.Unlock()
+	place := s.placeOf(r.Epoch)
 	out := control.Root{
 		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
-		FSType: r.FSType, Remote: r.Remote, Perm: perm, Origin: r.Grant.Origin, Epoch: r.Epoch,
+		FSType: r.FSType, Remote: r.Remote, Perm: place.permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
 		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
 	}
@@ -157,10 +151,9 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	out.Once = r.Once
 	if r.State == guard.UnavailableState {
-		s.mu.Lock()
-		again := s.reappeared[r.Epoch]
-		s.mu.Unlock()
-		out.Why = unavailable(out.Name, again)
+		out.Why = unavailable(out.Name, place.reappeared)
+	} else {
+		out.Free = place.free
 	}
 	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
 		t.Size, t.Age = t.Bounds()
