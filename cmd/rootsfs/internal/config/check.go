@@ -11,7 +11,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -60,7 +59,8 @@ func (f *File) config(r *reader) *Config {
 		c.Net = append(c.Net, b.Net)
 	}
 	for i := range f.Secrets {
-		c.Secrets = append(c.Secrets, f.Secrets[i].secret())
+		f.Secrets[i].check()
+		c.Secrets = append(c.Secrets, f.Secrets[i].Secret)
 	}
 	for i := range f.Subjects {
 		s := &f.Subjects[i]
@@ -86,7 +86,7 @@ func (b *netBlock) check() {
 	}
 }
 
-func (b *secretBlock) secret() Secret {
+func (b *secretBlock) check() {
 	if b.has("allow") && len(b.Allow) == 0 {
 		b.fail("allow", "is empty, which allows nothing: write allow = [\"GET /repos/me/**\"], or leave it out")
 	}
@@ -99,9 +99,6 @@ func (b *secretBlock) secret() Secret {
 	if b.has("file") && len(b.Command) > 0 {
 		b.fail("command", "a credential is in a file (file) or printed by a command (command), not both")
 	}
-	return Secret{Subject: b.Subject, Secret: secret.Secret{
-		Name: b.Name, URL: b.URL, Allow: b.Allow, Header: b.Header, User: b.User, Variable: b.Variable, File: b.File, Command: b.Command,
-	}}
 }
 
 func (c *Config) roots(f *File) {

@@ -37,7 +37,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -65,12 +64,6 @@ type Config struct {
 	Secrets  []Secret      // the [[secret]] blocks
 	Debounce time.Duration // never 0
 	limits   guard.Limits  // of [limits]
-}
-
-// Secret is a credential that commands of `rootsfs run` use and do not get.
-type Secret struct {
-	secret.Secret
-	Subject string // the name of the run that gets it unasked; "": runs that ask for it
 }
 
 // Grant is what to ask the registry for at the moment now.

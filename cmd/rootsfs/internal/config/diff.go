@@ -18,8 +18,9 @@ import (
 type Changes struct {
 	Added, Removed []Root
 	Changed        []Change
-	// Widened says what gives more than before: to be announced and audited.
-	Widened []Widening
+	// Widened says what gives more than before, to be announced and audited: escaped lines,
+	// as "NAME: mode ro -> rw", or without a name of what concerns no root.
+	Widened []string
 }
 
 // Change is a root that is in both under one name.
@@ -28,20 +29,6 @@ type Change struct {
 	ModeOnly bool // only the rights differ
 	// PatternsOnly: only the patterns differ, for which Registry.SetPatterns does.
 	PatternsOnly bool
-}
-
-// Widening is one way in which a root gives more than before.
-type Widening struct {
-	Root guard.RootName
-	What string // one line, escaped: "mode ro -> rw"
-}
-
-// String is NAME: WHAT, or WHAT alone of what concerns no root.
-func (w Widening) String() string {
-	if w.Root == "" {
-		return w.What
-	}
-	return names.Escape(string(w.Root)) + ": " + w.What
 }
 
 // Empty reports that nothing lies between them.
@@ -63,7 +50,7 @@ func DiffRoots(old, new []Root) Changes {
 		kept[r.Name] = true
 		if !ok {
 			c.Added = append(c.Added, r)
-			c.Widened = append(c.Widened, Widening{r.Name, "new root " + names.Quote(r.Path) + ", mode " + r.Rights.String()})
+			c.Widened = append(c.Widened, fmt.Sprintf("%s: new root %s, mode %s", names.Escape(string(r.Name)), names.Quote(r.Path), r.Rights))
 			continue
 		}
 		if same(was, r) {
@@ -103,10 +90,9 @@ func samePatterns(a, b guard.Patterns) bool {
 }
 
 // widened lists what the new root gives beyond the old one.
-func widened(old, new Root) []Widening {
-	var list []Widening
+func widened(old, new Root) (list []string) {
 	add := func(format string, args ...any) {
-		list = append(list, Widening{new.Name, fmt.Sprintf(format, args...)})
+		list = append(list, names.Escape(string(new.Name))+": "+fmt.Sprintf(format, args...))
 	}
 	if old.Path != new.Path {
 		add("path %s -> %s", names.Quote(old.Path), names.Quote(new.Path))
@@ -183,11 +169,10 @@ func above(a, b reflect.Value) bool {
 
 // WidenedFile lists what of the file as a whole, apart from its roots, gives more than
 // before and is in force at once. The bounds on refusals are left out if abuse is false.
-func WidenedFile(old, new *Config, abuses bool) []Widening {
-	var list []Widening
+func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	add := func(prefix string, all []string) {
 		for _, what := range all {
-			list = append(list, Widening{What: prefix + what})
+			list = append(list, prefix+what)
 		}
 	}
 	if abuses {

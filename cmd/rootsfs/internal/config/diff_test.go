@@ -99,7 +99,7 @@ func summary(c Changes) string {
 		s = append(s, fmt.Sprintf("~%s%s", ch.New.Name, map[bool]string{true: "(mode)"}[ch.ModeOnly]))
 	}
 	for _, w := range c.Widened {
-		s = append(s, "!"+w.String())
+		s = append(s, "!"+w)
 	}
 	return strings.Join(s, " ")
 }

@@ -135,15 +135,13 @@ type netLimits struct {
 // secretBlock is a [[secret]] block.
 type secretBlock struct {
 	place
-	Name     string        `toml:"name" kind:"secret" need:"name = \"GITHUB_TOKEN\"" jsonschema:"the variable that holds the credential outside, and a placeholder inside"`
-	URL      secret.URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
-	Allow    []secret.Rule `toml:"allow" jsonschema:"requests that are sent on, as in GET /repos/me/**; default: every one below url"`
-	Header   string        `toml:"header" kind:"header" jsonschema:"the header that the credential is sent in (default \"Authorization: Bearer\")"`
-	User     string        `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
-	Variable string        `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
-	File     string        `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
-	Command  []string      `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`
-	Subject  string        `toml:"subject" kind:"server" jsonschema:"the name of the run that gets it unasked; default: only runs with --secret NAME"`
+	Secret
+}
+
+// Secret is a credential that commands of `rootsfs run` use and do not get.
+type Secret struct {
+	secret.Secret
+	Subject string `toml:"subject" kind:"server" jsonschema:"the name of the run that gets it unasked; default: only runs with --secret NAME"`
 }
 
 // Files is what [files] says about servers that are served over files/*. Zero

@@ -26,17 +26,18 @@ const Placeholder = "rootsfs-adds-the-credential"
 // DefaultHeader is how a credential is sent if nothing else is said.
 const DefaultHeader = "Authorization: Bearer"
 
-// Secret is a credential that a program uses and does not have.
+// Secret is a credential that a program uses and does not have. The tags are those of package
+// config, where it is written as a [[secret]] block.
 type Secret struct {
-	Name   string // of the variable that holds it, outside, and a placeholder, inside
-	URL    URL    // the requests that it is for
-	Header string // NAME, or NAME: SCHEME; "": DefaultHeader
-	User   string // set: the credential is the password of this user (HTTP Basic)
-	// Variable is what tells the program the base URL; "": NAME_BASE_URL.
-	Variable string
-	Allow    []Rule   // requests that are sent on; nil: every one below URL
-	File     string   // that holds the credential
-	Command  []string // that prints it
+	Name   string `toml:"name" kind:"secret" need:"name = \"GITHUB_TOKEN\"" jsonschema:"the variable that holds the credential outside, and a placeholder inside"`
+	URL    URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
+	Allow  []Rule `toml:"allow" jsonschema:"requests that are sent on, as in GET /repos/me/**; default: every one below url"`              // nil: the default
+	Header string `toml:"header" kind:"header" jsonschema:"the header that the credential is sent in (default \"Authorization: Bearer\")"` // NAME, or NAME: SCHEME
+	User   string `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
+	// Variable is what tells the program the base URL.
+	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
+	File     string   `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
+	Command  []string `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`
 }
 
 // URL is https://HOST[:PORT][/PREFIX]. The zero URL is none.

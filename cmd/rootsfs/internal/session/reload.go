@@ -262,11 +262,7 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	if len(ch.Widened) == 0 {
 		return
 	}
-	wider := make([]string, len(ch.Widened))
-	for i, w := range ch.Widened {
-		wider[i] = w.String()
-	}
-	text := strings.Join(wider, "; ")
+	text := strings.Join(ch.Widened, "; ")
 	s.note(guard.Allowed, "widened: "+text)
 	s.log.Warn("the configuration gives more than before", "detail", text)
 	s.hub.publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
