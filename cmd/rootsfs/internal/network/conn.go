@@ -120,16 +120,16 @@ func (g *Gate) refuse(c *conn, reason error, waited time.Duration) {
 // target finds what the program connects to: the name that has the address, or the address
 // itself.
 func (g *Gate) target(c *conn, addr netip.Addr) error {
-	if !g.names.contains(addr) {
+	name, isOurs := g.names.name(addr)
+	switch {
+	case !isOurs:
 		c.host, c.literal = addr.String(), addr
-		return nil
-	}
-	name, ok := g.names.name(addr)
-	if !ok {
+	case name == "":
 		c.host = addr.String()
 		return errNoAddress
+	default:
+		c.host, c.service = name, g.service(name)
 	}
-	c.host, c.service = name, g.service(name)
 	return nil
 }
 

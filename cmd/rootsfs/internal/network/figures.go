@@ -50,12 +50,7 @@ func (g *Gate) Totals() Totals {
 
 // Conns returns the open connections, the oldest first.
 func (g *Gate) Conns() []Conn {
-	list := g.openConns(time.Now())
-	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })
-	return list
-}
-
-func (g *Gate) openConns(now time.Time) []Conn {
+	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list := make([]Conn, 0, len(g.conns))
@@ -69,6 +64,7 @@ func (g *Gate) openConns(now time.Time) []Conn {
 			Rate: c.rateLocked(now, sent+received), Began: c.began,
 		})
 	}
+	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })
 	return list
 }
 

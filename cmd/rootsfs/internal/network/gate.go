@@ -69,7 +69,6 @@ type Gate struct {
 	cancel context.CancelFunc
 	served sync.WaitGroup // every goroutine
 
-	accepted map[*Service]*serviceListener
 	maxConns int // see connLimit
 	meter    *meter
 	totals   totals
@@ -80,7 +79,6 @@ type Gate struct {
 	asking  *asking
 	reached map[target]*Reached // by connections that have ended
 	closed  bool
-	live    map[*Service]bool
 	// answered is how many connections services answer.
 	answered int
 	inside   *inside // nil before Serve
@@ -116,9 +114,8 @@ type Event struct {
 // New returns a gate that carries nothing yet.
 func New(o Options) *Gate {
 	g := &Gate{
-		opt: o, names: newNameTable(), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{},
+		opt: o, names: newNameTable(namedNet), rules: slices.Clone(o.Rules), conns: map[*conn]struct{}{},
 		meter: newMeter(o.Limits), asking: newAsking(), reached: map[target]*Reached{},
-		live: map[*Service]bool{}, accepted: map[*Service]*serviceListener{},
 	}
 	if g.opt.Record == nil {
 		g.opt.Record = func(Event) error { return nil }
@@ -132,7 +129,7 @@ func New(o Options) *Gate {
 	g.maxConns = connLimit(files.Cur)
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	for _, s := range o.Services {
-		g.live[s], g.accepted[s] = true, &serviceListener{ctx: g.ctx, conns: make(chan net.Conn)}
+		s.conns = make(chan net.Conn)
 	}
 	return g
 }
@@ -146,7 +143,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 		return err
 	}
 	if in.reach == NamedHosts {
-		g.names.use(loopbackNet)
+		g.names = newNameTable(loopbackNet) // nobody has asked yet
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -301,7 +298,7 @@ func (g *Gate) endLocked(list []*conn, reason error) {
 func (g *Gate) permitsLocked(c *conn) bool {
 	permitted := g.rules.permits(c)
 	if c.service != nil {
-		permitted = g.live[c.service] && c.service.permits(c)
+		permitted = c.service.permits(c)
 	}
 	return permitted &&
 		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port))
@@ -313,7 +310,8 @@ func (g *Gate) mayResolve(name string) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.live[g.service(name)] || g.rules.permitsName(name, 0)
+	s := g.service(name)
+	return s != nil && !s.isRemoved || g.rules.permitsName(name, 0)
 }
 
 func (g *Gate) refuseName(name string, reason error) {

@@ -36,16 +36,17 @@ var errTooManyNames = errors.New("the program asked for too many names")
 // nameTable gives each name an address of its own. An address is never given to another
 // name, so a connection to it is meant for that name alone. It is safe for concurrent use.
 type nameTable struct {
-	mu     sync.Mutex
-	net    netip.Prefix // behind mu; set before the first name
+	net   netip.Prefix
+	fresh *rate.Limiter
+
+	mu     sync.Mutex // guards the fields below
 	byName map[string]netip.Addr
 	byAddr map[netip.Addr]string
-	fresh  *rate.Limiter
 }
 
-func newNameTable() *nameTable {
+func newNameTable(net netip.Prefix) *nameTable {
 	return &nameTable{
-		net: namedNet, byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{},
+		net: net, byName: map[string]netip.Addr{}, byAddr: map[netip.Addr]string{},
 		fresh: rate.NewLimiter(rate.Every(time.Minute/newNames), newNames),
 	}
 }
@@ -75,24 +76,10 @@ func (t *nameTable) address(name string) (netip.Addr, error) {
 	}
 }
 
-// name returns the name that has addr.
-func (t *nameTable) name(addr netip.Addr) (string, bool) {
+// name returns the name that has addr, "" if none has. isOurs reports whether addr is of the net
+// that names get their addresses from.
+func (t *nameTable) name(addr netip.Addr) (name string, isOurs bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, ok := t.byAddr[addr]
-	return n, ok
-}
-
-// contains reports whether addr is of the net that names get their addresses from.
-func (t *nameTable) contains(addr netip.Addr) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.net.Contains(addr)
-}
-
-// use has names get their addresses from net.
-func (t *nameTable) use(net netip.Prefix) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.net = net
+	return t.byAddr[addr], t.net.Contains(addr)
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -22,6 +21,9 @@ type Service struct {
 	// Serve answers connections until Accept fails. It closes each of them, when nothing more
 	// is done for it. Gate.Close waits for that.
 	Serve func(net.Listener)
+
+	conns     chan net.Conn // that are handed over; without a buffer: what is sent has been accepted
+	isRemoved bool          // behind the gate's mutex
 }
 
 // maxAnswered bounds the connections that services answer at a time. What answers one takes
@@ -37,8 +39,10 @@ func (c *conn) isAnswered() bool { return c.service != nil && c.inside != nil }
 const ServicePort = 80
 
 // permits reports whether a connection of the service is its own: to its port inside, or one
-// that Dial has made.
-func (s *Service) permits(c *conn) bool { return c.inside == nil || c.port == ServicePort }
+// that Dial has made. One that was removed has none.
+func (s *Service) permits(c *conn) bool {
+	return !s.isRemoved && (c.inside == nil || c.port == ServicePort)
+}
 
 // service returns the service of a name, also if it was removed; nil if there is none.
 func (g *Gate) service(name string) *Service {
@@ -54,7 +58,9 @@ func (g *Gate) service(name string) *Service {
 func (g *Gate) Services() []*Service {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(g.live), func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	list := slices.DeleteFunc(slices.Clone(g.opt.Services), func(s *Service) bool { return s.isRemoved })
+	slices.SortFunc(list, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 // RemoveService ends services for good, with every connection to them and of theirs. When it
@@ -62,7 +68,7 @@ func (g *Gate) Services() []*Service {
 func (g *Gate) RemoveService(gone ...*Service) int {
 	return g.end(func() []*conn {
 		for _, s := range gone {
-			delete(g.live, s)
+			s.isRemoved = true
 		}
 		return g.endUnpermittedLocked()
 	})
@@ -70,8 +76,8 @@ func (g *Gate) RemoveService(gone ...*Service) int {
 
 // startServices has every service answer, and returns rules for the connections to them.
 func (g *Gate) startServices() (list []Rule) {
-	for s, l := range g.accepted {
-		g.served.Go(func() { s.Serve(l) })
+	for _, s := range g.opt.Services {
+		g.served.Go(func() { s.Serve(&serviceListener{g.ctx, s.conns}) })
 		list = append(list, Rule{Name: s.Name, Port: ServicePort})
 	}
 	return list
@@ -79,9 +85,8 @@ func (g *Gate) startServices() (list []Rule) {
 
 // handOver has a service accept a connection.
 func (g *Gate) handOver(c *conn) {
-	l := g.accepted[c.service]
 	select {
-	case l.conns <- &servedConn{TCPConn: c.inside, g: g, c: c}:
+	case c.service.conns <- &servedConn{TCPConn: c.inside, g: g, c: c}:
 	case <-g.ctx.Done():
 		reset(c.inside)
 		g.unserve(c)
@@ -98,7 +103,7 @@ func (g *Gate) unserve(c *conn) {
 // serviceListener has the connections of one service accepted.
 type serviceListener struct {
 	ctx   context.Context // of the gate
-	conns chan net.Conn   // without a buffer: what is sent has been accepted
+	conns <-chan net.Conn
 }
 
 // Accept implements net.Listener.
