@@ -1,11 +1,11 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -131,28 +131,14 @@ func (c *Client) signal(sig unix.Signal) error {
 	return nil
 }
 
-// readFile reads at most limit bytes of a file, by blocking calls alone: os.ReadFile
-// asks the runtime's poller first.
-func readFile(path string, limit int) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+// readFile reads at most limit bytes of a file.
+func readFile(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	defer unix.Close(fd)
-	var out bytes.Buffer
-	for buf := make([]byte, 4<<10); out.Len() < limit; {
-		n, err := unix.Read(fd, buf)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &os.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return out.Bytes(), nil
-		default:
-			out.Write(buf[:n])
-		}
-	}
-	return out.Bytes()[:limit], nil
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // publishPID writes the file for shells.
