@@ -69,7 +69,7 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 }
 
 // RevokeBySignal ends every root, for an owner who has sent SIGUSR1, and says in the
-// session's directory what came of it.
+// session's directory what came of it. Whoever starts a session has it called at that signal.
 func (s *Session) RevokeBySignal(ctx context.Context) {
 	s.log.Warn("SIGUSR1: revoking every root")
 	revoked, err := s.revoke(ctx, control.RevokeRequest{All: true})

@@ -101,8 +101,6 @@ type Options struct {
 	// Network is the network of approved hosts that the session's command has; nil: it has
 	// none.
 	Network Network
-	// Signal says that the caller has RevokeBySignal called at SIGUSR1.
-	Signal bool
 	// Logger makes the session's log, once its name is known.
 	Logger func(session string) (*slog.Logger, error)
 }
@@ -282,7 +280,7 @@ func (s *Session) open(ctx context.Context) (err error) {
 func (s *Session) publish(detached bool) error {
 	return s.dir.Publish(control.Info{
 		Started: s.started, Point: s.Point(), Version: s.opt.Version, Options: s.opt.Flags,
-		Detached: detached, Signal: s.opt.Signal,
+		Detached: detached, Signal: true,
 	})
 }
 

@@ -100,7 +100,6 @@ func (a *app) mount(cmd *cobra.Command, f *grantflags.Session, point string) err
 // serve runs a session until it ends. d is set in a daemon.
 func (a *app) serve(ctx context.Context, opt session.Options, f *grantflags.Session, d *daemon) error {
 	stop, revokes := cli.OnSignal(d != nil), cli.RevokeOnSignal()
-	opt.Signal = true
 	if d != nil {
 		opt.Logger = func(name string) (*slog.Logger, error) { return d.logger(f, name) }
 	}

@@ -159,7 +159,7 @@ func (r *runner) sessionOptions() session.Options {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.Point()
 	opt.Leave = true // nobody else reaches the place, and the command has ended by then
-	opt.AnchorLater, opt.Signal = true, true
+	opt.AnchorLater = true
 	opt.Looked = r.later.looked
 	if r.plan.flags.links != "strict" {
 		opt.Mount.Visible = r.links.visible

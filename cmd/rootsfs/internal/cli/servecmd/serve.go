@@ -102,7 +102,6 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	}
 	garbage()
 	revokes := cli.RevokeOnSignal()
-	opt.Signal = true
 	s, err := session.Start(cmd.Context(), opt)
 	if err != nil {
 		return err
