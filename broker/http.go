@@ -36,15 +36,19 @@ type filter struct {
 
 // RoundTrip implements http.RoundTripper.
 func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
+	method := ""
 	if req.Method == http.MethodPost && req.Body != nil {
-		out, drop, err := f.outgoing(req)
+		out, what, err := f.outgoing(req)
 		if err != nil {
 			return nil, err
 		}
-		if drop {
-			return accepted(req), nil
+		if out == nil {
+			return &http.Response{
+				Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+				Header: http.Header{}, Body: http.NoBody, Request: req,
+			}, nil
 		}
-		req = out
+		req, method = out, what
 	}
 	res, err := f.inner.RoundTrip(req)
 	if err != nil {
@@ -60,22 +64,39 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Header.Del("Content-Length")
 	case "application/json":
 		f.s.attach(send)
-		res.Body = &watched{ReadCloser: res.Body, s: f.s}
+		if method == "initialize" || method == "server/discover" {
+			f.s.incomingHead(res)
+		}
 	}
 	return res, nil
 }
 
-// outgoing puts our capabilities into what the SDK sends.
-func (f *filter) outgoing(req *http.Request) (out *http.Request, drop bool, err error) {
+// maxGreeting is how much of the answer that names the server is looked at, bytes.
+const maxGreeting = 64 << 10
+
+// incomingHead is incomingFrame for the body of a response.
+func (s *Session) incomingHead(res *http.Response) {
+	head, _ := io.ReadAll(io.LimitReader(res.Body, maxGreeting)) // whoever reads on gets the error
+	s.incomingFrame(head)
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
+}
+
+// outgoing puts our capabilities into what the SDK sends, and returns it and its method.
+// It returns nil for a notification that is not to be sent.
+func (f *filter) outgoing(req *http.Request) (out *http.Request, method string, err error) {
 	body, err := io.ReadAll(req.Body)
 	_ = req.Body.Close()
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	if fr, ferr := wire.ReadFrame(body); ferr == nil && fr.Method != "" {
+		method = fr.Method
 		params, keep := f.s.outgoing(fr.Method, fr.Params)
 		if !keep {
-			return nil, true, nil
+			return nil, method, nil
 		}
 		if !bytes.Equal(params, fr.Params) {
 			body = edit(body, "params", func([]byte) []byte { return params })
@@ -84,15 +105,7 @@ func (f *filter) outgoing(req *http.Request) (out *http.Request, drop bool, err 
 	out = req.Clone(req.Context())
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	return out, false, nil
-}
-
-// accepted is the answer to a notification that is not sent.
-func accepted(req *http.Request) *http.Response {
-	return &http.Response{
-		Status: "202 Accepted", StatusCode: http.StatusAccepted, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: http.NoBody, Request: req,
-	}
+	return out, method, nil
 }
 
 const postTimeout = time.Minute
@@ -119,8 +132,11 @@ func (f *filter) sender(req *http.Request, res *http.Response) sender {
 			return err
 		}
 		post.Header = header.Clone()
-		if rev := f.revision(); rev != "" && post.Header.Get("Mcp-Protocol-Version") == "" {
-			post.Header.Set("Mcp-Protocol-Version", rev)
+		f.s.mu.Lock()
+		revision := f.s.revision
+		f.s.mu.Unlock()
+		if revision != "" && post.Header.Get("Mcp-Protocol-Version") == "" {
+			post.Header.Set("Mcp-Protocol-Version", revision)
 		}
 		res, err := f.inner.RoundTrip(post)
 		if err != nil {
@@ -133,36 +149,6 @@ func (f *filter) sender(req *http.Request, res *http.Response) sender {
 		}
 		return nil
 	}
-}
-
-func (f *filter) revision() string {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	return f.s.revision
-}
-
-// watched looks at the beginning of a JSON answer for the one to initialize.
-type watched struct {
-	io.ReadCloser
-	s    *Session
-	seen []byte
-	full bool
-}
-
-const watchedBytes = 64 << 10
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
-	if !w.full {
-		w.seen = append(w.seen, p[:n]...)
-		if w.full = len(w.seen) > watchedBytes || err != nil; w.full {
-			if f, ferr := wire.ReadFrame(w.seen); ferr == nil && f.Method == "" {
-				w.s.incomingFrame(w.seen)
-			}
-			w.seen = nil
-		}
-	}
-	return n, err
 }
 
 // events takes our requests out of an event stream (WHATWG HTML, "Server-sent

@@ -303,6 +303,34 @@ func TestHTTP(t *testing.T) {
 	s.Close()
 }
 
+// The answer that names the server may be JSON, too; it passes whole, however long.
+func TestHTTPGreeting(t *testing.T) {
+	for _, method := range []string{"initialize", "server/discover"} {
+		for _, padding := range []int{0, 2 * maxGreeting} {
+			answer := `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","serverInfo":{"name":"srv","version":"7"}}}` + strings.Repeat(" ", padding)
+			s := newLab(t, nil).b.Session("")
+			inner := roundTripper(func(*http.Request) (*http.Response, error) {
+				return &http.Response{
+					StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}},
+					Body: io.NopCloser(iotest.HalfReader(strings.NewReader(answer))),
+				}, nil
+			})
+			res, err := s.HTTP(inner).RoundTrip(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":{}}`)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(res.Body)
+			if err != nil || string(got) != answer {
+				t.Errorf("%s: %d bytes of %d, %v", method, len(got), len(answer), err)
+			}
+			if st := s.Stats(); padding == 0 && (st.Server != "srv 7" || st.Revision != "2025-11-25") {
+				t.Errorf("%s: %+v", method, st)
+			}
+			s.Close()
+		}
+	}
+}
+
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
