@@ -99,8 +99,8 @@ type HTTP struct {
 	leaving          context.Context // ends by Withdraw
 	leave            context.CancelFunc
 
-	mu      sync.Mutex     // guards the field below
-	refused map[int]*tally // by status
+	mu      sync.Mutex        // guards the field below
+	refused map[int]*refusals // by status
 }
 
 // NewHTTP serves subjects by the Servers that open makes of them, which it closes.
@@ -136,7 +136,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refused: map[int]*tally{},
+		o: o, refused: map[int]*refusals{},
 		clients:  clients{bodies: flow.Budget{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
 	}
@@ -345,19 +345,19 @@ func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 // check lets a request in, or not, and tells of what was refused, here or behind.
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rec := &watched{ResponseWriter: w, taking: h.o.Taking}
+		res := &response{ResponseWriter: w, taking: h.o.Taking}
 		switch {
 		case !h.addressed(r):
-			http.Error(rec, foreignHost, http.StatusForbidden)
+			http.Error(res, foreignHost, http.StatusForbidden)
 		case !h.origin(r.Header.Get("Origin")):
-			http.Error(rec, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
+			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		default:
-			next.ServeHTTP(rec, r)
+			next.ServeHTTP(res, r)
 		}
-		rec.waits() // for the end of the answer
+		res.extend() // for the end of the answer
 		// 405 is how a client learns that there is no stream of events.
-		if rec.status >= http.StatusBadRequest && rec.status != http.StatusMethodNotAllowed {
-			h.tell(r, rec)
+		if res.status >= http.StatusBadRequest && res.status != http.StatusMethodNotAllowed {
+			h.report(r, res)
 		}
 	})
 }

@@ -12,53 +12,53 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of what refusals, of each status, leave in the log and in the audit
-// record: whoever knocks on the door all day fills no disk, and hides nobody else.
+// Bounds of the refusals of each status that get a line in the log and a record: whoever
+// knocks on the door all day fills no disk, and hides nobody else's refusals.
 const (
-	refusalsASecond = 0.2
-	refusalsAtOnce  = 20
-	maxWhy          = 200 // bytes
+	refusalsPerSecond = 0.2
+	refusalBurst      = 20
+	maxReason         = 200 // bytes of each text in the line
 )
 
-// tally is how many refusals were told of.
-type tally struct {
-	pace   *rate.Limiter
-	untold int // since the last that was
+// refusals counts the refusals of one status.
+type refusals struct {
+	pace    *rate.Limiter
+	omitted int // since the last that was reported
 }
 
-// due counts a refusal. It reports whether it is to be told of, and how many were
-// not since the last that was.
-func (h *HTTP) due(status int) (others int, ok bool) {
+// countRefusal reports whether a refusal is to be reported, and how many were omitted since
+// the last that was.
+func (h *HTTP) countRefusal(status int) (omitted int, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.refused[status]
-	if t == nil {
-		t = &tally{pace: rate.NewLimiter(refusalsASecond, refusalsAtOnce)}
-		h.refused[status] = t
+	r := h.refused[status]
+	if r == nil {
+		r = &refusals{pace: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
+		h.refused[status] = r
 	}
-	if !t.pace.Allow() {
-		t.untold++
+	if !r.pace.Allow() {
+		r.omitted++
 		return 0, false
 	}
-	others, t.untold = t.untold, 0
-	return others, true
+	omitted, r.omitted = r.omitted, 0
+	return omitted, true
 }
 
-// tell puts a refusal into the log and on record.
-func (h *HTTP) tell(r *http.Request, rec *watched) {
-	others, ok := h.due(rec.status)
+// report puts a refusal into the log and on record.
+func (h *HTTP) report(r *http.Request, res *response) {
+	omitted, ok := h.countRefusal(res.status)
 	if !ok {
 		return
 	}
-	why := strings.TrimSpace(rec.why)
-	short := func(s string) string { return s[:min(len(s), maxWhy)] }
-	h.o.Log.Warn("refused an HTTP request", "why", why, "status", rec.status, "from", r.RemoteAddr,
-		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", others)
+	why := strings.TrimSpace(res.reason)
+	short := func(s string) string { return s[:min(len(s), maxReason)] }
+	h.o.Log.Warn("refused an HTTP request", "why", why, "status", res.status, "from", r.RemoteAddr,
+		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", omitted)
 	kind := names.Permission
-	if rec.status == http.StatusBadRequest || rec.status == http.StatusNotFound {
+	if res.status == http.StatusBadRequest || res.status == http.StatusNotFound {
 		kind = names.Invalid
 	}
-	// Of nobody in particular: who was refused has not shown who they are.
+	// Without a subject: who was refused has not shown who they are.
 	if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
 		h.o.Log.Error("a refusal could not be recorded", "error", err)
 	}
@@ -67,16 +67,16 @@ func (h *HTTP) tell(r *http.Request, rec *watched) {
 // piece is how much of an answer a client has to take at a time, bytes.
 const piece = 64 << 10
 
-// watched remembers the status of an answer and, of a refusal, its text. A client that
-// takes no piece of it within the time loses its connection.
-type watched struct {
+// response remembers the status of an answer and the text of a refusal. A client that does
+// not take a piece of it in time loses its connection.
+type response struct {
 	http.ResponseWriter
-	taking time.Duration
+	taking time.Duration // for a piece
 	status int
-	why    string
+	reason string
 }
 
-func (w *watched) WriteHeader(status int) {
+func (w *response) WriteHeader(status int) {
 	w.status = status
 	if status >= http.StatusBadRequest {
 		// Connections are bounded too: they are for those who are let in.
@@ -88,12 +88,12 @@ func (w *watched) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *watched) Write(p []byte) (n int, err error) {
+func (w *response) Write(p []byte) (n int, err error) {
 	if w.status >= http.StatusBadRequest {
-		w.why += string(p[:min(len(p), maxWhy-len(w.why))])
+		w.reason += string(p[:min(len(p), maxReason-len(w.reason))])
 	}
 	for part := range slices.Chunk(p, piece) {
-		w.waits()
+		w.extend()
 		m, err := w.ResponseWriter.Write(part)
 		if n += m; err != nil {
 			return n, err
@@ -102,17 +102,17 @@ func (w *watched) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// waits waits for the client anew. Where the connection has no deadlines, whoever made
-// it sees to that.
-func (w *watched) waits() {
+// extend gives the client time for the next piece. Where the connection has no deadlines,
+// whoever made it sees to that.
+func (w *response) extend() {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.taking))
 }
 
 // Unwrap is for http.ResponseController.
-func (w *watched) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush implements http.Flusher, which event streams need.
-func (w *watched) Flush() {
-	w.waits()
+func (w *response) Flush() {
+	w.extend()
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
