@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,9 +29,8 @@ const (
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
-	// Hub is what files/watch watches by, a view of the registry, which stays its
-	// owner's: those who are served by one Hub share its room fairly. nil: the
-	// broker has its own.
+	// Hub does the watching of files/watch. It is a view of the registry, and the caller
+	// closes it. Users of one Hub share its room fairly. nil: the broker makes its own.
 	Hub *watch.Hub
 	// Asker decides about files/consent for paths that nobody approved; nil
 	// refuses them.
@@ -40,12 +42,10 @@ type Config struct {
 	Terms func(guard.Grant) guard.Grant
 	// Limits hold for each session.
 	Limits Limits
-	// NoListChanged switches roots/list_changed off; then the capability says
-	// so, too.
+	// NoListChanged switches roots/list_changed off, in the capability, too.
 	NoListChanged bool
-	// NoRoots is for an owner who wants no server to hear of files: neither
-	// roots nor the broker are declared, and roots/list and files/* are unknown
-	// methods, as they are to a client without them.
+	// NoRoots makes this a client without roots: neither roots nor the broker are
+	// declared, and roots/list and files/* are unknown methods.
 	NoRoots bool
 	// Debounce is the least time between two list_changed notifications.
 	Debounce time.Duration
@@ -79,25 +79,13 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def64 := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&l.InFlight, 256)
-	def64(&l.BytesInFlight, 64<<20)
-	def(&l.Watches, 64)
-	def(&l.Uploads, 16)
-	def64(&l.MaxChunk, DefaultChunkMax)
-	def(&l.Consents, 6)
-	if l.Timeout == 0 {
-		l.Timeout = guard.DefaultTimeout
-	}
+	l.InFlight = cmp.Or(l.InFlight, 256)
+	l.BytesInFlight = cmp.Or(l.BytesInFlight, 64<<20)
+	l.Watches = cmp.Or(l.Watches, 64)
+	l.Uploads = cmp.Or(l.Uploads, 16)
+	l.MaxChunk = cmp.Or(l.MaxChunk, DefaultChunkMax)
+	l.Consents = cmp.Or(l.Consents, 6)
+	l.Timeout = cmp.Or(l.Timeout, guard.DefaultTimeout)
 	return l
 }
 
@@ -106,12 +94,12 @@ func (l Limits) withDefaults() Limits {
 type Broker struct {
 	cfg Config
 	hub *watch.Hub
-	own *watch.Hub // hub, if it is to be closed; else nil
+	own *watch.Hub // hub, if the broker made it; else nil
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
 	closed   bool
-	nameMu   sync.Mutex // held while a consented root is given its name, or found to be there
+	nameMu   sync.Mutex // held while a consented root gets its name, or is found to exist
 }
 
 // New makes a broker and lets the registry tell it of changes. Close it.
@@ -119,15 +107,9 @@ func New(cfg Config) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.AskFor <= 0 {
-		cfg.AskFor = DefaultAskFor
-	}
-	if cfg.Debounce <= 0 {
-		cfg.Debounce = DefaultDebounce
-	}
-	if cfg.PageSize <= 0 {
-		cfg.PageSize = 50 // seed 004
-	}
+	cfg.AskFor = cmp.Or(max(cfg.AskFor, 0), DefaultAskFor)
+	cfg.Debounce = cmp.Or(max(cfg.Debounce, 0), DefaultDebounce)
+	cfg.PageSize = cmp.Or(max(cfg.PageSize, 0), 50) // seed 004
 	if cfg.UID == 0 && cfg.GID == 0 {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
@@ -142,16 +124,12 @@ func New(cfg Config) *Broker {
 	return b
 }
 
-// Close ends every session and lets go of the registry.
+// Close ends every session and unregisters the broker's views.
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true
-	all := make([]*Session, 0, len(b.sessions))
-	for s := range b.sessions {
-		all = append(all, s)
-	}
 	b.mu.Unlock()
-	for _, s := range all {
+	for _, s := range b.Sessions() {
 		s.Close()
 	}
 	b.cfg.Registry.RemoveView(b)
@@ -165,16 +143,12 @@ func (b *Broker) Close() {
 func (b *Broker) Sessions() []*Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := make([]*Session, 0, len(b.sessions))
-	for s := range b.sessions {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Keys(b.sessions))
 }
 
-// Invalidate implements guard.View: uploads into an ended root are given up, and
-// every session tells its peer that the list changed. Requests under way were
-// drained by the registry; watches are the hub's.
+// Invalidate implements guard.View. It gives up uploads into an ended root, and has every
+// session announce that its list changed. The registry has drained requests under way, and
+// the hub ends watches.
 func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	for _, s := range b.Sessions() {
 		if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
@@ -185,8 +159,8 @@ func (b *Broker) Invalidate(_ context.Context, c guard.Change) error {
 	return nil
 }
 
-// Flush implements guard.Flusher: uploads into a root that is about to end are given up
-// while what they have in it can still be removed.
+// Flush implements guard.Flusher. It gives up uploads into a root that is about to end,
+// while their temporary files can still be removed.
 func (b *Broker) Flush(ctx context.Context, c guard.Change) error {
 	if c.Kind != guard.ChangeEnded {
 		return nil

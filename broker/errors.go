@@ -12,26 +12,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// badParams is a request that is refused before anything is looked at, or, with
-// the gate's error, for what the gate says of its parameters.
+// badParams refuses a request for its parameters.
 type badParams struct {
 	text string
-	err  error // nil: the gate never saw it
+	err  error // of the gate; nil: the request did not reach it
 }
 
 func (e badParams) Error() string { return e.text }
 func (e badParams) Unwrap() error { return e.err }
 
-// hinted adds to an error what the peer can do instead, and what it may want to
-// know: the present state of a file in conflict, the limit it met.
+// hinted adds to an error what the peer can do instead, the present etag of a file in
+// conflict, and the limit that was reached.
 type hinted struct {
 	err   error
 	hint  string
 	etag  string
 	limit int64
-	// final: the same request will never succeed, although others of its kind
-	// may.
-	final bool
+	final bool // this request will never succeed, although others with its error may
 }
 
 func (e *hinted) Error() string { return e.err.Error() }
@@ -42,6 +39,11 @@ type rpcError struct{ wire wire.Error }
 
 func (e *rpcError) Error() string { return e.wire.Message }
 
+// invalidRequest refuses what is not a request of JSON-RPC.
+func invalidRequest(text string) error {
+	return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: text}}
+}
+
 // maxEchoed is the longest path that an error repeats, bytes.
 const maxEchoed = 8 << 10
 
@@ -49,24 +51,24 @@ const maxEchoed = 8 << 10
 // root-relative paths and texts of ours gets out, and what a text repeats of the
 // request does not make it long.
 func wireError(err error) *wire.Error {
-	e := spelledOut(err)
+	var e *wire.Error
+	if bad, ok := errors.AsType[badParams](err); ok {
+		e = &wire.Error{Code: wire.CodeInvalidParams, Message: bad.text}
+	} else if rpc, ok := errors.AsType[*rpcError](err); ok {
+		copied := rpc.wire
+		e = &copied
+	} else {
+		e = filesError(err)
+	}
 	e.Message = names.Brief(e.Message)
 	return e
 }
 
-func spelledOut(err error) *wire.Error {
-	var bad badParams
-	if errors.As(err, &bad) {
-		return &wire.Error{Code: wire.CodeInvalidParams, Message: bad.text}
-	}
-	var rpc *rpcError
-	if errors.As(err, &rpc) {
-		e := rpc.wire
-		return &e
-	}
+// filesError makes an error of the protocol, with its code, of one of the gate's.
+func filesError(err error) *wire.Error {
 	ge := guardError(err)
 	if ge.Kind == names.Hidden {
-		// What is hidden is not there, also for who reads reasons.
+		// A hidden name is indistinguishable from a missing one.
 		ge = &guard.Error{Path: ge.Path, Kind: names.NotExist}
 	}
 	data := wire.ErrorData{
@@ -81,8 +83,7 @@ func spelledOut(err error) *wire.Error {
 	if data.Retryable && ge.Kind == names.Rate && data.RetryAfterMs == 0 {
 		data.RetryAfterMs = 1 // less than a millisecond is still a time
 	}
-	var h *hinted
-	if errors.As(err, &h) {
+	if h, ok := errors.AsType[*hinted](err); ok {
 		data.Hint, data.ETag = h.hint, h.etag
 		data.Retryable = data.Retryable && !h.final
 		if h.limit > 0 {
@@ -107,17 +108,16 @@ func spelledOut(err error) *wire.Error {
 // guardError finds the error of the gate in err, or makes one: of a context that
 // ended, of a bare errno, of anything else.
 func guardError(err error) *guard.Error {
-	var ge *guard.Error
-	if errors.As(err, &ge) {
+	if ge, ok := errors.AsType[*guard.Error](err); ok {
 		return ge
 	}
-	var errno syscall.Errno
+	errno, isErrno := errors.AsType[syscall.Errno](err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &guard.Error{Kind: names.Timeout}
 	case errors.Is(err, context.Canceled):
 		return &guard.Error{Kind: names.Timeout, Err: errors.New("cancelled")}
-	case errors.As(err, &errno):
+	case isErrno:
 		return &guard.Error{Kind: names.KindOf(errno), Err: errno}
 	}
 	return &guard.Error{Kind: names.Internal}
@@ -126,9 +126,7 @@ func guardError(err error) *guard.Error {
 // kindOf is the kind an error has on record. A bad parameter or an error that
 // has its JSON-RPC form already is the request's fault.
 func kindOf(err error) names.Kind {
-	var bad badParams
-	var rpc *rpcError
-	if errors.As(err, &bad) || errors.As(err, &rpc) {
+	if errors.As(err, new(badParams)) || errors.As(err, new(*rpcError)) {
 		return names.Invalid
 	}
 	return guardError(err).Kind
@@ -142,14 +140,10 @@ func reasonOf(ge *guard.Error) string {
 // retryable reports whether the same request can succeed later without anybody
 // changing anything for it.
 func retryable(k names.Kind) bool {
-	switch k {
-	case names.Rate, names.Timeout, names.Locked, names.Conflict:
-		return true
-	}
-	return false
+	return k == names.Rate || k == names.Timeout || k == names.Locked || k == names.Conflict
 }
 
-// busy is a refusal for want of room, which passes.
+// busy refuses a request that may succeed after a while.
 func busy(after time.Duration, what string) error {
 	return &guard.Error{Kind: names.Rate, Err: errors.New(what), RetryAfter: after}
 }

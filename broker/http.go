@@ -226,7 +226,7 @@ func (e *events) ours(data []byte) bool {
 		why := "an event is no message: " + names.Brief(err.Error())
 		e.s.NoteRefusal(why)
 		id, method := wire.Asked(data)
-		if !ours(method) {
+		if !isFilesMethod(method) {
 			return false // the SDK reports it
 		}
 		e.s.reject(&request{id: id, method: method, send: e.send}, &rpcError{wire.Error{Code: wire.CodeParse, Message: why}})

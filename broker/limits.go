@@ -1,88 +1,59 @@
 package broker
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limiter holds a session to its limits. Nothing in it waits: what does not fit
-// is refused, with the time after which it may, because a server that waits in
-// our memory is a server that fills it.
+// limiter holds a session to its limits. Only pace waits: what does not fit is refused,
+// with the time after which it may, because a server that waits in our memory is a server
+// that fills it.
 type limiter struct {
 	Limits
-	ops   *rate.Limiter // nil: no limit
-	bytes *rate.Limiter
-	asks  *rate.Limiter
+	requests flow.Budget   // that are not answered yet
+	ops      *rate.Limiter // nil: no limit, as of the next two
+	bytes    *rate.Limiter
+	asks     *rate.Limiter
 
-	mu      sync.Mutex // guards the fields below
-	running int
-	held    int64
+	mu      sync.Mutex // guards the field below
 	written int64
 }
 
 func newLimiter(l Limits) *limiter {
-	m := &limiter{Limits: l}
-	if l.OpsPerSecond > 0 {
-		m.ops = rate.NewLimiter(rate.Limit(l.OpsPerSecond), max(1, l.Burst, int(l.OpsPerSecond)))
-		if l.Burst > 0 {
-			m.ops.SetBurst(l.Burst)
+	perSecond := func(limit float64, burst int) *rate.Limiter {
+		if limit <= 0 {
+			return nil
 		}
+		return rate.NewLimiter(rate.Limit(limit), max(1, burst))
 	}
-	if l.BytesPerSecond > 0 {
-		m.bytes = rate.NewLimiter(rate.Limit(l.BytesPerSecond), max(1, int(l.BytesPerSecond)))
+	return &limiter{
+		Limits:   l,
+		requests: flow.Budget{Count: l.InFlight, Bytes: l.BytesInFlight},
+		ops:      perSecond(l.OpsPerSecond, cmp.Or(max(0, l.Burst), int(l.OpsPerSecond))),
+		bytes:    perSecond(l.BytesPerSecond, int(l.BytesPerSecond)),
+		asks:     perSecond(float64(l.Consents)/60, l.Consents),
 	}
-	if l.Consents > 0 {
-		m.asks = rate.NewLimiter(rate.Limit(float64(l.Consents)/60), l.Consents)
-	}
-	return m
 }
 
-// enter makes room for a request of n bytes; leave gives it back.
-func (m *limiter) enter(n int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.InFlight > 0 && m.running >= m.InFlight {
-		return &hinted{err: busy(50*time.Millisecond, "too many requests at a time"), limit: int64(m.InFlight)}
+// full makes the refusal of a request from the error of a flow.Budget.
+func (m *limiter) full(err error) error {
+	switch {
+	case errors.Is(err, flow.ErrCount):
+		return &hinted{err: busy(50*time.Millisecond, err.Error()), limit: int64(m.InFlight)}
+	case errors.Is(err, flow.ErrBytes):
+		return &hinted{err: busy(50*time.Millisecond, err.Error()), limit: m.BytesInFlight}
 	}
-	// One request is let in whatever its size: the frame cap bounds it.
-	if m.BytesInFlight > 0 && m.running > 0 && m.held+n > m.BytesInFlight {
-		return &hinted{err: busy(50*time.Millisecond, "too many bytes in flight"), limit: m.BytesInFlight}
-	}
-	m.running++
-	m.held += n
-	return nil
-}
-
-func (m *limiter) leave(n int64) {
-	m.mu.Lock()
-	m.running--
-	m.held -= n
-	m.mu.Unlock()
-}
-
-// more reserves room for contents that an answer will carry.
-func (m *limiter) more(n int64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.BytesInFlight > 0 && m.held+n > m.BytesInFlight && m.held > n {
-		return &hinted{err: busy(50*time.Millisecond, "too many bytes in flight"), limit: m.BytesInFlight}
-	}
-	m.held += n
-	return nil
-}
-
-// hold counts bytes that are there already, whatever the limit.
-func (m *limiter) hold(n int64) {
-	m.mu.Lock()
-	m.held += n
-	m.mu.Unlock()
+	return err
 }
 
 // request passes one request through the speed limit.
@@ -95,14 +66,14 @@ func (m *limiter) transfer(n int64) error {
 	return take(m.bytes, int(n), "too many bytes per second", m.BytesPerSecond)
 }
 
-// pace waits until n bytes may pass, and calls alive while it does. n below 0
-// takes nothing back.
+// pace waits until n bytes may pass, and calls alive while it does. A negative n gives
+// nothing back.
 func (m *limiter) pace(ctx context.Context, n int64, alive func()) error {
 	if m.bytes == nil {
 		return nil
 	}
-	for second := max(1, int64(m.bytes.Limit())); n > 0; {
-		piece := min(n, second, int64(m.bytes.Burst()))
+	for n > 0 {
+		piece := min(n, int64(m.bytes.Burst())) // at most what passes in a second
 		if err := m.bytes.WaitN(ctx, int(piece)); err != nil {
 			return err
 		}
@@ -117,9 +88,9 @@ func (m *limiter) ask() error {
 	return take(m.asks, 1, "too many requests for consent; the person is not to be worn down", float64(m.Consents))
 }
 
-// take passes n through a speed limit. What is larger than a second's amount
-// passes when that much is free, and those that come after wait for the rest: a
-// request whose length is allowed is never refused for good.
+// take passes n through a speed limit. An n that is larger than a second's amount passes
+// when that much is free, and the requests that follow wait for the rest: a request whose
+// length is allowed is never refused for good.
 func take(l *rate.Limiter, n int, what string, limit float64) error {
 	if l == nil || n <= 0 {
 		return nil
@@ -167,11 +138,4 @@ func (m *limiter) unwritten(n int64) {
 
 func tooLarge(what string, limit int64) error {
 	return &guard.Error{Kind: names.Quota, Err: fmt.Errorf("%s larger than %d bytes", what, limit), Limit: limit}
-}
-
-// alive runs f every time bytes moved.
-func (r *request) alive() {
-	if r.keepAlive != nil && r.ctx.Err() == nil {
-		r.keepAlive()
-	}
 }

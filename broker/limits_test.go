@@ -80,3 +80,44 @@ func TestIDsAndBatches(t *testing.T) {
 		}
 	}
 }
+
+// What has changed something is answered although there is no room for the answer: who
+// asked would do it again. A listing is refused.
+func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
+	const most = 2 << 20
+	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
+	l.root("r", guard.ReadWrite, map[string]string{"f": ""})
+	p := l.connect("")
+	// Each of its characters takes three bytes in a request and six in an answer.
+	long := strings.Repeat("\u2028", 60)
+	for _, c := range []struct {
+		id, method, params string
+		refused            bool
+	}{
+		{"1", "files/list", `{"path":"r"}`, true},
+		{"2", "files/write", `{"path":"r/f","content":""}`, false},
+		{"3", "files/write", `{"path":"r/f","upload":true}`, false},
+		{"4", "files/create", `{"path":"r/c` + long + `"}`, false},
+		{"5", "files/create", `{"path":"r/d` + long + `","type":"directory"}`, false},
+		{"6", "files/copy", `{"oldPath":"r/f","newPath":"r/h` + long + `"}`, false},
+		{"7", "files/rename", `{"oldPath":"r/f","newPath":"r/g` + long + `"}`, false},
+		{"8", "files/list", `{"path":"r"}`, true},
+	} {
+		line := `{"jsonrpc":"2.0","id":` + c.id + `,"method":"` + c.method + `","params":` + c.params + "}\n"
+		other := p.occupy(most - int64(len(line))) // the request just fits
+		ch := make(chan reply, 1)
+		p.mu.Lock()
+		p.replies[c.id] = ch
+		p.mu.Unlock()
+		p.raw(line)
+		r := <-ch
+		if refused := r.Error != nil; refused != c.refused || refused && r.Error.Code != wire.Number(names.QuotaExceeded) {
+			t.Errorf("%s %s: %+v %s", c.method, c.params, r.Error, r.Result)
+		}
+		if size := len(r.Result) + len(`{"jsonrpc":"2.0","id":1,"result":}`); !c.refused && size <= len(line) {
+			t.Errorf("%s: the answer has %d bytes, for which there is room", c.method, size)
+		}
+		other.Release()
+		p.givenBack(0)
+	}
+}

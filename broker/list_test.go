@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -114,8 +115,7 @@ func TestListCountsItsPage(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
 	l.root("r", guard.ReadOnly, all)
 	p := l.connect("")
-	limits := p.s.limits
-	limits.hold(most - 300<<10) // of other requests
+	other := p.occupy(most - 300<<10)
 	seen, pages := map[string]bool{}, 0
 	for cursor, more := "", true; more; pages++ {
 		var page wire.ListResult
@@ -129,17 +129,28 @@ func TestListCountsItsPage(t *testing.T) {
 	if len(seen) != files || pages < 4 {
 		t.Errorf("%d entries on %d pages", len(seen), pages)
 	}
-	limits.hold(299 << 10) // there is room for the first step of a page, and no other
+	_ = other.GrowTo(most-1<<10, true) // there is room for the first step of a page, and no other
 	if _, d := p.fails("files/list", `{"path":"r"}`); d.Reason != names.Rate.String() || !d.Retryable || d.RetryAfterMs <= 0 {
 		t.Errorf("without room: %+v", d)
 	}
 	p.givenBack(most - 1<<10)
-	limits.hold(-(most - 1<<10))
+	other.Release()
 	var page wire.ListResult
 	if p.must("files/list", `{"path":"r","limit":10000}`, &page); len(page.Entries) != files {
 		t.Errorf("with room: %d entries", len(page.Entries))
 	}
 	p.givenBack(0)
+}
+
+// occupy holds n bytes for another request of the session's.
+func (p *peer) occupy(n int64) *flow.Reservation {
+	p.t.Helper()
+	r, err := p.s.limits.requests.TryAcquire(0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_ = r.GrowTo(n, true)
+	return r
 }
 
 // givenBack waits until no more is held than this: that of an answer is given back
@@ -166,7 +177,7 @@ func TestListCountsItsFrame(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })
 	l.root("r", guard.ReadOnly, all)
 	p := l.connect("")
-	p.s.limits.hold(most / 2) // of another request
+	p.occupy(most / 2)
 	got := p.call("files/list", `{"path":"r"}`)
 	var page wire.ListResult
 	if got.Error != nil || json.Unmarshal(got.Result, &page) != nil || page.NextCursor == "" || len(got.Result) > most/2 {

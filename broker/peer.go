@@ -8,18 +8,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What follows is for connections whose frames somebody else carries: package
-// proxy. Transport, Lines and HTTP need none of it.
+// This file is for package proxy, which carries the frames of a connection itself.
+// Transport, Lines and HTTP need none of it.
 
 // Ours reports whether a session answers a request of this method itself.
-func Ours(method string) bool { return ours(method) }
+func Ours(method string) bool { return isFilesMethod(method) }
 
-// Take handles a frame of the server's if it is the session's business, which
-// requests that Ours names and cancellations of them are, and reports whether it
-// was. It does not wait. The frame's parts must not change afterwards; size is
-// how many bytes holding it costs. send takes the answer, possibly after the
-// session has ended, and may be called concurrently; it may use what capacity
-// the frame has beyond its length, and must not keep it.
+// Take handles a frame of the server's if it is a request that Ours names, or the
+// cancellation of one, and reports whether it was. It waits only for a peer that does not
+// read and goes on sending. The frame's parts must not change afterwards; size is how many
+// bytes holding it costs. send takes the answer, possibly after the session has ended, and
+// may be called concurrently; it may use what capacity the frame has beyond its length, and
+// must not keep it.
 func (s *Session) Take(f wire.Frame, size int, send func(ctx context.Context, frame []byte) error) bool {
 	return s.take(f, size, send)
 }
@@ -29,7 +29,7 @@ func (s *Session) Take(f wire.Frame, size int, send func(ctx context.Context, fr
 func (s *Session) Attach(send func(ctx context.Context, frame []byte) error) { s.attach(send) }
 
 // Settled tells the session which revision of the protocol is spoken, and what
-// the server calls itself; "" leaves what is known. The latest word counts.
+// the server calls itself; "" leaves what is known. The latest call counts.
 func (s *Session) Settled(revision, server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,31 +68,29 @@ func (s *Session) Extension() []byte {
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	r := &request{method: wire.RootsList, params: params, ctx: s.ctx}
 	res, err := s.dispatch(r)
-	s.stats.count(r.method, err)
 	if err != nil {
 		return nil, wireError(err)
 	}
 	return appendValue(nil, res), nil
 }
 
-// Busy reports whether a request of the server's is being answered; it is until
-// the answer was sent.
+// Busy reports whether a request of the server's has no answer yet, or one that was not
+// sent.
 func (s *Session) Busy() bool {
-	s.limits.mu.Lock()
-	defer s.limits.mu.Unlock()
-	return s.limits.running > 0
+	running, _ := s.limits.requests.Used()
+	return running > 0
 }
 
-// NoteRefusal puts on record that a frame of the server's was refused before it
-// got to the session; what says why, and quotes nothing of the frame's unescaped.
+// NoteRefusal puts on record that a frame of the server's was refused before it reached
+// the session. what says why, and quotes nothing of the frame unescaped.
 func (s *Session) NoteRefusal(what string) {
-	s.noted.add(names.Invalid, what)
+	s.refusals.add(names.Invalid, what)
 }
 
-// Consent asks for paths as a server does with files/consent, for a front end
-// whose client does not speak it. What is approved already is not asked again. host
-// is the way to the person at the host for this question, for AskHost; nil: there is
-// none but that of AskThrough. The end of ctx, or of the session, withdraws the question.
+// Consent asks for paths as a server does with files/consent, for a front end whose client
+// does not know that method. Paths that are approved already are not asked for again. host
+// asks the person at the host this question, for AskHost; nil: that of AskThrough does. The
+// end of ctx, or of the session, withdraws the question.
 func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentParams) (*wire.ConsentResult, error) {
 	params, err := json.Marshal(&p)
 	if err != nil {
@@ -103,7 +101,6 @@ func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentPara
 	defer context.AfterFunc(s.ctx, cancel)()
 	r := &request{method: wire.Consent, params: params, ctx: ctx, host: host}
 	res, err := s.dispatch(r)
-	s.stats.count(r.method, err)
 	if err != nil {
 		return nil, err
 	}

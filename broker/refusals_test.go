@@ -14,9 +14,9 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("me")
 	const unknown, malformed = 15_000, 15_000
-	p.s.noted.pace.SetLimit(0) // as if all came within a moment
+	p.s.refusals.pace.SetLimit(0) // as if all came within a moment
 	for range unknown {
-		p.s.refused(&request{method: "files/evil"}, unknownMethod("files/evil"))
+		p.s.record(&request{method: "files/evil"}, unknownMethod("files/evil"))
 	}
 	for range malformed {
 		p.s.NoteRefusal("a line is no message")

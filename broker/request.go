@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -21,116 +21,52 @@ type request struct {
 	id     []byte // raw JSON
 	method string
 	params []byte
-	cancel context.CancelFunc
-	// cancelled: the peer does not want the answer any more.
-	cancelled atomic.Bool
-	ctx       context.Context
-	keepAlive func() // bytes moved: the timeout begins anew
-	send      sender
-	host      Elicitor // asks the person about this one; nil: that of the session does
+	send   sender
+	room   *flow.Reservation // what it holds of the session's limit; nil: nothing
+	host   Elicitor          // asks the person about this one; nil: that of the session does
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // the cause is errTimedOut or errWithdrawn, or the request has ended
+	timer   *time.Timer             // cancels the request when no bytes have moved for timeout
+	timeout time.Duration           // not positive: there is none
+
 	// reporting has an element while a progress is on its way to the peer; nil: no
 	// progress is reported.
 	reporting chan struct{}
-
-	mu   sync.Mutex // guards the fields below
-	held int64      // bytes reserved for it
-	over bool       // given back
 }
 
-// hold reserves room for contents that the answer will carry. A call to a file
-// system that hangs may come here after its request was answered.
-func (s *Session) hold(r *request, n int64) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return context.Canceled
-	}
-	err := s.limits.more(n)
-	if err == nil {
-		r.held += n
-	}
-	return err
+// Causes of a request's end before its method returned.
+var (
+	errTimedOut  = errors.New("timed out")
+	errWithdrawn = errors.New("the peer has cancelled the request")
+)
+
+// isFilesMethod reports whether the session answers a method itself, instead of the SDK.
+func isFilesMethod(method string) bool {
+	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
 }
 
-// holdFrame counts an answer among the bytes held, as far as the request does not
-// hold so much already.
-func (s *Session) holdFrame(r *request, size int64, refuse bool) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := size - r.held
-	if n <= 0 || r.over {
-		return nil
-	}
-	if refuse {
-		if err := s.limits.more(n); err != nil {
-			return err
-		}
-	} else {
-		s.limits.hold(n)
-	}
-	r.held += n
-	return nil
-}
-
-// letGo gives back what a request held.
-func (s *Session) letGo(r *request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	s.limits.leave(r.held)
-}
-
-// maxRejections is how many answers to requests that were not let in may wait
-// for the peer to read them. They are small, and a peer that goes on sending
-// without reading waits for itself from there on.
-const maxRejections = 1024
-
-// reject answers a request that was not let in. Whoever reads the peer's frames
-// does not wait for it.
-func (s *Session) reject(r *request, err error) {
-	r.over = true // it holds nothing: it is bounded by how many may wait
-	s.mu.Lock()
-	later := !s.closed && s.waiting < maxRejections
-	if later {
-		s.waiting++
-	}
-	s.mu.Unlock()
-	if !later {
-		s.answer(r, nil, err)
-		return
-	}
-	go func() {
-		s.answer(r, nil, err)
-		s.mu.Lock()
-		s.waiting--
-		s.mu.Unlock()
-	}()
-}
-
-// admit finds room for a request.
-func (s *Session) admit(r *request) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := string(r.id)
+// take handles a frame if it is the session's business and reports whether it was. It
+// waits only for a peer that has not read maxRejections answers and goes on sending. size
+// is what holding the frame costs, in bytes.
+func (s *Session) take(f wire.Frame, size int, send sender) bool {
 	switch {
-	case s.closed:
-		return &guard.Error{Kind: names.Revoked}
-	case len(r.id) > longestID:
-		r.id = []byte("null")
-		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: fmt.Sprintf("id is longer than %d bytes", longestID)}}
-	case !validID(r.id):
-		r.id = []byte("null")
-		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: "id must be a string or a number"}}
-	case s.inflight[key] != nil:
-		return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: "a request with this id is still being answered"}}
+	case f.Method == wire.Cancelled:
+		return s.cancelRequest(f.Params)
+	case !isFilesMethod(f.Method):
+		return false
+	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
+		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
+		return true
 	}
-	if err := s.limits.enter(r.held); err != nil {
-		return err
+	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send}
+	if err := s.admit(r, int64(size)); err != nil {
+		s.record(r, err)
+		s.reject(r, err)
+		return true
 	}
-	r.ctx, r.cancel = context.WithCancel(s.ctx)
-	s.inflight[key] = r
-	s.wg.Add(1)
-	return nil
+	s.start(r)
+	return true
 }
 
 // longestID bounds an id, bytes of JSON: it is kept, and repeated in the answer.
@@ -140,65 +76,130 @@ func validID(id []byte) bool {
 	return len(id) > 0 && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
-// serve runs one request to its end.
-func (s *Session) serve(r *request) {
-	// Answered before the room is given back: what waits to be sent counts.
-	s.answer(s.finish(r))
-	s.letGo(r)
+// admit makes room for a request whose frame has size bytes, and puts it among those in
+// flight.
+func (s *Session) admit(r *request, size int64) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := string(r.id)
+	switch {
+	case s.closed:
+		return &guard.Error{Kind: names.Revoked}
+	case len(r.id) > longestID:
+		r.id = []byte("null")
+		return invalidRequest(fmt.Sprintf("id is longer than %d bytes", longestID))
+	case !validID(r.id):
+		r.id = []byte("null")
+		return invalidRequest("id must be a string or a number")
+	case s.inflight[key] != nil:
+		return invalidRequest("a request with this id is still being answered")
+	}
+	if r.room, err = s.limits.requests.TryAcquire(size); err != nil {
+		return s.limits.full(err)
+	}
+	r.ctx, r.cancel = context.WithCancelCause(s.ctx)
+	s.inflight[key] = r
+	s.wg.Add(1)
+	return nil
 }
 
-// finish runs one request until its answer is known.
-func (s *Session) finish(r *request) (_ *request, result any, err error) {
-	defer s.wg.Done()
-	var timedOut atomic.Bool
-	stop := func() {}
-	if limit := s.limits.Timeout; limit > 0 && !methods[r.method].waits {
-		timer := time.AfterFunc(limit, func() {
-			timedOut.Store(true)
-			r.cancel()
-		})
-		r.keepAlive, stop = func() { timer.Reset(limit) }, func() { timer.Stop() }
+// maxRejections is how many answers to requests that were not admitted may wait for the
+// peer to read them. They are small, and a peer that goes on sending without reading waits
+// for itself from there on.
+const maxRejections = 1024
+
+// reject answers a request that was not admitted. The goroutine that reads the peer's
+// frames does not wait for that, unless maxRejections wait already.
+func (s *Session) reject(r *request, err error) {
+	s.stats.count(r.method, err)
+	r.ctx = s.ctx
+	var full error
+	if r.room, full = s.rejections.TryAcquire(0); full != nil {
+		s.answer(r, nil, err)
+		return
 	}
-	result, err = s.dispatch(r)
-	stop()
-	r.cancel()
-	if err != nil && timedOut.Load() {
+	go s.answer(r, nil, err)
+}
+
+// maxIdle bounds the goroutines of a session that wait for a request; those that run one
+// are bounded by the limit of requests in flight.
+const maxIdle = 32
+
+// start has a request run by a goroutine that waits for one, or by a new one. A new
+// goroutine has to grow its stack, which costs a tenth of a small request and more.
+func (s *Session) start(r *request) {
+	select {
+	case s.next <- r:
+	default:
+		go s.work(r)
+	}
+}
+
+// work runs r, and other requests until maxIdle goroutines wait, or the session ends.
+func (s *Session) work(r *request) {
+	for {
+		s.run(r)
+		select {
+		case s.idle <- struct{}{}:
+		default:
+			return
+		}
+		select {
+		case r = <-s.next:
+			<-s.idle
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// run runs a request that was admitted, and answers it.
+func (s *Session) run(r *request) {
+	if r.timeout = s.limits.Timeout; r.timeout > 0 && !methods[r.method].waits {
+		r.timer = time.AfterFunc(r.timeout, func() { r.cancel(errTimedOut) })
+		defer r.timer.Stop()
+	}
+	result, err := s.dispatch(r)
+	if err != nil && errors.Is(context.Cause(r.ctx), errTimedOut) {
 		err = &guard.Error{Kind: names.Timeout, Path: guardError(err).Path}
 	}
+	r.cancel(nil)
 	s.mu.Lock()
 	delete(s.inflight, string(r.id))
 	s.mu.Unlock()
 	r.reported(s.ctx)
-	return r, result, err
+	s.wg.Done() // before the answer: Close does not wait for a peer that does not read
+	s.answer(r, result, err)
+}
+
+// alive is to be called when bytes have moved: the timeout begins anew.
+func (r *request) alive() {
+	if r.timer != nil && r.ctx.Err() == nil {
+		r.timer.Reset(r.timeout)
+	}
 }
 
 // dispatch runs the method of a request. Every error of one passes here, so this
 // is where those that the gate has not seen are put on record.
-func (s *Session) dispatch(r *request) (any, error) {
-	result, err := s.run(r)
-	if err != nil {
-		s.refused(r, err)
-	}
-	return result, err
-}
-
-// run finds the method and turns a bug in one into an error of its request.
-func (s *Session) run(r *request) (result any, err error) {
+func (s *Session) dispatch(r *request) (result any, err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); p != nil { // a bug in a method is an error of its request
 			s.b.cfg.Log.Error("panic in a files/* request", "method", r.method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			_ = s.b.cfg.Registry.Note(names.OpPanic, "", guard.Failed, r.method)
 			result, err = nil, &guard.Error{Kind: names.Internal, Recorded: true}
 		}
+		s.stats.count(r.method, err)
+		if err != nil {
+			s.record(r, err)
+		}
 	}()
-	m, ok := methods[r.method]
-	switch {
-	case s.b.cfg.NoRoots:
+	if s.b.cfg.NoRoots {
 		return nil, noRoots(r.method)
 	}
-	if err := s.limits.request(); err != nil { // also one that asks for nothing we have
+	if err := s.limits.request(); err != nil { // also for methods that do not exist
 		return nil, err
 	}
+	m, ok := methods[r.method]
 	if !ok {
 		return nil, unknownMethod(r.method)
 	}
@@ -212,6 +213,18 @@ func unknownMethod(method string) error {
 	}
 	return &rpcError{wire.Error{Code: wire.CodeMethodNotFound, Message: msg}}
 }
+
+// record puts a request that was refused, or failed, on record, unless the gate
+// has done so.
+func (s *Session) record(r *request, err error) {
+	if !guardError(err).Recorded {
+		s.refusals.add(kindOf(err), names.Brief(r.method)+": "+err.Error())
+	}
+}
+
+// hold reserves room for contents that the answer will carry. A call to a file
+// system that hangs may come here after its request was answered.
+func (s *Session) hold(r *request, n int64) error { return s.limits.full(r.room.Grow(n)) }
 
 // cancelRequest handles notifications/cancelled; it reports whether the request
 // was one of ours.
@@ -228,53 +241,34 @@ func (s *Session) cancelRequest(params []byte) bool {
 	if r == nil {
 		return false
 	}
-	r.cancelled.Store(true)
-	r.cancel()
+	r.cancel(errWithdrawn)
 	return true
 }
 
-// answer sends a reply, unless the peer has cancelled the request (it must not
-// get one then: MCP, "Cancellation").
+// answer sends a reply, unless the peer has cancelled the request (it must not get one
+// then: MCP, "Cancellation"). The reply counts among what the request holds until the peer
+// has taken it. A listing for which there is no room is refused; what has changed
+// something is answered all the same.
 func (s *Session) answer(r *request, result any, err error) {
-	s.stats.count(r.method, err)
-	frame := s.encode(r, result, err)
-	if r.send != nil && frame != nil {
-		_ = r.send(s.ctx, frame) // a connection that ended needs no answer
-	}
-	if frame != nil {
-		release(frame)
-	}
-}
-
-// encode makes the frame of an answer, nil if nobody wants it. It counts as held
-// for the request until the peer has taken it. A listing for which there is no
-// room is refused; what has changed something is answered all the same.
-func (s *Session) encode(r *request, result any, err error) []byte {
-	if r.cancelled.Load() {
-		return nil
+	defer r.room.Release()
+	if errors.Is(context.Cause(r.ctx), errWithdrawn) {
+		return
 	}
 	frame := encodeReply(r.id, result, err)
-	if busy := s.holdFrame(r, int64(len(frame)), repeatable(result)); busy != nil {
+	if full := s.limits.full(r.room.GrowTo(int64(len(frame)), !repeatable(result))); full != nil {
 		release(frame)
-		s.refused(r, busy)
-		frame = encodeReply(r.id, nil, busy)
+		s.record(r, full)
+		frame = encodeReply(r.id, nil, full)
 	}
-	return frame
+	_ = r.send(s.ctx, frame) // a connection that ended needs no answer
+	release(frame)
 }
 
-// repeatable tells results that may be long and that cost nothing to ask for again.
+// repeatable reports whether a result may be long and costs nothing to ask for again.
 func repeatable(result any) bool {
 	switch result.(type) {
 	case *listResult, *wire.ListResult, *wire.RootsResult:
 		return true
 	}
 	return false
-}
-
-// refused puts a request that was refused, or failed, on record, unless the gate
-// has done so.
-func (s *Session) refused(r *request, err error) {
-	if !guardError(err).Recorded {
-		s.noted.add(kindOf(err), names.Brief(r.method)+": "+err.Error())
-	}
 }

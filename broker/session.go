@@ -2,11 +2,10 @@ package broker
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -20,16 +19,17 @@ type Session struct {
 	started time.Time
 	ctx     context.Context // of everything the session does
 	cancel  context.CancelFunc
-	// wg counts what Close waits for: requests until they have their answer, and
-	// the keeping in step of SDK clients. Not who waits for the peer to take a
-	// frame: a peer may never read.
-	wg      sync.WaitGroup
-	workers workers
-	opening chan struct{} // an element for each path that is being opened, see maxOpening
-	ended   chan struct{} // closed when Close has done its work
-	stats   counters
-	roots   announcer
-	noted   *refusals // before the gate
+	// wg counts what Close waits for: requests until their answer is known, and updates
+	// of SDK clients. It does not count goroutines that write: a peer may never read.
+	wg         sync.WaitGroup
+	next       chan *request // unbuffered: takes a request to a goroutine that waits
+	idle       chan struct{} // an element for each goroutine that waits for next
+	opening    chan struct{} // an element for each path that is being opened, see maxOpening
+	ended      chan struct{} // closed when Close has done its work
+	stats      counters
+	roots      announcer
+	refusals   *refusals   // of requests that did not reach the gate
+	rejections flow.Budget // of reject
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
@@ -37,10 +37,9 @@ type Session struct {
 	uploads  map[string]*uploading
 	revoked  map[string]guard.Path // uploads that their root's end ended, some of them
 	peer     sender                // nil until connected
-	revision string                // of the protocol, as initialize settled it
+	revision string                // of the protocol, as agreed in initialize
 	server   string                // what the peer calls itself
-	sharedBy string                // who else has what is allowed, see ShareConsents
-	waiting  int                   // rejections that the peer has not read yet
+	sharedBy string                // see ShareConsents
 	host     Elicitor              // asks the person at the host; nil: nobody can
 	closed   bool
 	clients  []*binding
@@ -50,18 +49,19 @@ type Session struct {
 // concurrently; an error means that the connection is over.
 type sender func(ctx context.Context, frame []byte) error
 
-// Session begins one. The subject is whom grants and audit records name; empty
-// means no server in particular.
+// Session begins a session. Grants and audit records name the subject; empty means no
+// server in particular.
 func (b *Broker) Session(subject guard.Subject) *Session {
 	s := &Session{
 		b: b, subject: subject, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
-		limits: newLimiter(b.cfg.Limits), workers: newWorkers(), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
+		limits: newLimiter(b.cfg.Limits), rejections: flow.Budget{Count: maxRejections},
+		next: make(chan *request), idle: make(chan struct{}, maxIdle), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.roots.s, s.roots.wait = s, b.cfg.Debounce
-	s.noted = newRefusals(func(kind names.Kind, detail string) {
+	s.refusals = newRefusals(func(kind names.Kind, detail string) {
 		_ = b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // the request has failed already
 	})
 	b.mu.Lock()
@@ -76,10 +76,10 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 	return s
 }
 
-// Close ends the session: what is under way is cancelled, watches and uploads
-// are given up. It returns when nothing of it is left but frames that the peer
-// has not taken: who writes those waits until the connection is closed. So it does
-// for whoever comes while another closes it, as the end of a connection does.
+// Close ends the session: requests under way are cancelled, watches and uploads are given
+// up. It returns when nothing of the session is left but frames that the peer has not
+// taken; the goroutines that write those end with the connection. A second caller waits
+// for the first.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -105,38 +105,10 @@ func (s *Session) Close() {
 		b.sync()
 	}
 	s.wg.Wait()
-	s.noted.flush()
+	s.refusals.flush()
 	s.b.mu.Lock()
 	delete(s.b.sessions, s)
 	s.b.mu.Unlock()
-}
-
-// ours reports whether the session answers a method itself, instead of the SDK.
-func ours(method string) bool {
-	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
-}
-
-// take handles a frame if it is the session's business and reports whether it
-// was. It does not wait, but for a peer that neither reads nor stops. size is
-// what holding the frame costs.
-func (s *Session) take(f wire.Frame, size int, send sender) bool {
-	switch {
-	case f.Method == wire.Cancelled:
-		return s.cancelRequest(f.Params)
-	case !ours(f.Method):
-		return false
-	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
-		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
-		return true
-	}
-	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send, held: int64(size)}
-	if err := s.admit(r); err != nil {
-		s.refused(r, err)
-		s.reject(r, err)
-		return true
-	}
-	s.start(r)
-	return true
 }
 
 // notify sends a notification to the peer, if there is one.
@@ -147,8 +119,7 @@ func (s *Session) notify(method string, params any) {
 	if send == nil {
 		return
 	}
-	frame := encodeNotification(method, params)
-	_ = send(s.ctx, frame)
+	_ = send(s.ctx, encodeNotification(method, params))
 }
 
 // attach makes send the way to the peer.

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ type counters struct {
 func (c *counters) count(method string, err error) {
 	c.requests.Add(1)
 	if err != nil {
-		if wireErr := guardError(err); wireErr.Kind.Refusal() {
+		if guardError(err).Kind.Refusal() {
 			c.refused.Add(1)
 		} else {
 			c.failed.Add(1)
@@ -60,8 +61,8 @@ type Stats struct {
 	Methods   map[string]int64 `json:"methods,omitempty"`            // requests by method
 }
 
-// ShareConsents notes who else has what is allowed to this session, because requests
-// without a session do not tell their clients apart. It is shown in Stats.
+// ShareConsents says in Stats who else gets what this session is allowed: requests without
+// a session do not tell their clients apart.
 func (s *Session) ShareConsents(by string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,18 +77,14 @@ func (s *Session) Stats() Stats {
 		InFlight: len(s.inflight), Watches: len(s.watches), Uploads: len(s.uploads),
 	}
 	s.mu.Unlock()
-	s.limits.mu.Lock()
-	st.HeldBytes, st.Unread = s.limits.held, max(0, s.limits.running-st.InFlight)
-	s.limits.mu.Unlock()
+	running, held := s.limits.requests.Used()
+	st.HeldBytes, st.Unread = held, max(0, running-st.InFlight)
 	c := &s.stats
 	st.Requests, st.Refused, st.Failed = c.requests.Load(), c.refused.Load(), c.failed.Load()
 	st.Asked, st.Given = c.asked.Load(), c.given.Load()
 	st.Read, st.Written, st.Notified = c.read.Load(), c.written.Load(), c.notified.Load()
 	c.mu.Lock()
-	st.Methods = make(map[string]int64, len(c.method))
-	for m, n := range c.method {
-		st.Methods[m] = n
-	}
+	st.Methods = maps.Clone(c.method)
 	c.mu.Unlock()
 	return st
 }

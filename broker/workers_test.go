@@ -23,12 +23,12 @@ func TestWorkers(t *testing.T) {
 	waiting := func(want func(int) bool) int {
 		t.Helper()
 		for range 3000 { // the bound only ends a test that has failed
-			if want(len(p.s.workers.idle)) {
+			if want(len(p.s.idle)) {
 				break
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		return len(p.s.workers.idle)
+		return len(p.s.idle)
 	}
 	// One that says it waits may not do so yet when the next request comes, which then
 	// gets another.
@@ -76,8 +76,8 @@ func TestWorkers_memory(t *testing.T) {
 			runtime.GC()
 			time.Sleep(10 * time.Millisecond)
 		}
-		if held.Value() != nil || len(p.s.workers.idle) != 1 {
-			t.Fatalf("a request's frame is still held; %d wait", len(p.s.workers.idle))
+		if held.Value() != nil || len(p.s.idle) != 1 {
+			t.Fatalf("a request's frame is still held; %d wait", len(p.s.idle))
 		}
 	}
 }
