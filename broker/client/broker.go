@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -38,34 +39,30 @@ func (o *Options) withDefaults() Options {
 	if o != nil {
 		d = *o
 	}
-	if d.Timeout <= 0 {
-		d.Timeout = 60 * time.Second
-	}
-	if d.ConsentTimeout <= 0 {
-		d.ConsentTimeout = 5 * time.Minute
-	}
-	if d.MaxRetryWait == 0 {
-		d.MaxRetryWait = 10 * time.Second
-	}
-	if d.Chunk <= 0 {
-		d.Chunk = wire.DefaultChunk
-	}
-	d.Chunk = min(d.Chunk, maxChunk)
+	d.Timeout = positiveOr(d.Timeout, 60*time.Second)
+	d.ConsentTimeout = positiveOr(d.ConsentTimeout, 5*time.Minute)
+	d.MaxRetryWait = cmp.Or(d.MaxRetryWait, 10*time.Second)
+	d.Chunk = min(positiveOr(d.Chunk, wire.DefaultChunk), maxChunk)
 	return d
+}
+
+func positiveOr[T int | int64 | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
 }
 
 // Broker sends requests the SDK does not know over the SDK's connections. One
 // Broker serves all sessions of a program.
 type Broker struct {
-	opts Options
-
-	mu    sync.Mutex // guards conns
-	conns map[string]*conn
+	opts  Options
+	conns sync.Map // of *conn, by the session's id
 }
 
 // New makes a Broker; nil means the defaults.
 func New(opts *Options) *Broker {
-	return &Broker{opts: opts.withDefaults(), conns: map[string]*conn{}}
+	return &Broker{opts: opts.withDefaults()}
 }
 
 // Transport wraps the transport that a server is about to be connected with.
@@ -107,29 +104,18 @@ func (t *Transport) SupportsProtocolVersion(version string) bool {
 	return true
 }
 
-func (b *Broker) add(c *conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.conns[c.id] = c
-}
+func (b *Broker) add(c *conn) { b.conns.Store(c.id, c) }
 
-func (b *Broker) remove(c *conn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conns[c.id] == c {
-		delete(b.conns, c.id)
-	}
-}
+func (b *Broker) remove(c *conn) { b.conns.CompareAndDelete(c.id, c) }
 
 // of returns the live connection of a session, nil if it is not ours.
 func (b *Broker) of(ss *mcp.ServerSession) *conn {
 	if b == nil || ss == nil {
 		return nil
 	}
-	id := ss.ID()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.conns[id]
+	c, _ := b.conns.Load(ss.ID())
+	ours, _ := c.(*conn)
+	return ours
 }
 
 // Files returns the files/* calls of a session. The error is ErrNotSupported

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"strconv"
@@ -64,15 +63,13 @@ type poster interface {
 }
 
 func newConn(b *Broker, inner mcp.Connection) *conn {
-	var seed [32]byte
-	_, _ = rand.Read(seed[:]) // never fails since Go 1.24
 	c := &conn{
 		Connection: inner, broker: b, id: inner.SessionID(), done: make(chan struct{}), transfers: newTransfers(),
-		prefix: "rootsfs:" + hex.EncodeToString(seed[:16]) + ":",
+		prefix: "rootsfs:" + rand.Text() + ":",
 		calls:  map[string]chan<- reply{}, open: map[jsonrpc.ID]struct{}{}, watches: map[string]*watch{},
 	}
 	if c.id == "" {
-		c.id = "rootsfs-" + hex.EncodeToString(seed[16:])
+		c.id = "rootsfs-" + rand.Text()
 	}
 	return c
 }

@@ -115,13 +115,10 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 	if err != nil {
 		return Written{}, err
 	}
-	if _, err := w.Write(data); err != nil {
-		return Written{}, err
+	if _, err = w.Write(data); err == nil {
+		err = w.Close()
 	}
-	if err := w.Close(); err != nil {
-		return Written{}, err
-	}
-	return w.Written(), nil
+	return w.Written(), err
 }
 
 // Append adds data, at most Options.Chunk bytes, at the end of the file. (Ours:

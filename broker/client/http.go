@@ -5,11 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
-	"maps"
 	"mime"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,10 +50,8 @@ type HTTPHandler struct {
 	getServer func(*http.Request) *mcp.Server
 	opts      HTTPOptions
 
-	bodies flow.Budget // of requests that have no answer yet
-
-	mu       sync.Mutex // guards sessions
-	sessions map[string]*httpSession
+	bodies   flow.Budget // of requests that have no answer yet
+	sessions sync.Map    // of *httpSession, by id
 }
 
 type httpSession struct {
@@ -80,13 +76,11 @@ const (
 // HTTPHandler makes a handler; getServer returns the server for a new session,
 // nil to refuse it.
 func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HTTPOptions) *HTTPHandler {
-	h := &HTTPHandler{broker: b, getServer: getServer, sessions: map[string]*httpSession{}}
+	h := &HTTPHandler{broker: b, getServer: getServer}
 	if opts != nil {
 		h.opts = *opts
 	}
-	if h.opts.MaxBody <= 0 {
-		h.opts.MaxBody = 8 << 20
-	}
+	h.opts.MaxBody = positiveOr(h.opts.MaxBody, 8<<20)
 	h.bodies.Bytes = mostBodies * h.opts.MaxBody
 	return h
 }
@@ -95,9 +89,8 @@ func (b *Broker) HTTPHandler(getServer func(*http.Request) *mcp.Server, opts *HT
 func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	req.Body = http.MaxBytesReader(w, req.Body, h.opts.MaxBody)
 	id := req.Header.Get(sessionHeader)
-	h.mu.Lock()
-	s := h.sessions[id]
-	h.mu.Unlock()
+	found, _ := h.sessions.Load(id)
+	s, _ := found.(*httpSession)
 	switch {
 	case !h.opts.AnyHost && rebound(req):
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
@@ -173,14 +166,10 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	if h.opts.IdleTimeout > 0 {
 		s.idle = time.AfterFunc(h.opts.IdleTimeout, func() { _ = session.Close() })
 	}
-	h.mu.Lock()
-	h.sessions[inner.SessionID] = s
-	h.mu.Unlock()
+	h.sessions.Store(inner.SessionID, s)
 	go func() {
 		_ = session.Wait() // how it ended does not matter
-		h.mu.Lock()
-		delete(h.sessions, inner.SessionID)
-		h.mu.Unlock()
+		h.sessions.Delete(inner.SessionID)
 	}()
 	h.post(w, req, s)
 	if session.InitializeParams() == nil {
@@ -244,12 +233,10 @@ func (s *httpSession) use(n int, idle time.Duration) {
 
 // Close ends all sessions.
 func (h *HTTPHandler) Close() {
-	h.mu.Lock()
-	all := slices.Collect(maps.Values(h.sessions))
-	h.mu.Unlock()
-	for _, s := range all {
-		_ = s.session.Close()
-	}
+	h.sessions.Range(func(_, s any) bool {
+		_ = s.(*httpSession).session.Close()
+		return true
+	})
 }
 
 var _ http.Handler = (*HTTPHandler)(nil)

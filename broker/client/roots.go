@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -95,15 +96,9 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 	if opts != nil {
 		s.opts = *opts
 	}
-	if s.opts.Debounce <= 0 {
-		s.opts.Debounce = 250 * time.Millisecond
-	}
-	if s.opts.Timeout <= 0 {
-		s.opts.Timeout = 60 * time.Second
-	}
-	if s.opts.MaxAge == 0 {
-		s.opts.MaxAge = 30 * time.Second
-	}
+	s.opts.Debounce = positiveOr(s.opts.Debounce, 250*time.Millisecond)
+	s.opts.Timeout = positiveOr(s.opts.Timeout, 60*time.Second)
+	s.opts.MaxAge = cmp.Or(s.opts.MaxAge, 30*time.Second)
 	return s
 }
 

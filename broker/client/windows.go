@@ -37,9 +37,9 @@ func ParseWindowsURI(s string) (string, error) {
 	if strings.ContainsAny(host, "@:%") {
 		return "", badWindows(s, "has user information, a port or a percent form in its host")
 	}
-	path, err := unescapeWindows(s, path)
-	if err != nil {
-		return "", err
+	path, why := names.Unescape(path, `/\`)
+	if why != "" {
+		return "", badWindows(s, why)
 	}
 	path = strings.ReplaceAll(path, "/", `\`)
 	if host != "" && !strings.EqualFold(host, "localhost") {
@@ -157,17 +157,6 @@ func foldWindows(s string) string {
 		}
 		return r
 	}, s)
-}
-
-func unescapeWindows(whole, s string) (string, error) {
-	text, why := names.Unescape(s, `/\`)
-	if why == "" && !utf8.ValidString(text) {
-		why = "is not UTF-8"
-	}
-	if why != "" {
-		return "", badWindows(whole, why)
-	}
-	return text, nil
 }
 
 func badWindows(s, why string) error {
