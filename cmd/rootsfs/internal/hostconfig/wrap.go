@@ -3,7 +3,6 @@ package hostconfig
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/tailscale/hujson"
@@ -15,8 +14,6 @@ type How struct {
 	Env   []string // names, or NAME=VALUE
 	Home  string   // the directory that is kept as HOME; "": a new one each time
 	Net   bool
-	// Listen are the ports that the server may listen on, with Net.
-	Listen []int
 }
 
 // args is the command line up to the server's own command.
@@ -24,9 +21,6 @@ func (h How) args() []string {
 	list := []string{"run"}
 	if h.Net {
 		list = append(list, "--net")
-	}
-	for _, port := range h.Listen {
-		list = append(list, "--listen", strconv.Itoa(port))
 	}
 	if h.Home != "" {
 		list = append(list, option("--home", h.Home)...)

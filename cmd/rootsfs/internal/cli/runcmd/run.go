@@ -49,7 +49,7 @@ type Flags struct {
 	netAnySNI  bool
 	netLimits  grantflags.NetLimits
 	netAsk     bool
-	Listen     []int
+	listen     []int
 	secrets    []string
 	presetNets []network.Rule // hosts of the preset
 	sockets    []string
@@ -96,7 +96,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	f.netLimits.AddNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
 	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
-	fs.IntSliceVar(&f.Listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
+	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
 	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
 	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
 	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
@@ -237,7 +237,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	}
 	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
-	if p.box.Listen, err = f.Ports(); err != nil {
+	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
 	if err := f.planSecrets(p); err != nil {
@@ -306,14 +306,14 @@ func (f *Flags) configured(cmd *cobra.Command, conf *config.Config) {
 		f.links = conf.Run.Links
 	}
 	if f.Net.All && !cmd.Flags().Changed("listen") {
-		f.Listen = conf.Run.Listen
+		f.listen = conf.Run.Listen
 	}
 }
 
-// Ports are the ports that --listen names.
-func (f *Flags) Ports() ([]uint16, error) {
+// ports are the ports that --listen names.
+func (f *Flags) ports() ([]uint16, error) {
 	var ports []uint16
-	for _, port := range f.Listen {
+	for _, port := range f.listen {
 		if port < 1 || port > 65535 {
 			return nil, cli.Usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
 		}

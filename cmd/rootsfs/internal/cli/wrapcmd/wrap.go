@@ -24,7 +24,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
@@ -65,7 +64,6 @@ type wrapFlags struct {
 	roots, servers, env []string
 	program, home       string
 	net                 bool
-	listen              []int
 	undo, dryRun, yes   bool
 	programGiven        bool // by --rootsfs
 	// fetchedHome is where servers that are fetched have their HOME, and then they have
@@ -79,7 +77,6 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; repeatable (default: all)")
 	fs.StringArrayVar(&f.env, "env", nil, "pass this variable as well: `NAME[=VALUE]`; repeatable")
 	fs.BoolVar(&f.net, "net", false, "give the servers the network")
-	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the servers listen on this TCP and UDP `port`; repeatable")
 	cli.PathVar(fs, &f.home, "home", "keep each server's HOME, with what npx or uvx fetched, in `directory`/NAME (default: a new one at each start)")
 	cli.PathVar(fs, &f.program, "rootsfs", "`path` of rootsfs to write (default: of this program)")
 	fs.BoolVar(&f.undo, "undo", false, "take the change back")
@@ -92,13 +89,10 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 // host starts its servers.
 func (f *wrapFlags) check() error {
 	switch {
-	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || len(f.listen) > 0 || f.home != ""):
-		return cli.Usage(errors.New("--undo cannot be combined with --root, --env, --home, --net or --listen: leave those out"))
+	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || f.home != ""):
+		return cli.Usage(errors.New("--undo cannot be combined with --root, --env, --home or --net: leave those out"))
 	case f.dryRun && f.yes:
 		return cli.Usage(errors.New("--dry-run and --yes cannot be combined: use one of them"))
-	}
-	if _, err := (&runcmd.Flags{Listen: f.listen, Net: runcmd.NetValue{All: f.net}}).Ports(); err != nil {
-		return err
 	}
 	for _, v := range f.env {
 		if name, _, _ := strings.Cut(v, "="); name == "" || strings.IndexByte(v, 0) >= 0 {
@@ -302,7 +296,7 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		base, r.Net = w.fetchedHome, true
 	}
 	r.Home = w.homeOf(s, base)
-	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: r.Net, Listen: w.listen}
+	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: r.Net}
 	for _, root := range r.Roots {
 		h.Roots = append(h.Roots, root.Spec)
 	}
