@@ -161,7 +161,7 @@ func summary(failed, warned []string) string {
 
 // CheckSystem looks at the machine.
 func CheckSystem() []Check {
-	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkOpenFiles(), checkWatches()}
+	return []Check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkWatches()}
 }
 
 func checkFUSE() Check {
@@ -263,21 +263,6 @@ func checkKernel() Check {
 	}
 	_ = unix.Close(fd)
 	return c.ok("Linux %s, with openat2", release)
-}
-
-// enoughFiles is far more than a mount holds open at a time.
-const enoughFiles = 4096
-
-func checkOpenFiles() Check {
-	c := Check{Name: "open files"}
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return c.warn("none known", "the limit cannot be read: %v", err)
-	}
-	if l.Cur < enoughFiles {
-		return c.warn("ulimit -n 8192, or LimitNOFILE=8192 for a service", "the limit is %d; programs that open many files at a time will be refused", l.Cur)
-	}
-	return c.ok("up to %d", l.Cur)
 }
 
 // checkConfig looks at the configuration file and where state is kept.

@@ -59,8 +59,6 @@ func daemonPipe() (*daemon, error) {
 	return &daemon{pipe: os.NewFile(daemonFD, "daemon pipe")}, nil
 }
 
-func (d *daemon) ready(m readyMessage) { d.send(m) }
-
 func (d *daemon) failed(err error) {
 	d.send(readyMessage{Error: cli.OneLine(err), Exit: cli.ExitCode(err)})
 }

@@ -113,14 +113,16 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *grantflags.Sess
 	if f.Daemon {
 		watcher, err := cleanup.WatchMount(s.Point())
 		if err != nil {
-			return errors.Join(err, s.Run(closed()))
+			stopped := make(chan struct{})
+			close(stopped)
+			return errors.Join(err, s.Run(stopped))
 		}
 		defer watcher.Dismiss()
 	}
 	line := mountedLine(s)
 	switch {
 	case d != nil:
-		d.ready(readyMessage{Session: s.Name(), Point: s.Point(), Line: line, Log: d.log})
+		d.send(readyMessage{Session: s.Name(), Point: s.Point(), Line: line, Log: d.log})
 		// A working directory would keep its file system from being unmounted.
 		_ = os.Chdir("/")
 	case a.JSON:
@@ -167,11 +169,4 @@ func openLog(name string) (*os.File, string, error) {
 		return nil, "", fmt.Errorf("open the log: %w", config.Unwritable(err))
 	}
 	return f, path, nil
-}
-
-// closed is a closed channel.
-func closed() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
 }
