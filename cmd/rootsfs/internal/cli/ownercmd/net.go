@@ -3,7 +3,6 @@ package ownercmd
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +77,7 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return cli.Offer(a.App, control.ListNet, func(st control.NetState) ([]string, error) { return slices.Concat(st.Hosts, st.Secrets), nil })
 	}
-	return cli.Do(a.App, cmd, control.RemoveNet, removeRequest, func(out control.NetRemoved) {
+	return cli.Do(a.App, cmd, control.RemoveNet, netRequest, func(out control.NetRemoved) {
 		for _, h := range out.Removed {
 			a.Say("%s: revoked", names.EscapeQuoted(h))
 		}
@@ -88,29 +87,7 @@ func newNetRemoveCmd(a *app) *cobra.Command {
 	})
 }
 
-// removeRequest is netRequest for hosts and secrets, which have a = after their names.
-func removeRequest(args []string) (control.NetRequest, error) {
-	isSecret := func(arg string) bool { return strings.Contains(arg, "=") }
-	req, err := netRequest(slices.DeleteFunc(slices.Clone(args), isSecret))
-	for _, arg := range args {
-		if isSecret(arg) {
-			req.Hosts = append(req.Hosts, arg)
-		}
-	}
-	return req, err
-}
-
-// netRequest reads hosts, each of which may be a list with commas.
+// netRequest names hosts, each of which may be a list with commas, and secrets.
 func netRequest(args []string) (control.NetRequest, error) {
-	var req control.NetRequest
-	for _, arg := range args {
-		rules, err := network.ParseRules(arg)
-		if err != nil {
-			return req, cli.Usage(err)
-		}
-		for _, r := range rules {
-			req.Hosts = append(req.Hosts, r.String())
-		}
-	}
-	return req, nil
+	return control.NetRequest{Hosts: args}, nil
 }

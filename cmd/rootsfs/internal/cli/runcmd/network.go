@@ -181,13 +181,14 @@ func (n *commandNet) State() control.NetState {
 	return st
 }
 
-func parseHosts(hosts []string) ([]network.Rule, error) {
-	rules := make([]network.Rule, len(hosts))
-	for i, h := range hosts {
-		var err error
-		if rules[i], err = network.ParseRule(h); err != nil {
+// parseHosts reads hosts, each of which may be a list with commas.
+func parseHosts(hosts []string) (rules []network.Rule, err error) {
+	for _, h := range hosts {
+		list, err := network.ParseRules(h)
+		if err != nil {
 			return nil, &guard.Error{Kind: names.Invalid, Err: err}
 		}
+		rules = append(rules, list...)
 	}
 	return rules, nil
 }
