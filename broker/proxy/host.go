@@ -30,7 +30,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		return nil, true
 	}
 	if id := f.id.of(b); p.mine(id) && f.method.absent() {
-		p.asked.answer(b, &f)
+		p.questions.answer(string(meant(id)), readResponse(b, &f))
 		return nil, false
 	}
 	switch {
@@ -61,7 +61,11 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 // can do.
 func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
 	p.greets(f.id.of(b))
-	p.askThroughHost(asksForms(b, f.params, "capabilities", "elicitation"))
+	if asksForms(b, f.params, "capabilities", "elicitation") {
+		p.session.AskThrough(asker{p: p})
+	} else {
+		p.session.AskThrough(nil)
+	}
 	listChanged := "false"
 	if p.session.ListChanged() {
 		listChanged = "true"
@@ -105,12 +109,12 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 		return nil, true
 	}
 	revision := string(meant(rev.of(b)))
-	if p.rounds.taken(f.id.of(b)) {
+	if p.calls.taken(f.id.of(b)) {
 		p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 		return nil, false
 	}
 	p.settled(b, f, revision)
-	out, kept := p.resume(b, f)
+	out, kept := p.addRoots(b, f)
 	if kept {
 		return nil, false
 	}
@@ -118,14 +122,14 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 		{key: mcp.MetaKeyClientCapabilities, members: p.capabilities(patch{key: "roots", value: []byte("{}")})},
 	}}}})
 	if revision >= noHandshake && answerable(f.id.of(b)) {
-		asks := slices.Contains(inRounds, string(meant(f.method.of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
-		p.rounds.keep(f.id.of(b), out, asks)
+		asks := slices.Contains(methodsWithInput, string(meant(f.method.of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
+		p.calls.keep(f.id.of(b), out, asks)
 	}
 	return out, false
 }
 
-// inRounds are the requests that may be answered by a request for input (SEP-2322).
-var inRounds = []string{"tools/call", "prompts/get", "resources/read"}
+// methodsWithInput are the requests that may be answered by a request for input (SEP-2322).
+var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
 // settled notes what a request without handshake says of the host.
 func (p *Proxy) settled(b []byte, f *frame, revision string) {
@@ -134,7 +138,7 @@ func (p *Proxy) settled(b []byte, f *frame, revision string) {
 	}
 	p.session.Settled(revision, "")
 	if revision >= noHandshake {
-		p.session.AskThrough(inCalls{p})
+		p.session.AskThrough(asker{p: p, insideCalls: true})
 	} else {
 		p.session.AskThrough(nil)
 	}
@@ -172,7 +176,15 @@ func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
 	}
 }
 
-// hostTooLong deals with a line of the host's that is over the limit.
+// hostTooLong deals with a line of the host's that is over the limit: its sender is told, if it
+// is a request, or else the server, which waits for it.
 func (p *Proxy) hostTooLong(s *skim) {
-	p.answerFor(s, p.host, p.server, p.tooLong("host", s))
+	text := p.tooLong("host", s)
+	id, to := s.answerable(), p.server
+	if s.method {
+		to = p.host
+	}
+	if id != nil && !p.mine(id) {
+		p.tell(to, errorReply(id, wire.CodeInvalidRequest, text))
+	}
 }

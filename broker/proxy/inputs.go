@@ -2,11 +2,43 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// Since 2026-07-28 a server asks for roots inside a result: "input_required",
+// with the requests under keys of its choice, and what it wants to be reminded
+// of; the client repeats the call with the answers (SEP-2322). Where the server
+// asks for
+//
+//	roots only      the call is repeated under an id of ours, and the host sees
+//	                the final answer only
+//	other things    the host gets it as it came
+//	both            the host is asked for the others, and reminds us of the roots:
+//	                its call comes back with requestState of ours, in whose place
+//	                the server's goes, and the roots are put among the answers
+//
+// Roots that cannot be listed end the call with an error at the host, and
+// nothing is repeated (R172).
+
+const (
+	// maxRepeats is how often one call is repeated; the Go SDK does as often.
+	maxRepeats = 10
+	// maxWanted is how many lists of roots one result may ask for: each is an
+	// answer of many lines to a question of one.
+	maxWanted = 16
+)
+
+// The members of a result that asks for input, and of the params of a call that brings it.
+const (
+	inputRequests  = "inputRequests"
+	inputResponses = "inputResponses"
+	requestState   = "requestState"
 )
 
 // inputs are the requests that a server puts inside a result (SEP-2322) or inside the
@@ -29,7 +61,7 @@ type wanted struct {
 // readInputs finds the inputs in a result or in params. Keys are compared without their
 // case, as some hosts do; one that not every host takes for the same is a flaw.
 func readInputs(b []byte, in span) (all inputs) {
-	at, flaw := member(b, in, "inputRequests")
+	at, flaw := member(b, in, inputRequests)
 	if all.flaw = flaw; flaw != "" || at.absent() || string(at.of(b)) == "null" {
 		return all
 	}
@@ -84,4 +116,154 @@ func (in *inputs) why() string {
 		return "a message of the server's asks for input in a way that hosts read differently: " + in.flaw
 	}
 	return "a message of the server's asks the host for its roots; rootsfs answers that only as roots/list, and in results of type input_required"
+}
+
+// inputRequired deals with a result that asks for input.
+func (p *Proxy) inputRequired(b []byte, f *frame, c *call, in *inputs) (out []byte, pass bool) {
+	var state []byte
+	if s, ok := lookup(b, f.result, requestState); ok {
+		state = bytes.Clone(s.of(b))
+	}
+	if len(in.roots) > 0 && len(in.roots) <= maxWanted && in.others == 0 {
+		p.onTheSide(func() { p.repeat(c, in.roots, state) })
+		return nil, false
+	}
+	p.calls.end(c)
+	switch {
+	case len(in.roots) > maxWanted:
+		p.tell(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted)))
+		return nil, false
+	case len(in.roots) == 0:
+		return replaced(b, f.id, c.hostID), false
+	}
+	return p.askOthers(b, f, c, in, state), false
+}
+
+// repeat puts a call to the server again, with roots.
+func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
+	answers, err := p.listed(roots)
+	if err != nil {
+		p.tell(p.host, rootsRefused(c.hostID, err))
+		p.calls.end(c)
+		return
+	}
+	id := p.newID()
+	frame := withAnswers(c.request, `"`+id+`"`, []byte("{}"), answers, state)
+	ok, tooOften := p.calls.repeat(c, id)
+	if tooOften {
+		p.tell(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots %d times over and gave no answer", maxRepeats+1)))
+	}
+	if !ok {
+		return
+	}
+	p.stats.retried.Add(1)
+	_ = p.server.send(frame) // a server that is gone answers nothing: the host sees its end
+}
+
+// listed answers what was asked for.
+func (p *Proxy) listed(roots []wanted) ([]patch, *wire.Error) {
+	var all []patch
+	for _, w := range roots {
+		result, err := p.session.ListRoots(w.Params)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, patch{key: w.Key, value: result})
+	}
+	return all, nil
+}
+
+// rootsRefused is the answer to a call of which the server asked for roots in vain.
+func rootsRefused(id []byte, err *wire.Error) []byte {
+	return errorReply(id, err.Code, "the server asked for roots while it answered this: "+err.Message)
+}
+
+// withAnswers composes a request anew: with the answers that the host brings, roots among
+// them, and the state that the server is to be reminded of, nil for none. Unless it is "",
+// id takes the place of the request's own.
+func withAnswers(request []byte, id string, answers []byte, roots []patch, state []byte) []byte {
+	f, ok := readFrame(request)
+	if !ok || f.params.absent() {
+		return nil
+	}
+	if all, ok := without(answers, nil, roots...); ok {
+		answers = all
+	}
+	members := []patch{{key: inputResponses, value: answers}}
+	if state != nil {
+		members = append(members, patch{key: requestState, value: state})
+	}
+	params, _ := without(f.params.of(request), []string{inputResponses, requestState}, members...)
+	if id == "" {
+		return replaced(request, f.params, params)
+	}
+	return replacedBoth(request, cut{f.params, params}, cut{f.id, []byte(id)})
+}
+
+// replacedBoth returns b with other bytes at two places.
+func replacedBoth(b []byte, one, two cut) []byte {
+	if one.from > two.from {
+		one, two = two, one
+	}
+	s := splice{b: b, cuts: []cut{one, two}}
+	return s.bytes()
+}
+
+// memo is what requestState of ours holds, in base64 behind the prefix. It needs
+// no memory here, whether or not the host comes back.
+type memo struct {
+	State json.RawMessage `json:"s,omitempty"` // the server's own
+	Roots []wanted        `json:"r"`
+}
+
+// askOthers makes the result by which the host is asked for what is not roots.
+func (p *Proxy) askOthers(b []byte, f *frame, c *call, in *inputs, state []byte) []byte {
+	m, err := json.Marshal(memo{State: state, Roots: in.roots})
+	rest, ok := without(in.at.of(b), in.keys)
+	if err != nil || !ok {
+		return errorReply(c.hostID, wire.CodeInternal, "the server's request for input is malformed")
+	}
+	mark := []byte(`"` + p.prefix + base64.RawURLEncoding.EncodeToString(m) + `"`)
+	result, _ := without(f.result.of(b), []string{inputRequests, requestState},
+		patch{key: inputRequests, value: rest}, patch{key: requestState, value: mark})
+	return replacedBoth(b, cut{f.id, c.hostID}, cut{f.result, result})
+}
+
+// addRoots puts roots among the answers that the host comes back with, and the
+// server's requestState in the place of ours. Other requests stay as they are.
+// kept: it is not carried; if that is a refusal, the host was told why.
+func (p *Proxy) addRoots(b []byte, f *frame) (out []byte, kept bool) {
+	at, ok := lookup(b, f.params, requestState)
+	if !ok {
+		return b, false
+	}
+	state := string(meant(at.of(b)))
+	text, ok := strings.CutPrefix(state, p.prefix)
+	if !ok {
+		return b, false
+	}
+	if p.takeRetry(b, f, state) {
+		return nil, true
+	}
+	var m memo
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, &m)
+	}
+	if err != nil || len(m.Roots) > maxWanted { // a server knows the prefix, and may have made it
+		p.refuseHost(b, f, "requestState is not what rootsfs gave")
+		return nil, true
+	}
+	roots, werr := p.listed(m.Roots)
+	if werr != nil {
+		p.noteRefused("host", werr.Message)
+		p.tell(p.host, rootsRefused(f.id.of(b), werr))
+		return nil, true
+	}
+	p.stats.retried.Add(1)
+	answers := []byte("{}")
+	if a, ok := lookup(b, f.params, inputResponses); ok {
+		answers = a.of(b)
+	}
+	return withAnswers(b, "", answers, roots, m.State), false
 }

@@ -48,19 +48,19 @@ type Options struct {
 
 // Proxy carries one connection between a host and a server.
 type Proxy struct {
-	opt     Options
-	log     *slog.Logger
-	session *broker.Session
-	auto    *detector
-	host    *outlet
-	server  *outlet
-	prefix  string // of every id of ours; 64 random bits of it are this proxy's own
-	stats   counters
-	asked   questions
-	rounds  rounds
-	wg      sync.WaitGroup // what waits for a peer on the side
-	later   chan struct{}  // holds a token for each of these
-	ready   sync.Once      // the session has its way to the server
+	opt       Options
+	log       *slog.Logger
+	session   *broker.Session
+	auto      *detector
+	host      *outlet
+	server    *outlet
+	prefix    string // of every id of ours; 64 random bits of it are this proxy's own
+	stats     counters
+	questions questions
+	calls     calls
+	wg        sync.WaitGroup // what waits for a peer on the side
+	later     chan struct{}  // holds a token for each of these
+	ready     sync.Once      // the session has its way to the server
 	// extension is what the session's capabilities say of files/*.
 	extension func() []byte
 
@@ -118,7 +118,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := down.run()
-		p.asked.end() // no answer can come any more
+		p.questions.end() // no answer can come any more
 		p.drain(ctx)
 		p.server.close()
 		_ = p.opt.Host.Close()
@@ -135,7 +135,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		upEnded <- err
 	}()
 	err := p.await(ctx, downEnded, upEnded)
-	p.asked.end()
+	p.questions.end()
 	p.host.close()
 	p.server.close()
 	_ = p.opt.Host.Close()

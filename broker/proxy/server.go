@@ -30,7 +30,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	case f.method.absent() && f.id.absent():
 		return nil, true
 	case f.method.absent():
-		return p.response(b, &f, mine)
+		return p.response(b, &f)
 	case mine:
 		p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
 		return nil, false
@@ -74,35 +74,35 @@ func (p *Proxy) take(b []byte, f *frame) (pass bool) {
 func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.server.send(frame) }
 
 // response deals with an answer of the server's.
-func (p *Proxy) response(b []byte, f *frame, mine bool) (out []byte, pass bool) {
+func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	id := f.id.of(b)
 	p.learn(b, f)
-	r := p.rounds.answered(id)
-	if r == nil && mine {
+	c, kept := p.calls.answered(id, b)
+	switch {
+	case kept:
+		return nil, false
+	case c == nil && p.mine(id):
 		p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
 		return nil, false
 	}
-	if r != nil && p.rounds.defers(r, b) {
-		return nil, false
-	}
 	in := readInputs(b, f.result)
-	if in.flaw == "" && r != nil {
+	if in.flaw == "" && c != nil {
 		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
-			return p.inputRequired(b, f, r, &in)
+			return p.inputRequired(b, f, c, &in)
 		}
 	}
 	switch {
 	case in.flaw != "" || len(in.roots) > 0:
 		p.refuseServer(b, f, in.why())
 		return nil, false
-	case r == nil:
+	case c == nil:
 		return nil, true
 	}
-	p.rounds.forget(r)
-	if idKey(id) == idKey(r.hostID) {
+	p.calls.end(c)
+	if idKey(id) == idKey(c.hostID) {
 		return nil, true
 	}
-	return replaced(b, f.id, r.hostID), false
+	return replaced(b, f.id, c.hostID), false
 }
 
 // learn takes from the answer to the host's greeting who the server is.
@@ -135,20 +135,27 @@ func (p *Proxy) learn(b []byte, f *frame) {
 func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 	p.noteRefused("server", why)
 	p.session.NoteRefusal(why)
-	if !answerable(f.id.of(b)) || !f.clash.absent() && field(meant(f.clash.of(b))) == "id" {
+	if id := f.id.of(b); answerable(id) && (f.clash.absent() || field(meant(f.clash.of(b))) != "id") {
+		p.answerServer(id, !f.method.absent() && !f.answers(), why+"; it was not passed on")
+	}
+}
+
+// answerServer answers for a message of the server's that was not carried: its sender, if it
+// is a request, or else the host, which waits for it.
+func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
+	if isRequest {
+		p.tell(p.server, errorReply(id, wire.CodeInvalidRequest, text))
 		return
 	}
-	id, to := bytes.Clone(f.id.of(b)), p.server
-	if f.method.absent() || f.answers() {
-		if r := p.rounds.answered(id); r != nil {
-			p.rounds.forget(r)
-			id = r.hostID
-		} else if p.mine(id) {
-			return
-		}
-		to = p.host
+	c, kept := p.calls.answered(id, errorReply(id, wire.CodeInvalidRequest, text))
+	switch {
+	case kept || c == nil && p.mine(id):
+		return
+	case c != nil:
+		p.calls.end(c)
+		id = c.hostID
 	}
-	p.tell(to, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on"))
+	p.tell(p.host, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
 // noteRefused counts and logs. A peer can make many: the log tells of the first,
@@ -168,22 +175,18 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 	if line = visible(line); len(line) > 0 && line[0] == '{' {
 		s := &skim{}
 		s.feed(line)
-		p.answerServer(s, why+"; it was not passed on")
+		p.answerSkimmed(s, why+"; it was not passed on")
 	}
 }
 
 // serverTooLong deals with a line of the server's that is over the limit.
-func (p *Proxy) serverTooLong(s *skim) { p.answerServer(s, p.tooLong("server", s)) }
+func (p *Proxy) serverTooLong(s *skim) { p.answerSkimmed(s, p.tooLong("server", s)) }
 
-// answerServer answers for a line of the server's that was not carried.
-func (p *Proxy) answerServer(s *skim, text string) {
-	if id := s.answerable(); id != nil && !s.method {
-		if r := p.rounds.answered(id); r != nil {
-			p.rounds.forget(r)
-			s.id = r.hostID
-		}
+// answerSkimmed answers for a line of the server's that was not carried, if its id can be told.
+func (p *Proxy) answerSkimmed(s *skim, text string) {
+	if id := s.answerable(); id != nil && !(s.method && p.mine(id)) {
+		p.answerServer(id, s.method, text)
 	}
-	p.answerFor(s, p.server, p.host, text)
 }
 
 // tooLong counts a line that was not carried, and returns what is to be said of it.
@@ -192,20 +195,6 @@ func (p *Proxy) tooLong(of string, s *skim) string {
 	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, s.size)
 	p.noteRefused(of, why)
 	return why + "; send less at a time"
-}
-
-// answerFor answers for a line that was not carried: a request's sender, or who
-// waits for a response. The session goes on.
-func (p *Proxy) answerFor(s *skim, sender, other *outlet, text string) {
-	id := s.answerable()
-	if id == nil || p.mine(id) {
-		return
-	}
-	to := other
-	if s.method {
-		to = sender
-	}
-	p.tell(to, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
 // tooMany deals with a batch of more messages than are carried: its sender is told.

@@ -1,0 +1,229 @@
+package proxy
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// calls are the calls of a host's, since revision 2026-07-28, that have no answer yet. They
+// are kept because an answer may ask for roots, which the host is not to be asked for (see
+// inputs.go), and because the session puts its own questions to the host's user in the place
+// of an answer (see question.go).
+type calls struct {
+	mu         sync.Mutex // guards the fields below, and the calls
+	byHost     map[string]*call
+	byServer   map[string]*call
+	byQuestion map[string]*call
+	held       int // bytes of all requests and answers
+	seq        int
+}
+
+// call is one call. The host and the server may know it by different ids.
+type call struct {
+	request  []byte // as the server got it
+	hostID   []byte // raw: the one that the host waits for
+	serverID []byte // raw: the one that the server answers
+	asks     bool   // the host may be asked something in the place of an answer
+	seq      int    // its place among all calls
+	repeats  int    // so far
+	state    callState
+	question string // state asked: its id
+	answer   []byte // state asked: the server's, kept until the host comes back
+}
+
+// callState says who is waited for.
+type callState int
+
+const (
+	// called: the host waits for the server.
+	called callState = iota
+	// answered: what comes of the server's answer is being decided.
+	answered
+	// asked: the host was asked something in the place of an answer and has not come
+	// back. The server works on.
+	asked
+	// ended: the call is not kept any more.
+	ended
+)
+
+// Calls are kept up to these limits; the results of others that ask for roots are
+// refused.
+const (
+	maxHeld  = 64 << 20 // bytes
+	maxCalls = 4096
+)
+
+// idKey is what an id, raw, has in common with other spellings of it.
+func idKey(id []byte) string {
+	if bytes.IndexByte(id, '\\') < 0 {
+		return string(id)
+	}
+	return `"` + string(meant(id)) + `"`
+}
+
+// keep keeps a call, if there is room for it. request is the message as the server gets it.
+func (c *calls) keep(id, request []byte, asks bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := idKey(id)
+	c.endLocked(c.byHost[key])
+	c.endLocked(c.byServer[key])
+	if c.held+len(request) > maxHeld || len(c.byServer) >= maxCalls {
+		return
+	}
+	if c.byHost == nil {
+		c.byHost, c.byServer, c.byQuestion = map[string]*call{}, map[string]*call{}, map[string]*call{}
+	}
+	c.seq++
+	own := &call{request: bytes.Clone(request), hostID: bytes.Clone(id), asks: asks, seq: c.seq}
+	own.serverID = own.hostID
+	c.byHost[key], c.byServer[key] = own, own
+	c.held += len(own.request)
+}
+
+// taken reports whether the server still works on a call of this id for which the host does
+// not wait by it any more, and may take it for free.
+func (c *calls) taken(id []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := idKey(id)
+	return c.byServer[key] != nil && c.byServer[key] != c.byHost[key]
+}
+
+// answered returns the call that the server answers by this id, nil if it is none of those
+// that are kept. kept says that the answer is kept until the host comes back.
+func (c *calls) answered(id, answer []byte) (own *call, kept bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own = c.byServer[idKey(id)]
+	switch {
+	case own == nil:
+		return nil, false
+	case own.state == asked && own.answer == nil:
+		own.answer = bytes.Clone(answer)
+		if c.held+len(answer) > maxHeld {
+			own.answer = errorReply(own.serverID, wire.CodeInternal, "the answer came before its host came back, and is too long to be kept")
+		}
+		c.held += len(own.answer)
+	case own.state == called:
+		own.state = answered
+	}
+	return own, own.state == asked
+}
+
+// repeat puts an answered call to the server again, by a new id. It reports false if the call
+// has ended meanwhile, or ends because it was repeated maxRepeats times: tooOften.
+func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case own.state != answered:
+		return false, false
+	case own.repeats == maxRepeats:
+		c.endLocked(own)
+		return false, true
+	}
+	delete(c.byServer, idKey(own.serverID))
+	own.serverID = []byte(`"` + id + `"`)
+	c.byServer[idKey(own.serverID)] = own
+	own.repeats++
+	own.state = called
+	return true, false
+}
+
+// ask has a question take the place of the answer to the call that was begun last, of those
+// whose host can be asked something. It returns the id that the host waits for; nil: there is
+// no such call.
+func (c *calls) ask(question string) (hostID []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var own *call
+	for _, open := range c.byHost {
+		if open.asks && open.state == called && (own == nil || open.seq > own.seq) {
+			own = open
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	delete(c.byHost, idKey(own.hostID))
+	own.state, own.question = asked, question
+	c.byQuestion[question] = own
+	return own.hostID
+}
+
+// reattach gives a call whose host was asked a question, and comes back, the host's new id.
+// It returns the server's answer, if that has come meanwhile. ok is false if there is no such
+// call.
+func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := c.byQuestion[question]
+	if own == nil {
+		return nil, false
+	}
+	key := idKey(hostID)
+	c.endLocked(c.byHost[key])
+	delete(c.byQuestion, question)
+	answer, own.answer = own.answer, nil
+	c.held -= len(answer)
+	own.state, own.question, own.hostID = called, "", bytes.Clone(hostID)
+	c.byHost[key] = own
+	return answer, true
+}
+
+// giveUp ends a call whose host did not come back with the answer to a question.
+func (c *calls) giveUp(question string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(c.byQuestion[question])
+}
+
+// cancel ends the call that the host knows by an id, and returns the server's; nil: there is
+// no such call.
+func (c *calls) cancel(hostID []byte) (serverID []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own := c.byHost[idKey(hostID)]
+	if own == nil {
+		return nil
+	}
+	c.endLocked(own)
+	return own.serverID
+}
+
+// end ends a call, once.
+func (c *calls) end(own *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endLocked(own)
+}
+
+func (c *calls) endLocked(own *call) {
+	if own == nil || own.state == ended {
+		return
+	}
+	if own.state == asked {
+		delete(c.byQuestion, own.question)
+	} else {
+		delete(c.byHost, idKey(own.hostID))
+	}
+	delete(c.byServer, idKey(own.serverID))
+	own.state = ended
+	c.held -= len(own.request) + len(own.answer)
+}
+
+// hostCancels tells the server by which id it knows the call.
+func (p *Proxy) hostCancels(b []byte, f *frame) (out []byte, pass bool) {
+	at, ok := lookup(b, f.params, "requestId")
+	if !ok {
+		return nil, true
+	}
+	id := p.calls.cancel(at.of(b))
+	if id == nil || idKey(id) == idKey(at.of(b)) {
+		return nil, true
+	}
+	return replaced(b, at, id), false
+}

@@ -1,0 +1,50 @@
+package proxy
+
+import "testing"
+
+// Nobody is asked in the place of an answer that is on its way: the host would get
+// two. A call that is repeated waits for an answer again.
+func TestRoundsAskNotTwice(t *testing.T) {
+	c := &calls{}
+	c.keep([]byte("1"), []byte("{}"), true)
+	own, kept := c.answered([]byte("1"), []byte("{}"))
+	if own == nil || kept {
+		t.Fatalf("the host waits for the answer: %+v", own)
+	}
+	if id := c.ask("q1"); id != nil {
+		t.Errorf("asked in the place of an answer that is on its way, by id %s", id)
+	}
+	if ok, _ := c.repeat(own, "again"); !ok {
+		t.Fatal("not repeated")
+	}
+	if id := c.ask("q2"); string(id) != "1" {
+		t.Fatalf("asked by id %s", id)
+	}
+	if got, kept := c.answered([]byte(`"again"`), []byte("{}")); got != own || !kept || c.held != 4 {
+		t.Errorf("the answer is not kept for the host; %d bytes are held", c.held)
+	}
+	if id := c.ask("q3"); id != nil {
+		t.Errorf("asked twice at a time, by id %s", id)
+	}
+	c.giveUp("q2")
+	if len(c.byHost)+len(c.byServer)+len(c.byQuestion)+c.held != 0 {
+		t.Errorf("something is left: %+v", c)
+	}
+}
+
+// A host that comes back by the id of a call which it still waits for ends that call.
+func TestRoundsReattachToTaken(t *testing.T) {
+	c := &calls{}
+	c.keep([]byte("1"), []byte("{}"), true)
+	c.ask("q")
+	c.keep([]byte("2"), []byte("{}"), true)
+	if _, ok := c.reattach("q", []byte("2")); !ok || c.held != 2 {
+		t.Errorf("%v, %d bytes are held", ok, c.held)
+	}
+	if own, _ := c.answered([]byte("2"), []byte("{}")); own != nil {
+		t.Errorf("the call that has no id at the host any more is answered: %+v", own)
+	}
+	if id := c.cancel([]byte("2")); string(id) != "1" || c.held != 0 {
+		t.Errorf("the server knows it by %s, %d bytes are held", id, c.held)
+	}
+}

@@ -1,0 +1,214 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+)
+
+// The session's questions are put to the host's user. Up to revision 2025-11-25 that is a
+// request elicitation/create of ours. Since 2026-07-28 a host takes no request out of the
+// blue: it is asked for input in the place of an answer to a call of its own, and repeats the
+// call with what its user said (SEP-2322). A server that wants consent does so in the middle
+// of answering such a call. So the session's question is the answer that the host gets; the
+// server, which knows nothing of it, goes on with the call; and when the host comes back, its
+// repetition is not carried, but what the server answers then goes to it. A server that
+// answers before the host came back has its answer kept.
+//
+// Either way the question is known by an id of ours with 128 random bits that no server gets
+// to see: neither the question nor its answer passes it.
+
+const (
+	// askedAs is the key of our question among the inputs that are asked for.
+	askedAs = "rootsfs-consent"
+	// keptFor is how long an answer is kept for a host that does not come back,
+	// beyond the time that the question itself waits.
+	keptFor = 10 * time.Minute
+)
+
+// questions are those that the host has not answered.
+type questions struct {
+	mu    sync.Mutex // guards the fields below
+	byID  map[string]chan response
+	ended bool
+}
+
+// response is an answer of the host's, apart from the buffer it was read into.
+type response struct {
+	result []byte // raw; nil: an error
+	err    error
+}
+
+var (
+	errNoAnswer = errors.New("the host has ended")
+	errNoCall   = errors.New("no call of the host's is open in which its user could be asked")
+)
+
+// open makes room for the answer to a question, which close gives back; nil: the host has
+// ended.
+func (q *questions) open(id string) <-chan response {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return nil
+	}
+	if q.byID == nil {
+		q.byID = map[string]chan response{}
+	}
+	answer := make(chan response, 1)
+	q.byID[id] = answer
+	return answer
+}
+
+func (q *questions) close(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.byID, id)
+}
+
+// answer answers a question. Only the first answer counts; one that nobody waits for came too
+// late.
+func (q *questions) answer(id string, r response) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if waiting := q.byID[id]; waiting != nil {
+		delete(q.byID, id)
+		waiting <- r // has room: only one gets here
+	}
+}
+
+// end answers all that wait: there is no host any more.
+func (q *questions) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	for _, waiting := range q.byID {
+		waiting <- response{err: errNoAnswer}
+	}
+	q.byID = nil
+}
+
+// readResponse reads the host's answer to a request of ours.
+func readResponse(b []byte, f *frame) response {
+	switch {
+	case !f.clash.absent(), f.result.absent() == f.err.absent():
+		return response{err: errors.New("the host's answer is ambiguous")}
+	case f.result.absent():
+		return response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))}
+	}
+	return response{result: bytes.Clone(f.result.of(b))}
+}
+
+// asker puts forms before the host's user.
+type asker struct {
+	p           *Proxy
+	insideCalls bool // in the place of answers to the host's calls; otherwise by requests of ours
+}
+
+var _ broker.Elicitor = asker{}
+
+// Elicit implements broker.Elicitor.
+func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	form, err := stdjson.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	id := a.p.newID()
+	answer := a.p.questions.open(id)
+	if answer == nil {
+		return nil, errNoAnswer
+	}
+	defer a.p.questions.close(id)
+	if err := a.ask(id, form); err != nil {
+		return nil, err
+	}
+	a.p.stats.asked.Add(1)
+	select {
+	case r := <-answer:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return readForm(r.result)
+	case <-ctx.Done():
+		a.withdraw(id)
+		return nil, ctx.Err()
+	}
+}
+
+// ask sends a question on the side: a host that does not read must not keep it open for
+// longer than it lasts.
+func (a asker) ask(id string, form []byte) error {
+	if !a.insideCalls {
+		a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
+		return nil
+	}
+	hostID := a.p.calls.ask(id)
+	if hostID == nil {
+		return errNoCall
+	}
+	a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","%s":{"%s":{"method":"elicitation/create","params":%s}},"%s":"%s"}}`,
+		hostID, inputRequests, askedAs, form, requestState, id))
+	return nil
+}
+
+// withdraw ends a question that has lasted long enough.
+func (a asker) withdraw(id string) {
+	if a.insideCalls {
+		// The host may still come back for the answer to its call.
+		time.AfterFunc(keptFor, func() { a.p.calls.giveUp(id) })
+		return
+	}
+	a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
+}
+
+// readForm reads an answer strictly: one in which a field stands twice is none.
+func readForm(result []byte) (*mcp.ElicitResult, error) {
+	var r struct {
+		Action  string         `json:"action"`
+		Content map[string]any `json:"content"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return nil, fmt.Errorf("the host's answer cannot be read: %w", err)
+	}
+	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
+}
+
+// takeRetry takes a call that the host repeats because it was asked a question there. It
+// reports false for another one.
+func (p *Proxy) takeRetry(b []byte, f *frame, question string) bool {
+	id := f.id.of(b)
+	if !answerable(id) {
+		return false
+	}
+	answer, ok := p.calls.reattach(question, id)
+	if !ok {
+		return false
+	}
+	said := response{err: errors.New("the host came back without its user's answer")}
+	if at, ok := lookup(b, f.params, inputResponses, askedAs); ok {
+		said = response{result: bytes.Clone(at.of(b))}
+	}
+	p.questions.answer(question, said)
+	af, ok := readFrame(answer)
+	if !ok {
+		return true // the server has not answered
+	}
+	out, pass := p.response(answer, &af)
+	if pass {
+		out = answer
+	}
+	if out != nil {
+		p.tell(p.host, out)
+	}
+	return true
+}

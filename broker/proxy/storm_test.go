@@ -1,0 +1,173 @@
+package proxy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// stormHost calls, cancels and comes back in no order, also by ids that it uses already.
+type stormHost struct {
+	*end
+	rnd  *rand.Rand
+	last int // id
+	pong chan struct{}
+
+	mu           sync.Mutex // guards the fields below
+	ours, theirs []string   // states of questions
+}
+
+// read notes the questions that the host gets.
+func (h *stormHost) read() {
+	for {
+		text, err := h.r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if text == pong {
+			h.pong <- struct{}{}
+		}
+		var m struct {
+			Result struct {
+				RequestState  string
+				InputRequests map[string]json.RawMessage
+			}
+		}
+		if json.Unmarshal([]byte(text), &m) == nil && m.Result.RequestState != "" {
+			h.mu.Lock()
+			if m.Result.InputRequests["rootsfs-consent"] != nil {
+				h.ours = append(h.ours, m.Result.RequestState)
+			} else {
+				h.theirs = append(h.theirs, m.Result.RequestState)
+			}
+			h.mu.Unlock()
+		}
+	}
+}
+
+// id is a new one, or one that was used.
+func (h *stormHost) id() string {
+	if h.last > 0 && h.rnd.IntN(4) == 0 {
+		return fmt.Sprint(1 + h.rnd.IntN(h.last))
+	}
+	h.last++
+	return fmt.Sprint(h.last)
+}
+
+// asked returns the states of the questions so far.
+func (h *stormHost) asked() (ours, theirs []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.ours), slices.Clone(h.theirs)
+}
+
+// comesBack repeats a call because of a question, which may have an answer already.
+func (h *stormHost) comesBack(id, state string) {
+	said := ""
+	if h.rnd.IntN(2) == 0 {
+		said = `,"inputResponses":{"rootsfs-consent":{"action":"decline"}}`
+	}
+	h.say(call(id, said+`,"requestState":"`+state+`"`))
+}
+
+func (h *stormHost) cancels(id int) {
+	h.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`+"\n", id))
+}
+
+const (
+	ping = `{"jsonrpc":"2.0","id":"ping","method":"ping"}` + "\n"
+	pong = `{"jsonrpc":"2.0","id":"ping","result":{}}` + "\n"
+)
+
+// stormServer answers calls in no order: with a result, by asking for input, or not at all;
+// meanwhile it asks for consent.
+func stormServer(s *end, dir string, rnd *rand.Rand) {
+	var open []string
+	for asks := 0; ; asks++ {
+		text, err := s.r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if text == ping {
+			_, _ = io.WriteString(s.in, pong)
+		}
+		var m message
+		if json.Unmarshal([]byte(text), &m) != nil || m.Method != "tools/call" {
+			continue
+		}
+		open = append(open, string(m.ID))
+		if rnd.IntN(3) == 0 {
+			_, _ = fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":"ask%d","method":"files/consent","params":{"message":"m","requestedPaths":[%q]}}`+"\n", asks, dir)
+		}
+		for len(open) > 0 && rnd.IntN(3) > 0 {
+			i := rnd.IntN(len(open))
+			result := []string{
+				`"result":{}`, `"result":{}`, `"result":{},"result":{}`, `"error":{"code":1,"message":"m"}`,
+				`"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `},"requestState":"s"}`,
+				`"result":{"resultType":"input_required","inputRequests":{` + wantsRoots + `,"e":{"method":"elicitation/create"}},"requestState":"s"}`,
+			}[rnd.IntN(6)]
+			_, _ = fmt.Fprintf(s.in, `{"jsonrpc":"2.0","id":%s,%s}`+"\n", open[i], result)
+			if rnd.IntN(8) > 0 { // else it answers twice
+				open[i] = open[len(open)-1]
+				open = open[:len(open)-1]
+			}
+		}
+	}
+}
+
+// However calls, questions, cancellations and late answers meet, nothing of them is kept when
+// they are over. What is counted wrong would, in time, let no call be kept any more.
+func TestRoundsStorm(t *testing.T) {
+	l := newLab(t, func(c *broker.Config) { c.AskFor, c.Limits.Consents = 3*time.Millisecond, -1 })
+	l.root("work", guard.ReadOnly, nil)
+	for seed := range uint64(3) {
+		n := l.connect(nil)
+		h := &stormHost{end: n.host, rnd: rand.New(rand.NewPCG(seed, 0)), pong: make(chan struct{})}
+		go h.read()
+		go stormServer(n.server, t.TempDir(), rand.New(rand.NewPCG(seed, 1)))
+		for i := range 1500 {
+			if i%20 == 0 { // lest the host be far ahead of the server
+				h.say(ping)
+				<-h.pong
+			}
+			switch h.rnd.IntN(6) {
+			case 0:
+				h.cancels(1 + h.rnd.IntN(h.last+1))
+			case 1, 2:
+				ours, theirs := h.asked()
+				if all := append(ours, theirs...); len(all) > 0 {
+					h.comesBack(h.id(), all[h.rnd.IntN(len(all))])
+				}
+			default:
+				h.say(call(h.id(), ""))
+			}
+		}
+		calls, held := -1, -1
+		for end := time.Now().Add(time.Minute); (calls != 0 || held != 0) && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+			ours, _ := h.asked()
+			for _, state := range ours {
+				h.last++
+				h.comesBack(fmt.Sprint(h.last), state)
+			}
+			for id := range h.last + 1 {
+				h.cancels(id)
+			}
+			calls, held = n.p.Kept()
+		}
+		if calls != 0 || held != 0 {
+			t.Errorf("seed %d: %d entries of calls and %d bytes are left", seed, calls, held)
+		}
+		if st := n.p.Stats(); st.Asked == 0 || st.Retried == 0 || st.Refused == 0 {
+			t.Errorf("the storm was none: %+v", st)
+		}
+		n.end()
+	}
+}
