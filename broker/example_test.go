@@ -45,7 +45,7 @@ func Example_host() {
 	session.Bind(client)
 
 	// Here the server is in this process. A child process is the same with
-	// transport, err := session.Command(exec.Command("some-server"), 0), and
+	// &mcp.CommandTransport{Command: exec.Command("some-server")}, and
 	// Streamable HTTP with &http.Client{Transport: session.HTTP(nil)}.
 	ours, theirs := mcp.NewInMemoryTransports()
 	server := mcp.NewServer(&mcp.Implementation{Name: "my-server", Version: "1"}, nil)

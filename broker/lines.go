@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"sync"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,25 +30,6 @@ func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Tra
 	return &lines{s: s, r: r, w: w, max: maxFrame}
 }
 
-// Command is Lines over a child's standard streams. Closing the connection
-// closes the child's standard input and ends the child if it does not exit.
-func (s *Session) Command(cmd *exec.Cmd, maxFrame int) (mcp.Transport, error) {
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	Widen(in)
-	Widen(out)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return s.Lines(out, &child{WriteCloser: in, cmd: cmd}, maxFrame), nil
-}
-
 // pipeSize is what a pipe to a child is to hold, bytes. With the usual 64 KiB a
 // megabyte's answer takes twenty turns of writing and reading, each of them a
 // switch. An ordinary user may have 64 MiB of pipes (pipe(7)).
@@ -60,26 +39,6 @@ const pipeSize = 512 << 10
 // works as it is.
 func Widen(pipe any) {
 	withFD(pipe, func(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) })
-}
-
-// child ends a process with its input.
-type child struct {
-	io.WriteCloser
-	cmd  *exec.Cmd
-	once sync.Once
-	err  error
-}
-
-const childPatience = 5 * time.Second // what MCP's stdio shutdown calls reasonable
-
-func (c *child) Close() error {
-	c.once.Do(func() {
-		_ = c.WriteCloser.Close()
-		kill := time.AfterFunc(childPatience, func() { _ = c.cmd.Process.Kill() })
-		c.err = c.cmd.Wait()
-		kill.Stop()
-	})
-	return c.err
 }
 
 type lines struct {

@@ -136,18 +136,31 @@ type filesPeer interface {
 // brokeredPeer is a server of ours that asks this process, on package broker.
 type brokeredPeer struct {
 	session *broker.Session
+	child   *exec.Cmd
 	host    *mcp.ClientSession
 }
 
 func (l *lab) brokered(ctx context.Context, b *broker.Broker) (*brokeredPeer, error) {
 	p := &brokeredPeer{session: b.Session("bench")}
-	tr, err := p.session.Command(exec.CommandContext(ctx, l.self, childFiles), 0)
+	p.child = exec.CommandContext(ctx, l.self, childFiles)
+	in, err := p.child.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
+	out, err := p.child.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	broker.Widen(in)
+	broker.Widen(out)
+	if err := p.child.Start(); err != nil {
+		return nil, err
+	}
 	c := mcp.NewClient(&mcp.Implementation{Name: "bench-host", Version: "1"}, nil)
-	if p.host, err = c.Connect(ctx, tr, &mcp.ClientSessionOptions{ProtocolVersion: filesRevision}); err != nil {
+	if p.host, err = c.Connect(ctx, p.session.Lines(out, in, 0), &mcp.ClientSessionOptions{ProtocolVersion: filesRevision}); err != nil {
 		p.session.Close()
+		_ = p.child.Process.Kill()
+		_ = p.child.Wait()
 		return nil, err
 	}
 	return p, nil
@@ -167,9 +180,9 @@ func (p *brokeredPeer) do(ctx context.Context, l load) (out loaded, err error) {
 }
 
 func (p *brokeredPeer) close() error {
-	err := p.host.Close()
+	err := p.host.Close() // and with it the child's standard input
 	p.session.Close()
-	return err
+	return errors.Join(err, p.child.Wait())
 }
 
 // reference is server-filesystem, called by this process through the SDK.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,16 +46,19 @@ func (h *host) run(cmd *exec.Cmd, log *bytes.Buffer) *program {
 	h.t.Helper()
 	s := h.b.Session("peer")
 	h.t.Cleanup(s.Close)
-	tr, err := s.Command(cmd, 0)
+	in, err := cmd.StdinPipe()
 	must(h.t, err)
+	out, err := cmd.StdoutPipe()
+	must(h.t, err)
+	must(h.t, cmd.Start())
 	c := mcp.NewClient(&mcp.Implementation{Name: "test-host", Version: "1"}, nil)
 	p := &program{t: h.t, session: s, log: log}
-	p.host, err = c.Connect(context.Background(), tr, &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
+	p.host, err = c.Connect(context.Background(), s.Lines(out, in, 0), &mcp.ClientSessionOptions{ProtocolVersion: withFiles})
 	if err != nil {
 		h.t.Fatalf("%v\n%s", err, log)
 	}
 	h.t.Cleanup(func() {
-		if err := p.host.Close(); err != nil {
+		if err := errors.Join(p.host.Close(), cmd.Wait()); err != nil {
 			h.t.Errorf("closing the session and its child: %v", err)
 		}
 	})

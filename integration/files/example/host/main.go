@@ -53,10 +53,7 @@ func run(ctx context.Context, dir, tool string, arguments json.RawMessage, serve
 	session.Bind(client) // roots for servers of revision 2026-07-28
 	command := exec.Command(server[0], server[1:]...)
 	command.Stderr = os.Stderr
-	transport, err := session.Command(command, 0)
-	if err != nil {
-		return err
-	}
+	transport := session.Transport(&mcp.CommandTransport{Command: command})
 	// files/* needs a revision in which servers may send requests.
 	connection, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
 	if err != nil {
