@@ -1,55 +1,16 @@
-//lint:file-ignore SA1019 roots are deprecated since revision 2026-07-28 and not replaced; hosts have them.
-
 package tools_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-// overStdio connects the client over a pair of streams.
-func (b *bench) overStdio(revision string) {
-	b.t.Helper()
-	toServer, fromClient := io.Pipe()
-	toClient, fromServer := io.Pipe()
-	ended := make(chan error, 1)
-	go func() { ended <- b.srv.Run(context.Background(), toServer, fromServer) }()
-	var err error
-	b.host, err = b.mcp.Connect(context.Background(), &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
-	b.t.Cleanup(func() {
-		_ = b.host.Close()
-		if err := <-ended; err != nil && !errors.Is(err, io.ErrClosedPipe) {
-			b.t.Error(err)
-		}
-	})
-}
-
-// overHTTP connects it over HTTP.
-func (b *bench) overHTTP(revision string) {
-	b.t.Helper()
-	site := b.site(tools.HTTPOptions{})
-	var err error
-	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
-		Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
-	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-	must(b.t, err)
-	b.t.Cleanup(func() { _ = b.host.Close() })
-}
 
 // lists returns the names that resources/list tells, all pages.
 func (b *bench) lists() (out []string) {
@@ -66,7 +27,7 @@ func (b *bench) lists() (out []string) {
 
 // announced is a client that counts what it is told.
 func announced(t *testing.T) (told chan struct{}, o *mcp.ClientOptions) {
-	told = make(chan struct{}, 4096)
+	told = make(chan struct{}, 64)
 	return told, &mcp.ClientOptions{ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { told <- struct{}{} }}
 }
 
@@ -86,122 +47,50 @@ func (b *bench) until(told <-chan struct{}, name string, there bool) {
 	}
 }
 
-// quietly checks that something is not announced. What came before it may be
-// announced late on a busy machine: what is announced is announced every time.
-func quietly(t *testing.T, told <-chan struct{}, what string, do func()) {
-	t.Helper()
-	const quiet = 700 * time.Millisecond // a change is announced in 50
-	for range 5 {
-		for len(told) > 0 {
-			<-told
-		}
-		do()
-		select {
-		case <-told:
-		case <-time.After(quiet):
-			return
-		}
-		time.Sleep(quiet)
-	}
-	t.Errorf("%s was announced", what)
-}
-
-// resources/list_changed follows what the list shows: roots, and the names directly
-// in them; nothing else.
-func TestResourceListChanged(t *testing.T) {
+// R225: the roots are the resources that are listed. A client is told when one comes or
+// goes: under revision 2026-07-28 if it listens.
+func TestResourceListOfRoots(t *testing.T) {
 	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
 		t.Run(name, func(t *testing.T) {
 			told, o := announced(t)
 			b := start(t, nil, o)
-			dir := b.root("code", guard.ReadOnly, "a=1", "d/x=1")
+			b.root("code", guard.ReadOnly, "a=1", "d/x=1")
 			connect(b, "2025-11-25")
-			if got := b.lists(); !slices.Equal(got, []string{"code", "code/a", "code/d"}) {
+			if got := b.lists(); !slices.Equal(got, []string{"code"}) {
 				t.Fatalf("%q", got)
 			}
-			must(t, os.WriteFile(filepath.Join(dir, "b"), nil, 0o600))
-			b.until(told, "code/b", true)
-			must(t, os.Remove(filepath.Join(dir, "a")))
-			b.until(told, "code/a", false)
 			b.root("more", guard.ReadOnly, "m=1")
-			b.until(told, "more/m", true)
-			more, _ := b.reg.Lookup("more")
-			must(t, os.WriteFile(filepath.Join(more.Grant.Resolved, "n"), nil, 0o600))
-			b.until(told, "more/n", true)
+			b.until(told, "more", true)
 			_, err := b.reg.Revoke(context.Background(), "more")
 			must(t, err)
 			b.until(told, "more", false)
-			quietly(t, told, "what is not listed", func() {
-				must(t, os.WriteFile(filepath.Join(dir, "d/y"), nil, 0o600))
-				must(t, os.WriteFile(filepath.Join(dir, ".hidden"), nil, 0o600))
-				must(t, os.WriteFile(filepath.Join(dir, "b"), []byte("longer"), 0o600))
-			})
-			must(t, b.reg.Set(context.Background(), "code", guard.Read))
-			b.until(told, "code/b", false)
 		})
-	}
-}
-
-// Many changes are few announcements, the last of which has all of them.
-func TestResourceListChangesGathered(t *testing.T) {
-	told, o := announced(t)
-	b := start(t, nil, o)
-	dir := b.root("code", guard.ReadOnly, "a=1")
-	b.overStdio("2025-11-25")
-	b.lists()
-	const many = 2000
-	for i := range many {
-		must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), nil, 0o600))
-	}
-	must(t, os.WriteFile(filepath.Join(dir, "last"), nil, 0o600))
-	b.until(told, "code/last", true)
-	if n := len(told); n > many/10 {
-		t.Errorf("%d announcements of %d changes are left", n, many)
-	}
-}
-
-// A client whose own roots leave a directory out neither sees it listed nor hears
-// of changes in it; when its roots change, so does its list.
-func TestResourceListOfNarrowedClient(t *testing.T) {
-	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name+", listening", func(t *testing.T) {
 			told, o := announced(t)
 			b := start(t, nil, o)
-			dir := b.root("code", guard.ReadOnly, "a=1", "in/x=1", "out/x=1")
-			b.mcp.AddRoots(&mcp.Root{URI: names.FormatURI(dir + "/in")})
-			connect(b, "2025-11-25")
-			if got := b.lists(); !slices.Equal(got, []string{"code/in", "code/in/x"}) {
-				t.Fatalf("%q", got)
-			}
-			quietly(t, told, "what lies outside the client's roots", func() {
-				must(t, os.WriteFile(filepath.Join(dir, "b"), nil, 0o600))
-				must(t, os.WriteFile(filepath.Join(dir, "out/y"), nil, 0o600))
-			})
-			must(t, os.WriteFile(filepath.Join(dir, "in/y"), nil, 0o600))
-			b.until(told, "code/in/y", true)
-			b.mcp.AddRoots(&mcp.Root{URI: names.FormatURI(dir + "/out")})
-			b.until(told, "code/out/y", true)
-		})
-	}
-}
-
-// Under revision 2026-07-28 who listens is told.
-func TestResourceListChangedWhereListenedFor(t *testing.T) {
-	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
-		t.Run(name, func(t *testing.T) {
-			told, o := announced(t)
-			b := start(t, nil, o)
-			dir := b.root("code", guard.ReadOnly, "a=1")
 			connect(b, "2026-07-28")
-			// The SDK's client listens in the background, from it is not told when.
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("b", time.Now().UnixNano())), nil, 0o600))
-				if len(told) > 0 {
-					return
-				}
+			// The SDK's client listens in the background; when it has begun it does not tell.
+			for i, end := 0, time.Now().Add(enough); len(told) == 0; i++ {
+				b.root(fmt.Sprint("r", i), guard.ReadOnly)
+				time.Sleep(20 * time.Millisecond)
 				if time.Now().After(end) {
 					t.Fatal("nothing was announced")
 				}
 			}
 		})
 	}
+}
+
+// A session that does not read holds up no announcement to another of the same server,
+// though the SDK writes to them one after the other.
+func TestListChangedBesideUnread(t *testing.T) {
+	told, o := announced(t)
+	b := start(t, nil, o)
+	x := b.reluctant(t)
+	b.connect("2025-11-25")
+	b.root("one", guard.ReadOnly)
+	x.until("list_changed") // of tools or resources, of which it takes neither
+	b.until(told, "one", true)
+	b.root("two", guard.ReadOnly)
+	b.until(told, "two", true)
 }

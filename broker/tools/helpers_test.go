@@ -2,6 +2,9 @@ package tools_test
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +79,36 @@ func (b *bench) connect(revision string) *bench {
 		_ = ss.Wait()
 	})
 	return b
+}
+
+// overStdio connects the client over a pair of streams.
+func (b *bench) overStdio(revision string) {
+	b.t.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- b.srv.Run(context.Background(), toServer, fromServer) }()
+	var err error
+	b.host, err = b.mcp.Connect(context.Background(), &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(b.t, err)
+	b.t.Cleanup(func() {
+		_ = b.host.Close()
+		if err := <-ended; err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			b.t.Error(err)
+		}
+	})
+}
+
+// overHTTP connects it over HTTP.
+func (b *bench) overHTTP(revision string) {
+	b.t.Helper()
+	site := b.site(tools.HTTPOptions{})
+	var err error
+	b.host, err = b.mcp.Connect(context.Background(), &mcp.StreamableClientTransport{
+		Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
+	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(b.t, err)
+	b.t.Cleanup(func() { _ = b.host.Close() })
 }
 
 // root grants a new directory made of a tree, as guardtest.Tree takes it.

@@ -2,13 +2,11 @@ package tools
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
 	"path"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -26,7 +24,6 @@ const (
 	directoryType  = "inode/directory"
 	fileScheme     = "file:"
 	fileURIs       = fileScheme + "///{+path}"
-	resourcePage   = 200
 	maxCompletions = 100 // MCP, "Completion"
 )
 
@@ -35,12 +32,10 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// listing checks what the SDK does not, and answers resources/list, whose pages are read
-// from the tree: the roots, and in each the names directly in it. What lies deeper is
-// reached through the template. A tool that no root allows any more is not called unknown.
-func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
+// checkRequests is middleware that checks what the SDK does not, and says of a tool that no
+// root allows any more that it is not offered: the SDK would call it unknown.
+func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		ss, _ := req.GetSession().(*mcp.ServerSession)
 		if err := s.checkURI(method, req.GetParams()); err != nil {
 			return nil, err
 		}
@@ -49,144 +44,22 @@ func (s *Server) listing(next mcp.MethodHandler) mcp.MethodHandler {
 			if p != nil && known(p.Name) && s.offered(p.Name) == nil {
 				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: fmt.Sprintf("the tool %s is not offered: no approved root allows it now", p.Name)}
 			}
-		case *mcp.SubscriptionsListenParams:
-			if p != nil && p.Notifications != nil && p.Notifications.ResourcesListChanged {
-				s.changes.begin(ss)
-			}
 		case *mcp.ReadResourceParams:
 			// The SDK compares it with the template byte for byte; a scheme is
 			// the same in either case (RFC 3986, section 3.1).
 			if p != nil && isFileURI(p.URI) {
 				p.URI = fileScheme + p.URI[len(fileScheme):]
 			}
-		case *mcp.ListResourcesParams:
-			if method != "resources/list" {
-				break
-			}
-			res, err := next(ctx, method, &mcp.ListResourcesRequest{Session: ss, Params: &mcp.ListResourcesParams{}})
-			list, ok := res.(*mcp.ListResourcesResult)
-			if err != nil || !ok {
-				return res, err
-			}
-			cursor := ""
-			if p != nil {
-				cursor = p.Cursor
-			}
-			s.changes.ready(ctx)
-			list.Resources, list.NextCursor, err = s.resources(ctx, ss, cursor)
-			return list, s.rpc(err)
 		}
 		return next(ctx, method, req)
 	}
 }
 
-// top is a place with which resources/list begins: a root, or what the client's own
-// roots leave of one.
-type top struct {
-	guard.Path
-	file   bool
-	rights guard.Rights
-}
-
-// tops are those of a session, by name. In requests of revision 2026-07-28 the
-// client's roots do not come with a list, so that it is not narrowed: what is read
-// by it is.
-func (s *Server) tops(ctx context.Context, ss *mcp.ServerSession) ([]top, error) {
-	scope, all, err := s.scope(ctx, ss)
-	if errors.Is(err, client.ErrInputRequired) {
-		all, err = true, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []top
-	for _, st := range s.visible() {
-		if all {
-			out = append(out, top{guard.Path{Root: st.Grant.Root}, st.FileRoot, st.Grant.Policy.Rights})
-			continue
-		}
-		for _, p := range scope {
-			if p.Root != st.Grant.Root || slices.ContainsFunc(out, func(t top) bool { return t.Path == p }) {
-				continue
-			}
-			t := top{p, st.FileRoot, st.Grant.Policy.Rights}
-			if p.Rel() != "" {
-				info, _, err := s.cfg.Tree.Stat(ctx, s.caller, p)
-				if err != nil {
-					continue // the client names what is not there
-				}
-				t.file = !info.IsDir()
-			}
-			out = append(out, t)
-		}
-	}
-	return out, nil
-}
-
-// listCursor is a place in resources/list.
-type listCursor struct {
-	Top   int    `json:"t"`
-	Path  string `json:"p"` // of the top, which may have changed
-	Inner string `json:"i,omitempty"`
-}
-
-func (l listCursor) String() string {
-	b, _ := json.Marshal(l) // strings and a number: cannot fail
-	return base64.RawURLEncoding.EncodeToString(b)
-}
-
-// resources is one page: of the tops first, then of what is in each in turn.
-func (s *Server) resources(ctx context.Context, ss *mcp.ServerSession, cursor string) ([]*mcp.Resource, string, error) {
-	all, err := s.tops(ctx, ss)
-	if err != nil {
-		return nil, "", err
-	}
-	out := []*mcp.Resource{}
-	var at listCursor
-	if cursor == "" {
-		for i := range all {
-			out = append(out, s.resource(all[i].Path, all[i].String(), !all[i].file, 0))
-		}
-	} else {
-		raw, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil || json.Unmarshal(raw, &at) != nil || at.Top < 0 || at.Top >= len(all) || all[at.Top].String() != at.Path {
-			return nil, "", invalid("cursor is not one of this list, or the roots changed: list again without it")
-		}
-	}
-	for ; at.Top < len(all); at.Top++ {
-		here := &all[at.Top]
-		if at.Path = here.String(); here.file || here.rights&guard.List == 0 {
-			continue
-		}
-		if len(out) > 0 && len(out) >= resourcePage {
-			return out, at.String(), nil
-		}
-		page, err := s.cfg.Tree.List(ctx, s.caller, here.Path, vfs.ListOptions{Limit: resourcePage, Cursor: at.Inner})
-		at.Inner = ""
-		if err != nil {
-			if cursor != "" && errors.Is(err, names.Invalid) {
-				return nil, "", err
-			}
-			continue // a root that cannot be read now hides no other
-		}
-		for i := range page.Entries {
-			e := &page.Entries[i]
-			if e.Info.IsDir() || e.Info.IsRegular() {
-				out = append(out, s.resource(e.Path, e.Name, e.Info.IsDir(), e.Info.Size))
-			}
-		}
-		if at.Inner = page.Next; at.Inner != "" {
-			return out, at.String(), nil
-		}
-	}
-	return out, "", nil
-}
-
-func (s *Server) resource(p guard.Path, name string, dir bool, size int64) *mcp.Resource {
-	r := &mcp.Resource{URI: s.uri(p), Name: p.String(), Title: shownName(name), MIMEType: directoryType}
-	r.Name = shownName(r.Name)
-	if !dir {
-		r.MIMEType, r.Size = typeOf(name), size
+// rootResource describes a root in resources/list. What lies in a root is read by its URI.
+func rootResource(st *guard.Status) *mcp.Resource {
+	r := &mcp.Resource{URI: names.FormatURI(st.Grant.Resolved), Name: string(st.Grant.Root), MIMEType: directoryType}
+	if st.FileRoot {
+		r.MIMEType = typeOf(st.Grant.Resolved)
 	}
 	return r
 }
@@ -232,7 +105,11 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 			return nil, s.rpc(err)
 		}
 		out.Text = s.directory(&page)
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
+		contents := []*mcp.ResourceContents{out}
+		if page.Next != "" {
+			contents = append(contents, &mcp.ResourceContents{URI: req.Params.URI, MIMEType: "text/plain", Text: "There are more names: list the directory with the tool list_directory."})
+		}
+		return &mcp.ReadResourceResult{Contents: contents}, nil
 	}
 	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", lend)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -83,9 +82,8 @@ type Server struct {
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions
+	notices  notices
 	rounds   rounds
-	// changes tells of those of resources/list.
-	changes *lister
 	// questions are those to the client, or to a person, that have no answer yet.
 	questions atomic.Int64
 }
@@ -117,34 +115,32 @@ func New(cfg Config) *Server {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.asking, s.withdraw = context.WithCancel(s.ctx)
-	s.changes = newLister(s)
-	s.roots = client.NewRootsService(&client.RootsOptions{OnRefresh: func(*mcp.ServerSession, client.Snapshot) { s.changes.look() }})
+	s.roots = client.NewRootsService(nil)
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "rootsfs", Title: "rootsfs", Version: cfg.Version}, &mcp.ServerOptions{
 		Instructions:       instructions,
 		Logger:             cfg.Log,
 		SubscribeHandler:   s.subscribe,
 		UnsubscribeHandler: s.unsubscribe,
 		CompletionHandler:  s.complete,
-		InitializedHandler: func(_ context.Context, r *mcp.InitializedRequest) { s.begins(r.Session) },
+		InitializedHandler: s.initialized,
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:     &mcp.ToolCapabilities{ListChanged: true},
 			Resources: &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
 		},
 	})
-	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.listing)
-	s.mcp.AddSendingMiddleware(s.changes.sending)
+	s.mcp.AddReceivingMiddleware(s.roots.Middleware(), s.checkRequests)
+	s.mcp.AddSendingMiddleware(s.sendNotices)
 	s.mcp.AddResourceTemplate(fileTemplate, s.readResource)
 	cfg.Registry.AddView(s)
 	s.offer()
 	return s
 }
 
-// begins is told of a session's beginning.
-func (s *Server) begins(ss *mcp.ServerSession) {
-	if p := ss.InitializeParams(); s.cfg.Ask != nil && p != nil && p.ClientInfo != nil {
-		s.cfg.Ask.Settled("", p.ClientInfo.Name) // the person is told who asks
+// initialized notes what the client calls itself, which questions to a person show.
+func (s *Server) initialized(_ context.Context, r *mcp.InitializedRequest) {
+	if p := r.Session.InitializeParams(); s.cfg.Ask != nil && p != nil && p.ClientInfo != nil {
+		s.cfg.Ask.Settled("", p.ClientInfo.Name)
 	}
-	s.changes.begin(ss)
 }
 
 const instructions = `Files are named by the root they lie in: "name/path", as list_allowed_directories tells, ` +
@@ -155,7 +151,6 @@ const instructions = `Files are named by the root they lie in: "name/path", as l
 func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
-	s.changes.end()
 	s.subs.close()
 	s.rounds.end()
 	if s.own != nil {
@@ -218,31 +213,26 @@ func (s *Server) Invalidate(context.Context, guard.Change) error {
 
 var _ guard.View = (*Server)(nil)
 
-// offers is what clients were last told of.
+// offers is what the SDK's server offers.
 type offers struct {
-	mu    sync.Mutex      // held while the two are brought in step
-	tools map[string]bool // those that some root allows
-	roots map[guard.RootName]offeredRoot
-}
-
-// offeredRoot is what of a root decides about lists of resources.
-type offeredRoot struct {
-	epoch  uint64
-	rights guard.Rights
+	mu    sync.Mutex               // held while it is brought in step with the roots
+	tools map[string]bool          // those that some root allows
+	roots map[string]*mcp.Resource // those in resources/list, by URI
 }
 
 // offer brings what is offered in step with the roots.
 func (s *Server) offer() {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
-	tools, roots := map[string]bool{}, map[guard.RootName]offeredRoot{}
+	tools, roots := map[string]bool{}, map[string]*mcp.Resource{}
 	var rights guard.Rights
 	if s.cfg.Ask != nil {
 		rights = guard.ReadWrite // what a person may allow
 	}
 	for _, st := range s.visible() {
 		rights |= st.Grant.Policy.Rights
-		roots[st.Grant.Root] = offeredRoot{st.Epoch, st.Grant.Policy.Rights & (guard.List | guard.Watch)}
+		r := rootResource(&st)
+		roots[r.URI] = r
 	}
 	for i := range catalog {
 		t := &catalog[i]
@@ -254,8 +244,15 @@ func (s *Server) offer() {
 			s.mcp.RemoveTools(t.def.Name)
 		}
 	}
-	if !maps.Equal(roots, s.offers.roots) {
-		s.changes.note()
+	for uri := range s.offers.roots {
+		if roots[uri] == nil {
+			s.mcp.RemoveResources(uri)
+		}
+	}
+	for uri, r := range roots {
+		if was := s.offers.roots[uri]; was == nil || was.Name != r.Name || was.MIMEType != r.MIMEType {
+			s.mcp.AddResource(r, s.readResource)
+		}
 	}
 	s.offers.tools, s.offers.roots = tools, roots
 }

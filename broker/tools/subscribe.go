@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -12,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// maxSubscriptions bounds the watches of all sessions together, and who tells of
+// maxSubscriptions bounds the watches of all sessions together, and what is on its way to
 // them.
 const maxSubscriptions = 1024
 
@@ -21,7 +22,6 @@ type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
 	m        map[subscription]*watch.Watch
 	sessions map[*mcp.ServerSession]bool // whose end is waited for
-	tellers  int
 	closed   bool
 }
 
@@ -30,24 +30,18 @@ type subscription struct {
 	uri string
 }
 
-// begin makes room for one, end gives it back.
-func (u *subscriptions) begin() error {
+// check refuses one more subscription if there is no room for it. unsent is the number of
+// notifications on their way.
+func (u *subscriptions) check(unsent int) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case u.closed:
 		return &guard.Error{Op: names.OpWatch, Kind: names.Revoked}
-	case u.tellers >= maxSubscriptions:
+	case len(u.m)+unsent >= maxSubscriptions:
 		return &guard.Error{Op: names.OpWatch, Kind: names.Quota, Err: errors.New("too many subscriptions; unsubscribe from one")}
 	}
-	u.tellers++
 	return nil
-}
-
-func (u *subscriptions) end() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.tellers--
 }
 
 // add keeps a watch in the place of the one that was there, until its session
@@ -111,48 +105,100 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 	if err != nil {
 		return s.rpc(err)
 	}
-	if err := s.subs.begin(); err != nil {
+	if err := s.subs.check(s.notices.unsent()); err != nil {
 		return s.rpc(err)
 	}
-	// Whoever changes a root waits for the watch, so the watch waits for nobody:
-	// what is told is only that something changed, and that can be told later.
-	changed := make(chan struct{}, 1)
+	k := subscription{req.Session, req.Params.URI}
+	// Whoever changes a root waits for the watch, so the watch waits for nobody.
 	w, err := s.hub.Watch(ctx, s.caller, at.Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		s.notices.send(notice{k.ss, k.uri}, func() {
+			_ = s.mcp.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: k.uri})
+		})
 	})
 	if err != nil {
-		s.subs.end()
 		return s.rpc(err)
 	}
-	s.subs.add(subscription{req.Session, req.Params.URI}, w)
-	go s.tell(req.Params.URI, w, changed)
+	s.subs.add(k, w)
+	go func() {
+		<-w.Done()
+		s.subs.drop(func(_ subscription, x *watch.Watch) bool { return x == w })
+	}()
 	return nil
-}
-
-// tell announces changes until the watch has ended, and the last of them after
-// that. A peer that does not read holds this goroutine and no other.
-func (s *Server) tell(uri string, w *watch.Watch, changed <-chan struct{}) {
-	defer s.subs.end()
-	for {
-		select {
-		case <-changed:
-		case <-w.Done():
-			s.subs.drop(func(_ subscription, x *watch.Watch) bool { return x == w })
-			select {
-			case <-changed:
-			default:
-				return
-			}
-		}
-		// Whoever hung up wants to know no more.
-		_ = s.mcp.ResourceUpdated(s.ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
-	}
 }
 
 func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
 	s.subs.drop(func(k subscription, _ *watch.Watch) bool { return k == subscription{req.Session, req.Params.URI} })
 	return nil
+}
+
+// notices sends notifications that say only that something changed. Each is sent by a
+// goroutine of its own, because the SDK writes to its sessions one after the other: a session
+// that does not read holds up nobody else. Of one notice, one is on its way at most; the last
+// of those that come meanwhile follows it. The zero value is ready for use.
+type notices struct {
+	mu   sync.Mutex // guards the field below
+	next map[notice]func()
+}
+
+// notice is what a session is told of: a list's notification, or a resource's URI.
+type notice struct {
+	session mcp.Session
+	about   string
+}
+
+// unsent is the number of notices on their way.
+func (n *notices) unsent() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.next)
+}
+
+// send calls f, which may wait for the session. It does not wait itself.
+func (n *notices) send(k notice, f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, busy := n.next[k]; busy {
+		n.next[k] = f
+		return
+	}
+	if n.next == nil {
+		n.next = map[notice]func(){}
+	}
+	n.next[k] = nil
+	go n.run(k, f)
+}
+
+func (n *notices) run(k notice, f func()) {
+	for f != nil {
+		f()
+		n.mu.Lock()
+		if f = n.next[k]; f != nil {
+			n.next[k] = nil
+		} else {
+			delete(n.next, k)
+		}
+		n.mu.Unlock()
+	}
+}
+
+// sendNotices is middleware that sends the SDK's announcements of changed lists as notices.
+// It keeps the log from filling with what nobody heard: a client need not listen to events.
+func (s *Server) sendNotices(next mcp.MethodHandler) mcp.MethodHandler {
+	send := func(ctx context.Context, method string, req mcp.Request) {
+		if _, err := next(ctx, method, req); err != nil {
+			s.cfg.Log.Debug("a client did not hear of a change", "method", method, "error", err)
+		}
+	}
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch {
+		case strings.HasSuffix(method, "/list_changed"):
+			ctx = context.WithoutCancel(ctx) // which ends when the SDK has told all sessions
+			s.notices.send(notice{req.GetSession(), method}, func() { send(ctx, method, req) })
+		case strings.HasPrefix(method, "notifications/"):
+			send(ctx, method, req)
+		default:
+			return next(ctx, method, req)
+		}
+		return nil, nil //nolint:nilnil // a notification has no result
+	}
 }
