@@ -49,11 +49,11 @@ func (k *keys) init(url string, client *http.Client) {
 // signed reports whether a key of the issuer's signed a token.
 func (k *keys) signed(ctx context.Context, t *jwt.JSONWebToken) bool {
 	h := t.Headers[0]
-	list, at := k.now()
+	list, at := k.known()
 	if time.Since(at) > keysFresh {
-		list, at = k.newer(ctx, at)
+		list, at = k.refresh(ctx, at)
 	}
-	if opens(list, &h, t) {
+	if verifiesWith(list, &h, t) {
 		return true
 	}
 	// The issuer may have changed its keys. Not so for a token whose key is known,
@@ -63,12 +63,13 @@ func (k *keys) signed(ctx context.Context, t *jwt.JSONWebToken) bool {
 			return false
 		}
 	}
-	list, _ = k.newer(ctx, at)
-	return opens(list, &h, t)
+	list, _ = k.refresh(ctx, at)
+	return verifiesWith(list, &h, t)
 }
 
-// opens tries the keys that a token may have been signed with.
-func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) bool {
+// verifiesWith reports whether one of the keys that a token may have been signed with
+// verifies it.
+func verifiesWith(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) bool {
 	tried := 0
 	for i := range list {
 		key := &list[i]
@@ -85,8 +86,8 @@ func opens(list []jose.JSONWebKey, h *jose.Header, t *jwt.JSONWebToken) bool {
 	return false
 }
 
-// now are the keys that are known, and since when; none that are too old.
-func (k *keys) now() ([]jose.JSONWebKey, time.Time) {
+// known returns the keys that were fetched last, and when; none if they are too old.
+func (k *keys) known() ([]jose.JSONWebKey, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.fetched) > keysKept {
@@ -95,19 +96,19 @@ func (k *keys) now() ([]jose.JSONWebKey, time.Time) {
 	return k.list, k.fetched
 }
 
-// newer are keys that were asked for after a moment, if that may be asked for now;
-// else those that are known. Of several who want them one asks.
-func (k *keys) newer(ctx context.Context, than time.Time) ([]jose.JSONWebKey, time.Time) {
+// refresh returns keys that were fetched after a moment. It fetches them if it may do so
+// now, and otherwise returns those that are known. Of several callers one fetches.
+func (k *keys) refresh(ctx context.Context, than time.Time) ([]jose.JSONWebKey, time.Time) {
 	k.asking.Lock()
 	defer k.asking.Unlock()
-	if list, at := k.now(); at.After(than) || !k.pace.Allow() {
+	if list, at := k.known(); at.After(than) || !k.pace.Allow() {
 		return list, at
 	}
 	// Others wait for this, too: it does not end with one request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
 	defer cancel()
-	_ = k.fetch(ctx) // then those that are known go on, for a while
-	return k.now()
+	_ = k.fetch(ctx) // if it fails, those that are known go on for a while
+	return k.known()
 }
 
 // fetch asks the issuer for its keys.

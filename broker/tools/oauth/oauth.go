@@ -28,7 +28,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -197,11 +196,11 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	if !v.keys.signed(ctx, t) {
 		return bad("no key of the issuer's signed it")
 	}
-	c, why := read(t)
-	if why == "" {
-		why = v.wrong(c, typed)
+	var c claims
+	if t.UnsafeClaimsWithoutVerification(&c) != nil { // the signature was verified
+		return bad("its claims are not of the form that RFC 7519 or 9068 gives them")
 	}
-	if why != "" {
+	if why := v.wrong(&c, typed); why != "" {
 		return bad(why)
 	}
 	if c.Client == "" {
@@ -236,30 +235,10 @@ func (v *Verifier) wrong(c *claims, typed bool) string {
 		return "its client_id or azp has control characters" // UserID is of two parts
 	case typed && (c.Client == "" || c.IssuedAt == nil || c.ID == ""):
 		return "it is of the type at+jwt and lacks client_id, iat or jti (RFC 9068, 2.2)"
-	case !typed && c.identifies():
+	case !typed && c.isIDToken():
 		return "it is an ID token, which tells a client who logged in: send the access token"
 	}
 	return ""
-}
-
-// read reads the claims of a token whose signature was verified, or says what is wrong
-// with them.
-func read(t *jwt.JSONWebToken) (c *claims, why string) {
-	var all map[string]json.RawMessage
-	if err := t.UnsafeClaimsWithoutVerification(&all); err != nil {
-		return nil, "its claims are no JSON object"
-	}
-	c = &claims{}
-	if t.UnsafeClaimsWithoutVerification(c) == nil {
-		return c, ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		one, err := json.Marshal(map[string]json.RawMessage{name: all[name]})
-		if err == nil && json.Unmarshal(one, &claims{}) != nil {
-			return nil, "its claim " + names.QuoteShort(name) + " is not of the form that RFC 7519 or 9068 gives it"
-		}
-	}
-	return nil, "its claims are malformed"
 }
 
 const subjectKey = "sub"
@@ -282,13 +261,8 @@ func accessToken(typ any) (typed, ok bool) {
 	return text == "at+jwt", is && (text == "at+jwt" || text == "jwt")
 }
 
-// identifies reports whether the claims are those of an ID token (OpenID Connect Core,
+// isIDToken reports whether the claims are those of an ID token (OpenID Connect Core,
 // 2 and 3.3.2.11): its audience is the client, which may be called as this server is.
-func (c *claims) identifies() bool {
-	for _, only := range []json.RawMessage{c.Nonce, c.AtHash, c.CHash, c.SHash} {
-		if only != nil {
-			return true
-		}
-	}
-	return false
+func (c *claims) isIDToken() bool {
+	return slices.ContainsFunc([]json.RawMessage{c.Nonce, c.AtHash, c.CHash, c.SHash}, func(only json.RawMessage) bool { return only != nil })
 }

@@ -69,9 +69,9 @@ func TestVerify(t *testing.T) {
 		"by its hash":   {claim("at_hash", "x"), "is an ID token"},
 		"of a JWT type": {func() string { return i.Typed("JWT", here, m{"c_hash": "x"}) }, "is an ID token"},
 		"client's line": {claim("client_id", "a\nb"), "client_id or azp has control"},
-		"bad exp":       {claim("exp", "soon"), `its claim "exp" is not of the form`},
-		"bad sub":       {claim("sub", 7), `its claim "sub" is not of the form`},
-		"bad scope":     {claim("scope", m{}), `its claim "scope" is not of the form`},
+		"bad exp":       {claim("exp", "soon"), "its claims are not of the form"},
+		"bad sub":       {claim("sub", 7), "its claims are not of the form"},
+		"bad scope":     {claim("scope", m{}), "its claims are not of the form"},
 		"just expired":  {claim("exp", now.Add(-5*time.Second).Unix()), ""}, // clocks differ
 		"not ours":      {claim("aud", "http://127.0.0.1:8932/mcp"), "another audience"},
 		"no audience":   {claim("aud", nil), "another audience"},
@@ -231,7 +231,7 @@ func TestRequire(t *testing.T) {
 	}{
 		"good":      {i.Token(here, m{"scope": "files"}), 200, nil, "Bearer"},
 		"none":      {"", 401, []string{meta, `scope="files"`}, "error="},
-		"bad":       {"x", 401, []string{meta, `error="invalid_token"`}, "insufficient"},
+		"bad":       {"x", 401, []string{meta, `scope="files"`}, "insufficient"},
 		"too small": {i.Token(here, m{"scope": "other"}), 403, []string{meta, `scope="files"`, `error="insufficient_scope"`}, "invalid_token"},
 	} {
 		r := httptest.NewRequest(http.MethodPost, here, nil)

@@ -39,7 +39,7 @@ func (v *Verifier) Metadata() http.Handler {
 func (v *Verifier) Require(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		opts := &auth.RequireBearerTokenOptions{Scopes: v.cfg.Scopes, ClockSkew: Skew, ResourceMetadataURL: v.described(r)}
-		auth.RequireBearerToken(v.Verify, opts)(next).ServeHTTP(&challenging{ResponseWriter: w, sent: r.Header.Get("Authorization") != ""}, r)
+		auth.RequireBearerToken(v.Verify, opts)(next).ServeHTTP(challenging{w}, r)
 	})
 }
 
@@ -53,29 +53,22 @@ func (v *Verifier) described(r *http.Request) string {
 	return u.String()
 }
 
-// challenging adds to the challenge of a refusal why it was one, as RFC 6750 has it.
-type challenging struct {
-	http.ResponseWriter
-	sent bool // a token
-}
+// challenging says in a refusal that it is for want of a scope (RFC 6750): clients then ask
+// the issuer for a token that has it.
+type challenging struct{ http.ResponseWriter }
 
 const challenge = "WWW-Authenticate"
 
 // WriteHeader implements http.ResponseWriter.
-func (c *challenging) WriteHeader(status int) {
-	if have := c.Header().Get(challenge); have != "" {
-		switch {
-		case status == http.StatusForbidden:
-			c.Header().Set(challenge, have+`, error="insufficient_scope"`)
-		case status == http.StatusUnauthorized && c.sent:
-			c.Header().Set(challenge, have+`, error="invalid_token"`)
-		}
+func (c challenging) WriteHeader(status int) {
+	if have := c.Header().Get(challenge); have != "" && status == http.StatusForbidden {
+		c.Header().Set(challenge, have+`, error="insufficient_scope"`)
 	}
 	c.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap is for http.ResponseController.
-func (c *challenging) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (c challenging) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // Flush implements http.Flusher, which event streams need.
-func (c *challenging) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }
+func (c challenging) Flush() { _ = http.NewResponseController(c.ResponseWriter).Flush() }
