@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // person is who sits at one host: answers its forms, and counts them.
@@ -199,6 +202,61 @@ func TestAskAboutHome(t *testing.T) {
 			b.refused("read_text_file", m{"path": "~/none"}, "nobody approved")
 			if n := p.asked.Load(); n != 2 {
 				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}
+
+// slowGrants is an auditor that holds up the record of each grant, and so the grant.
+type slowGrants struct {
+	begun, end chan struct{}
+	once       sync.Once
+}
+
+// Record implements guard.Auditor.
+func (g *slowGrants) Record(r guard.Record) error {
+	if r.Op == names.OpGrant && r.Verdict == guard.Allowed {
+		g.once.Do(func() { close(g.begun) })
+		<-g.end
+	}
+	return nil
+}
+
+// What a person allows in the moment in which the session ends is taken back with the rest.
+func TestEndWhileGranting(t *testing.T) {
+	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+		t.Run(revision, func(t *testing.T) {
+			slow := &slowGrants{begun: make(chan struct{}), end: make(chan struct{})}
+			reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: slow})
+			who := guard.Subject("test").InSession(7)
+			p := &chooser{allow: "yes"}
+			b := start(t, func(c *tools.Config) { c.Registry, c.Tree, c.Subject = reg, vfs.New(reg), who }, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+			b.reg = reg
+			b.ask = broker.New(broker.Config{Registry: reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: time.Minute})
+			t.Cleanup(b.ask.Close)
+			b.askingItself()
+			b.overStdio(revision)
+			path := filepath.Join(t.TempDir(), "yes")
+			must(t, os.WriteFile(path, []byte("text"), 0o600))
+			go b.call("read_text_file", m{"path": path})
+			<-slow.begun
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				b.srv.Close()
+			}()
+			for len(b.ask.Sessions()) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			select {
+			case <-closed:
+				t.Error("the session has ended, and something is being granted to it")
+			case <-time.After(50 * time.Millisecond): // which shows nothing
+			}
+			close(slow.end)
+			<-closed
+			if left := b.won(who); len(left) != 0 {
+				t.Errorf("%q outlives its session", left)
 			}
 		})
 	}

@@ -15,22 +15,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// clients are the Servers of those who are served over HTTP.
+// clients are the Servers of those who are served over HTTP, each a session or a user.
 type clients struct {
 	open      func(guard.Subject) *Server // for a session of the subject
 	most      int                         // sessions at a time, and users
 	mostOfOne int                         // sessions at a time of one subject
+	patience  time.Duration               // how long a body waits for room
 	shared    string                      // by whom consents are shared that came without a session
-	wanted    wanted
+	requests  openRequests
+	bodies    flow.Budget // of all subjects' requests
 
-	mu      sync.Mutex           // guards the fields below
-	live    map[*Server]identity // of sessions
-	users   map[identity]*user
-	busy    map[guard.Subject]*load
-	bodies  flow.Budget    // of all subjects' requests
-	ending  sync.WaitGroup // Servers that are being closed
-	leaving bool           // nobody is asked any more
-	closed  bool
+	mu       sync.Mutex           // guards the fields below
+	sessions map[*Server]identity // that have begun and not ended
+	users    map[identity]*user
+	busy     map[guard.Subject]*load
+	ending   sync.WaitGroup // Servers that are being closed
+	leaving  bool           // nobody is asked any more
+	closed   bool
 }
 
 // identity is whose a session is.
@@ -47,49 +48,38 @@ type user struct {
 	refs int // requests under way
 }
 
-// begin makes the Server of one more session; nil: there is no room for it, and why.
+// begin makes the Server of one more session, which endWith closes; nil: there is no room
+// for it, and why.
 func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
-	if status, why = c.fullLocked(whose.subject); why != "" {
-		c.mu.Unlock()
-		return nil, status, why
-	}
-	if c.live == nil {
-		c.live = map[*Server]identity{}
-	}
-	room := new(Server) // holds the place meanwhile
-	c.live[room] = whose
-	c.ending.Add(1)
-	c.mu.Unlock()
-	s = c.open(whose.subject)
-	s.wanted = &c.wanted
-	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.live, room)
-	c.live[s] = whose
-	if c.leaving {
-		s.withdraw()
-	}
-	return s, 0, ""
-}
-
-// fullLocked says why a subject can have no session more; "" if it can.
-func (c *clients) fullLocked(who guard.Subject) (status int, why string) {
 	own := 0
-	for _, whose := range c.live {
-		if whose.subject == who {
+	for _, other := range c.sessions {
+		if other.subject == whose.subject {
 			own++
 		}
 	}
 	switch {
 	case c.closed:
-		return http.StatusServiceUnavailable, "the server is ending"
-	case len(c.live) >= c.most:
-		return http.StatusServiceUnavailable, fmt.Sprintf("too many sessions: there are %d, the most at a time; end one", len(c.live))
+		return nil, http.StatusServiceUnavailable, "the server is ending"
+	case len(c.sessions) >= c.most:
+		return nil, http.StatusServiceUnavailable, fmt.Sprintf("too many sessions: there are %d, the most at a time; end one", len(c.sessions))
 	case own >= c.mostOfOne:
-		return http.StatusTooManyRequests, fmt.Sprintf("too many sessions: %s has %d, the most of one user at a time; end one", names.QuoteShort(string(who)), own)
+		return nil, http.StatusTooManyRequests, fmt.Sprintf("too many sessions: %s has %d, the most of one user at a time; end one", names.QuoteShort(string(whose.subject)), own)
 	}
-	return 0, ""
+	s = c.openLocked(whose.subject)
+	s.requests = &c.requests
+	c.sessions[s] = whose
+	c.ending.Add(1)
+	return s, 0, ""
+}
+
+func (c *clients) openLocked(who guard.Subject) *Server {
+	s := c.open(who)
+	if c.leaving {
+		s.withdraw()
+	}
+	return s
 }
 
 // load is what one subject has under way.
@@ -111,57 +101,45 @@ const (
 	smallBody = 64 << 10
 )
 
-// requests is how many one subject may have under way.
-func (c *clients) requests() int { return SessionRequests * c.mostOfOne }
-
-// enter counts a request of a subject's, which exit ends; nil: there are more than most.
-func (c *clients) enter(who guard.Subject, most int) *load {
+// admit counts a request of a subject's until leave is called, and waits for room for its
+// body of n bytes, before anything of it is read. leave is nil if there is no room, and the
+// client is told why. A subject has at most most requests; 0: any number.
+func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (leave func(), status int, why string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.busy == nil {
-		c.busy = map[guard.Subject]*load{}
-	}
 	l := c.busy[who]
-	switch {
-	case l == nil:
+	if l == nil {
 		l = &load{bodies: flow.Budget{Bytes: subjectBodies}}
 		c.busy[who] = l
-	case most > 0 && l.requests >= most:
-		return nil
+	}
+	if most > 0 && l.requests >= most {
+		c.mu.Unlock()
+		return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has %d requests under way, the most of one user: wait for one", names.QuoteShort(string(who)), most)
 	}
 	l.requests++
-	return l
-}
-
-func (c *clients) exit(who guard.Subject) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l := c.busy[who]; l.requests > 1 {
-		l.requests--
-	} else {
-		delete(c.busy, who)
+	c.mu.Unlock()
+	leave = func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if l.requests--; l.requests == 0 {
+			delete(c.busy, who)
+		}
 	}
-}
-
-// hold waits, for so long at most, until there is room for a body of n bytes, before
-// anything of it is read; release gives the room back. It reports false if there is none.
-func (c *clients) hold(l *load, n int64, done <-chan struct{}, long time.Duration) (release func(), ok bool) {
 	if n <= smallBody {
-		return func() {}, true
+		return leave, 0, ""
 	}
-	own, err := l.bodies.Acquire(n, done, flow.For(long))
-	if err != nil {
-		return nil, false
+	for _, room := range []*flow.Budget{&l.bodies, &c.bodies} {
+		held, err := room.Acquire(n, r.Context().Done(), flow.For(c.patience))
+		if err != nil {
+			leave()
+			return nil, http.StatusServiceUnavailable, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies)
+		}
+		before := leave
+		leave = func() {
+			held.Release()
+			before()
+		}
 	}
-	all, err := c.bodies.Acquire(n, done, flow.For(long))
-	if err != nil {
-		own.Release()
-		return nil, false
-	}
-	return func() {
-		all.Release()
-		own.Release()
-	}, true
+	return leave, 0, ""
 }
 
 // endWith closes the Server of a session when that has ended, or did not begin.
@@ -177,7 +155,7 @@ func (c *clients) endWith(s *Server) {
 	s.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.live, s)
+	delete(c.sessions, s)
 }
 
 func (c *clients) isClosed() bool {
@@ -190,26 +168,18 @@ func (c *clients) isClosed() bool {
 // that. Of another user's session it ends nothing.
 func (c *clients) cancel(session, user string) {
 	c.mu.Lock()
-	live := maps.Clone(c.live)
+	sessions := maps.Clone(c.sessions)
 	c.mu.Unlock()
-	for s, whose := range live {
-		if s.mcp != nil && whose.user == user && s.is(session) {
-			s.cancel()
+	for s, whose := range sessions {
+		for ss := range s.mcp.Sessions() {
+			if whose.user == user && ss.ID() == session {
+				s.cancel()
+			}
 		}
 	}
 }
 
-// is reports whether the server has a session of this id.
-func (s *Server) is(session string) bool {
-	for ss := range s.mcp.Sessions() {
-		if ss.ID() == session {
-			return true
-		}
-	}
-	return false
-}
-
-// user returns the Server for a subject's requests without a session, to be left;
+// user returns the Server for an identity's requests without a session, to be left;
 // nil: there is no room for it.
 func (c *clients) user(who identity) *user {
 	c.mu.Lock()
@@ -219,15 +189,9 @@ func (c *clients) user(who identity) *user {
 		if c.closed || len(c.users) >= c.most && !c.forgetLocked() {
 			return nil
 		}
-		if c.users == nil {
-			c.users = map[identity]*user{}
-		}
-		u = &user{srv: c.open(who.subject)}
+		u = &user{srv: c.openLocked(who.subject)}
 		u.srv.shareConsents(c.shared)
 		c.users[who] = u
-		if c.leaving {
-			u.srv.withdraw()
-		}
 	}
 	u.refs++
 	return u
@@ -253,12 +217,10 @@ func (c *clients) forgetLocked() bool {
 	return false
 }
 
-// allLocked are the Servers of the sessions that have begun, and of users.
+// allLocked are the Servers of sessions and of users.
 func (c *clients) allLocked() (list []*Server) {
-	for s := range c.live {
-		if s.mcp != nil {
-			list = append(list, s)
-		}
+	for s := range c.sessions {
+		list = append(list, s)
 	}
 	for _, u := range c.users {
 		list = append(list, u.srv)
@@ -285,7 +247,7 @@ func (c *clients) close() {
 	for _, u := range c.users {
 		c.ending.Go(u.srv.Close)
 	}
-	c.users = nil
+	clear(c.users)
 	c.mu.Unlock()
 	for _, s := range all {
 		s.cancel() // all of them, before one is waited for

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/rootsfs/rootsfs/broker"
-	"github.com/rootsfs/rootsfs/broker/internal/waiting"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -24,47 +24,101 @@ import (
 // call is run again from its beginning: it finds the path granted, or knows that it was
 // not, and may come to another path.
 //
-// A question is known by requestState, 128 random bits. What was decided in the rounds
-// before is kept with it here, and no client can write it.
+// A question is known by requestState, 128 random bits. What was decided earlier in the
+// same call is kept with it here, and no client can write it.
 
 const (
 	// askedAs is the key of our question among the inputs that are asked for.
 	askedAs = "rootsfs-consent"
-	// maxRounds bounds the questions whose calls have not come back.
-	maxRounds = 64
+	// maxQuestions bounds the questions whose calls have not come back.
+	maxQuestions = 64
 	// keptFor is how long what was decided is kept for a client that does not come
 	// back, beyond the time that the question itself waits.
 	keptFor = 2 * time.Minute
 )
 
-// rounds are the questions whose calls have not come back.
-type rounds struct {
-	answers waiting.List[*mcp.ElicitResult] // nil: there is none
-
-	asking sync.WaitGroup
+// openQuestions are the questions whose calls have not come back.
+type openQuestions struct {
+	asking *semaphore.Weighted // of maxQuestions: questions that are not decided
 
 	mu     sync.Mutex // guards the fields below
-	open   map[string]*round
+	byID   map[string]*openQuestion
 	closed bool
 }
 
-// end answers every question with none, and lets nobody ask any more.
-func (u *rounds) end() {
-	u.mu.Lock()
-	u.closed = true
-	u.mu.Unlock()
-	u.answers.End(nil)
+// openQuestion is one question. It implements broker.Elicitor.
+type openQuestion struct {
+	id      string
+	path    string
+	earlier map[string]error       // decisions before it in the same call, by path
+	form    chan *mcp.ElicitParams // has the form when it is to be shown
+	answer  chan *mcp.ElicitResult // has the client's answer; nil: it came without one
+	done    chan struct{}          // closed when err is known
+	err     error                  // why the path is not granted
 }
 
-// round is one question.
-type round struct {
-	id      string
-	answer  <-chan *mcp.ElicitResult
-	asked   chan *mcp.ElicitParams // has the form when it is to be shown
-	decided map[string]error       // by path: what was before it
-	path    string
-	done    chan struct{} // closed when err is known
-	err     error
+// close refuses questions from now on.
+func (u *openQuestions) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.closed = true
+}
+
+// open begins a question. The caller releases asking when it is decided.
+func (u *openQuestions) open(earlier map[string]error, path string) (*openQuestion, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.closed:
+		return nil, &guard.Error{Kind: names.Revoked}
+	case len(u.byID) >= maxQuestions || !u.asking.TryAcquire(1):
+		return nil, &guard.Error{Kind: names.Rate, Err: errors.New("too many questions wait for their answers")}
+	}
+	q := &openQuestion{
+		id: rand.Text(), path: path, earlier: earlier,
+		form: make(chan *mcp.ElicitParams, 1), answer: make(chan *mcp.ElicitResult, 1), done: make(chan struct{}),
+	}
+	if u.byID == nil {
+		u.byID = map[string]*openQuestion{}
+	}
+	u.byID[q.id] = q
+	return q, nil
+}
+
+// answer answers a question and forgets it. It returns nil if there is none of this id.
+func (u *openQuestions) answer(id string, a *mcp.ElicitResult) *openQuestion {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	q := u.byID[id]
+	if q != nil {
+		delete(u.byID, id)
+		q.answer <- a // has room: only one gets here
+	}
+	return q
+}
+
+// Elicit implements broker.Elicitor.
+func (q *openQuestion) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	q.form <- form // has room: there is one question
+	select {
+	case a := <-q.answer:
+		if a == nil {
+			return nil, errors.New("the client came back without its user's answer")
+		}
+		return a, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// decisions returns the decisions of the call, this one included.
+func (q *openQuestion) decisions() map[string]error {
+	all := maps.Clone(q.earlier)
+	if all == nil {
+		all = map[string]error{}
+	}
+	all[q.path] = q.err
+	return all
 }
 
 // inputNeeded is the error of a call that has to come back with an answer.
@@ -94,7 +148,7 @@ func (c *call) consent(host string) error {
 	p := ss.InitializeParams()
 	switch {
 	case p == nil || p.ProtocolVersion < sessionless:
-		ctx, cancel := c.whileWanted()
+		ctx, cancel := c.untilHangup()
 		defer cancel()
 		return c.askFor(ctx, host, ss)
 	case p.Capabilities == nil || p.Capabilities.Elicitation == nil || p.Capabilities.Elicitation.Form == nil && p.Capabilities.Elicitation.URL != nil:
@@ -156,98 +210,42 @@ func (c *call) askInside(host string) error {
 	if _, _, err := c.s.scope(c.ctx, c.req.Session); err != nil {
 		return err
 	}
-	r, err := c.s.rounds.begin(c.decided, host)
+	open := &c.s.openQuestions
+	q, err := open.open(c.decided, host)
 	if err != nil {
 		return err
 	}
 	go func() {
-		defer c.s.rounds.asking.Done()
-		defer close(r.done)
+		defer open.asking.Release(1)
+		defer close(q.done)
 		// The question outlives the call that it is the answer of.
-		r.err = c.askFor(c.s.ctx, host, r)
-		c.s.rounds.answers.Close(r.id)
-		time.AfterFunc(keptFor, func() { c.s.rounds.take(r.id) })
+		q.err = c.askFor(c.s.ctx, host, q)
+		time.AfterFunc(keptFor, func() { open.answer(q.id, nil) })
 	}()
 	select {
-	case form := <-r.asked:
-		return &inputNeeded{r.id, form}
-	case <-r.done:
-		c.s.rounds.take(r.id)
-		c.decided = r.all()
-		return r.err
+	case form := <-q.form:
+		return &inputNeeded{q.id, form}
+	case <-q.done:
+		open.answer(q.id, nil)
+		c.decided = q.decisions()
+		return q.err
 	case <-c.ctx.Done():
-		c.s.rounds.take(r.id)
-		c.s.rounds.answers.Deliver(r.id, nil)
+		open.answer(q.id, nil)
 		return c.ctx.Err()
 	}
 }
 
-// Elicit implements broker.Elicitor.
-func (r *round) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	r.asked <- form // it has room: there is one question
-	select {
-	case res := <-r.answer:
-		if res == nil {
-			return nil, errors.New("the client came back without its user's answer")
-		}
-		return res, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// all is what was decided with this question.
-func (r *round) all() map[string]error {
-	all := maps.Clone(r.decided)
-	if all == nil {
-		all = map[string]error{}
-	}
-	all[r.path] = r.err
-	return all
-}
-
-func (u *rounds) begin(decided map[string]error, path string) (*round, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case u.closed:
-		return nil, &guard.Error{Kind: names.Revoked}
-	case len(u.open) >= maxRounds:
-		return nil, &guard.Error{Kind: names.Rate, Err: errors.New("too many questions wait for their answers")}
-	}
-	if u.open == nil {
-		u.open = map[string]*round{}
-	}
-	r := &round{id: rand.Text(), asked: make(chan *mcp.ElicitParams, 1), decided: decided, path: path, done: make(chan struct{})}
-	var ok bool
-	if r.answer, ok = u.answers.Open(r.id); !ok {
-		return nil, &guard.Error{Kind: names.Revoked}
-	}
-	u.open[r.id] = r
-	u.asking.Add(1)
-	return r, nil
-}
-
-func (u *rounds) take(id string) *round {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	r := u.open[id]
-	delete(u.open, id)
-	return r
-}
-
-// back takes the answer that a call brings with it, if it is one that comes back,
-// and waits until that has been acted on.
-func (c *call) back() error {
-	r := c.s.rounds.take(c.req.Params.RequestState)
-	if r == nil {
+// takeAnswer takes the answer that a repeated call brings with it, if any, and waits
+// until that has been acted on.
+func (c *call) takeAnswer() error {
+	answer, _ := c.req.Params.InputResponses[askedAs].(*mcp.ElicitResult)
+	q := c.s.openQuestions.answer(c.req.Params.RequestState, answer)
+	if q == nil {
 		return nil
 	}
-	answer, _ := c.req.Params.InputResponses[askedAs].(*mcp.ElicitResult)
-	c.s.rounds.answers.Deliver(r.id, answer) // too late, if nobody waits
 	select {
-	case <-r.done:
-		c.decided = r.all()
+	case <-q.done:
+		c.decided = q.decisions()
 		return nil
 	case <-c.ctx.Done():
 		return c.ctx.Err()

@@ -24,7 +24,6 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Defaults of HTTPOptions.
@@ -106,24 +105,12 @@ type HTTP struct {
 // NewHTTP serves subjects by the Servers that open makes of them, which it closes.
 // Close it.
 func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
-	if o.Sessions <= 0 {
-		o.Sessions = DefaultSessions
-	}
-	if o.UserSessions <= 0 {
-		o.UserSessions = DefaultUserSessions
-	}
-	if o.Body <= 0 {
-		o.Body = DefaultBody
-	}
-	if o.Idle <= 0 {
-		o.Idle = DefaultIdle
-	}
-	if o.Within <= 0 {
-		o.Within = DefaultWithin
-	}
-	if o.Taking <= 0 {
-		o.Taking = DefaultWithin
-	}
+	setDefault(&o.Sessions, DefaultSessions)
+	setDefault(&o.UserSessions, DefaultUserSessions)
+	setDefault(&o.Body, DefaultBody)
+	setDefault(&o.Idle, DefaultIdle)
+	setDefault(&o.Within, DefaultWithin)
+	setDefault(&o.Taking, DefaultWithin)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -137,28 +124,33 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
 		o: o, refused: map[int]*refusals{},
-		clients:  clients{bodies: flow.Budget{Bytes: allBodies}, open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) }, most: o.Sessions, mostOfOne: o.Sessions},
+		clients: clients{
+			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
+			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
+			bodies: flow.Budget{Bytes: allBodies}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
+		},
 		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
-	}
-	switch {
-	case o.OAuth != nil: // otherwise all are one subject
-		h.clients.mostOfOne = min(o.Sessions, o.UserSessions)
-		h.clients.shared = sharedByUser
-	case o.Token != "":
-		h.clients.shared = sharedByToken
-	default:
-		h.clients.shared = sharedByAll
 	}
 	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
 	switch {
 	case o.OAuth != nil:
+		h.clients.mostOfOne = min(o.Sessions, o.UserSessions) // otherwise all are one subject
+		h.clients.shared = sharedByUser
 		inner = o.OAuth.Require(inner)
 	case o.Token != "":
+		h.clients.shared = sharedByToken
 		inner = auth.RequireBearerToken(h.verify, nil)(inner)
 	}
 	h.handler = h.check(inner)
 	return h
+}
+
+// setDefault sets a value that is not positive.
+func setDefault[T int | int64 | time.Duration](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
 }
 
 // ServeHTTP implements http.Handler.
@@ -215,24 +207,27 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		tooLarge(w, h.o.Body)
 		return
 	}
-	whose := identity{h.subject(r), userOf(r)}
-	most := 0
+	info := auth.TokenInfoFromContext(r.Context())
+	whose := identity{subject: h.subject(info)}
+	if info != nil {
+		whose.user = info.UserID
+	}
+	most, length := 0, r.ContentLength
 	if h.o.OAuth != nil {
-		most = h.clients.requests()
+		most = SessionRequests * h.clients.mostOfOne
 	}
-	l := h.clients.enter(whose.subject, most)
-	if l == nil {
-		http.Error(w, fmt.Sprintf("%s has %d requests under way, the most of one user: wait for one", names.QuoteShort(string(whose.subject)), most), http.StatusTooManyRequests)
+	if length < 0 {
+		length = h.o.Body // which it may become
+	}
+	leave, status, why := h.clients.admit(r, whose.subject, most, length)
+	if leave == nil {
+		if status == http.StatusServiceUnavailable {
+			w.Header().Set("Retry-After", "1")
+		}
+		http.Error(w, why, status)
 		return
 	}
-	defer h.clients.exit(whose.subject)
-	release, ok := h.clients.hold(l, h.length(r), r.Context().Done(), h.o.Within)
-	if !ok {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, fmt.Sprintf("requests of more than %d bytes have no answer yet, the most at a time: repeat this one when there is one less", subjectBodies), http.StatusServiceUnavailable)
-		return
-	}
-	defer release()
+	defer leave()
 	// A client that sends slowly holds a connection, and no longer than that.
 	// net/http lifts the bound where the body ends. Where there is none it would
 	// take the deadline, when it passes, for a client that has gone.
@@ -242,7 +237,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	if !h.well(w, r) { // which waits for the body to begin
 		return
 	}
-	if info := auth.TokenInfoFromContext(r.Context()); h.o.OAuth != nil && info != nil {
+	if h.o.OAuth != nil && info != nil {
 		// No stream of events outlives the token that it was asked for with.
 		ctx, cancel := context.WithDeadline(r.Context(), info.Expiration.Add(oauth.Skew))
 		defer cancel()
@@ -255,14 +250,6 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	h.route(w, r, whose)
-}
-
-// length is how long a request's body is, or may become.
-func (h *HTTP) length(r *http.Request) int64 {
-	if r.ContentLength < 0 {
-		return h.o.Body
-	}
-	return r.ContentLength
 }
 
 // route serves a request by the Server that it is for.
@@ -286,13 +273,13 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 			return
 		}
 		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
-		defer h.clients.wanted.follow(r)()
+		defer h.clients.requests.track(r)()
 		h.sessions.ServeHTTP(w, with(r, s))
 	default:
 		if r.Method == http.MethodDelete {
 			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), whose.user)
 		}
-		defer h.clients.wanted.follow(r)()
+		defer h.clients.requests.track(r)()
 		h.sessions.ServeHTTP(w, r)
 	}
 }
@@ -307,17 +294,8 @@ func streams(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// userOf is who a request has shown to be.
-func userOf(r *http.Request) string {
-	if info := auth.TokenInfoFromContext(r.Context()); info != nil {
-		return info.UserID
-	}
-	return ""
-}
-
 // subject is whom a request is served as, before it is known which session it is of.
-func (h *HTTP) subject(r *http.Request) guard.Subject {
-	info := auth.TokenInfoFromContext(r.Context())
+func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 	if h.o.OAuth == nil || info == nil {
 		return h.o.Subject
 	}

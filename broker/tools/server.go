@@ -77,13 +77,14 @@ type Server struct {
 	// asking ends before ctx, by withdraw: no person is asked any more.
 	asking   context.Context
 	withdraw context.CancelFunc
-	wanted   *wanted // whose answers are waited for; nil: everybody's
-	shared   string  // who else has what is allowed, see shareConsents; "": nobody
+	requests *openRequests // of HTTP; nil: it is not known who has hung up
+	shared   string        // who else has what is allowed, see shareConsents; "": nobody
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions
 	notices  notices
-	rounds   rounds
+	// openQuestions are those that are results of calls.
+	openQuestions openQuestions
 	// questions are those to the client, or to a person, that have no answer yet.
 	questions atomic.Int64
 }
@@ -103,10 +104,11 @@ func New(cfg Config) *Server {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	s := &Server{
-		cfg:    cfg,
-		caller: guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
-		hub:    cfg.Hub,
-		room:   semaphore.NewWeighted(int64(cfg.InFlight)),
+		cfg:           cfg,
+		caller:        guard.Caller{Subject: cfg.Subject, Via: guard.ViaTools, UID: cfg.UID, GID: cfg.GID},
+		hub:           cfg.Hub,
+		room:          semaphore.NewWeighted(int64(cfg.InFlight)),
+		openQuestions: openQuestions{asking: semaphore.NewWeighted(maxQuestions)},
 	}
 	if s.hub == nil {
 		s.own = cfg.Tree.NewHub(watch.HubOptions{})
@@ -152,7 +154,7 @@ func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
 	s.subs.close()
-	s.rounds.end()
+	s.openQuestions.close()
 	if s.own != nil {
 		s.cfg.Registry.RemoveView(s.own)
 		s.own.Close()
@@ -173,19 +175,11 @@ func (s *Server) endConsents() {
 	// not waited for: it has been cancelled.
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
-	over := s.room.Acquire(ctx, int64(s.cfg.InFlight)) == nil // nothing is under way
+	calls := int64(s.cfg.InFlight)
+	over := s.room.Acquire(ctx, calls) == nil // nothing is under way
 	if over {
-		defer s.room.Release(int64(s.cfg.InFlight))
-	}
-	asked := make(chan struct{})
-	go func() {
-		s.rounds.asking.Wait()
-		close(asked)
-	}()
-	select {
-	case <-asked:
-	case <-ctx.Done():
-		over = false
+		defer s.room.Release(calls)
+		over = s.openQuestions.asking.Acquire(ctx, maxQuestions) == nil
 	}
 	for _, st := range s.cfg.Registry.RootsOf(s.cfg.Subject) {
 		if st.Grant.Subject != s.cfg.Subject {

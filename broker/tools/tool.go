@@ -198,7 +198,7 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 		}
 	}()
 	if req := c.req.Params; req.RequestState != "" {
-		if err := c.back(); err != nil {
+		if err := c.takeAnswer(); err != nil {
 			return nil, err
 		}
 	}

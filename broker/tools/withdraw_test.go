@@ -60,7 +60,7 @@ func readsOutside(id int, meta string) string {
 }
 
 // send sends one request, whose answer nobody reads before ctx ends.
-func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string) {
+func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string, change ...func(*http.Request)) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader(body))
 	must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token} {
@@ -72,6 +72,9 @@ func send(ctx context.Context, t *testing.T, site *httptest.Server, session, bod
 		r.Header.Set("Mcp-Protocol-Version", "2026-07-28")
 		r.Header.Set("Mcp-Method", "tools/call")
 		r.Header.Set("Mcp-Name", "read_text_file")
+	}
+	for _, f := range change {
+		f(r)
 	}
 	go func() {
 		if res, err := http.DefaultClient.Do(r); err == nil {
@@ -141,6 +144,25 @@ func TestHTTPWithdrawsQuestionsInside(t *testing.T) {
 			end(h, hangUp)
 			gone(t, u, id)
 		})
+	}
+}
+
+// By the header in which the server marks requests, a client can mark none: what it writes
+// there withdraws no question, neither its own nor another's.
+func TestHTTPForgedMark(t *testing.T) {
+	b, u := queued(t)
+	site, _ := b.siteOf(tools.HTTPOptions{})
+	_, session := post(t, site, hello, func(*http.Request) {})
+	forges := func(r *http.Request) { r.Header.Set("Rootsfs-Request", "forged") }
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
+	send(ctx, t, site, session, readsOutside(7, ""), forges)
+	id := waits(t, u, 1)
+	send(t.Context(), t, site, session, readsOutside(8, ""), forges)
+	waits(t, u, 2)
+	hangUp()
+	if left := waits(t, u, 1); left == id {
+		t.Error("the question of the client that waits was withdrawn")
 	}
 }
 
