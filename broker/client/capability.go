@@ -48,10 +48,9 @@ func capabilityOf(raw json.RawMessage) Capability {
 }
 
 // Advertise adds to what a server declares in initialize (mcp.ServerOptions.Capabilities)
-// that it works with its client's files. Seed 000 asks it of servers ("Server
-// Implementation": SHOULD) and says before that no declaration is required: a host of
-// rootsfs does without. MCP knows no such capability of servers, so it stands among the
-// experimental ones.
+// that it works with its client's files. SEP-1708 says that servers should declare it;
+// a host of rootsfs does not need it. MCP has no such capability of servers, so it is an
+// experimental one.
 func Advertise(c *mcp.ServerCapabilities) {
 	caps := maps.Clone(c.Experimental) // the SDK may hold the map already
 	if caps == nil {

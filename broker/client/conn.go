@@ -30,8 +30,8 @@ type conn struct {
 	done      chan struct{} // closed when ended is set
 	transfers transfers
 
-	mu    sync.Mutex // guards the fields below
-	next  uint64
+	mu    sync.Mutex              // guards the fields below
+	next  uint64                  // number of the last request of ours
 	calls map[string]chan<- reply // requests of ours in flight, by id; each channel has room for its reply
 	open  map[jsonrpc.ID]struct{} // requests of the client not answered yet
 	caps  Capability
@@ -107,22 +107,20 @@ func (c *conn) Close() error {
 	return c.Connection.Close()
 }
 
-// end fails what is in flight, once.
+// end fails the calls in flight and ends the watches, once.
 func (c *conn) end(err error) {
 	c.broker.remove(c)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.ended != nil {
-		c.mu.Unlock()
 		return
 	}
 	c.ended = err
 	close(c.done)
-	watches := c.watches
-	c.watches = map[string]*watch{}
-	c.mu.Unlock()
-	for _, w := range watches {
+	for _, w := range c.watches {
 		w.end()
 	}
+	clear(c.watches)
 }
 
 // take handles a message that is not for the SDK, and reports whether it did.

@@ -4,8 +4,8 @@
 //
 // # The parts
 //
-// A [Broker] carries requests of ours over connections of the MCP Go SDK, which
-// by itself cannot send methods it does not know. Connect a server over
+// A [Broker] sends files/* requests over connections of the MCP Go SDK, which by
+// itself cannot send methods it does not know. Connect a server over
 // [Broker.Stdio], wrap another transport in [Broker.Transport], or serve HTTP
 // with [Broker.HTTPHandler]; [Broker.Files] then answers for a session:
 //
@@ -27,8 +27,8 @@
 // answer is [ErrNotSupported], at once. Every call ends when its context ends or
 // after [Options.Timeout]; the client is then told to stop. Errors are
 // *names.Error with the client's own reason. A refusal that says "too fast, try
-// again in n ms" is tried again once, after that time. Request ids of ours hold
-// 128 random bits, so that they meet no id of the SDK's.
+// again in n ms" is tried again once, after that time. The ids of these requests
+// hold 128 random bits, so that none equals an id of the SDK's.
 //
 // A [Guard] compares elements, never prefixes, denies what it cannot resolve,
 // and denies everything when there are no roots.

@@ -28,9 +28,9 @@ type File struct {
 	modTime time.Time
 	pos     int64
 
-	mu     sync.Mutex // guards the last chunk
-	at     int64
-	data   []byte
+	mu     sync.Mutex // guards the fields below
+	at     int64      // the offset of data
+	data   []byte     // the last chunk
 	closed bool
 }
 
@@ -92,9 +92,6 @@ func (r *File) Read(p []byte) (int, error) {
 	}
 	n, err := r.readAt(p, r.pos)
 	r.pos += int64(n)
-	if n > 0 && errors.Is(err, io.EOF) {
-		err = nil
-	}
 	return n, err
 }
 
@@ -114,7 +111,7 @@ func (r *File) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// readAt copies at least one byte of what the chunk at off holds, or fails.
+// readAt copies at least one byte of the chunk that holds off, or fails.
 func (r *File) readAt(p []byte, off int64) (int, error) {
 	r.mu.Lock()
 	closed, at, data := r.closed, r.at, r.data
@@ -127,7 +124,7 @@ func (r *File) readAt(p []byte, off int64) (int, error) {
 	case at <= off && off < at+int64(len(data)):
 		return copy(p, data[off-at:]), nil
 	}
-	// A large p is read as it is; small ones share a chunk.
+	// A whole chunk, whatever p takes: the next reads share it.
 	c, err := r.f.Read(r.ctx, r.name, ReadOptions{Offset: off, IfMatch: r.etag})
 	if err != nil {
 		return 0, err

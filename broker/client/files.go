@@ -102,14 +102,14 @@ type WriteOptions struct {
 	IfMatch    string // refuse (names.Conflict) unless the file is in the state of this etag
 }
 
-// Written tells what a write made.
+// Written is the state of a file after a write.
 type Written struct {
 	Size int64  // of the file now
 	ETag string // of the file now; "" from a client that has none
 }
 
-// WriteFile makes the file's content be data, atomically: with one request, or
-// as an upload when data is larger than a chunk.
+// WriteFile replaces the content of a file by data, atomically: with one request,
+// or as an upload when data is larger than a chunk.
 func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o WriteOptions) (Written, error) {
 	w, err := f.NewWriter(ctx, name, o)
 	if err != nil {
@@ -121,8 +121,8 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, o Write
 	return w.Written(), err
 }
 
-// Append adds data, at most Options.Chunk bytes, at the end of the file. (Ours:
-// a client that knows the seed only answers ErrNotSupported or INVALID_PATH.)
+// Append adds data, at most Options.Chunk bytes, at the end of the file. A client
+// that knows SEP-1708 only answers ErrNotSupported or INVALID_PATH.
 func (f *Files) Append(ctx context.Context, name string, data []byte, create bool) (Written, error) {
 	return f.write(ctx, wire.WriteParams{Path: name, Append: true, Create: create}, data)
 }
@@ -178,14 +178,13 @@ type ListOptions struct {
 	Glob      string // only paths below the directory that match (doublestar)
 	Depth     int    // levels below the directory, with Recursive; 0: all
 	PageSize  int    // entries per request; 0: the client's choice
-	// NoMetadata leaves sizes and times out, which for the client is much less
-	// work. (Ours: a client that knows the seed only may refuse the field.)
+	// NoMetadata leaves sizes and times out, which is much less work for the
+	// client. One that knows SEP-1708 only may refuse it.
 	NoMetadata bool
 }
 
 // List yields the entries of a directory, page by page as they are used; "" and
-// "." list the roots. After an error nothing follows. The strings of a page share
-// its memory: clone (strings.Clone) the few that are kept for long.
+// "." list the roots. After an error nothing follows.
 func (f *Files) List(ctx context.Context, dir string, o ListOptions) iter.Seq2[wire.Entry, error] {
 	return func(yield func(wire.Entry, error) bool) {
 		p := wire.ListParams{Path: dir, Recursive: o.Recursive, IncludeHidden: o.Hidden, Glob: o.Glob, Depth: o.Depth, Limit: o.PageSize}
@@ -249,12 +248,12 @@ type MoveOptions struct {
 	IfMatch   string // refuse (names.Conflict) unless the old path is in the state of this etag
 }
 
-// Rename moves within one root.
+// Rename renames or moves a file or a directory within one root.
 func (f *Files) Rename(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
 	return f.move(ctx, wire.Rename, oldName, newName, o)
 }
 
-// Copy copies a file. (Ours: other clients may answer ErrNotSupported.)
+// Copy copies a file. A client that knows SEP-1708 only answers ErrNotSupported.
 func (f *Files) Copy(ctx context.Context, oldName, newName string, o MoveOptions) (wire.RenameResult, error) {
 	return f.move(ctx, wire.Copy, oldName, newName, o)
 }
@@ -267,8 +266,8 @@ func (f *Files) move(ctx context.Context, method, oldName, newName string, o Mov
 	return do[wire.RenameResult](ctx, f, request{method: method, path: oldName, params: p})
 }
 
-// Stat describes one path. From a client that knows the seed only, which has no
-// files/stat, the answer is put together from a listing of the parent.
+// Stat describes one path. For a client that knows SEP-1708 only, which has no
+// files/stat, it lists the parent directory.
 func (f *Files) Stat(ctx context.Context, name string) (wire.StatResult, error) {
 	if err := f.check(wire.Stat, name); err != nil {
 		return wire.StatResult{}, err

@@ -193,7 +193,7 @@ func (s *RootsService) takeRoots(ctx context.Context, ss *mcp.ServerSession, res
 		*responses, roots = rest, fromSDK(res)
 		ctx = context.WithValue(ctx, answerKey{}, roots)
 	}
-	guard := NewGuard(s.platform(ss), roots)
+	guard := NewGuard(s.opts.Platform(ss), roots)
 	e := s.entry(ss)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -96,6 +96,9 @@ func NewRootsService(opts *RootsOptions) *RootsService {
 	if opts != nil {
 		s.opts = *opts
 	}
+	if s.opts.Platform == nil {
+		s.opts.Platform = func(*mcp.ServerSession) Platform { return Local }
+	}
 	s.opts.Debounce = positiveOr(s.opts.Debounce, 250*time.Millisecond)
 	s.opts.Timeout = positiveOr(s.opts.Timeout, 60*time.Second)
 	s.opts.MaxAge = cmp.Or(s.opts.MaxAge, 30*time.Second)
@@ -198,7 +201,7 @@ func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.Server
 		var guard *Guard
 		roots, err := s.list(ctx, ss)
 		if err == nil {
-			guard = NewGuard(s.platform(ss), roots) // looks at the disk: not under the lock
+			guard = NewGuard(s.opts.Platform(ss), roots) // looks at the disk: not under the lock
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -299,6 +302,7 @@ func (s *RootsService) Sessions() int {
 	return len(s.entries)
 }
 
+// entry returns the entry of a session, which lasts until the session ends.
 func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,13 +323,6 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 		}
 	}()
 	return e
-}
-
-func (s *RootsService) platform(ss *mcp.ServerSession) Platform {
-	if s.opts.Platform != nil {
-		return s.opts.Platform(ss)
-	}
-	return Local
 }
 
 // capability is what the client declared, from our connection or, for a session

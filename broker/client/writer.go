@@ -11,9 +11,9 @@ import (
 )
 
 // Writer collects a file's new content, which appears at once when Close
-// returns nil. What is not closed vanishes: the client drops an upload that is
-// abandoned. (A client that knows the seed only has no uploads; there the file
-// grows chunk by chunk once the content is larger than one.)
+// returns nil. Content that is not closed vanishes: the client drops an upload that
+// is abandoned. A client that knows SEP-1708 only has no uploads: there the file
+// grows chunk by chunk, once the content is larger than one.
 //
 // A Writer may not be used concurrently.
 type Writer struct {
@@ -96,13 +96,11 @@ const abortPatience = 5 * time.Second
 func (w *Writer) Written() Written { return w.done }
 
 func (w *Writer) flush(last bool) error {
-	p := w.p
+	p, at := w.p, w.sent
 	switch {
 	case w.uploadID != "":
-		at := w.sent
 		p = wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Offset: &at, Last: last}
-	case w.started: // no uploads there
-		at := w.sent
+	case w.started: // the client has no uploads
 		p = wire.WriteParams{Path: w.p.Path, Offset: &at}
 	case !last:
 		p.Upload = true
