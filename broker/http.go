@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -225,7 +226,7 @@ func (e *events) ours(data []byte) bool {
 	if err != nil {
 		why := "an event is no message: " + names.Brief(err.Error())
 		e.s.NoteRefusal(why)
-		id, method := wire.Asked(data)
+		id, method := jsonline.HeadOf(data).Request()
 		if !isFilesMethod(method) {
 			return false // the SDK reports it
 		}

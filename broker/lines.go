@@ -1,10 +1,7 @@
 package broker
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"sync"
 
@@ -13,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
-	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Lines is a transport of the session's own over a pair of streams, one JSON
@@ -50,91 +47,52 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
+	c := &lineConn{s: t.s}
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Unread: c.unread})
 	// The SDK queues what it is handed. What is ours the session bounds.
 	c.Bound(&flow.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
 	t.s.attach(c.send)
-	go c.run()
+	go func() {
+		c.Run(t.max)
+		c.s.Close()
+	}()
 	return c, nil
 }
 
+// lineConn takes the session's requests out of the lines.
 type lineConn struct {
-	*lines
 	*wire.LineConn
+	s    *Session
 	once sync.Once
 
 	bad, logged int // lines that were no messages; of the loop that reads
 }
 
-// run reads lines until the peer hangs up.
-func (c *lineConn) run() {
-	defer func() { go c.s.Close() }()
-	r := bufio.NewReaderSize(c.r, 64<<10)
-	for {
-		line, err := wire.ReadLine(r, nil, c.max) // a request keeps its line
-		switch {
-		case errors.Is(err, wire.ErrTooLong):
-			why := fmt.Sprintf("a line is longer than %d bytes", c.max)
-			c.s.NoteRefusal(why)
-			c.Complain(line, wire.CodeInvalidRequest, why)
-			continue
-		case err != nil:
-			c.Ended(err) // half a line and a hang-up is a hang-up
-			return
-		}
-		if !c.Frames(line, c.frame) {
-			c.Ended(io.EOF)
-			return
-		}
-	}
-}
-
-// frame deals with one message; it reports false when the connection is closed.
-func (c *lineConn) frame(line []byte) bool {
-	f, err := wire.ReadFrame(line)
-	if err != nil {
-		why := names.Brief(err.Error())
-		c.logBad(why)
-		c.s.NoteRefusal("a line is no message: " + why)
-		c.Complain(line, wire.CodeParse, "not a JSON-RPC message: "+why)
-		return true
-	}
+func (c *lineConn) take(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
 		c.s.incomingFrame(line)
 	}
-	if c.s.take(f, len(line), c.send) {
-		return true
-	}
-	return c.Pass(line)
+	return c.s.take(f, len(line), c.send)
 }
 
-// logBad logs the first bad message, the tenth, the hundredth: a server that sends
-// nothing else does not fill the log.
-func (c *lineConn) logBad(why string) {
-	if c.bad++; c.bad < 10*c.logged {
-		return
+// unread records a line that cannot be read. Of these it logs the first, the tenth, the
+// hundredth: a server that sends nothing else does not fill the log.
+func (c *lineConn) unread(_ *jsonline.Head, why string) bool {
+	c.s.NoteRefusal(why)
+	if c.bad++; c.bad >= 10*c.logged {
+		c.logged = c.bad
+		c.s.b.cfg.Log.Warn("a line of the server's cannot be read", "error", why, "so far", c.bad)
 	}
-	c.logged = c.bad
-	c.s.b.cfg.Log.Warn("a line of the server's is no message", "error", why, "so far", c.bad)
+	return false
 }
 
 // Write implements mcp.Connection.
 func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if r, ok := msg.(*jsonrpc.Response); ok {
-		defer c.Answered(r.ID)
-		if c.IsProbe(r.ID) {
-			return nil
-		}
-	}
 	out, keep := c.s.rewritten(msg)
 	if !keep {
 		return nil
 	}
-	b, err := jsonrpc.EncodeMessage(out)
-	if err != nil {
-		return err
-	}
-	return c.send(ctx, b)
+	return c.LineConn.Write(ctx, out)
 }
 
 // send writes a frame of the session's.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -58,11 +59,11 @@ func weigh(l *vfs.Listed) int {
 	rel := l.Path.Rel()
 	if utf8.ValidString(rel) { // the name stands at the path's end, too
 		dir := rel[:len(rel)-len(l.Name)]
-		return longestEntry + wire.EncodedLen(string(l.Path.Root)) + wire.EncodedLen(dir) + 2*wire.EncodedLen(l.Name)
+		return longestEntry + jsonline.EncodedLen(string(l.Path.Root)) + jsonline.EncodedLen(dir) + 2*jsonline.EncodedLen(l.Name)
 	}
 	path := l.Path.String()
 	const keys = len(`,"rawName":"","rawPath":""`)
-	return longestEntry + keys + wire.EncodedLen(lossy(l.Name)) + wire.EncodedLen(lossy(path)) +
+	return longestEntry + keys + jsonline.EncodedLen(lossy(l.Name)) + jsonline.EncodedLen(lossy(path)) +
 		base64.StdEncoding.EncodedLen(len(l.Name)) + base64.StdEncoding.EncodedLen(len(path))
 }
 
@@ -82,7 +83,7 @@ func (r *listResult) appendJSON(b []byte) []byte {
 	}
 	b = append(b, ']')
 	if r.page.Next != "" {
-		b = wire.AppendString(append(b, `,"nextCursor":`...), r.page.Next)
+		b = jsonline.AppendString(append(b, `,"nextCursor":`...), r.page.Next)
 	}
 	return append(b, '}')
 }
@@ -97,10 +98,10 @@ func (r *listResult) appendEntry(b []byte, l *vfs.Listed) []byte {
 	}
 	b = append(b, `{"name":"`...)
 	from := len(b)
-	b = wire.AppendText(b, name)
+	b = jsonline.AppendText(b, name)
 	to := len(b)
-	b = append(wire.AppendText(append(b, `","path":"`...), string(l.Path.Root)), '/')
-	b = append(wire.AppendText(b, dir), b[from:to]...)
+	b = append(jsonline.AppendText(append(b, `","path":"`...), string(l.Path.Root)), '/')
+	b = append(jsonline.AppendText(b, dir), b[from:to]...)
 	b = append(append(append(b, `","type":"`...), typeOf(&l.Info)...), '"')
 	if !r.bare {
 		b = strconv.AppendInt(append(b, `,"size":`...), sizeOf(&l.Info), 10)

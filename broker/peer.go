@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -71,7 +72,7 @@ func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	if err != nil {
 		return nil, wireError(err)
 	}
-	return appendValue(nil, res), nil
+	return jsonline.AppendValue(nil, res), nil
 }
 
 // Busy reports whether a request of the server's has no answer yet, or one that was not

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -98,7 +99,7 @@ func (s *Session) readText(r *request, p *wire.ReadParams, q guard.Path, length 
 			hint: `read it with "encoding": "base64"`,
 		}
 	}
-	if n := wire.EncodedLen(chunk); n > maxEncoded {
+	if n := jsonline.EncodedLen(chunk); n > maxEncoded {
 		return nil, &hinted{
 			err:   &guard.Error{Op: names.OpRead, Path: q, Kind: names.Quota, Err: errors.New("the chunk is too large as JSON")},
 			limit: maxEncoded, hint: "read it as base64, or with a smaller length",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -256,12 +257,12 @@ func (s *Session) answer(r *request, result any, err error) {
 	}
 	frame := encodeReply(r.id, result, err)
 	if full := s.limits.full(r.room.GrowTo(int64(len(frame)), !repeatable(result))); full != nil {
-		release(frame)
+		jsonline.PutBuffer(frame)
 		s.record(r, full)
 		frame = encodeReply(r.id, nil, full)
 	}
 	_ = r.send(s.ctx, frame) // a connection that ended needs no answer
-	release(frame)
+	jsonline.PutBuffer(frame)
 }
 
 // repeatable reports whether a result may be long and costs nothing to ask for again.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -119,7 +120,7 @@ func (s *Session) notify(method string, params any) {
 	if send == nil {
 		return
 	}
-	_ = send(s.ctx, encodeNotification(method, params))
+	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params))
 }
 
 // attach makes send the way to the peer.

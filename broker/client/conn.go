@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -48,18 +49,12 @@ type conn struct {
 type reply struct {
 	result json.RawMessage
 	err    error
-	buf    *[]byte
+	buf    []byte
 }
 
 func (r *reply) release() {
-	giveBuffer(r.buf)
+	jsonline.PutBuffer(r.buf)
 	r.result, r.buf = nil, nil
-}
-
-// poster is a connection that encodes requests of ours itself. The function it
-// returns writes the request, and is called once.
-type poster interface {
-	post(id, method string, params any) (write func() error)
 }
 
 func newConn(b *Broker, inner mcp.Connection) *conn {
@@ -131,7 +126,11 @@ func (c *conn) take(msg jsonrpc.Message) bool {
 		if !ok || !strings.HasPrefix(id, c.prefix) {
 			return false
 		}
-		c.answered([]byte(id), reply{result: m.Result, err: m.Error})
+		r := reply{result: m.Result, err: m.Error}
+		if m.Error != nil && len(m.Result) > 0 {
+			r.err = errors.New("the client's result is malformed: it has an error, too")
+		}
+		c.answered([]byte(id), r)
 		return true // an answer to a call given up is dropped
 	case *jsonrpc.Request:
 		if m.Method == wire.Changed && !m.IsCall() {
@@ -227,18 +226,21 @@ func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	return id, nil
 }
 
-// request encodes a request and returns what writes it.
+// request encodes a request, once, and returns what writes it.
 func (c *conn) request(ctx context.Context, id, method string, params any) (write func() error) {
-	if l, ok := c.Connection.(poster); ok {
-		return l.post(id, method, params)
+	frame := jsonline.AppendCall(jsonline.GetBuffer(), []byte(`"`+id+`"`), method, params)
+	if l, ok := c.Connection.(*lineConn); ok {
+		return func() error {
+			defer jsonline.PutBuffer(frame)
+			return l.Send(frame)
+		}
 	}
-	raw, err1 := encode(params)
-	rid, err2 := jsonrpc.MakeID(id)
 	return func() error {
-		if err := errors.Join(err1, err2); err != nil {
+		msg, err := jsonrpc.DecodeMessage(frame)
+		if err != nil {
 			return err
 		}
-		return c.Connection.Write(ctx, &jsonrpc.Request{ID: rid, Method: method, Params: raw})
+		return c.Connection.Write(ctx, msg)
 	}
 }
 
@@ -258,29 +260,8 @@ func (c *conn) cancel(ctx context.Context, id string, sent <-chan struct{}, why 
 	case <-ctx.Done():
 		return
 	}
-	params, err := encode(map[string]any{"requestId": id, "reason": why.Error()})
-	if err != nil {
-		return
-	}
+	params := jsonline.AppendValue(nil, map[string]any{"requestId": id, "reason": why.Error()})
 	_ = c.Connection.Write(ctx, &jsonrpc.Request{Method: wire.Cancelled, Params: params})
-}
-
-// encode is json.Marshal without the escapes meant for HTML, which make text
-// six times as long.
-func encode(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	err := encodeTo(&b, v)
-	return b.Bytes(), err
-}
-
-func encodeTo(b *bytes.Buffer, v any) error {
-	enc := json.NewEncoder(b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	if err == nil {
-		b.Truncate(b.Len() - 1) // the end of line
-	}
-	return err
 }
 
 // ErrNoOpenRequest answers a call outside a request of the client's under

@@ -1,19 +1,16 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"sync"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -61,140 +58,44 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	l := &lineConn{lines: t, LineConn: wire.NewLineConn(t.r, t.w)}
+	l := &lineConn{}
+	l.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Reply: l.reply, Unread: l.unread})
 	// The SDK queues what it is handed. A call's handler may wait for an answer that
 	// comes behind further calls, so none of those holds up the reading.
 	l.Bound(&flow.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
-	go l.run()
+	go l.Run(t.max)
 	return l.conn, nil
 }
 
 // SupportsProtocolVersion says what mcp.StdioTransport does: all of them.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
-// lineConn is the connection inside a conn; it hands the answers to requests of
-// ours to it and everything else on to the SDK.
+// lineConn is the connection inside a conn; it hands the answers to requests of ours to it
+// and everything else on to the SDK.
 type lineConn struct {
-	*lines
 	*wire.LineConn
 	conn *conn
 }
 
-// run reads lines until the client hangs up.
-func (l *lineConn) run() {
-	r := bufio.NewReaderSize(l.r, 64<<10)
-	for {
-		buf := takeBuffer()
-		line, err := wire.ReadLine(r, *buf, l.max)
-		if cap(line) > cap(*buf) {
-			*buf = line[:0]
-		}
-		switch {
-		case errors.Is(err, wire.ErrTooLong):
-			l.tooLong(line)
-			giveBuffer(buf)
-			continue
-		case err != nil:
-			l.Ended(err) // half a line and a hang-up is a hang-up
-			return
-		}
-		if id, result, ok := wire.CutResult(line); ok && bytes.HasPrefix(id, []byte(l.conn.prefix)) {
-			l.conn.answered(id, reply{result: result, buf: buf})
-			continue
-		}
-		// The SDK may keep parts of a message, so this buffer is not used again.
-		if !l.Frames(line, l.frame) {
-			l.Ended(io.EOF)
-			return
-		}
+// reply takes the result of a request of ours as it is, in the buffer of its line.
+func (l *lineConn) reply(id, result, line []byte) bool {
+	if !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
+		return false
 	}
+	l.conn.answered(id, reply{result: result, buf: line})
+	return true
 }
 
-// tooLong answers for a line of which only the beginning was kept.
-func (l *lineConn) tooLong(head []byte) {
-	why := fmt.Sprintf("a line is longer than %d bytes", l.max)
-	// CutResult wants the end of the frame, too.
-	if i := bytes.Index(head, wire.AppendResult(nil)); i > 0 {
-		id, _, ok := wire.CutResult(append(wire.AppendResult(bytes.Clone(head[:i])), "{}}"...))
-		if ok && bytes.HasPrefix(id, []byte(l.conn.prefix)) {
-			l.conn.answered(id, reply{err: errors.New(why)})
-			return
-		}
+// unread ends the request of ours whose answer cannot be read.
+func (l *lineConn) unread(h *jsonline.Head, why string) bool {
+	id := jsonline.Unquote(h.ID())
+	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
+		return false
 	}
-	l.Complain(head, wire.CodeInvalidRequest, why)
-}
-
-// frame hands one message to the SDK.
-func (l *lineConn) frame(line []byte) bool {
-	if _, err := wire.ReadFrame(line); err != nil {
-		l.Complain(line, wire.CodeParse, "not a JSON-RPC message: "+err.Error())
-		return true
-	}
-	return l.Pass(line)
-}
-
-// Write implements mcp.Connection.
-func (l *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if r, ok := msg.(*jsonrpc.Response); ok {
-		defer l.Answered(r.ID)
-		if l.IsProbe(r.ID) {
-			return nil
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	b, err := jsonrpc.EncodeMessage(msg)
-	if err != nil {
-		return err
-	}
-	return l.send(b)
-}
-
-// send writes one frame, with the SDK's word for a connection that is closed.
-func (l *lineConn) send(frame []byte) error {
-	err := l.Send(frame)
-	if errors.Is(err, wire.ErrClosed) {
-		return mcp.ErrConnectionClosed
-	}
-	return err
-}
-
-// post writes a request of ours, encoded once.
-func (l *lineConn) post(id, method string, params any) func() error {
-	buf := takeBuffer()
-	w := bytes.NewBuffer(append((*buf)[:0], `{"jsonrpc":"2.0","id":"`...))
-	w.WriteString(id)
-	w.WriteString(`","method":"`)
-	w.WriteString(method)
-	w.WriteString(`","params":`)
-	err := encodeTo(w, params)
-	w.WriteByte('}')
-	frame := w.Bytes()
-	*buf = frame[:0]
-	return func() error {
-		defer giveBuffer(buf)
-		if err != nil {
-			return err
-		}
-		return l.send(frame)
-	}
-}
-
-// buffers hold a line each, from its arrival to its decoding: a megabyte's answer
-// is a megabyte and a half of garbage otherwise.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-const keepBuffer = 4 << 20 // larger ones are left to the collector
-
-func takeBuffer() *[]byte { return buffers.Get().(*[]byte) }
-
-func giveBuffer(b *[]byte) {
-	if b != nil && cap(*b) <= keepBuffer {
-		buffers.Put(b)
-	}
+	l.conn.answered(id, reply{err: errors.New("the client's result is malformed: " + why)})
+	return true
 }
 
 var (

@@ -13,6 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -79,7 +81,7 @@ func ForTools(m mcp.Middleware, tools ...string) mcp.Middleware {
 func invalid(message, argument string) error {
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: message}
 	if argument != "" {
-		e.Data, _ = encode(map[string]string{"argument": argument})
+		e.Data = jsonline.AppendValue(nil, map[string]string{"argument": argument})
 	}
 	return e
 }

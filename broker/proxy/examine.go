@@ -2,11 +2,11 @@ package proxy
 
 import (
 	"bytes"
-	"encoding/json"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -90,6 +90,5 @@ func isList(line []byte, i int) (messages int, whole bool) {
 
 // errorReply is the frame of an error.
 func errorReply(id []byte, code int, text string) []byte {
-	b, _ := json.Marshal(wire.Error{Code: code, Message: text}) // strings and numbers only: cannot fail
-	return append(append(append(wire.AppendReply(nil, id), `,"error":`...), b...), '}')
+	return jsonline.AppendError(nil, id, wire.Error{Code: code, Message: text})
 }

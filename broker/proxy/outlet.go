@@ -7,51 +7,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// outlet is the way to one peer. What passes and what is ours share it: every
-// Write is of whole lines, and none is torn by another.
+// outlet is the way to one peer, for what passes and for frames of ours.
 type outlet struct {
-	own *wire.LineWriter // for frames of ours, which it joins when many come at once
+	*jsonline.Writer
+	w io.WriteCloser
 
 	dues sync.Mutex // guards due
 	due  int        // frames of ours that wait on the side; see Proxy.tell
 	none *sync.Cond // of dues: there are none
-
-	mu  sync.Mutex // held while writing
-	w   io.WriteCloser
-	mid bool // the last byte was no end of a line
 }
 
 func newOutlet(w io.WriteCloser) *outlet {
-	o := &outlet{w: w}
+	o := &outlet{Writer: jsonline.NewWriter(w), w: w}
 	o.none = sync.NewCond(&o.dues)
-	o.own = wire.NewLineWriter(ownLines{o})
 	return o
 }
 
-// Write passes bytes on as they are.
-func (o *outlet) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.writeLocked(b)
-}
-
-func (o *outlet) writeLocked(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	n, err := o.w.Write(b)
-	if n > 0 {
-		o.mid = b[n-1] != '\n'
-	}
-	return n, err
-}
-
-// send writes a frame of ours as a line. It waits for the peer: whoever reads
-// the other direction must not call it.
-func (o *outlet) send(frame []byte) error { return o.own.Write(frame) }
+// send is Send.
+func (o *outlet) send(frame []byte) error { return o.Send(frame) }
 
 // owe counts frames that are to be sent.
 func (o *outlet) owe(n int) {
@@ -69,20 +45,6 @@ func (o *outlet) settle() {
 	for o.due > 0 {
 		o.none.Wait()
 	}
-}
-
-// ownLines begins frames of ours on a line of their own.
-type ownLines struct{ o *outlet }
-
-func (w ownLines) Write(b []byte) (int, error) {
-	w.o.mu.Lock()
-	defer w.o.mu.Unlock()
-	if w.o.mid {
-		if _, err := w.o.writeLocked([]byte{'\n'}); err != nil {
-			return 0, err
-		}
-	}
-	return w.o.writeLocked(b)
 }
 
 // hungUp reports whether the peer has closed its end, as a write would find out.

@@ -141,8 +141,7 @@ func (u *pump) write(b []byte) error {
 		return nil // and waits for nobody: a frame of ours may be on its way, unread
 	}
 	u.idle = false
-	_, err := u.dst.Write(b)
-	return err
+	return u.dst.Pass(b)
 }
 
 // pass passes n bytes on as they are.

@@ -1,12 +1,9 @@
 package tools
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -16,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -71,17 +69,18 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{LineConn: wire.NewLineConn(t.r, t.w), s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
+	c := &lineConn{s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Lenient: true, HungUp: c.hungUp})
 	c.Bound(&flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld},
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.refused("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
 	t.conn = c
-	go c.run(t.r)
+	go c.Run(maxFrame)
 	return c, nil
 }
 
-// lineConn is the connection; wire.LineConn reads and closes.
+// lineConn answers calls of tools itself, and hands the SDK the rest.
 type lineConn struct {
 	*wire.LineConn
 	s       *Server
@@ -127,31 +126,23 @@ func (c *lineConn) tell() {
 	}
 }
 
-// frame answers a call, or hands a message over to the SDK: also every one that is
-// not exactly what it should be.
-func (c *lineConn) frame(line []byte) bool {
-	if ss := c.session.Load(); ss != nil && bytes.Contains(line[:min(len(line), methodWithin)], []byte(`"method"`)) {
-		p := ss.InitializeParams()
-		if f, err := wire.ReadFrame(line); err == nil && p != nil && p.ProtocolVersion < sessionless {
+// take answers a call. Everything that is not exactly what it should be is the SDK's.
+func (c *lineConn) take(f wire.Frame, line []byte) (taken bool) {
+	if ss := c.session.Load(); ss != nil {
+		if p := ss.InitializeParams(); p != nil && p.ProtocolVersion < sessionless {
 			switch f.Method {
 			case "tools/call":
-				if c.call(ss, f, len(line)) {
-					return true
-				}
+				taken = c.call(ss, f, len(line))
 			case "notifications/cancelled":
-				if c.cancelled(f) {
-					return true
-				}
+				taken = c.cancelled(f)
 			}
 		}
 	}
-	c.passed.Add(1)
-	return c.Pass(line)
+	if !taken {
+		c.passed.Add(1)
+	}
+	return taken
 }
-
-// methodWithin is how far from the beginning of a line its method is looked for,
-// bytes: it does not matter for what is written otherwise, which the SDK takes.
-const methodWithin = 256
 
 // call begins a call, whose line has size bytes; ok is false where it is the SDK's.
 func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool) {
@@ -202,8 +193,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 			return // it was cancelled, and who cancels wants no answer
 		}
 		if err != nil {
-			b := append(wire.AppendReply(nil, f.ID), `,"error":{"code":-32603,"message":`...)
-			_ = c.Send(append(wire.AppendString(b, errorText(err)), "}}"...))
+			_ = c.Send(jsonline.AppendError(nil, f.ID, wire.Error{Code: wire.CodeInternal, Message: errorText(err)}))
 			return
 		}
 		c.send(f.ID, res)
@@ -243,8 +233,9 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	return true
 }
 
-// settle waits until what was asked is answered.
-func (c *lineConn) settle() {
+// hungUp withdraws the questions to a person and waits until what was asked is answered.
+func (c *lineConn) hungUp() {
+	c.s.withdraw()
 	enough := time.After(patience)
 	for c.taken.Load() < c.passed.Load() || c.pending.Load() > 0 {
 		select {
@@ -255,52 +246,13 @@ func (c *lineConn) settle() {
 	}
 }
 
-// run reads lines until the client hangs up.
-func (c *lineConn) run(from io.Reader) {
-	r := bufio.NewReaderSize(from, 64<<10)
-	for {
-		line, err := wire.ReadLine(r, nil, maxFrame) // a request keeps its line
-		switch {
-		case errors.Is(err, wire.ErrTooLong):
-			c.Complain(line, wire.CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", maxFrame))
-		case err != nil:
-			c.s.withdraw()
-			c.settle()
-			c.Ended(err) // half a line and a hang-up is a hang-up
-			return
-		case !c.Frames(line, c.frame):
-			c.Ended(io.EOF)
-			return
-		}
-	}
-}
-
-// Write implements mcp.Connection. A result is JSON already, and is not read
-// again to be written.
-func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
-	r, ok := msg.(*jsonrpc.Response)
-	if ok {
+// Write implements mcp.Connection.
+func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if _, ok := msg.(*jsonrpc.Response); ok {
 		defer func() {
-			c.Answered(r.ID)
 			c.pending.Add(-1)
 			c.tell()
 		}()
-		if c.IsProbe(r.ID) {
-			return nil
-		}
 	}
-	if ok && r.Error == nil && len(r.Result) > 0 {
-		id, err := json.Marshal(r.ID.Raw())
-		if err != nil {
-			return err
-		}
-		b := make([]byte, 0, len(r.Result)+len(id)+64) // and the rest of the frame
-		b = wire.AppendResult(wire.AppendReply(b, id))
-		return c.Send(append(append(b, r.Result...), '}'))
-	}
-	b, err := jsonrpc.EncodeMessage(msg)
-	if err != nil {
-		return err
-	}
-	return c.Send(b)
+	return c.LineConn.Write(ctx, msg)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -66,16 +67,16 @@ func (s *started) first() (byte, error) {
 
 // checkBatch refuses a batch of which a request would get no answer of its own.
 func checkBatch(body []byte) error {
-	var list []json.RawMessage
-	switch err := json.Unmarshal(body, &list); {
-	case err != nil || len(list) == 0:
+	list, ok := jsonline.Batch(body, wire.MaxBatch)
+	switch {
+	case !ok || len(list) == 0:
 		return errors.New("not a JSON-RPC batch")
 	case len(list) > wire.MaxBatch:
 		return fmt.Errorf("a batch of more than %d messages; send fewer at a time", wire.MaxBatch)
 	}
 	ids := map[jsonrpc.ID]bool{}
 	for _, m := range list {
-		msg, err := jsonrpc.DecodeMessage(m)
+		msg, err := jsonrpc.DecodeMessage(m.Of(body))
 		if err != nil {
 			return errors.New("a member of the batch is no JSON-RPC message")
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/broker/client"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -100,7 +101,7 @@ func (r *result) long() bool {
 // it is sent (giveBack).
 func (r *result) frame(id []byte) []byte {
 	b, _ := lend(int64(2*(len(r.text)+len(r.data))*9/8 + 2*len(r.quoted) + len(r.note) + len(id) + 256)) // about as long
-	b = append(r.append(wire.AppendResult(wire.AppendReply(b[:0], id))), '}')
+	b = append(r.append(jsonline.AppendResult(jsonline.AppendReply(b[:0], id))), '}')
 	giveBack(r.data)
 	giveBack(r.quoted)
 	r.data, r.quoted = nil, nil
@@ -124,14 +125,14 @@ func (r *result) append(b []byte) []byte {
 	case r.quoted != nil:
 		b = append(b, r.quoted...)
 	case r.data != nil:
-		b = wire.AppendString(b, r.data)
+		b = jsonline.AppendString(b, r.data)
 	default:
-		b = wire.AppendString(b, valid(r.text))
+		b = jsonline.AppendString(b, valid(r.text))
 	}
 	to := len(b)
 	b = append(b, '}')
 	if r.note != "" {
-		b = append(wire.AppendString(append(b, ","+block...), valid(r.note)), '}')
+		b = append(jsonline.AppendString(append(b, ","+block...), valid(r.note)), '}')
 	}
 	if r.failed {
 		return append(b, `],"isError":true}`...)

@@ -3,7 +3,7 @@ package tools
 import (
 	"strings"
 
-	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 type treeArgs struct {
@@ -109,7 +109,7 @@ func (t *treeWriter) entry(depth int, name string, dir bool) {
 	t.indent(in + 1)
 	t.b = append(t.b, `\"name\": \"`...)
 	var room [64]byte
-	t.b = wire.AppendText(t.b, wire.AppendText(room[:0], shownName(name)))
+	t.b = jsonline.AppendText(t.b, jsonline.AppendText(room[:0], shownName(name)))
 	t.b = append(t.b, `\",`...)
 	t.indent(in + 1)
 	if !dir {

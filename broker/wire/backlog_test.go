@@ -32,7 +32,7 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := io.Pipe()
 				go func() { _, _ = io.Copy(io.Discard, r) }()
-				conn := NewLineConn(io.NopCloser(strings.NewReader("")), w)
+				conn := NewLineConn(io.NopCloser(strings.NewReader("")), w, Hooks{})
 				defer conn.Close()
 				begun := time.Now()
 				refused := 0
@@ -56,7 +56,7 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 // one whose id is in use, is refused by its id; notifications and responses pass.
 func TestPassIsBounded(t *testing.T) {
 	r, w := io.Pipe()
-	c := NewLineConn(io.NopCloser(strings.NewReader("")), w)
+	c := NewLineConn(io.NopCloser(strings.NewReader("")), w, Hooks{})
 	defer c.Close()
 	var why string
 	c.Bound(&flow.Budget{Count: 2, Bytes: 1 << 20}, nil, func(s string) { why = s })
@@ -82,7 +82,7 @@ func TestPassIsBounded(t *testing.T) {
 		}
 	}()
 	call := func(id string) {
-		if !c.Pass(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id)) {
+		if !c.pass(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id)) {
 			t.Fatal("closed")
 		}
 	}
@@ -99,8 +99,8 @@ func TestPassIsBounded(t *testing.T) {
 	if !strings.Contains(why, "too many calls") {
 		t.Error(why)
 	}
-	c.Pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
-	c.Pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
+	c.pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
+	c.pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
 	c.Answered((<-taken).(*jsonrpc.Request).ID)
 	call(`"1"`)
 	refused(`"1"`, "give each its own")

@@ -1,9 +1,9 @@
 package wire
 
 import (
+	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,22 +11,24 @@ import (
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LineConn is what both ends' connections over lines have in common: it hands
-// messages to the SDK, writes frames, and ends. The loop that reads lines is each
-// end's own, because each takes out of it what is its own.
+// LineConn is a connection over lines, of either end: it reads them, hands messages to
+// the SDK, writes frames, and ends. What is an end's own it takes by Hooks.
 type LineConn struct {
-	r    io.ReadCloser
-	w    io.WriteCloser
-	out  *LineWriter
-	in   chan jsonrpc.Message
-	done chan struct{} // closed by Close
-	once sync.Once
-	err  error // why reading ended, set before in is closed
+	r     io.ReadCloser
+	w     io.WriteCloser
+	out   *jsonline.Writer
+	hooks Hooks
+	in    chan jsonrpc.Message
+	done  chan struct{} // closed by Close
+	once  sync.Once
+	err   error // why reading ended, set before in is closed
 
 	complaints chan []byte // frames of Complain
 	complain   sync.Once   // starts who sends them
@@ -35,12 +37,29 @@ type LineConn struct {
 	refused func(why string) // is told of each message for which there was no room
 }
 
+// Hooks are what one end does with what it reads, each nil for nothing. The goroutine that
+// reads calls them, before it looks at the next message. What they take the SDK never sees.
+type Hooks struct {
+	// Take takes a message. Its parts lie in line, which the taker may keep.
+	Take func(f Frame, line []byte) (taken bool)
+	// Reply takes the result of a request, whose id was a string. It has not been checked
+	// to be JSON. Both parts lie in line, which is the taker's.
+	Reply func(id, result, line []byte) (taken bool)
+	// Unread is told of a line that is too long, or is no message. What it does not take is
+	// answered, if a request's id can be told.
+	Unread func(h *jsonline.Head, why string) (taken bool)
+	// Lenient leaves it to the SDK to judge what is no message: Take gets an empty Frame.
+	Lenient bool
+	// HungUp is told that the peer has hung up, before the SDK is.
+	HungUp func()
+}
+
 // maxComplaints is how many complaints wait for a peer that does not read.
 const maxComplaints = 64
 
-// NewLineConn makes a connection of a pair of streams.
-func NewLineConn(r io.ReadCloser, w io.WriteCloser) *LineConn {
-	return &LineConn{r: r, w: w, out: NewLineWriter(w), in: make(chan jsonrpc.Message), done: make(chan struct{}),
+// NewLineConn makes a connection of a pair of streams. Run reads from it.
+func NewLineConn(r io.ReadCloser, w io.WriteCloser, hooks Hooks) *LineConn {
+	return &LineConn{r: r, w: w, out: jsonline.NewWriter(w), hooks: hooks, in: make(chan jsonrpc.Message), done: make(chan struct{}),
 		complaints: make(chan []byte, maxComplaints)}
 }
 
@@ -62,53 +81,102 @@ func (c *LineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// Ended says that nothing more will be read, and why. It is called once, by the
-// loop that reads.
-func (c *LineConn) Ended(err error) {
-	c.err = err
+// Run reads lines of at most limit bytes until the peer hangs up or the connection is
+// closed. A line that is too long, or no message, costs that line.
+func (c *LineConn) Run(limit int) {
+	c.err = c.read(limit)
 	close(c.in)
+}
+
+func (c *LineConn) read(limit int) error {
+	r := bufio.NewReaderSize(c.r, 64<<10)
+	for {
+		var buf []byte // a message that was taken keeps its line
+		if c.hooks.Reply != nil {
+			buf = jsonline.GetBuffer()
+		}
+		line, long, err := jsonline.ReadLine(r, buf, limit)
+		switch {
+		case err != nil: // half a line and a hang-up is a hang-up
+			if c.hooks.HungUp != nil {
+				c.hooks.HungUp()
+			}
+			return err
+		case long != nil:
+			c.unread(long, CodeInvalidRequest, fmt.Sprintf("a line is longer than %d bytes", limit))
+		case !c.line(line):
+			return io.EOF
+		}
+	}
 }
 
 // MaxBatch is how many messages one batch may have. Each may cost an answer, and
 // whoever sends them need not read those.
 const MaxBatch = 1000
 
-// Frames calls frame for the message of a line, or for each of a batch (of
-// revision 2025-03-26), until it reports that the connection is closed.
-func (c *LineConn) Frames(line []byte, frame func([]byte) bool) bool {
-	t := bytes.TrimSpace(line)
+// line deals with the message of a line, or with each of a batch (of revision
+// 2025-03-26). It reports false when the connection is closed.
+func (c *LineConn) line(line []byte) bool {
+	i := jsonline.SkipSpace(line, 0)
 	switch {
-	case len(t) == 0:
+	case i == len(line):
 		return true
-	case t[0] != '[':
-		return frame(line)
+	case line[i] != '[':
+		return c.message(line)
 	}
-	var list []json.RawMessage
-	if err := json.Unmarshal(t, &list); err != nil || len(list) == 0 {
-		c.Complain(nil, CodeParse, "not a JSON-RPC batch")
+	members, ok := jsonline.Batch(line, MaxBatch)
+	switch {
+	case !ok || len(members) == 0:
+		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
+		return true
+	case len(members) > MaxBatch:
+		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
 	}
-	if len(list) > MaxBatch {
-		c.Complain(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
-		return true
-	}
-	for _, m := range list {
-		switch {
-		case len(m) == 0 || m[0] != '{':
-			c.Complain(nil, CodeInvalidRequest, "a member of the batch is no object")
-		case !frame(m):
+	for _, m := range members {
+		switch m := m.Of(line); {
+		case m[0] != '{':
+			c.complainTo(nil, CodeInvalidRequest, "a member of the batch is no object")
+		case !c.message(bytes.Clone(m)): // whoever takes one may keep it
 			return false
 		}
 	}
 	return true
 }
 
-// Pass hands one message to the SDK; it reports false when the connection is
+// message deals with one message. It reports false when the connection is closed.
+func (c *LineConn) message(line []byte) bool {
+	p, ok := jsonline.Parse(line)
+	if ok && c.hooks.Reply != nil && p.Method.Absent() && p.Error.Absent() && !p.Result.Absent() && p.Clash.Absent() &&
+		c.hooks.Reply(jsonline.Unquote(p.ID.Of(line)), p.Result.Of(line), line) {
+		return true
+	}
+	f, err := frameOf(line, &p, ok)
+	if err != nil && !c.hooks.Lenient {
+		c.unread(jsonline.HeadOf(line), CodeParse, "a line is no JSON-RPC message: "+names.Brief(err.Error()))
+		return true
+	}
+	if c.hooks.Take != nil && c.hooks.Take(f, line) {
+		return true
+	}
+	return c.pass(line)
+}
+
+// unread deals with a line that is too long, or is no message.
+func (c *LineConn) unread(h *jsonline.Head, code int, why string) {
+	if c.hooks.Unread != nil && c.hooks.Unread(h, why) {
+		return
+	}
+	id, _ := h.Request()
+	c.complainTo(id, code, why)
+}
+
+// pass hands one message to the SDK; it reports false when the connection is
 // closed. A request or a notification for which there is no room (Bound) is refused instead.
-func (c *LineConn) Pass(frame []byte) bool {
+func (c *LineConn) pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {
-		c.Complain(nil, CodeInvalidRequest, "not a JSON-RPC message")
+		c.complainTo(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
 	}
 	if r, ok := msg.(*jsonrpc.Request); ok && !c.admit(r, len(frame)) {
@@ -127,29 +195,15 @@ func (c *LineConn) hand(msg jsonrpc.Message) bool {
 	}
 }
 
-// Complain answers what could not be read, by the id that stands in line if it can
-// be told (Asked): see complainTo.
+// complainTo answers a request that was not taken, by its id; nil: it is not known.
 //
-// One goroutine sends the complaints; when too many wait for it,
-// Complain does, so that whoever sends rubbish and does not read is not read any
-// more.
-func (c *LineConn) Complain(line []byte, code int, text string) {
-	id, _ := Asked(line)
-	c.complainTo(id, code, text)
-}
-
-// complainTo answers a request by its id; nil: it is not known.
+// One goroutine sends the complaints; when too many wait for it, complainTo does, so that
+// whoever sends rubbish and does not read is not read any more.
 func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
 	}
-	w := bytes.NewBuffer(append(AppendReply(nil, id), `,"error":`...))
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	if enc.Encode(Error{Code: code, Message: names.Brief(text)}) != nil {
-		return
-	}
-	frame := append(bytes.TrimSuffix(w.Bytes(), []byte("\n")), '}')
+	frame := jsonline.AppendError(nil, id, Error{Code: code, Message: names.Brief(text)})
 	c.complain.Do(func() { go c.sendComplaints() })
 	select {
 	case c.complaints <- frame:
@@ -168,17 +222,37 @@ func (c *LineConn) sendComplaints() {
 	}
 }
 
-// ErrClosed is Send's after Close.
-var ErrClosed = fmt.Errorf("the connection was closed: %w", io.ErrClosedPipe)
+// Write implements mcp.Connection. A result is JSON already, and is not read again to be
+// written.
+func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+	r, ok := msg.(*jsonrpc.Response)
+	if ok {
+		defer c.Answered(r.ID)
+		if c.IsProbe(r.ID) {
+			return nil
+		}
+	}
+	if ok && r.Error == nil && len(r.Result) > 0 {
+		b := make([]byte, 0, len(r.Result)+64) // and the rest of the frame
+		b = jsonline.AppendResult(jsonline.AppendReply(b, jsonline.AppendValue(nil, r.ID.Raw())))
+		return c.Send(append(append(b, r.Result...), '}'))
+	}
+	b, err := jsonrpc.EncodeMessage(msg)
+	if err != nil {
+		return err
+	}
+	return c.Send(b)
+}
 
-// Send writes one frame, never torn.
+// Send writes one frame on a line of its own. After Close it fails with
+// mcp.ErrConnectionClosed.
 func (c *LineConn) Send(frame []byte) error {
 	select {
 	case <-c.done:
-		return ErrClosed
+		return mcp.ErrConnectionClosed
 	default:
 	}
-	return c.out.Write(frame)
+	return c.out.Send(frame)
 }
 
 // Close closes both streams, once.

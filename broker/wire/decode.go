@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // strict is how both ends read. The library is encoding/json/v2's home: unlike
@@ -76,7 +77,8 @@ func described(t reflect.Type) string {
 	return "an object"
 }
 
-// Frame is the outermost object of one JSON-RPC message, its values unread.
+// Frame is the outermost object of one JSON-RPC message, its values unread. They are parts
+// of the line.
 type Frame struct {
 	ID     []byte // raw; nil: a notification
 	Method string // "": a response
@@ -86,103 +88,28 @@ type Frame struct {
 // Call reports whether the frame is a request that wants an answer.
 func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
 
-// maxKeys bounds the keys of a frame; the protocol has five.
-const maxKeys = 32
-
 // ReadFrame reads the outermost object of line, checking all of its syntax. A
 // frame with two methods or two ids would mean one thing to us and another to
 // whoever reads it next, so no key may stand there twice; those further in are
 // for Decode, which can answer by id.
 func ReadFrame(line []byte) (Frame, error) {
-	var f Frame
-	dec := jsontext.NewDecoder(bytes.NewBuffer(line), jsontext.AllowDuplicateNames(true))
-	tok, err := dec.ReadToken()
-	if err != nil {
-		return f, frameError(err)
-	}
-	if tok.Kind() != '{' {
-		return f, errors.New("not an object")
-	}
-	var seen []string
-	for dec.PeekKind() != '}' {
-		key, err := dec.ReadToken()
-		if err != nil {
-			return f, frameError(err)
-		}
-		name := key.String()
-		if slices.Contains(seen, name) || len(seen) == maxKeys {
-			return f, fmt.Errorf("duplicate field %q, or too many fields", name)
-		}
-		seen = append(seen, name)
-		val, err := dec.ReadValue()
-		if err != nil {
-			return f, frameError(err)
-		}
-		switch name {
-		case "id":
-			f.ID = bytes.Clone(val)
-		case "method":
-			if err := json.Unmarshal(val, &f.Method); err != nil {
-				return f, errors.New("method must be a string")
-			}
-		case "params":
-			f.Params = val // a part of line
-		}
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return f, frameError(err)
-	}
-	// Not PeekKind: it has no kind for what is no JSON.
-	if len(bytes.TrimLeft(line[dec.InputOffset():], " \t\r\n")) > 0 {
-		return f, errors.New("something follows the object")
-	}
-	return f, nil
+	p, ok := jsonline.Parse(line)
+	return frameOf(line, &p, ok)
 }
 
-// longestAsked bounds an id that is repeated to say what is wrong with a message,
-// bytes of JSON.
-const longestAsked = 1024
-
-// Asked reads, of a line that ReadFrame has refused or of the beginning of one that
-// is too long, which request it is: its method and its id, raw, so that whoever
-// waits for the answer can be told. Both are empty where that cannot be said for
-// certain: the line is no request, or says it twice, or what is wrong stands before.
-func Asked(line []byte) (id []byte, method string) {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(line), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
-		return nil, ""
+// frameOf is ReadFrame for a line that was parsed.
+func frameOf(line []byte, p *jsonline.Frame, ok bool) (Frame, error) {
+	if err := jsonline.Check(line); err != nil {
+		return Frame{}, err
 	}
-	ids, methods := 0, 0
-	for dec.PeekKind() == '"' && ids+methods <= 2 {
-		key, err := dec.ReadToken()
-		if err != nil {
-			break
-		}
-		name := key.String()
-		val, err := dec.ReadValue()
-		if err != nil {
-			break
-		}
-		switch name {
-		case "id":
-			id = bytes.Clone(val)
-			ids++
-		case "method":
-			_ = json.Unmarshal(val, &method) // "": no method
-			methods++
-		}
+	method := jsonline.Unquote(p.Method.Of(line))
+	switch {
+	case !ok:
+		return Frame{}, errors.New("not an object")
+	case !p.Clash.Absent():
+		return Frame{}, fmt.Errorf("duplicate or misspelt field %q, or too many fields", jsonline.Unquote(p.Clash.Of(line)))
+	case method == nil && !p.Method.Absent():
+		return Frame{}, errors.New("method must be a string")
 	}
-	whole := ids == 1 && methods == 1 && method != "" && len(id) <= longestAsked && jsontext.Value(id).IsValid()
-	if !whole || id[0] != '"' && id[0] != '-' && (id[0] < '0' || id[0] > '9') {
-		return nil, ""
-	}
-	return id, method
-}
-
-func frameError(err error) error {
-	var syn *jsontext.SyntacticError
-	if errors.As(err, &syn) {
-		return fmt.Errorf("byte %d: %w", syn.ByteOffset, syn.Err)
-	}
-	return errors.New("the object does not end")
+	return Frame{ID: p.ID.Of(line), Method: string(method), Params: p.Params.Of(line)}, nil
 }

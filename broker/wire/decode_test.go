@@ -66,32 +66,6 @@ func TestReadFrame(t *testing.T) {
 	}
 }
 
-// Whom to tell of a message that cannot be read, where its text says so once.
-func TestAsked(t *testing.T) {
-	deep := strings.Repeat(`{"a":`, 20_000)
-	for line, want := range map[string]string{
-		`{"jsonrpc":"2.0","id":7,"method":"files/read","params":{"path":"\ud800"}}`:   "7 files/read",
-		"{\"method\":\"files/write\",\"params\":{\"content\":\"\xff\"},\"id\":\"a\"}": `"a" files/write`,
-		`{"id":"x","method":"files/read","params":` + deep:                            `"x" files/read`,
-		`{"id":1.5,"method":"m","params":{"content":"cut`:                             "1.5 m",
-		`{"id":1,"method":"m"} {}`:                                                    "1 m",
-		`{"method":"m","params":` + deep:                                              "", // before the id
-		`{"id":1,"id":2,"method":"m"}`:                                                "",
-		`{"id":1,"method":"m","method":"n"}`:                                          "",
-		`{"id":1,"result":{"a":"\ud800"}}`:                                            "", // an answer
-		`{"id":"\ud800","method":"m"}`:                                                "",
-		`{"id":{},"method":"m"}`:                                                      "",
-		`{"id":null,"method":"m"}`:                                                    "",
-		`{"id":"` + strings.Repeat("x", longestAsked) + `","method":"m"}`:             "",
-		`{"id":1,"method":1}`:                                                         "", `[1]`: "", `x`: "", ``: "", `{`: "", `{"id":`: "",
-	} {
-		id, method := Asked([]byte(line))
-		if got := strings.TrimSpace(string(id) + " " + method); got != want {
-			t.Errorf("%.60q: %q, want %q", line, got, want)
-		}
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{`{"path":"a/b","content":"x"}`, `{"path":"a","offset":9223372036854775807}`, `{"path":"\u0000"}`, `{"_meta":{"progressToken":"t"}}`} {
 		f.Add([]byte(s))
@@ -101,9 +75,6 @@ func FuzzDecode(f *testing.F) {
 		err := Decode(b, &w)
 		if err != nil && strings.Contains(err.Error(), "\n") {
 			t.Errorf("more than one line: %q", err)
-		}
-		if id, method := Asked(b); (id == nil) != (method == "") || len(id) > longestAsked {
-			t.Errorf("%q of %q", id, method)
 		}
 		if fr, err := ReadFrame(b); err == nil && fr.Method != "" && !strings.Contains(string(b), "method") && !strings.Contains(string(b), `\`) {
 			t.Errorf("a method from nowhere: %+v", fr)

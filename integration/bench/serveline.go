@@ -11,9 +11,9 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rootsfs/rootsfs/broker"
-	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
 // Bounds, bytes. Looking for an error in a longer answer would cost more than the
@@ -30,8 +30,11 @@ const (
 type lineHost struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	out  *wire.LineWriter
 	done chan struct{} // closed when the server has hung up
+
+	writing atomic.Int32  // calls that have a line to write
+	out     sync.Mutex    // held while writing; guards lines
+	lines   *bufio.Writer // lines that go out in one write
 
 	mu      sync.Mutex // guards the fields below
 	last    int
@@ -58,12 +61,12 @@ func newLineHost(ctx context.Context, cmd *exec.Cmd) (*lineHost, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	h := &lineHost{cmd: cmd, in: in, out: wire.NewLineWriter(in), done: make(chan struct{}), waiting: map[int]chan answered{}}
+	h := &lineHost{cmd: cmd, in: in, lines: bufio.NewWriter(in), done: make(chan struct{}), waiting: map[int]chan answered{}}
 	go h.read(out)
 	if _, err := h.call(ctx, []byte(`"method":"initialize","params":{"protocolVersion":"`+filesRevision+`","capabilities":{},"clientInfo":{"name":"bench-host","version":"1"}}`)); err != nil {
 		return nil, errors.Join(err, h.close())
 	}
-	return h, h.out.Write([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	return h, h.send([]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
 }
 
 // read hands out answers until the server hangs up.
@@ -73,7 +76,7 @@ func (h *lineHost) read(out io.Reader) {
 	var line []byte
 	for {
 		var err error
-		if line, err = wire.ReadLine(r, line, maxAnswer); err != nil {
+		if line, err = readLine(r, line); err != nil {
 			return
 		}
 		id, ok := idOf(line)
@@ -92,6 +95,33 @@ func (h *lineHost) read(out io.Reader) {
 			c <- a
 		}
 	}
+}
+
+// readLine reads one line into buf, which it grows as needed.
+func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
+	buf = buf[:0]
+	for {
+		part, err := r.ReadSlice('\n')
+		buf = append(buf, part...)
+		switch {
+		case len(buf) > maxAnswer:
+			return buf, errors.New("the server's answer is too long")
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return buf, err
+		}
+	}
+}
+
+// send writes one line; the last of those who come together flushes.
+func (h *lineHost) send(frame []byte) error {
+	h.writing.Add(1)
+	h.out.Lock()
+	defer h.out.Unlock()
+	_, err := h.lines.Write(append(frame, '\n'))
+	if h.writing.Add(-1) == 0 {
+		err = h.lines.Flush()
+	}
+	return err
 }
 
 // idOf finds the id of an answer: servers write it at its beginning or at its end.
@@ -124,7 +154,7 @@ func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
 	h.waiting[id] = c
 	h.mu.Unlock()
 	frame := fmt.Appendf(make([]byte, 0, len(rest)+64), `{"jsonrpc":"2.0","id":%d,%s}`, id, rest)
-	if err := h.out.Write(frame); err != nil {
+	if err := h.send(frame); err != nil {
 		return 0, err
 	}
 	select {

@@ -18,9 +18,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
 	"cmd/rootsfs/internal/cli/log.go handler":       "ReplaceAttr: LogAttr",
 	// encoding/json escapes what ends a string; readers of these are programs of ours.
-	"broker/client/conn.go encoder":                       "frames for the host",
-	"broker/encode.go encoder":                            "frames for the server",
-	"broker/wire/conn.go encoder":                         "frames for a peer",
+	"broker/internal/jsonline/append.go encoder":          "frames for a peer",
 	"cmd/rootsfs/internal/cli/mountcmd/daemon.go encoder": "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder":      "the page, which shows by visible of dom.js",
 	"cmd/rootsfs/internal/control/server.go encoder":      "the command, which prints by its own rules",

@@ -1,0 +1,145 @@
+package jsonline
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Frame is where the parts of one JSON-RPC message stand in its line.
+type Frame struct {
+	ID, Method, Params, Result, Error Span
+	RPC                               bool // says that it is JSON-RPC 2.0
+	Clash                             Span // the key by which readers may see different messages
+
+	version Span
+}
+
+// Answers reports whether a frame has what only an answer has.
+func (f *Frame) Answers() bool { return !f.Result.Absent() || !f.Error.Absent() }
+
+// IDInDoubt reports whether readers may see different ids.
+func (f *Frame) IDInDoubt(b []byte) bool {
+	return !f.Clash.Absent() && fieldOf(Unquote(f.Clash.Of(b))) == "id"
+}
+
+// fields are the keys of JSON-RPC.
+var fields = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
+
+// fieldOf returns the key of JSON-RPC that some reader takes a key for, "" if none does.
+// encoding/json and JsonSerializerDefaults.Web compare keys without their case.
+func fieldOf(key []byte) string {
+	for _, name := range fields {
+		if string(key) == name {
+			return name
+		}
+	}
+	for _, name := range fields {
+		if bytes.EqualFold([]byte(name), key) {
+			return name
+		}
+	}
+	return ""
+}
+
+func (f *Frame) part(field string) *Span {
+	switch field {
+	case "id":
+		return &f.ID
+	case "method":
+		return &f.Method
+	case "params":
+		return &f.Params
+	case "result":
+		return &f.Result
+	case "error":
+		return &f.Error
+	}
+	return &f.version
+}
+
+// maxKeys bounds how many keys are compared with each other. The protocol has
+// five; beyond this many, a frame counts as one that repeats.
+const maxKeys = 64
+
+// Parse finds the parts of the object in b, whatever the case of their keys. It reports
+// false for what is not one object with nothing behind it. Clash is a key that stands
+// there twice, in any case, or one of JSON-RPC in another case.
+func Parse(b []byte) (f Frame, ok bool) {
+	w, _ := Object(b, SkipSpace(b, 0))
+	var others [maxKeys]Span // keys that are not JSON-RPC's
+	n := 0
+	for keys := 1; w.Next(); keys++ {
+		key := Unquote(w.Key.Of(b))
+		field := fieldOf(key)
+		clash := keys > maxKeys
+		if field == "" {
+			clash = clash || repeats(b, others[:n], key)
+			if n < maxKeys {
+				others[n] = w.Key
+				n++
+			}
+		} else {
+			at := f.part(field)
+			clash = clash || !at.Absent() || field != string(key)
+			*at = w.Val
+			f.RPC = f.RPC || field == "jsonrpc" && Equal(w.Val.Of(b), "2.0")
+		}
+		if clash && f.Clash.Absent() {
+			f.Clash = w.Key
+		}
+	}
+	return f, w.Last()
+}
+
+// repeats reports whether a key was seen, in any case.
+func repeats(b []byte, seen []Span, key []byte) bool {
+	for _, s := range seen {
+		if bytes.EqualFold(Unquote(s.Of(b)), key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Check returns why a line is not exactly one value of RFC 8259; nil: it is. Keys that are
+// repeated further in are for whoever reads the value.
+func Check(line []byte) error {
+	if jsontext.Value(line).IsValid(jsontext.AllowDuplicateNames(true)) {
+		return nil
+	}
+	_, err := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true)).ReadValue()
+	var syntax *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("byte %d: %w", syntax.ByteOffset, syntax.Err)
+	case err != nil:
+		return errors.New("the value does not end")
+	}
+	return errors.New("something follows the value")
+}
+
+// Batch returns where the members of the batch in line stand. It reports false for what
+// is no array with nothing behind it. Of more than most members it returns one more.
+func Batch(line []byte, most int) (members []Span, ok bool) {
+	w, _ := Array(line, SkipSpace(line, 0))
+	for w.Next() {
+		if len(members) <= most {
+			members = append(members, w.Val)
+		}
+	}
+	return members, w.Last()
+}
+
+// longestID bounds an id that is repeated to say what is wrong with a message, bytes of
+// JSON.
+const longestID = 1024
+
+// Answerable reports whether an id, raw, is a string or a number, and no longer than any
+// that is kept.
+func Answerable(id []byte) bool {
+	return len(id) > 0 && len(id) <= longestID && jsontext.Value(id).IsValid() &&
+		(id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+}

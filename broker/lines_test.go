@@ -1,0 +1,61 @@
+package broker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A request keeps its line: what is read after it changes neither what it asks for nor
+// the id of its answer. Both requests and the many behind them come in one write.
+func TestLines_keepsRequest(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadOnly, map[string]string{"first": "of the first", "other": "of the other"})
+	p := l.connect("")
+	held, release := make(chan struct{}), make(chan struct{})
+	does(func(s *Session, r *request) (any, error) {
+		close(held)
+		<-release
+		var q wire.ReadParams
+		if err := wire.Decode(r.params, &q); err != nil {
+			return nil, err
+		}
+		return s.read(r, &q)
+	})
+	wait := map[string]chan reply{}
+	line := func(id, method, file string) string {
+		ch := make(chan reply, 1)
+		wait[id] = ch
+		p.mu.Lock()
+		p.replies[id] = ch
+		p.mu.Unlock()
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"path":"r/%s"}}`+"\n", id, method, file)
+	}
+	var all strings.Builder
+	all.WriteString(line(`"10"`, testOnly, "first"))
+	for i := range 50 {
+		all.WriteString(line(fmt.Sprintf(`"2%d"`, i), wire.Read, "other"))
+	}
+	p.raw(all.String())
+	<-held
+	for id, ch := range wait {
+		if id == `"10"` {
+			continue
+		}
+		if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), "of the other") {
+			t.Errorf("%s: %+v %s", id, r.Error, r.Result)
+		}
+	}
+	close(release)
+	select {
+	case r := <-wait[`"10"`]:
+		if r.Error != nil || !strings.Contains(string(r.Result), "of the first") {
+			t.Errorf("the first: %+v %s", r.Error, r.Result)
+		}
+	case s := <-p.stray:
+		t.Errorf("the first was answered by another id: %s", s)
+	}
+}
