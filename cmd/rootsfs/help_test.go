@@ -164,7 +164,6 @@ func TestRunInProcess(t *testing.T) {
 		{"revoke --all a", cli.ExitUsage, "", "rootsfs: names, --subject, --net and --all cannot be combined: use one of them\n"},
 		{"roots add", cli.ExitUsage, "", "rootsfs: a root is missing from the command line; see: rootsfs roots add --help\n"},
 		{"roots add --save --once x", cli.ExitUsage, "", "rootsfs: --save and --once cannot be combined: a grant of one use is not kept\n"},
-		{"roots add --config x .", cli.ExitUsage, "", "rootsfs: --config names the file for --save: write --save as well\n"},
 		{"", cli.ExitOK, "Usage:", ""},
 		{"frobnicate", cli.ExitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs --help\n"},
 		// A beginner's mistakes are told from what was meant.

@@ -14,8 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -26,7 +24,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -79,8 +76,7 @@ func newRootsAddCmd(a *app) *cobra.Command {
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the configuration as well")
-	cli.PathVar(cmd.Flags(), &f.config, "config", "configuration `file` for --save (default $XDG_CONFIG_HOME/rootsfs/config.toml)")
+	cmd.Flags().BoolVar(&f.save, "save", false, "write the roots to the session's configuration as well")
 	cmd.Flags().BoolVar(&f.allowSystem, "allow-system", false, "let system directories such as /etc be writable")
 	cmd.Flags().BoolVar(&f.allowTop, "allow-root-dir", false, "let / be a root")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "grant to this one `server` only, by its name in rootsfs status")
@@ -92,7 +88,7 @@ func newRootsAddCmd(a *app) *cobra.Command {
 type addFlags struct {
 	grantflags.Grants
 	save, allowSystem, allowTop bool
-	config, subject             string
+	subject                     string
 }
 
 func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
@@ -113,16 +109,6 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	if err := grantflags.AskLinks(grants); err != nil {
 		return err
 	}
-	file := ""
-	if f.save {
-		// Before anything is granted: a grant whose saving cannot be meant is
-		// not made at all.
-		if file, err = saveFile(f.config); err != nil {
-			return err
-		}
-	} else if f.config != "" {
-		return cli.Usage(errors.New("--config names the file for --save: write --save as well"))
-	}
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -131,6 +117,12 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	defer cancel()
 	for i := range grants {
 		grants[i].AllowSystem, grants[i].AllowRootDir, grants[i].Subject = f.allowSystem, f.allowTop, guard.Subject(f.subject)
+	}
+	file := ""
+	if f.save { // a grant that cannot be saved is not made
+		if file, err = configOf(ctx, c); err != nil {
+			return err
+		}
 	}
 	added, err := cli.AskOf(ctx, a.App, c, control.AddRoots, control.AddRequest{Roots: grants})
 	if err != nil {
@@ -175,23 +167,13 @@ type addResult struct {
 	Saved string `json:"saved,omitempty"` // the configuration file
 }
 
-// saveFile is where --save writes. Only the directory of the default file is made.
-func saveFile(file string) (path string, err error) {
-	if file == "" {
-		return config.DefaultPath()
+// configOf is the configuration of a session, or the default one if it has none.
+func configOf(ctx context.Context, c *control.Client) (string, error) {
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil || st.Config != "" {
+		return st.Config, err
 	}
-	if path, err = filepath.Abs(file); err != nil {
-		return "", err
-	}
-	if dir := filepath.Dir(path); !isDir(dir) {
-		return "", fmt.Errorf("--config %s: the directory %s does not exist: mkdir -p %s", names.Quote(file), names.Quote(dir), names.ShellWord(dir))
-	}
-	return path, nil
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	return config.DefaultPath()
 }
 
 // saveRoots writes granted roots to the configuration, with the limits that were
