@@ -85,7 +85,7 @@ func (s *Session) Busy() bool {
 // NoteRefusal puts on record that a frame of the server's was refused before it reached
 // the session. what says why, and quotes nothing of the frame unescaped.
 func (s *Session) NoteRefusal(what string) {
-	s.refusals.add(names.Invalid, what)
+	s.refused(names.Invalid, what)
 }
 
 // Consent asks for paths as a server does with files/consent, for a front end whose client

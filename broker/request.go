@@ -219,7 +219,7 @@ func unknownMethod(method string) error {
 // has done so.
 func (s *Session) record(r *request, err error) {
 	if !guardError(err).Recorded {
-		s.refusals.add(kindOf(err), names.Brief(r.method)+": "+err.Error())
+		s.refused(kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
 }
 

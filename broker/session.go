@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -29,8 +30,8 @@ type Session struct {
 	ended      chan struct{} // closed when Close has done its work
 	stats      counters
 	roots      announcer
-	refusals   *refusals   // of requests that did not reach the gate
-	rejections flow.Budget // of reject
+	refusals   *flow.Tally[names.Kind] // see refused
+	rejections flow.Budget             // of reject
 
 	mu       sync.Mutex // guards the fields below
 	inflight map[string]*request
@@ -46,6 +47,24 @@ type Session struct {
 	clients  []*binding
 }
 
+// Refusals before the gate that get a record of their own, at once and a second from then
+// on: a server at work makes a handful.
+const (
+	refusalBurst      = 1000
+	refusalsPerSecond = 100
+)
+
+// refused puts on record that something was refused before it reached the gate, unless
+// there is too much of it: then a count of the kind goes on record within a second.
+func (s *Session) refused(kind names.Kind, detail string) {
+	s.refusals.Add(kind, func(count int) {
+		if count > 1 {
+			detail = fmt.Sprintf("%d more within a second, the last: %s", count, names.Brief(detail))
+		}
+		_ = s.b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // it is refused already
+	})
+}
+
 // sender takes one encoded JSON-RPC message to the peer. It may be called
 // concurrently; an error means that the connection is over.
 type sender func(ctx context.Context, frame []byte) error
@@ -57,14 +76,12 @@ func (b *Broker) Session(subject guard.Subject) *Session {
 		b: b, subject: subject, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
 		limits: newLimiter(b.cfg.Limits), rejections: flow.Budget{Count: maxRejections},
-		next: make(chan *request), idle: make(chan struct{}, maxIdle), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
+		refusals: flow.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),
+		next:     make(chan *request), idle: make(chan struct{}, maxIdle), opening: make(chan struct{}, maxOpening), ended: make(chan struct{}),
 		inflight: map[string]*request{}, watches: map[string]*watching{}, uploads: map[string]*uploading{}, revoked: map[string]guard.Path{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.roots.s, s.roots.wait = s, b.cfg.Debounce
-	s.refusals = newRefusals(func(kind names.Kind, detail string) {
-		_ = b.cfg.Registry.NoteRefusal(s.caller, kind, detail) // the request has failed already
-	})
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -106,7 +123,7 @@ func (s *Session) Close() {
 		b.sync()
 	}
 	s.wg.Wait()
-	s.refusals.flush()
+	s.refusals.Flush()
 	s.b.mu.Lock()
 	delete(s.b.sessions, s)
 	s.b.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,9 +96,7 @@ type HTTP struct {
 	clients          clients
 	leaving          context.Context // ends by Withdraw
 	leave            context.CancelFunc
-
-	mu      sync.Mutex        // guards the field below
-	refused map[int]*refusals // by status
+	refusals         *flow.Tally[int] // by status
 }
 
 // NewHTTP serves subjects by the Servers that open makes of them, which it closes.
@@ -123,7 +120,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	single := opts
 	single.Stateless, single.PropagateRequestCancellation = true, true
 	h := &HTTP{
-		o: o, refused: map[int]*refusals{},
+		o: o, refusals: flow.NewTally[int](refusalBurst, refusalsPerSecond, refusalsCounted),
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
 			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
@@ -185,6 +182,7 @@ func (h *HTTP) Withdraw() {
 func (h *HTTP) Close() {
 	h.leave()
 	h.clients.close()
+	h.refusals.Flush()
 }
 
 // What a person is told of a request without a session: who has what is allowed, for as
@@ -335,7 +333,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		res.extend() // for the end of the answer
 		// 405 is how a client learns that there is no stream of events.
 		if res.status >= http.StatusBadRequest && res.status != http.StatusMethodNotAllowed {
-			h.report(r, res)
+			h.report(r, res.status, res.reason)
 		}
 	})
 }

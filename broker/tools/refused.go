@@ -6,62 +6,36 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the refusals of each status that get a line in the log and a record: whoever
-// knocks on the door all day fills no disk, and hides nobody else's refusals.
+// Bounds of the refusals that get a line in the log and a record of their own, at once and
+// a second from then on: whoever knocks on the door all day fills no disk. Of the others of
+// each status, the last is reported within refusalsCounted, with their number.
 const (
+	refusalBurst      = 100
 	refusalsPerSecond = 0.2
-	refusalBurst      = 20
+	refusalsCounted   = 5 * time.Second
 	maxReason         = 200 // bytes of each text in the line
 )
 
-// refusals counts the refusals of one status.
-type refusals struct {
-	pace    *rate.Limiter
-	omitted int // since the last that was reported
-}
-
-// countRefusal reports whether a refusal is to be reported, and how many were omitted since
-// the last that was.
-func (h *HTTP) countRefusal(status int) (omitted int, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := h.refused[status]
-	if r == nil {
-		r = &refusals{pace: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
-		h.refused[status] = r
-	}
-	if !r.pace.Allow() {
-		r.omitted++
-		return 0, false
-	}
-	omitted, r.omitted = r.omitted, 0
-	return omitted, true
-}
-
 // report puts a refusal into the log and on record.
-func (h *HTTP) report(r *http.Request, res *response) {
-	omitted, ok := h.countRefusal(res.status)
-	if !ok {
-		return
-	}
-	why := strings.TrimSpace(res.reason)
-	short := func(s string) string { return s[:min(len(s), maxReason)] }
-	h.o.Log.Warn("refused an HTTP request", "why", why, "status", res.status, "from", r.RemoteAddr,
-		"host", short(r.Host), "origin", short(r.Header.Get("Origin")), "others", omitted)
+func (h *HTTP) report(r *http.Request, status int, reason string) {
+	short := func(s string) string { return strings.Clone(s[:min(len(s), maxReason)]) }
+	why, from, host, origin := strings.TrimSpace(reason), r.RemoteAddr, short(r.Host), short(r.Header.Get("Origin"))
 	kind := names.Permission
-	if res.status == http.StatusBadRequest || res.status == http.StatusNotFound {
+	if status == http.StatusBadRequest || status == http.StatusNotFound {
 		kind = names.Invalid
 	}
-	// Without a subject: who was refused has not shown who they are.
-	if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+r.RemoteAddr+": "+why); err != nil {
-		h.o.Log.Error("a refusal could not be recorded", "error", err)
-	}
+	h.refusals.Add(status, func(count int) {
+		h.o.Log.Warn("refused an HTTP request", "why", why, "status", status, "from", from,
+			"host", host, "origin", origin, "others", count-1)
+		// Without a subject: who was refused has not shown who they are.
+		if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+from+": "+why); err != nil {
+			h.o.Log.Error("a refusal could not be recorded", "error", err)
+		}
+	})
 }
 
 // piece is how much of an answer a client has to take at a time, bytes.

@@ -1,12 +1,12 @@
-// Package flow bounds what a peer can make this process hold in memory. A Budget counts
-// requests and the bytes that they hold. A Backlog counts what the SDK was handed and has
-// not handled yet.
+// Package flow bounds what a peer can make this process hold in memory, and write down. A
+// Budget counts requests and the bytes that they hold. A Backlog counts what the SDK was
+// handed and has not handled yet. A Tally reports events at a bounded rate.
 //
 // # Promises
 //
 // A Budget is exceeded by one request at most, whose size another bound limits, and by
 // what its holder says must be counted. A Reservation is given back once, however often
-// it is released.
+// it is released. Each event of a Tally is in one of its reports.
 //
 // # Not promised
 //

@@ -1,0 +1,59 @@
+package flow
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Tally reports events of several kinds at a bounded rate. It counts those beyond the rate,
+// and reports the count of each kind soon, with the last of them: none is left out, and
+// many of one kind do not hide another. A peer makes an event out of a few bytes, and a
+// record of it is many times that: one that did so as fast as it could would fill the disk.
+type Tally[K comparable] struct {
+	pace  *rate.Limiter
+	every time.Duration
+
+	mu      sync.Mutex // guards the field below
+	omitted map[K]omission
+}
+
+// omission stands for events of one kind that are not reported yet.
+type omission struct {
+	count  int
+	report func(count int) // of the last
+}
+
+// NewTally makes a Tally that reports burst events at once and perSecond from then on, and
+// the counts after the time every at most.
+func NewTally[K comparable](burst int, perSecond float64, every time.Duration) *Tally[K] {
+	return &Tally[K]{pace: rate.NewLimiter(rate.Limit(perSecond), burst), every: every}
+}
+
+// Add calls report with 1 now, or later, for the last of several events of its kind, with
+// their number.
+func (t *Tally[K]) Add(kind K, report func(count int)) {
+	if t.pace.Allow() {
+		report(1)
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.omitted == nil {
+		t.omitted = map[K]omission{}
+		time.AfterFunc(t.every, t.Flush)
+	}
+	t.omitted[kind] = omission{t.omitted[kind].count + 1, report}
+}
+
+// Flush reports what was counted.
+func (t *Tally[K]) Flush() {
+	t.mu.Lock()
+	omitted := t.omitted
+	t.omitted = nil
+	t.mu.Unlock()
+	for _, o := range omitted {
+		o.report(o.count)
+	}
+}
