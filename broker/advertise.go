@@ -2,10 +2,12 @@ package broker
 
 import (
 	"bytes"
-	"encoding/json"
+	"fmt"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -43,110 +45,51 @@ func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool)
 	case method == wire.RootsChanged:
 		return params, false
 	case method == "initialize":
-		return edit(params, "capabilities", s.advertise(true)), true
+		return jsonline.Merge(params, jsonline.Patch{Key: "capabilities", Members: s.capabilities(true)}), true
 	case bytes.Contains(params, []byte(`"`+mcp.MetaKeyClientCapabilities+`"`)):
-		s.learnRevision(params)
-		return edit(params, "_meta", func(meta []byte) []byte {
-			return edit(meta, mcp.MetaKeyClientCapabilities, s.advertise(false))
-		}), true
+		s.Settled(textAt(params, "_meta", mcp.MetaKeyProtocolVersion), "")
+		return jsonline.Merge(params, jsonline.Patch{Key: "_meta", Members: []jsonline.Patch{
+			{Key: mcp.MetaKeyClientCapabilities, Members: s.capabilities(false)},
+		}}), true
 	}
 	return params, true
 }
 
-// advertise returns the editor of a capabilities object. Revisions without
-// list_changed have no field for it.
-func (s *Session) advertise(handshake bool) func([]byte) []byte {
-	if s.b.cfg.NoRoots { // the SDK declares them by itself
-		return func(caps []byte) []byte { return edit(caps, "roots", func([]byte) []byte { return nil }) }
+// capabilities returns what the client's capabilities get: roots, and the extension. With
+// NoRoots, the roots that the SDK declares are taken out. Revisions without a handshake
+// have no list_changed, and no field for it.
+func (s *Session) capabilities(handshake bool) []jsonline.Patch {
+	if s.b.cfg.NoRoots {
+		return []jsonline.Patch{{Key: "roots", Drop: true}}
 	}
-	return func(caps []byte) []byte {
-		roots := func([]byte) []byte {
-			if !handshake {
-				return []byte(`{}`)
-			}
-			b, _ := json.Marshal(struct {
-				ListChanged bool `json:"listChanged"`
-				Brokering   bool `json:"filesystemBrokering"`
-			}{!s.b.cfg.NoListChanged, true})
-			return b
-		}
-		caps = edit(caps, "roots", roots)
-		return edit(caps, "extensions", func(ext []byte) []byte {
-			return edit(ext, wire.Extension, func([]byte) []byte {
-				b, _ := json.Marshal(s.capability())
-				return b
-			})
-		})
+	roots := jsonline.Patch{Key: "roots", Value: []byte(`{}`)}
+	if handshake {
+		roots.Value = fmt.Appendf(nil, `{"listChanged":%t,"filesystemBrokering":true}`, !s.b.cfg.NoListChanged)
 	}
-}
-
-// edit replaces one member of a JSON object by what f makes of it, or takes it out
-// for nil; an object that is absent is made. What is no object stays as it is.
-func edit(object []byte, key string, f func([]byte) []byte) []byte {
-	fields := map[string]json.RawMessage{}
-	if t := bytes.TrimSpace(object); len(t) > 0 && !bytes.Equal(t, []byte("null")) {
-		if json.Unmarshal(object, &fields) != nil {
-			return object
-		}
-	}
-	if fields[key] = f(fields[key]); fields[key] == nil {
-		delete(fields, key)
-	}
-	b, err := json.Marshal(fields)
-	if err != nil {
-		return object
-	}
-	return b
-}
-
-// learnRevision takes the revision from a request that carries its own.
-func (s *Session) learnRevision(params []byte) {
-	var p struct {
-		Meta map[string]json.RawMessage `json:"_meta"`
-	}
-	var v string
-	if json.Unmarshal(params, &p) == nil && json.Unmarshal(p.Meta[mcp.MetaKeyProtocolVersion], &v) == nil {
-		s.mu.Lock()
-		s.revision = v
-		s.mu.Unlock()
-	}
+	return []jsonline.Patch{roots, {Key: "extensions", Members: []jsonline.Patch{{Key: wire.Extension, Value: s.Extension()}}}}
 }
 
 const longestServer = 200 // bytes of a name that a person reads
 
-// incomingFrame is incoming for a whole response.
-func (s *Session) incomingFrame(frame []byte) {
-	if !bytes.Contains(frame, []byte(`"protocolVersion"`)) {
+// incoming looks at an answer on its way to the SDK: the one of initialize says who the
+// server is and which revision is spoken. keys lead to the result in b.
+func (s *Session) incoming(b []byte, keys ...string) {
+	if !bytes.Contains(b, []byte(`"serverInfo"`)) {
 		return
 	}
-	var f struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if json.Unmarshal(frame, &f) == nil {
-		s.incoming(f.Result)
+	text := func(more ...string) string { return textAt(b, slices.Concat(keys, more)...) }
+	revision := text("protocolVersion")
+	name := text("serverInfo", "name") + " " + text("serverInfo", "version")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision != "" && s.server == "" {
+		s.revision, s.server = revision, name[:min(len(name), longestServer)]
 	}
 }
 
-// incoming looks at a result on its way to the SDK: the one of initialize says
-// who the server is and which revision is spoken.
-func (s *Session) incoming(result []byte) {
-	if !bytes.Contains(result, []byte(`"protocolVersion"`)) || !bytes.Contains(result, []byte(`"serverInfo"`)) {
-		return
-	}
-	var r struct {
-		ProtocolVersion string `json:"protocolVersion"`
-		ServerInfo      struct {
-			Name    string `json:"name"`
-			Version string `json:"version"`
-		} `json:"serverInfo"`
-	}
-	if json.Unmarshal(result, &r) != nil || r.ProtocolVersion == "" {
-		return
-	}
-	name := r.ServerInfo.Name + " " + r.ServerInfo.Version
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.server == "" {
-		s.revision, s.server = r.ProtocolVersion, name[:min(len(name), longestServer)]
-	}
+// textAt returns a string in an object, "" if there is none.
+func textAt(object []byte, keys ...string) string {
+	whole := jsonline.Span{From: jsonline.SkipSpace(object, 0), To: len(object)}
+	at, _ := jsonline.Lookup(object, whole, keys...)
+	return string(jsonline.Unquote(at.Of(object)))
 }

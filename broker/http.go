@@ -75,10 +75,10 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 // maxGreeting is how much of the answer that names the server is looked at, bytes.
 const maxGreeting = 64 << 10
 
-// incomingHead is incomingFrame for the body of a response.
+// incomingHead is incoming for the body of a response.
 func (s *Session) incomingHead(res *http.Response) {
 	head, _ := io.ReadAll(io.LimitReader(res.Body, maxGreeting)) // whoever reads on gets the error
-	s.incomingFrame(head)
+	s.incoming(head, "result")
 	res.Body = struct {
 		io.Reader
 		io.Closer
@@ -100,7 +100,7 @@ func (f *filter) outgoing(req *http.Request) (out *http.Request, method string, 
 			return nil, method, nil
 		}
 		if !bytes.Equal(params, fr.Params) {
-			body = edit(body, "params", func([]byte) []byte { return params })
+			body = jsonline.Merge(body, jsonline.Patch{Key: "params", Value: params})
 		}
 	}
 	out = req.Clone(req.Context())
@@ -234,7 +234,7 @@ func (e *events) ours(data []byte) bool {
 		return true
 	}
 	if f.Method == "" {
-		e.s.incomingFrame(data)
+		e.s.incoming(data, "result")
 	}
 	return e.s.take(f, len(data), e.send)
 }

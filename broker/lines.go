@@ -70,7 +70,7 @@ type lineConn struct {
 
 func (c *lineConn) take(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
-		c.s.incomingFrame(line)
+		c.s.incoming(line, "result")
 	}
 	return c.s.take(f, len(line), c.send)
 }
