@@ -1,18 +1,16 @@
 package tools
 
 import (
+	"encoding/json"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// catalog is every tool. The first fourteen are server-filesystem's, with its
-// names, annotations and schemas; what is added to their arguments is optional.
-var catalog []tool
-
-func init() { // not a literal: the tools look themselves up in it
-	catalog = append(listed(), added()...)
-}
+// catalog is every tool. The first fourteen are those of server-filesystem, with its names,
+// annotations and schemas. Arguments that it does not have are optional.
+var catalog = append(sameTools(), ownTools()...)
 
 // textOut is the output schema of all tools but read_media_file.
 const textOut = `{"type":"object","properties":{"content":{"type":"string"}},"required":["content"],"additionalProperties":false}`
@@ -41,19 +39,14 @@ func writing(idempotent, destructive bool) *mcp.ToolAnnotations {
 	return &mcp.ToolAnnotations{IdempotentHint: idempotent, DestructiveHint: &destructive, OpenWorldHint: new(bool)}
 }
 
-func row(name, title, text, in string, a *mcp.ToolAnnotations, any guard.Rights, run func(*call) (*result, error)) tool {
-	return tool{mcp.Tool{
-		Name: name, Title: title, Description: text, InputSchema: schema(in), OutputSchema: schema(textOut), Annotations: a,
-	}, any, run}
-}
-
-func listed() []tool {
+// sameTools are the tools of server-filesystem.
+func sameTools() []tool {
 	const lines = `"tail":{"description":"If provided, returns only the last N lines of the file","type":"number"},"head":{"description":"If provided, returns only the first N lines of the file","type":"number"}`
 	textIn := object(pathIn+","+lines, `"path"`)
 	media := row("read_media_file", "Read Media File",
 		"Read a file as a base64 block: an image or audio block by the file's extension, otherwise an embedded resource.",
 		object(pathIn, `"path"`), reading(), guard.Read, (*call).readMediaFile)
-	media.def.OutputSchema = schema(mediaOut)
+	media.def.OutputSchema = json.RawMessage(mediaOut)
 	return []tool{
 		row("read_file", "Read File (Deprecated)", "Read a file as text. DEPRECATED: use read_text_file.", textIn, reading(), guard.Read, (*call).readTextFile),
 		row("read_text_file", "Read Text File",
@@ -61,17 +54,17 @@ func listed() []tool {
 			textIn, reading(), guard.Read, (*call).readTextFile),
 		media,
 		row("read_multiple_files", "Read Multiple Files",
-			"Read several files as text. One that cannot be read has the reason in its place.",
+			"Read several files as text. For a file that cannot be read the answer has the reason.",
 			object(`"paths":{"minItems":1,"type":"array","items":{"type":"string"},"description":"Array of file paths to read. Each path must be a string pointing to a valid file within allowed directories."}`, `"paths"`),
 			reading(), guard.Read, (*call).readMultipleFiles),
 		row("write_file", "Write File",
-			"Make a file, or give an existing one new contents, all at once. Contents that were there are gone.",
+			"Create a file, or replace the contents of an existing one, all at once. The old contents are lost.",
 			object(pathIn+`,"content":{"type":"string"}`, `"path","content"`), writing(true, true), guard.Write|guard.Create, (*call).writeFile),
 		row("edit_file", "Edit File",
 			"Replace texts in a UTF-8 file, each edit its first match, and show the difference as a git-style patch. Line ends, mode and all other bytes stay as they are; with dryRun nothing is written.",
 			object(pathIn+`,"edits":{"type":"array","items":{"type":"object","properties":{"oldText":{"type":"string","description":"Text to search for - must match exactly"},"newText":{"type":"string","description":"Text to replace with"}},"required":["oldText","newText"]}},"dryRun":{"default":false,"description":"Preview changes using git-style diff format","type":"boolean"}`, `"path","edits"`),
 			writing(false, true), guard.Write, (*call).editFile),
-		row("create_directory", "Create Directory", "Make a directory and what is missing above it. One that is there already is fine.",
+		row("create_directory", "Create Directory", "Create a directory and the missing ones above it. An existing directory is fine.",
 			object(pathIn, `"path"`), writing(true, false), guard.Create, (*call).createDirectory),
 		row("list_directory", "List Directory", "List a directory: a line for each name, [DIR] or [FILE] before it.",
 			object(pathIn+","+cursorIn, `"path"`), reading(), guard.List, (*call).listDirectory),
@@ -91,13 +84,13 @@ func listed() []tool {
 			object(pathIn+`,"pattern":{"type":"string"},`+excludeIn+","+cursorIn, `"path","pattern"`), reading(), guard.List, (*call).searchFiles),
 		row("get_file_info", "Get File Info", "Size, times, type and permissions of a file or directory.",
 			object(pathIn, `"path"`), reading(), guard.Read|guard.List, (*call).getFileInfo),
-		row("list_allowed_directories", "List Allowed Directories", "The roots: the directories that may be reached, with what is in them.",
+		row("list_allowed_directories", "List Allowed Directories", "List the roots: the directories whose contents may be reached.",
 			object("", ""), reading(), 0, (*call).listAllowed),
 	}
 }
 
-// added are the tools that server-filesystem does not have.
-func added() []tool {
+// ownTools are the tools that server-filesystem does not have.
+func ownTools() []tool {
 	return []tool{
 		row("read_file_range", "Read a Part of a File",
 			"Read a part of a file: by bytes (offset, length), or by lines (startLine, endLine, counted from 1 at offset). encoding base64 gives bytes as they are. The answer says how to go on.",
@@ -107,7 +100,7 @@ func added() []tool {
 			"Find lines in text files: a substring or an RE2 regular expression, as path:line: text. include is a glob for the files; contextLines shows lines around. As with ripgrep, what .gitignore files and .git/info/exclude below the root name is left out, and .git itself, unless path names it or respect_gitignore is false; files whose names begin with a dot are searched.",
 			object(pathIn+`,"substring":{"type":"string"},"regex":{"type":"string"},"ignoreCase":{"type":"boolean","default":false},"include":{"type":"string"},`+excludeIn+`,"contextLines":{"type":"integer","minimum":0,"maximum":20},"depth":{"type":"integer","minimum":0},"max_results":{"type":"integer","minimum":1,"maximum":10000},"respect_gitignore":{"type":"boolean","default":true},`+cursorIn, `"path"`),
 			reading(), guard.Read, (*call).searchWithinFiles),
-		row("append_file", "Append to File", "Write at the end of a file; with create, make it if it is not there.",
+		row("append_file", "Append to File", "Write at the end of a file. With create, a missing file is created.",
 			object(pathIn+`,"content":{"type":"string"},"create":{"type":"boolean","default":false}`, `"path","content"`),
 			writing(false, false), guard.Write|guard.Append, (*call).appendFile),
 		row("copy_file", "Copy File", "Copy a file. The copy appears at once; an existing destination is refused, unless overwrite is set.",

@@ -166,7 +166,7 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 	c.s.questions.Add(1)
 	defer c.s.questions.Add(-1)
 	mode := "ro"
-	if !c.reads() {
+	if !c.reads {
 		mode = "rw"
 	}
 	res, err := c.s.cfg.Ask.Consent(ctx, through, wire.ConsentParams{

@@ -8,57 +8,60 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// diffWindow is how much of each text is compared in one go, bytes. The library
-// cannot be interrupted: this is how long a request that has ended lingers.
+// diffWindow is how much of each text is compared at a time, bytes. A comparison cannot be
+// interrupted, so this bounds how long a request lingers that has ended.
 const diffWindow = 256 << 10
 
 // diffContext is how many unchanged lines a hunk shows before and after a change.
 const diffContext = 4
 
-// diff is the difference as server-filesystem shows it: a git-style patch in a
-// block of as many backticks as it needs. It ends with ctx. Of a difference longer
-// than enough bytes there need not be more than that.
+// diff returns the difference of two texts as server-filesystem shows it: a git-style patch
+// in a block of as many backticks as it needs. It ends with ctx. A difference of more than
+// enough bytes may be cut after so many.
 func diff(ctx context.Context, name, old, text string, enough int) (string, error) {
 	old, text = unixEnds(old), unixEnds(text)
 	changes, err := lineChanges(ctx, old, text, diffWindow, enough)
 	if err != nil {
 		return "", err
 	}
-	name = shownName(name)
+	name = validUTF8(name)
 	var b strings.Builder
 	fmt.Fprintf(&b, "Index: %s\n%s\n--- %[1]s\toriginal\n+++ %[1]s\tmodified\n", name, strings.Repeat("=", 67))
 	writeHunks(&b, old, changes)
-	ticks := strings.Repeat("`", max(3, longestRun(b.String(), '`')+1))
+	fence := 3
+	for run := range strings.FieldsFuncSeq(b.String(), func(r rune) bool { return r != '`' }) {
+		fence = max(fence, len(run)+1)
+	}
+	ticks := strings.Repeat("`", fence)
 	return ticks + "diff\n" + b.String() + ticks + "\n\n", ctx.Err()
 }
 
-// lineChanges are the changes, in whole lines and in order, that make new of old,
-// or the first of them that tell of enough bytes. Texts longer than window are
-// compared piece by piece, so that what was put in or taken out in one go, and is
-// longer than that, may be told as a change of more lines than necessary, unless it
-// is all that changed.
+// lineChanges returns the changes of whole lines, in order, that turn old into text, or the
+// first of them that have enough bytes. Texts longer than window are compared piece by
+// piece. So an insertion or deletion that is longer than window may come out as a change of
+// more lines than necessary, unless nothing else has changed.
 func lineChanges(ctx context.Context, old, text string, window, enough int) (out []udiff.Edit, err error) {
 	at, end := sameEnds(old, text)
 	old, text = old[:len(old)-end], text[at:len(text)-end]
-	told := 0
+	size := 0
 	add := func(from, to int, put string) {
-		told += to - from + len(put)
+		size += to - from + len(put)
 		if n := len(out); n > 0 && out[n-1].End == from {
 			out[n-1].End, out[n-1].New = to, out[n-1].New+put
 			return
 		}
 		out = append(out, udiff.Edit{Start: from, End: to, New: put})
 	}
-	for told < enough && at < len(old) && text != "" {
+	for size < enough && at < len(old) && text != "" {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		a, b := firstLines(old[at:], window), firstLines(text, window)
 		rest := at+len(a) < len(old) || len(b) < len(text)
-		from, put := len(a), len(b) // how much of them is through with
+		from, put := len(a), len(b) // how much of them is done
 		edits := udiff.Lines(a, b)
 		if n := len(edits); rest && n > 0 && edits[n-1].End == len(a) && edits[n-1].Start > len(a)/2 {
-			// What it says of the end may be due to where the pieces end.
+			// The last change may be due to where the pieces end: compare it again.
 			from, put = edits[n-1].Start, len(b)-len(edits[n-1].New)
 			edits = edits[:n-1]
 		}
@@ -67,14 +70,14 @@ func lineChanges(ctx context.Context, old, text string, window, enough int) (out
 		}
 		at, text = at+from, text[put:]
 	}
-	if told < enough && (at < len(old) || text != "") {
+	if size < enough && (at < len(old) || text != "") {
 		add(at, len(old), text)
 	}
 	return out, ctx.Err()
 }
 
-// sameEnds is how many bytes of whole lines two texts have in common at their
-// beginnings and, behind those, at their ends.
+// sameEnds returns how many bytes of whole lines two texts have in common at the beginning
+// and, behind those, at the end.
 func sameEnds(a, b string) (start, end int) {
 	for start < min(len(a), len(b)) && a[start] == b[start] {
 		start++
@@ -95,7 +98,7 @@ func sameEnds(a, b string) (start, end int) {
 	return start, len(rest)
 }
 
-// firstLines are the whole lines in the first n bytes of a text, one at least.
+// firstLines returns the whole lines in the first n bytes of a text, but at least one line.
 func firstLines(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -109,11 +112,10 @@ func firstLines(text string, n int) string {
 	return text
 }
 
-// writeHunks writes the hunks of a patch, each with its context; changes that are
-// not farther apart than that share one. Every count is written out, as
-// server-filesystem does.
+// writeHunks writes the hunks of a patch. Changes whose contexts touch share a hunk. Every
+// count is written out, as server-filesystem does.
 func writeHunks(b *strings.Builder, old string, changes []udiff.Edit) {
-	seen, line, grown := 0, 1, 0 // bytes of old passed; the line there; lines that the new text has more until there
+	seen, line, grown := 0, 1, 0 // bytes of old that are done; the line there; how many more lines the new text has by then
 	for len(changes) > 0 {
 		n := 1
 		for n < len(changes) && linesAfter(old, changes[n-1].End, 2*diffContext) >= changes[n].Start {
@@ -138,7 +140,7 @@ func writeHunks(b *strings.Builder, old string, changes []udiff.Edit) {
 	}
 }
 
-// lineSpan are n lines from one on, as heads of hunks have it.
+// lineSpan writes n lines, beginning with line from, as a hunk's head has them.
 func lineSpan(from, n int) string {
 	if n == 0 {
 		from--
@@ -146,7 +148,7 @@ func lineSpan(from, n int) string {
 	return fmt.Sprintf("%d,%d", from, n)
 }
 
-// writeLines writes each line of a text behind a mark, and says how many there are.
+// writeLines writes each line of a text behind a mark, and returns how many there are.
 func writeLines(b *strings.Builder, mark byte, text string) (n int) {
 	for line := range strings.Lines(text) {
 		b.WriteByte(mark)
@@ -159,7 +161,7 @@ func writeLines(b *strings.Builder, mark byte, text string) (n int) {
 	return n
 }
 
-// linesBefore is where the n lines before the line at a place begin.
+// linesBefore returns where the n lines before the line at at begin.
 func linesBefore(text string, at, n int) int {
 	for ; n > 0 && at > 0; n-- {
 		at = strings.LastIndexByte(text[:at-1], '\n') + 1
@@ -167,7 +169,7 @@ func linesBefore(text string, at, n int) int {
 	return at
 }
 
-// linesAfter is where the n lines from a place on end.
+// linesAfter returns where n lines end of which the first begins at at.
 func linesAfter(text string, at, n int) int {
 	for ; n > 0 && at < len(text); n-- {
 		i := strings.IndexByte(text[at:], '\n')
@@ -177,18 +179,4 @@ func linesAfter(text string, at, n int) int {
 		at += i + 1
 	}
 	return at
-}
-
-// longestRun is how often c follows itself in a text at most.
-func longestRun(text string, c byte) (longest int) {
-	run := 0
-	for i := range len(text) {
-		if text[i] != c {
-			run = 0
-			continue
-		}
-		run++
-		longest = max(longest, run)
-	}
-	return longest
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxEdit bounds the files that are edited, bytes: several copies of the text
-// are held meanwhile.
+// maxEdit is the largest file that is edited, bytes: several copies of its text are held.
 const maxEdit = 16 << 20
 
 // edit is one replacement; both texts are needed.
@@ -22,91 +21,98 @@ type edit struct {
 	NewText *string `json:"newText"`
 }
 
-func (c *call) editFile() (*result, error) {
-	var a struct {
-		Path   string `json:"path"`
-		Edits  []edit `json:"edits"`
-		DryRun bool   `json:"dryRun"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+type editArgs struct {
+	Path   string `json:"path"`
+	Edits  []edit `json:"edits"`
+	DryRun bool   `json:"dryRun"`
+}
+
+func (c *call) editFile(a *editArgs) (*result, error) {
 	if a.Edits == nil {
-		return nil, c.missing("edits")
+		return nil, missing("edits")
 	}
 	for i, e := range a.Edits {
 		switch {
 		case e.OldText == nil:
-			return nil, c.missing(fmt.Sprintf("edits/%d/oldText", i))
+			return nil, missing(fmt.Sprintf("edits/%d/oldText", i))
 		case e.NewText == nil:
-			return nil, c.missing(fmt.Sprintf("edits/%d/newText", i))
+			return nil, missing(fmt.Sprintf("edits/%d/newText", i))
 		case *e.OldText == "":
 			return nil, invalid("arguments: edits/%d/oldText is empty: give the text to be replaced", i)
 		}
 	}
-	return c.changeText("path", a.Path, a.DryRun, func(text string) (string, error) {
-		for i, e := range a.Edits {
-			var ok bool
-			if text, ok = e.apply(c.ctx, text); c.ctx.Err() != nil {
-				return "", c.ctx.Err()
-			}
-			if !ok {
-				return "", hint(invalid("edits/%d: could not find exact match for edit:\n%s", i, *e.OldText), "read the file again")
-			}
-		}
-		return text, nil
-	})
-}
-
-// changeText gives a text file new contents and answers the difference. The
-// file must not have changed between the reading and the writing.
-func (c *call) changeText(field, path string, dryRun bool, change func(string) (string, error)) (*result, error) {
-	at, err := c.place(field, path)
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
-	data, info, err := c.read(at, 0, maxEdit+1)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxEdit:
-		return nil, &guard.Error{Path: at.Path, Kind: names.Quota, Err: fmt.Errorf("only files of up to %d bytes are edited", maxEdit)}
-	case !utf8.Valid(data):
-		return nil, hint(&guard.Error{Path: at.Path, Kind: names.Invalid, Err: errors.New("the file is not UTF-8, and is left as it is")},
-			"read_file_range with encoding base64 shows its bytes")
-	}
-	old := string(data)
-	text, err := change(old)
+	c.reads = a.DryRun
+	old, info, err := c.readText(at.Path)
 	if err != nil {
 		return nil, err
 	}
-	if !dryRun && text != old {
+	text, err := applyEdits(c.ctx, a.Edits, old)
+	if err != nil {
+		return nil, err
+	}
+	if !a.DryRun && text != old {
 		cond := vfs.IfMatch{ETag: vfs.ETag(info), MustExist: true, Follow: true, RespectLocks: true}
 		if _, err := c.s.cfg.Tree.Replace(c.ctx, c.s.caller, vfs.At{Path: at.Path}, strings.NewReader(text), cond); err != nil {
 			return nil, err
 		}
 	}
+	return c.showDiff(at, old, text)
+}
+
+// readText reads a text file that is to be edited.
+func (c *call) readText(p guard.Path) (string, *vfs.Info, error) {
+	data, info, err := c.read(p, 0, maxEdit+1)
+	switch {
+	case err != nil:
+	case len(data) > maxEdit:
+		err = &guard.Error{Path: p, Kind: names.Quota, Err: fmt.Errorf("only files of up to %d bytes are edited", maxEdit)}
+	case !utf8.Valid(data):
+		err = hint(&guard.Error{Path: p, Kind: names.Invalid, Err: errors.New("the file is not UTF-8, and is left as it is")},
+			"read_file_range with encoding base64 shows its bytes")
+	}
+	return string(data), info, err
+}
+
+// showDiff answers the difference of two texts of a file.
+func (c *call) showDiff(at target, old, text string) (*result, error) {
 	real, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
 	if err != nil {
 		return nil, err
 	}
-	shown, err := diff(c.ctx, c.s.shown(at, real), old, text, c.s.cfg.Answer)
+	shown, err := diff(c.ctx, c.s.display(at, real), old, text, c.s.cfg.Answer)
 	if err != nil {
 		return nil, err
 	}
 	if len(shown) > c.s.cfg.Answer {
-		return &result{text: string(whole([]byte(shown[:c.s.cfg.Answer]))), note: "The difference is longer than one answer; this is its beginning."}, nil
+		return &result{text: string(wholeRunes([]byte(shown[:c.s.cfg.Answer]))), note: "The difference is longer than one answer; this is its beginning."}, nil
 	}
 	return &result{text: shown}, nil
 }
 
-// unixEnds is a text with line ends as texts of edits and differences have them.
+// applyEdits makes the edits, one after the other. It ends with ctx.
+func applyEdits(ctx context.Context, edits []edit, text string) (string, error) {
+	for i, e := range edits {
+		var ok bool
+		if text, ok = e.apply(ctx, text); ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if !ok {
+			return "", hint(invalid("edits/%d: could not find exact match for edit:\n%s", i, *e.OldText), "read the file again")
+		}
+	}
+	return text, nil
+}
+
+// unixEnds returns a text with the line ends that edits and differences have.
 func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// apply replaces the first place that matches: exactly but for the kind of line
-// end, otherwise by whole lines without regard to white space around them. What
-// is not replaced keeps its bytes; what is put in has the line ends of what was
-// there.
+// apply replaces the first match: exact but for the kind of line ends, or else of whole
+// lines but for the white space around them. The rest of the text keeps its bytes, and the
+// new text gets the line ends of the old one.
 func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
@@ -115,7 +121,7 @@ func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	return e.applyLines(ctx, text)
 }
 
-// find looks for a text with Unix line ends where some lines may end in CR LF.
+// find finds old, which has Unix line ends, in a text in which lines may end in CR LF.
 func find(text, old string) (from, to int, ok bool) {
 	if i := strings.Index(text, old); i >= 0 && !strings.Contains(old, "\n") {
 		return i, i + len(old), true
@@ -124,13 +130,12 @@ func find(text, old string) (from, to int, ok bool) {
 	if i < 0 {
 		return 0, 0, false
 	}
-	from = widened(text, 0, i)
-	return from, widened(text, from, len(old)), true
+	from = skip(text, 0, i)
+	return from, skip(text, from, len(old)), true
 }
 
-// widened is the place in text that lies n bytes after from, a CR LF counting
-// as one.
-func widened(text string, from, n int) int {
+// skip returns the offset that lies n bytes behind from, if a CR LF counts as one.
+func skip(text string, from, n int) int {
 	i := from
 	for ; n > 0; n-- {
 		if text[i] == '\r' && i+1 < len(text) && text[i+1] == '\n' {
@@ -153,9 +158,8 @@ func ends(text, of string, from, to int) string {
 	return text
 }
 
-// applyLines is the way around differences in indentation, as server-filesystem
-// has it. It takes the lines of the file times those of the edit at the worst, and
-// ends with ctx.
+// applyLines applies an edit whose indentation differs, as server-filesystem does. At the
+// worst it compares every line of the file with every line of the edit, so it ends with ctx.
 func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	old := strings.Split(unixEnds(*e.OldText), "\n")
 	lines := strings.SplitAfter(text, "\n")
@@ -176,7 +180,8 @@ func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	return text, false
 }
 
-// indented gives the new lines the indentation of the place they are put.
+// indented gives new lines the indentation of the lines that they replace, whose first is
+// first.
 func indented(text string, old []string, first string) []string {
 	base := indent(first)
 	lines := strings.Split(text, "\n")

@@ -2,6 +2,8 @@ package tools
 
 import (
 	"math"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -14,65 +16,53 @@ const (
 	maxPatterns = 64
 )
 
-// pattern reads a glob as minimatch does, which server-filesystem uses, and
-// returns it as doublestar takes it. What the two would not read alike is
+// glob reads the pattern called field as minimatch does, which server-filesystem uses, and
+// returns it as doublestar takes it. A pattern that the two would read differently is
 // refused.
-func (c *call) pattern(field, p string) (string, error) {
-	bad := func(why string) (string, error) {
-		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(p), why)
+func glob(field, text string) (pattern.Glob, error) {
+	bad := func(why string) (pattern.Glob, error) {
+		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(text), why)
 	}
 	switch {
-	case len(p) > maxPattern:
+	case len(text) > maxPattern:
 		return "", invalid("arguments: %s is longer than %d bytes", field, maxPattern)
-	case strings.HasPrefix(p, "!"):
+	case strings.HasPrefix(text, "!"):
 		return bad("begins with !: put what is not wanted into excludePatterns")
-	case strings.Contains(p, "..") && strings.Contains(p, "{"):
+	case strings.Contains(text, "..") && strings.Contains(text, "{"):
 		return bad("has a range in braces: write the list out")
 	}
-	for _, x := range []string{"+(", "@(", "!(", "?(", "*("} {
-		if strings.Contains(p, x) {
-			return bad("has an extended group " + x + "...): write alternatives in braces")
+	for _, group := range []string{"+(", "@(", "!(", "?(", "*("} {
+		if strings.Contains(text, group) {
+			return bad("has an extended group " + group + "...): write alternatives in braces")
 		}
 	}
-	if err := pattern.Glob(p).Check(); err != nil {
+	if err := pattern.Glob(text).Check(); err != nil {
 		return bad(err.Error())
 	}
-	return below(plainBraces(p)), nil
+	return pattern.Glob(below(plainBraces(text))), nil
 }
 
-func (c *call) patterns(field string, list []string) ([]string, error) {
+func globs(field string, list []string) (out []pattern.Glob, err error) {
 	if len(list) > maxPatterns {
 		return nil, invalid("arguments: %s has more than %d patterns", field, maxPatterns)
 	}
-	var out []string
-	for _, p := range list {
-		p, err := c.pattern(field, p)
+	for _, text := range list {
+		g, err := glob(field, text)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, p)
+		out = append(out, g)
 	}
 	return out, nil
 }
 
-// below makes dir/** mean what lies below the directory, and not itself, as
-// minimatch has it.
-func below(p string) string {
-	var b strings.Builder
-	for {
-		i := strings.Index(p, "/**")
-		if i < 0 {
-			return b.String() + p
-		}
-		i += len("/**")
-		b.WriteString(p[:i])
-		if p = p[i:]; p == "" || p[0] == ',' || p[0] == '}' {
-			b.WriteString("/*")
-		}
-	}
-}
+var atEnd = regexp.MustCompile(`/\*\*($|[,}])`)
 
-// plainBraces makes braces without a comma mean themselves, as in a shell.
+// below makes dir/** match the names below the directory and not the directory itself, as
+// in minimatch.
+func below(p string) string { return atEnd.ReplaceAllString(p, "/**/*$1") }
+
+// plainBraces escapes braces without a comma, which mean themselves, as in a shell.
 func plainBraces(p string) string {
 	type brace struct {
 		at    int
@@ -110,20 +100,15 @@ func plainBraces(p string) string {
 	return b.String()
 }
 
-// longest is how long a path may be, in bytes, to be compared with all of these.
-func longest(patterns []string) int {
+// maxPath is the longest path, in bytes, that may be compared with all of the globs.
+func maxPath(globs []pattern.Glob) int {
 	bytes := math.MaxInt
-	for _, p := range patterns {
-		bytes = min(bytes, pattern.Glob(p).MaxPath())
+	for _, g := range globs {
+		bytes = min(bytes, g.MaxPath())
 	}
-	return bytes / len(patterns)
+	return bytes / len(globs)
 }
 
-func matchesAny(patterns []string, rel string) bool {
-	for _, p := range patterns {
-		if pattern.Glob(p).Match(rel) {
-			return true
-		}
-	}
-	return false
+func matchesAny(globs []pattern.Glob, rel string) bool {
+	return slices.ContainsFunc(globs, func(g pattern.Glob) bool { return g.Match(rel) })
 }

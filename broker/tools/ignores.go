@@ -11,34 +11,34 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxIgnoreFile is the largest .gitignore that is read, bytes; a larger one counts
-// as none, which the answer says.
+// maxIgnoreFile is the largest .gitignore that is read, bytes. The answer tells of larger
+// ones, whose rules do not count.
 const maxIgnoreFile = 1 << 20
 
-// ignores knows what the .gitignore files of a tree leave out, on the way down
-// through it. They are read as every other file is, through the gate and for the
-// same subject: one that the subject may not read leaves nothing out. As with git,
-// that of a directory goes before those above it; .git/info/exclude comes before them
-// all; in a repository inside another only its own count; and a link is none.
+// ignores knows what the .gitignore files of a tree leave out, on the way down through it.
+// They are read as every other file is, through the gate and for the same subject: a file
+// that the subject may not read leaves nothing out. As in git, the rules of a directory
+// override those from above it, and those of .git/info/exclude are the weakest; in a
+// repository inside another one only its own rules count; and a .gitignore that is a link
+// has none.
 //
-// Unlike git it asks for no repository: a root may be a part of one.
+// Unlike git it needs no repository: a root may be a part of one.
 type ignores struct {
 	c      *call
-	levels []ignoring // by the walk's level
-	large  int        // files that were too large
+	levels []ignoreRules // by the depth of the directory in the walk
+	large  int           // files that were too large
 }
 
-// ignoring is what holds in one directory.
-type ignoring struct {
+// ignoreRules are the rules that hold in one directory.
+type ignoreRules struct {
 	dir   string // below its root
 	rules []pattern.Rule
 	set   *pattern.Set // of the rules; nil: there are none
 }
 
-// ignored reports whether an entry of the directory at a level of the walk is left
-// out.
-func (g *ignores) ignored(level int, e *entry) bool {
-	at := &g.levels[level]
+// ignored reports whether an entry of the walk's directory of this depth is left out.
+func (g *ignores) ignored(depth int, e *entry) bool {
+	at := &g.levels[depth]
 	if e.name == ".git" {
 		return true // git's own, which holds copies of everything
 	}
@@ -55,33 +55,30 @@ func (g *ignores) ignored(level int, e *entry) bool {
 	return at.set.At(at.dir).Judge(at.dir, e.name, t, nil).Effect != pattern.None
 }
 
-// enter is told of each directory that the walk enters, as its level, with the
-// names in it; whole says that these are all.
-func (g *ignores) enter(level int, p guard.Path, list []entry, whole bool) error {
-	var up ignoring
-	if level > 0 {
-		up = g.levels[level-1]
-	} else {
-		var err error
-		if up, err = g.above(p); err != nil {
-			return err
-		}
+// enter is called for each directory that the walk enters, with the names in it. whole
+// tells that these are all.
+func (g *ignores) enter(depth int, p guard.Path, list []entry, whole bool) (err error) {
+	var up ignoreRules
+	if depth > 0 {
+		up = g.levels[depth-1]
+	} else if up, err = g.above(p); err != nil {
+		return err
 	}
 	at, err := g.load(up, p, list, whole)
-	if err == nil && level == 0 && at.set != nil && at.set.At(at.dir).Barrier().Effect != pattern.None {
+	if err == nil && depth == 0 && at.set != nil && at.set.At(at.dir).Barrier().Effect != pattern.None {
 		// Whoever names an ignored directory wants what is in it.
-		at, err = g.load(ignoring{}, p, list, whole)
+		at, err = g.load(ignoreRules{}, p, list, whole)
 	}
-	g.levels = append(g.levels[:level], at)
+	g.levels = append(g.levels[:depth], at)
 	return err
 }
 
-// above is what the directories above a walk's start say, as far as they are
-// in its root and among the client's own roots.
-func (g *ignores) above(start guard.Path) (ignoring, error) {
+// above returns the rules of the directories above a walk's start that are in its root and
+// among the client's own roots.
+func (g *ignores) above(start guard.Path) (rules ignoreRules, err error) {
 	scope, all, err := g.c.s.scope(g.c.ctx, g.c.req.Session)
 	if err != nil {
-		return ignoring{}, err
+		return rules, err
 	}
 	var dirs []guard.Path
 	for p := start; !p.IsRoot(); {
@@ -90,105 +87,95 @@ func (g *ignores) above(start guard.Path) (ignoring, error) {
 			dirs = append(dirs, p)
 		}
 	}
-	var up ignoring
 	for _, p := range slices.Backward(dirs) {
-		if up, err = g.load(up, p, nil, false); err != nil {
-			return up, err
+		if rules, err = g.load(rules, p, nil, false); err != nil {
+			return rules, err
 		}
 	}
-	return up, nil
+	return rules, nil
 }
 
-// load adds what one directory says to what those above it do.
-func (g *ignores) load(up ignoring, p guard.Path, list []entry, whole bool) (ignoring, error) {
-	at := ignoring{dir: p.Rel(), rules: up.rules, set: up.set}
+// load adds the rules of one directory to those from above it.
+func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (at ignoreRules, err error) {
+	at = ignoreRules{p.Rel(), up.rules, up.set}
 	if !whole {
-		var err error
-		if list, err = g.look(p); err != nil {
+		if list, err = g.list(p); err != nil {
 			return at, err
 		}
 	}
-	var own []pattern.Rule
-	repository := false
-	for _, name := range []string{".git", ".gitignore"} { // in the order in which they count
-		i := slices.IndexFunc(list, func(e entry) bool { return e.name == name })
-		if i < 0 {
-			continue
+	find := func(name string) *entry {
+		if i := slices.IndexFunc(list, func(e entry) bool { return e.name == name }); i >= 0 {
+			return &list[i]
 		}
-		file := list[i].path
-		switch {
-		case name == ".gitignore" && list[i].typ != unix.S_IFREG:
-			continue
-		case name == ".git":
-			repository = true
-			if !list[i].isDir() {
-				continue // of a worktree: what it leads to lies elsewhere
-			}
-			for _, part := range []string{"info", "exclude"} {
-				var err error
-				if file, err = file.Join(part); err != nil {
-					return at, err
-				}
-			}
-		}
-		text, err := g.read(file)
+		return nil
+	}
+	var own []pattern.Rule // a later rule overrides an earlier one
+	git, ignore := find(".git"), find(".gitignore")
+	if git != nil {
+		at.rules, at.set = nil, nil
+	}
+	if git != nil && git.isDir() { // else it leads to a repository elsewhere, as in a worktree
+		exclude, err := guard.NewPath(p.Root, git.path.Rel()+"/info/exclude")
 		if err != nil {
 			return at, err
 		}
-		own = append(own, pattern.ParseIgnore(text, file.Rel(), at.dir)...)
+		if own, err = g.read(own, exclude, at.dir); err != nil {
+			return at, err
+		}
 	}
-	if repository {
-		at.rules, at.set = nil, nil
+	if ignore != nil && ignore.typ == unix.S_IFREG {
+		if own, err = g.read(own, ignore.path, at.dir); err != nil {
+			return at, err
+		}
 	}
 	if len(own) == 0 {
 		return at, nil
 	}
-	at.rules = slices.Concat(at.rules, own)
-	set, err := pattern.New(at.rules, pattern.Options{})
-	if err != nil { // too many: what was there before is still right
+	rules := slices.Concat(at.rules, own)
+	set, err := pattern.New(rules, pattern.Options{})
+	if err != nil { // too many: the rules from above still hold
 		g.large++
-		return ignoring{at.dir, up.rules, up.set}, nil
+		return ignoreRules{at.dir, up.rules, up.set}, nil
 	}
-	at.set = set
-	return at, nil
+	return ignoreRules{at.dir, rules, set}, nil
 }
 
-// look finds the names that matter in a directory that was not read whole.
-func (g *ignores) look(p guard.Path) (list []entry, err error) {
+// list finds the names that matter in a directory that was not read whole.
+func (g *ignores) list(p guard.Path) (list []entry, err error) {
 	for cursor := ""; ; {
 		page, err := g.c.s.cfg.Tree.List(g.c.ctx, g.c.s.caller, p, vfs.ListOptions{
 			Hidden: true, NoInfo: true, Glob: "{.git,.gitignore}", Limit: vfs.MaxListLimit, Cursor: cursor,
 		})
 		if err != nil {
-			return nil, g.passes(err)
+			return nil, g.fatal(err)
 		}
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			list = append(list, entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size})
+			list = append(list, entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type())})
 		}
-		cursor = page.Next
-		if cursor == "" {
+		if cursor = page.Next; cursor == "" {
 			return list, nil
 		}
 	}
 }
 
-// read is the text of a file with patterns, "" where it cannot be had.
-func (g *ignores) read(p guard.Path) (string, error) {
-	data, _, err := g.c.read(place{Path: p}, 0, maxIgnoreFile+1)
+// read appends the rules of a file that holds for dir. It has none if it cannot be read.
+func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]pattern.Rule, error) {
+	data, _, err := g.c.read(p, 0, maxIgnoreFile+1)
 	if err != nil {
-		return "", g.passes(err)
+		return rules, g.fatal(err)
 	}
-	defer giveBack(data)
+	defer putBuffer(data)
 	if len(data) > maxIgnoreFile {
 		g.large++
-		return "", nil
+		return rules, nil
 	}
-	return string(data), nil
+	return append(rules, pattern.ParseIgnore(string(data), p.Rel(), dir)...), nil
 }
 
-// passes is nil for an error that says that there are no patterns to be had.
-func (g *ignores) passes(err error) error {
+// fatal returns an error that ends the search, and nil for one that tells that there are no
+// rules.
+func (g *ignores) fatal(err error) error {
 	if g.c.ctx.Err() != nil || names.Reason(err) == names.Rate || names.Reason(err) == names.Timeout {
 		return err
 	}

@@ -203,13 +203,13 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 
 // send writes the answer to a call. Whoever hung up wants none.
 func (c *lineConn) send(id []byte, res *result) {
-	if res.long() { // as JSON it is twice as long, or more
+	if res.isLong() { // as JSON it is twice as long, or more
 		c.long.Lock()
 		defer c.long.Unlock()
 	}
 	b := res.frame(id)
 	_ = c.Send(b)
-	giveBack(b)
+	putBuffer(b)
 }
 
 // cancelled ends a call; ok is false where it is the SDK's.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf16"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +19,8 @@ type entry struct {
 	path guard.Path
 	typ  uint32 // S_IFMT
 	size int64
-	// ahead is the listing of a directory that a walk will come to.
-	ahead *future
+	// prefetched is the listing of a directory that a walk comes to soon; nil: there is none.
+	prefetched func() listing
 }
 
 func (e *entry) isDir() bool { return e.typ == unix.S_IFDIR }
@@ -31,22 +32,21 @@ func (e *entry) kind() string {
 	return "[FILE]"
 }
 
-// page reads one page of a directory, sorted by the bytes of the names, as
-// Node.js has it. A directory of no more names than a page is sorted as a whole.
-func (c *call) page(p guard.Path, cursor string, info, follow bool) ([]entry, string, error) {
-	page, err := c.s.cfg.Tree.List(c.ctx, c.s.caller, p, vfs.ListOptions{
-		Hidden: true, Limit: vfs.MaxListLimit, Cursor: cursor, Follow: follow, NoInfo: !info,
-	})
+// page reads one page of a directory, sorted by the bytes of the names, as Node.js sorts
+// them. A directory that has no more names than a page is sorted as a whole.
+func (c *call) page(p guard.Path, o vfs.ListOptions) (list []entry, next string, err error) {
+	o.Hidden, o.Limit = true, vfs.MaxListLimit
+	page, err := c.s.cfg.Tree.List(c.ctx, c.s.caller, p, o)
 	if err != nil {
 		return nil, "", err
 	}
-	// Not the entries are moved, nor copied whole: that costs more than the rest.
+	// Sorting pointers costs less than moving the entries, which are large.
 	order := make([]*vfs.Listed, len(page.Entries))
 	for i := range page.Entries {
 		order[i] = &page.Entries[i]
 	}
 	slices.SortFunc(order, func(a, b *vfs.Listed) int { return strings.Compare(a.Name, b.Name) })
-	list := make([]entry, len(order))
+	list = make([]entry, len(order))
 	for i, e := range order {
 		list[i] = entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size}
 	}
@@ -59,31 +59,17 @@ type listArgs struct {
 	Cursor string `json:"cursor"`
 }
 
-// top answers a listing of "." or "" where there is not one root to take it for.
-func (c *call) top(path string) (*result, bool) {
-	if all := c.s.visible(); (path == "." || path == "./") && len(all) != 1 {
-		lines := make([]string, len(all))
-		for i, st := range all {
-			lines[i] = "[DIR] " + string(st.Grant.Root)
+func (c *call) listDirectory(a *listArgs) (*result, error) {
+	if a.Path == "." || a.Path == "./" {
+		if roots := c.s.visible(); len(roots) != 1 { // if there is one root, the path is that root
+			return listRoots(roots), nil
 		}
-		return &result{text: strings.Join(lines, "\n")}, true
 	}
-	return nil, false
-}
-
-func (c *call) listDirectory() (*result, error) {
-	var a listArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	if r, ok := c.top(a.Path); ok {
-		return r, nil
-	}
-	at, err := c.place("path", a.Path)
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := c.page(at.Path, a.Cursor, false, true)
+	list, next, err := c.page(at.Path, vfs.ListOptions{Cursor: a.Cursor, Follow: true, NoInfo: true})
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +78,20 @@ func (c *call) listDirectory() (*result, error) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		b.WriteString(list[i].kind() + " " + shownName(list[i].name))
+		b.WriteString(list[i].kind() + " " + validUTF8(list[i].name))
 	}
 	return &result{text: b.String(), note: goOn(next)}, nil
 }
 
-// shownName is a name as text.
-func shownName(name string) string { return valid(name) }
+func listRoots(roots []guard.Status) *result {
+	lines := make([]string, len(roots))
+	for i := range roots {
+		lines[i] = "[DIR] " + string(roots[i].Grant.Root)
+	}
+	return &result{text: strings.Join(lines, "\n")}
+}
 
+// goOn is the note of an answer that ends before the end.
 func goOn(cursor string) string {
 	if cursor == "" {
 		return ""
@@ -107,19 +99,15 @@ func goOn(cursor string) string {
 	return "There is more: call again with the same arguments and cursor " + cursor
 }
 
-func (c *call) listWithSizes() (*result, error) {
-	var a listArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+func (c *call) listWithSizes(a *listArgs) (*result, error) {
 	if a.SortBy != "" && a.SortBy != "name" && a.SortBy != "size" {
 		return nil, invalid("arguments: sortBy must be name or size")
 	}
-	at, err := c.place("path", a.Path)
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := c.page(at.Path, a.Cursor, true, true)
+	list, next, err := c.page(at.Path, vfs.ListOptions{Cursor: a.Cursor, Follow: true})
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +124,11 @@ func (c *call) listWithSizes() (*result, error) {
 	if a.SortBy == "size" {
 		slices.SortStableFunc(list, func(a, b entry) int { return int(min(1, max(-1, b.size-a.size))) })
 	}
-	return &result{text: sized(list), note: goOn(next)}, nil
+	return &result{text: sizeTable(list), note: goOn(next)}, nil
 }
 
-// sized is the table of a listing with sizes, and its sums.
-func sized(list []entry) string {
+// sizeTable is a listing with sizes, and their sums.
+func sizeTable(list []entry) string {
 	var b strings.Builder
 	files, dirs, total := 0, 0, int64(0)
 	for i := range list {
@@ -152,14 +140,14 @@ func sized(list []entry) string {
 			files, total = files+1, total+e.size
 			size = fmt.Sprintf("%10s", formatSize(e.size))
 		}
-		name := shownName(e.name)
+		name := validUTF8(e.name)
 		fmt.Fprintf(&b, "%s %s%s %s\n", e.kind(), name, strings.Repeat(" ", max(0, 30-len(utf16.Encode([]rune(name))))), size)
 	}
 	fmt.Fprintf(&b, "\nTotal: %d files, %d directories\nCombined size: %s", files, dirs, formatSize(total))
 	return b.String()
 }
 
-// formatSize is server-filesystem's.
+// formatSize writes a size as server-filesystem does.
 func formatSize(n int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
 	if n < 1024 {
@@ -172,8 +160,8 @@ func formatSize(n int64) string {
 	return fmt.Sprintf("%.2f %s", v, units[i])
 }
 
-func (c *call) getFileInfo() (*result, error) {
-	at, err := c.onePlace()
+func (c *call) getFileInfo(a *pathArgs) (*result, error) {
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -189,26 +177,24 @@ func (c *call) getFileInfo() (*result, error) {
 		info.Size, date(birth), date(info.Mtime), date(info.Atime), info.IsDir(), info.IsRegular(), info.Mode&0o777)}, nil
 }
 
-func (c *call) listAllowed() (*result, error) {
-	if err := c.args(&struct{}{}); err != nil {
-		return nil, err
-	}
+// date is a time as JavaScript's Date writes it, in UTC.
+func date(t unix.StatxTimestamp) string {
+	return time.Unix(t.Sec, int64(t.Nsec)).UTC().Format("Mon Jan 02 2006 15:04:05 GMT+0000 (Coordinated Universal Time)")
+}
+
+func (c *call) listAllowed(*struct{}) (*result, error) {
 	scope, all, err := c.s.scope(c.ctx, c.req.Session)
 	if err != nil {
 		return nil, err
 	}
 	var dirs, named []string
 	for _, st := range c.s.visible() {
-		top, err := guard.NewPath(st.Grant.Root, "")
-		if err != nil {
-			continue
-		}
-		parts := []guard.Path{top}
+		parts := []guard.Path{{Root: st.Grant.Root}}
 		if !all {
 			parts = slices.DeleteFunc(slices.Clone(scope), func(p guard.Path) bool { return p.Root != st.Grant.Root })
 		}
 		for _, p := range parts {
-			dir := c.s.shown(place{abs: true}, p)
+			dir := c.s.display(target{abs: true}, p)
 			dirs = append(dirs, dir)
 			named = append(named, fmt.Sprintf("%s (%s) is %s", p, st.Grant.Policy.Rights, dir))
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -18,29 +19,26 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// read reads a part of a file, no more than an answer carries.
-func (c *call) read(at place, off, length int64) ([]byte, *vfs.Info, error) {
-	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, at.Path, off, length, "", lend)
+// read reads a part of a file into a buffer.
+func (c *call) read(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
+	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, p, off, length, "", getBuffer)
 	return data, &info, err
 }
 
-// text makes what a client can be shown of bytes: what is not UTF-8 becomes
-// U+FFFD, as many as Node.js and browsers put there, and lossy says so.
+// text returns bytes as a client can be shown them. Bytes that are not UTF-8 become
+// U+FFFD, as many as Node.js and browsers put there; then lossy is true.
 func text(data []byte) (shown []byte, lossy bool) {
 	if utf8.Valid(data) {
 		return data, false
 	}
-	shown, err := unicode.UTF8.NewDecoder().Bytes(data)
-	if err != nil { // it replaces what it cannot read, and so has none
-		shown = bytes.ToValidUTF8(data, []byte("\uFFFD"))
-	}
+	shown, _ = unicode.UTF8.NewDecoder().Bytes(data) // it has no errors: it replaces what it cannot read
 	return shown, true
 }
 
 const lossyNote = "Bytes that are not UTF-8 are shown as U+FFFD; read_file_range with encoding base64 gives them as they are."
 
-// whole cuts bytes that were read up to a limit after their last whole character.
-func whole(data []byte) []byte {
+// wholeRunes cuts bytes that were read up to a limit after their last whole character.
+func wholeRunes(data []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if b := data[len(data)-i]; utf8.RuneStart(b) {
 			if b >= utf8.RuneSelf && !utf8.FullRune(data[len(data)-i:]) {
@@ -52,41 +50,39 @@ func whole(data []byte) []byte {
 	return data
 }
 
-func (c *call) readTextFile() (*result, error) {
-	var a struct {
-		Path string   `json:"path"`
-		Head *float64 `json:"head"`
-		Tail *float64 `json:"tail"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	head, err := c.lines("head", a.Head)
+type readArgs struct {
+	Path string   `json:"path"`
+	Head *float64 `json:"head"`
+	Tail *float64 `json:"tail"`
+}
+
+func (c *call) readTextFile(a *readArgs) (*result, error) {
+	head, err := lineCount("head", a.Head)
 	if err != nil {
 		return nil, err
 	}
-	tail, err := c.lines("tail", a.Tail)
+	tail, err := lineCount("tail", a.Tail)
 	if err != nil {
 		return nil, err
 	}
 	if head > 0 && tail > 0 {
 		return nil, invalid("arguments: head and tail cannot be combined: give one of them")
 	}
-	at, err := c.place("path", a.Path)
-	if err != nil {
-		return nil, err
-	}
+	at, err := c.target("path", a.Path)
 	switch {
+	case err != nil:
+		return nil, err
 	case head > 0:
-		return c.readHead(at, head)
+		return c.readHead(at.Path, head)
 	case tail > 0:
-		return c.readTail(at, tail)
+		return c.readTail(at.Path, tail)
 	}
-	return c.readWhole(at)
+	return c.readWhole(at.Path)
 }
 
-// lines reads a number of lines; 0, as server-filesystem has it, is no limit.
-func (c *call) lines(field string, n *float64) (int, error) {
+// lineCount checks an argument that is a number of lines. 0 is no limit, as in
+// server-filesystem.
+func lineCount(field string, n *float64) (int, error) {
 	if n == nil {
 		return 0, nil
 	}
@@ -96,84 +92,110 @@ func (c *call) lines(field string, n *float64) (int, error) {
 	return int(*n), nil
 }
 
-func (c *call) readWhole(at place) (*result, error) {
-	data, info, err := c.read(at, 0, int64(c.s.cfg.Answer))
+func (c *call) readWhole(p guard.Path) (*result, error) {
+	data, info, err := c.read(p, 0, int64(c.s.cfg.Answer))
 	if err != nil {
 		return nil, err
 	}
 	next := ""
 	if int64(len(data)) < info.Size && len(data) == c.s.cfg.Answer {
-		data = whole(data)
+		data = wholeRunes(data)
 		next = fmt.Sprintf("These are the first %d of %d bytes. Go on with read_file_range, offset %d.", len(data), info.Size, len(data))
 	}
 	return textResult(data, next), nil
 }
 
-// textResult is the result that data are; they are its own from now on.
+// textResult makes data, which the caller gives away, a result.
 func textResult(data []byte, note string) *result {
-	r := &result{note: note}
-	var lossy bool
-	if r.data, lossy = text(data); lossy {
-		r.note = strings.TrimSpace(lossyNote + " " + note)
+	shown, lossy := text(data)
+	if lossy {
+		note = strings.TrimSpace(lossyNote + " " + note)
 	}
-	return r
+	return &result{data: shown, note: note}
 }
 
 // readHead reads the first lines, without the end of the last.
-func (c *call) readHead(at place, n int) (*result, error) {
-	const step = 64 << 10
-	var data []byte
-	for off := int64(0); ; {
-		part, _, err := c.read(at, off, min(step, int64(c.s.cfg.Answer-len(data))))
+func (c *call) readHead(p guard.Path, n int) (*result, error) {
+	r, err := c.readRange(p, 0, 1, int64(n))
+	switch {
+	case err != nil:
+		return nil, err
+	case r.full:
+		return textResult(r.data, fmt.Sprintf("The lines are longer than one answer. Go on with read_file_range, offset %d.", r.off)), nil
+	}
+	return textResult(bytes.TrimSuffix(r.data, []byte("\n")), ""), nil
+}
+
+// lineRange is a part of a file.
+type lineRange struct {
+	data []byte
+	full bool  // one answer carries no more
+	line int64 // the line after data, or that data ends in
+	off  int64 // the end of data
+	size int64 // of the file
+}
+
+// readRange reads the lines from first to last, counted from 1 at off.
+func (c *call) readRange(p guard.Path, off, first, last int64) (lineRange, error) {
+	r := lineRange{line: 1, off: off}
+	for step := int64(64 << 10); ; step = min(2*step, 1<<20) {
+		part, info, err := c.read(p, r.off, step)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
-		data, off = append(data, part...), off+int64(len(part))
-		if end := nthLine(data, n); end >= 0 {
-			return textResult(data[:end], ""), nil
+		r.size = info.Size
+		isLast := int64(len(part)) < step
+		for len(part) > 0 && r.line <= last {
+			n := bytes.IndexByte(part, '\n') + 1
+			if n == 0 {
+				n = len(part)
+			}
+			if r.line >= first && len(r.data)+n > c.s.cfg.Answer {
+				r.fill(part, c.s.cfg.Answer)
+				return r, nil
+			}
+			if r.line >= first {
+				r.data = append(r.data, part[:n]...)
+			}
+			if part[n-1] == '\n' {
+				r.line++
+			}
+			part, r.off = part[n:], r.off+int64(n)
 		}
-		switch {
-		case len(part) == 0:
-			return textResult(bytes.TrimSuffix(data, []byte("\n")), ""), nil
-		case len(data) >= c.s.cfg.Answer:
-			data = whole(data)
-			return textResult(data, fmt.Sprintf("The lines are longer than one answer. Go on with read_file_range, offset %d.", len(data))), nil
+		if r.line > last || isLast {
+			return r, nil
 		}
 	}
 }
 
-// nthLine is where the nth line ends, before its newline; -1 if there are fewer.
-func nthLine(data []byte, n int) int {
-	for i := 0; ; {
-		j := bytes.IndexByte(data[i:], '\n')
-		if j < 0 {
-			return -1
-		}
-		if n--; n == 0 {
-			return i + j
-		}
-		i += j + 1
+// fill ends a range whose next line, which part begins with, is too long for the answer.
+func (r *lineRange) fill(part []byte, answer int) {
+	if len(r.data) == 0 {
+		r.data, r.off = part[:answer], r.off+int64(answer)
 	}
+	whole := wholeRunes(r.data)
+	r.off -= int64(len(r.data) - len(whole))
+	r.data, r.full = whole, true
 }
 
 // readTail reads the last lines. A newline at the end of the file ends its last
 // line and begins none; line ends stay as they are.
-func (c *call) readTail(at place, n int) (*result, error) {
+func (c *call) readTail(p guard.Path, n int) (*result, error) {
 	const step = 64 << 10
-	_, info, err := c.read(at, 0, 0)
+	_, info, err := c.read(p, 0, 0)
 	if err != nil {
 		return nil, err
 	}
 	var data []byte
 	for from := info.Size; ; {
 		size := min(step, from)
-		part, _, err := c.read(at, from-size, size)
+		part, _, err := c.read(p, from-size, size)
 		if err != nil {
 			return nil, err
 		}
 		data, from = append(part, data...), from-size
 		body := bytes.TrimSuffix(data, []byte("\n"))
-		if begin := lastLines(body, n); begin >= 0 {
+		if begin := startOfLines(body, n); begin >= 0 {
 			return textResult(body[begin:], ""), nil
 		}
 		switch {
@@ -185,8 +207,8 @@ func (c *call) readTail(at place, n int) (*result, error) {
 	}
 }
 
-// lastLines is where the last n lines begin; -1 if the nth is not seen whole.
-func lastLines(data []byte, n int) int {
+// startOfLines is where the last n lines begin; -1 if that may lie before data.
+func startOfLines(data []byte, n int) int {
 	for end := len(data); ; {
 		i := bytes.LastIndexByte(data[:end], '\n')
 		if i < 0 {
@@ -199,17 +221,15 @@ func lastLines(data []byte, n int) int {
 	}
 }
 
-// maxPaths bounds the files of one call: one that is not there has its line in the
-// answer, too, and its audit record.
+// maxPaths bounds the files of one call. Each has its line in the answer and its audit
+// record, also if it does not exist.
 const maxPaths = 1000
 
-func (c *call) readMultipleFiles() (*result, error) {
-	var a struct {
-		Paths []string `json:"paths"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
+type readMultipleArgs struct {
+	Paths []string `json:"paths"`
+}
+
+func (c *call) readMultipleFiles(a *readMultipleArgs) (*result, error) {
 	switch {
 	case len(a.Paths) == 0:
 		return nil, invalid("arguments: paths must name at least one file")
@@ -220,18 +240,7 @@ func (c *call) readMultipleFiles() (*result, error) {
 	left := c.s.cfg.Answer
 	report := c.progress()
 	for i, p := range a.Paths {
-		at, err := c.place("paths", p)
-		if err == nil && left == 0 {
-			err = hint(&guard.Error{Kind: names.Quota, Err: errors.New("the files before it fill one answer")}, "read it with read_text_file")
-		}
-		var data []byte
-		var info *vfs.Info
-		if err == nil {
-			data, info, err = c.read(at, 0, int64(left))
-		}
-		if err == nil && info.Size > int64(len(data)) && len(data) == left {
-			err = hint(&guard.Error{Kind: names.Quota, Err: errors.New("the files are larger than one answer")}, "read it with read_text_file")
-		}
+		data, err := c.readUpTo(p, left)
 		switch {
 		case c.ctx.Err() != nil:
 			return nil, c.ctx.Err()
@@ -245,10 +254,30 @@ func (c *call) readMultipleFiles() (*result, error) {
 		left -= len(data)
 		shown, _ := text(data)
 		parts[i] = p + ":\n" + string(shown) + "\n"
-		giveBack(data)
+		putBuffer(data)
 		report(int64(i + 1))
 	}
 	return &result{text: strings.Join(parts, "\n---\n")}, nil
+}
+
+// readUpTo reads one of several files whole, if it has no more bytes than are left in
+// the answer.
+func (c *call) readUpTo(path string, left int) ([]byte, error) {
+	at, err := c.target("paths", path)
+	if err != nil {
+		return nil, err
+	}
+	full := func(why string) error {
+		return hint(&guard.Error{Kind: names.Quota, Err: errors.New(why)}, "read it with read_text_file")
+	}
+	if left == 0 {
+		return nil, full("the files before it fill one answer")
+	}
+	data, info, err := c.read(at.Path, 0, int64(left))
+	if err == nil && info.Size > int64(len(data)) && len(data) == left {
+		err = full("the files are larger than one answer")
+	}
+	return data, err
 }
 
 // mediaTypes are server-filesystem's.
@@ -257,12 +286,12 @@ var mediaTypes = map[string]string{
 	".bmp": "image/bmp", ".svg": "image/svg+xml", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg", ".flac": "audio/flac",
 }
 
-func (c *call) readMediaFile() (*result, error) {
-	at, err := c.onePlace()
+func (c *call) readMediaFile(a *pathArgs) (*result, error) {
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
-	data, info, err := c.read(at, 0, int64(c.s.cfg.Answer))
+	data, info, err := c.read(at.Path, 0, int64(c.s.cfg.Answer))
 	if err != nil {
 		return nil, err
 	}
@@ -284,34 +313,30 @@ func (c *call) readMediaFile() (*result, error) {
 	return &result{media: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.s.uri(real), MIMEType: "application/octet-stream", Blob: data}}}, nil
 }
 
-// extension is that of a file's name, as Node.js has it: a dot at the beginning
-// begins none.
+// extension is the extension of a file's name as Node.js has it: a name that begins with
+// its only dot has none.
 func extension(p guard.Path) string {
 	return path.Ext(strings.TrimLeft(path.Base(p.String()), "."))
 }
 
-// uri is the file URI of a place, as roots are told.
+// uri is the file URI of a path.
 func (s *Server) uri(p guard.Path) string {
-	return names.FormatURI(s.shown(place{abs: true}, p))
+	return names.FormatURI(s.display(target{abs: true}, p))
 }
 
-func (c *call) readFileRange() (*result, error) {
-	var a struct {
-		Path     string `json:"path"`
-		Offset   int64  `json:"offset"`
-		Length   *int64 `json:"length"`
-		Start    *int64 `json:"startLine"`
-		End      *int64 `json:"endLine"`
-		Encoding string `json:"encoding"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	length := int64(c.s.cfg.Answer)
-	if a.Length != nil {
-		length = *a.Length
-	}
+type rangeArgs struct {
+	Path     string `json:"path"`
+	Offset   int64  `json:"offset"`
+	Length   *int64 `json:"length"`
+	Start    *int64 `json:"startLine"`
+	End      *int64 `json:"endLine"`
+	Encoding string `json:"encoding"`
+}
+
+func (c *call) readFileRange(a *rangeArgs) (*result, error) {
 	byLine := a.Start != nil || a.End != nil
+	first, last := or(a.Start, 1), or(a.End, math.MaxInt64)
+	length := or(a.Length, int64(c.s.cfg.Answer))
 	switch {
 	case a.Encoding != "" && a.Encoding != "utf-8" && a.Encoding != "base64":
 		return nil, invalid("arguments: encoding must be utf-8 or base64")
@@ -319,17 +344,17 @@ func (c *call) readFileRange() (*result, error) {
 		return nil, invalid("arguments: offset must be 0 or more, length from 0 to %d bytes", c.s.cfg.Answer)
 	case byLine && (a.Length != nil || a.Encoding == "base64"):
 		return nil, invalid("arguments: startLine and endLine go with neither length nor base64")
-	case byLine && (a.Start != nil && *a.Start < 1 || a.End != nil && *a.End < 1 || a.Start != nil && a.End != nil && *a.End < *a.Start):
+	case first < 1 || last < first:
 		return nil, invalid("arguments: startLine and endLine count from 1, and endLine is not before startLine")
 	}
-	at, err := c.place("path", a.Path)
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
 	if byLine {
-		return c.readLines(at, a.Offset, a.Start, a.End)
+		return c.readLines(at.Path, a.Offset, first, last)
 	}
-	data, info, err := c.read(at, a.Offset, length)
+	data, info, err := c.read(at.Path, a.Offset, length)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +363,7 @@ func (c *call) readFileRange() (*result, error) {
 		r.text = base64.StdEncoding.EncodeToString(data)
 	} else {
 		if a.Offset+int64(len(data)) < info.Size {
-			data = whole(data)
+			data = wholeRunes(data)
 		}
 		r = textResult(data, "")
 	}
@@ -348,45 +373,25 @@ func (c *call) readFileRange() (*result, error) {
 	return r, nil
 }
 
-// readLines reads from line start to line end, counted from the offset.
-func (c *call) readLines(at place, off int64, start, end *int64) (*result, error) {
-	first, last := int64(1), int64(1<<62)
-	if start != nil {
-		first = *start
+// readLines reads the lines from first to last, counted from 1 at off.
+func (c *call) readLines(p guard.Path, off, first, last int64) (*result, error) {
+	r, err := c.readRange(p, off, first, last)
+	note := ""
+	switch {
+	case err != nil:
+		return nil, err
+	case r.full:
+		note = fmt.Sprintf("The lines are longer than one answer. Go on with startLine %d, or by bytes with offset %d.", r.line, r.off)
+	case r.off < r.size:
+		note = fmt.Sprintf("Go on with startLine %d.", r.line)
 	}
-	if end != nil {
-		last = *end
+	return textResult(r.data, note), nil
+}
+
+// or returns an optional argument, or its default.
+func or[T any](arg *T, value T) T {
+	if arg != nil {
+		return *arg
 	}
-	const step = 256 << 10
-	var out []byte
-	line := int64(1)
-	for {
-		part, info, err := c.read(at, off, step)
-		if err != nil {
-			return nil, err
-		}
-		for len(part) > 0 && line <= last {
-			n := bytes.IndexByte(part, '\n') + 1
-			if n == 0 {
-				n = len(part)
-			}
-			if line >= first {
-				if len(out)+n > c.s.cfg.Answer {
-					return textResult(out, fmt.Sprintf("The lines are longer than one answer. Go on with startLine %d, or by bytes with offset %d.", line, off)), nil
-				}
-				out = append(out, part[:n]...)
-			}
-			if part[n-1] == '\n' {
-				line++
-			}
-			part, off = part[n:], off+int64(n)
-		}
-		if line > last || off >= info.Size {
-			note := ""
-			if off < info.Size {
-				note = fmt.Sprintf("Go on with startLine %d.", line)
-			}
-			return textResult(out, note), nil
-		}
-	}
+	return value
 }

@@ -111,7 +111,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 		}
 		return &mcp.ReadResourceResult{Contents: contents}, nil
 	}
-	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", lend)
+	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", getBuffer)
 	if err != nil {
 		return nil, s.rpc(err)
 	}
@@ -144,7 +144,7 @@ func (s *Server) directory(page *vfs.Page) string {
 		if !e.Info.IsDir() {
 			t = typeOf(e.Name)
 		}
-		list = append(list, child{s.uri(e.Path), shownName(e.Name), t})
+		list = append(list, child{s.uri(e.Path), validUTF8(e.Name), t})
 	}
 	b, _ := json.Marshal(list) // strings: cannot fail
 	return string(b)
@@ -156,13 +156,13 @@ func isFileURI(uri string) bool {
 }
 
 // resourcePlace is the place of a URI.
-func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (place, error) {
+func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (target, error) {
 	if !isFileURI(uri) {
-		return place{}, invalid("the URI must begin with file:///")
+		return target{}, invalid("the URI must begin with file:///")
 	}
 	at, err := s.parse(uri)
 	if err == nil {
-		err = s.within(ctx, ss, &at)
+		err = s.checkRoots(ctx, ss, &at)
 	}
 	return at, err
 }
@@ -189,7 +189,7 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 	dir, base := path.Split(typed)
 	at, err := s.parse(path.Clean(dir))
 	if err == nil {
-		err = s.within(ctx, req.Session, &at)
+		err = s.checkRoots(ctx, req.Session, &at)
 	}
 	if err != nil {
 		return out, nil //nolint:nilerr // there is nothing to complete there

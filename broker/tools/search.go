@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -21,16 +20,66 @@ const (
 	defaultMatches = 200
 	maxMatches     = 10_000
 	maxContext     = 20
-	// maxSearched is the largest file that is searched, bytes: it is held
-	// whole, because a match may lie anywhere.
+	// maxSearched is the largest file that is searched, bytes: it is held whole,
+	// because a match may lie anywhere.
 	maxSearched = 32 << 20
-	// shownLine is how much of a line is shown, bytes; lines of minified code
-	// are megabytes.
-	shownLine = 500
+	// maxShown is how much of a line is shown, bytes; lines of minified code are megabytes.
+	maxShown = 500
 	// maxBlind is how much work, in instructions of the pattern for each byte, is done
-	// without a look at whether anybody still wants it: seconds, at the worst.
+	// without a check whether anybody still wants it: seconds, at the worst.
 	maxBlind = 1 << 28
 )
+
+type searchArgs struct {
+	Path    string   `json:"path"`
+	Pattern *string  `json:"pattern"`
+	Exclude []string `json:"excludePatterns"`
+	Cursor  string   `json:"cursor"`
+}
+
+func (c *call) searchFiles(a *searchArgs) (*result, error) {
+	if a.Pattern == nil {
+		return nil, missing("pattern")
+	}
+	match, err := glob("pattern", *a.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	exclude, err := globs("excludePatterns", a.Exclude)
+	if err != nil {
+		return nil, err
+	}
+	at, err := c.target("path", a.Path)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.walk(at.Path, walkOptions{exclude: exclude, match: match}, a.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	var found []byte
+	base := c.s.display(at, w.start)
+	for v, err := range w.visits() {
+		switch {
+		case err != nil:
+			return nil, err
+		case match.Match(v.rel):
+			found = append(append(found, validUTF8(base+"/"+v.rel)...), '\n')
+		}
+		if len(found) >= c.s.cfg.Answer {
+			return foundResult(found, goOn(w.cursor())), nil
+		}
+	}
+	return foundResult(found, ""), nil
+}
+
+// foundResult is the answer of a search that has found these lines.
+func foundResult(lines []byte, note string) *result {
+	if len(lines) == 0 {
+		return &result{text: "No matches found", note: note}
+	}
+	return &result{data: bytes.TrimSuffix(lines, []byte("\n")), note: note}
+}
 
 type grepArgs struct {
 	Path       string   `json:"path"`
@@ -38,11 +87,11 @@ type grepArgs struct {
 	Regex      string   `json:"regex"`
 	IgnoreCase bool     `json:"ignoreCase"`
 	Include    string   `json:"include"`
-	Exclude    []string `json:"excludePatterns"` // grepCheck has both translated
+	Exclude    []string `json:"excludePatterns"`
 	Context    int      `json:"contextLines"`
 	Depth      int      `json:"depth"`
 	Max        int      `json:"max_results"`
-	Ignore     *bool    `json:"respect_gitignore"` // nil: true
+	Ignore     *bool    `json:"respect_gitignore"`
 	Cursor     string   `json:"cursor"`
 }
 
@@ -52,8 +101,8 @@ type finder struct {
 	steps int // at the most, for each byte
 }
 
-// compile reads a regular expression. It is read twice, because how long it became
-// is not to be had of the first.
+// compile compiles a regular expression, twice: package regexp does not tell how long its
+// program is.
 func compile(text string) (f finder, err error) {
 	if f.Regexp, err = regexp.Compile(text); err != nil {
 		return f, err
@@ -73,167 +122,157 @@ func compile(text string) (f finder, err error) {
 	return f, nil
 }
 
-// find is where the first match in data is. A long search ends with what over says:
-// package regexp, given bytes, would go on for hours, and whoever ends the session, or
-// takes the root back, would wait.
-func (f finder) find(over func() error, data []byte) ([]int, error) {
+// find returns where the first match in data is. A long search ends when stopped returns an
+// error: package regexp, given bytes, would go on for hours, and whoever ends the session,
+// or revokes the root, would wait.
+func (f finder) find(stopped func() error, data []byte) ([]int, error) {
 	if len(data) < maxBlind/f.steps {
-		return f.FindIndex(data), over()
+		return f.FindIndex(data), stopped()
 	}
-	m := f.FindReaderIndex(&wantedRunes{Reader: bytes.NewReader(data), over: over})
-	return m, over()
+	m := f.FindReaderIndex(&stoppableRunes{Reader: bytes.NewReader(data), stopped: stopped})
+	return m, stopped()
 }
 
-// wantedRunes end when the work is over.
-type wantedRunes struct {
+// stoppableRunes end when stopped returns an error.
+type stoppableRunes struct {
 	*bytes.Reader
-	over func() error
-	n    int
+	stopped func() error
+	n       int
 }
 
 // ReadRune implements io.RuneReader.
-func (w *wantedRunes) ReadRune() (r rune, size int, err error) {
-	if w.n++; w.n%64 == 0 && w.over() != nil {
+func (s *stoppableRunes) ReadRune() (r rune, size int, err error) {
+	if s.n++; s.n%64 == 0 && s.stopped() != nil {
 		return 0, 0, io.EOF
 	}
-	return w.Reader.ReadRune()
+	return s.Reader.ReadRune()
 }
 
-func (c *call) grepCheck(a *grepArgs) (re finder, err error) {
+// newGrep checks the arguments of a search in files.
+func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
+	g = &grep{c: c, a: a, literal: []byte(a.Substring), max: a.Max}
 	switch {
 	case (a.Substring == "") == (a.Regex == ""):
-		return re, invalid("arguments: give substring or regex, one of them")
+		return nil, invalid("arguments: give substring or regex, one of them")
 	case a.Context < 0 || a.Context > maxContext:
-		return re, invalid("arguments: contextLines must be from 0 to %d", maxContext)
+		return nil, invalid("arguments: contextLines must be from 0 to %d", maxContext)
 	case a.Max < 0 || a.Max > maxMatches:
-		return re, invalid("arguments: max_results must be from 1 to %d", maxMatches)
+		return nil, invalid("arguments: max_results must be from 1 to %d", maxMatches)
 	case a.Depth < 0:
-		return re, invalid("arguments: depth must be 0 (no limit) or more")
-	}
-	if a.Max == 0 {
-		a.Max = defaultMatches
+		return nil, invalid("arguments: depth must be 0 (no limit) or more")
+	case a.Max == 0:
+		g.max = defaultMatches
 	}
 	if a.Include != "" {
-		if a.Include, err = c.pattern("include", a.Include); err != nil {
-			return re, err
+		if g.include, err = glob("include", a.Include); err != nil {
+			return nil, err
 		}
 	}
-	if a.Exclude, err = c.patterns("excludePatterns", a.Exclude); err != nil {
-		return re, err
+	if g.exclude, err = globs("excludePatterns", a.Exclude); err != nil {
+		return nil, err
 	}
 	text := a.Regex
 	if text == "" {
 		text = regexp.QuoteMeta(a.Substring)
 	}
 	if len(text) > maxPattern {
-		return re, invalid("arguments: what is searched for is longer than %d bytes", maxPattern)
+		return nil, invalid("arguments: what is searched for is longer than %d bytes", maxPattern)
 	}
 	flags := "(?m)"
 	if a.IgnoreCase {
 		flags = "(?mi)"
 	}
-	if re, err = compile(flags + text); err != nil {
-		return re, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	if g.re, err = compile(flags + text); err != nil {
+		return nil, invalid("arguments: regex is not in RE2 syntax: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
-	return re, nil
+	if or(a.Ignore, true) {
+		g.ignores = &ignores{c: c}
+	}
+	return g, nil
 }
 
-// searchWithinFiles goes through the text files of a tree. What the policy hides
-// is not there for it either; files that are not text, or too large, are passed
-// over. What git ignores is left out as by ripgrep, unless it is named itself.
-func (c *call) searchWithinFiles() (*result, error) {
-	var a grepArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	re, err := c.grepCheck(&a)
+// searchWithinFiles searches the text files of a tree. What the policy hides does not exist
+// for it. It passes over files that are not text, or too large. It leaves out what git
+// ignores, as ripgrep does, unless that is named itself.
+func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
+	g, err := c.newGrep(a)
 	if err != nil {
 		return nil, err
 	}
-	at, err := c.place("path", a.Path)
+	if g.at, err = c.target("path", a.Path); err != nil {
+		return nil, err
+	}
+	info, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, g.at.Path)
 	if err != nil {
 		return nil, err
 	}
-	g := &grep{c: c, a: &a, re: re, at: at, literal: []byte(a.Substring)}
-	if info, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, at.Path); err != nil {
-		return nil, err
-	} else if info.IsRegular() {
-		if err := g.file(at.Path); err != nil {
+	if info.IsRegular() {
+		if err := g.file(g.at.Path); err != nil {
 			return nil, err
 		}
 		return g.result(""), nil
 	}
-	if a.Ignore == nil || *a.Ignore {
-		g.ignores = &ignores{c: c}
-	}
-	w, err := c.walk(at, walkHow{a.Depth, a.Exclude, g.ignores, a.Include}, a.Cursor)
+	w, err := c.walk(g.at.Path, walkOptions{a.Depth, g.exclude, g.ignores, g.include}, a.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	defer w.close()
-	for {
-		e, rel, ok, err := w.next()
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return g.result(""), nil
-		}
-		switch e.typ {
-		case unix.S_IFDIR:
-			err = w.down(&e)
-		case unix.S_IFREG:
-			include := pattern.Glob(a.Include)
-			if include == "" || include.Match(rel) || !strings.Contains(string(include), "/") && include.Match(path.Base(rel)) {
-				err = g.file(e.path)
-			}
+	for v, err := range w.visits() {
+		if err == nil && v.typ == unix.S_IFREG && g.includes(v.rel) {
+			err = g.file(v.path)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if g.full() {
+		if g.isFull() {
 			return g.result(w.cursor()), nil
 		}
 	}
+	return g.result(""), nil
 }
 
 // grep is one search in files.
 type grep struct {
 	c       *call
 	a       *grepArgs
+	at      target
 	re      finder
-	literal []byte
-	at      place
-	b       strings.Builder
+	literal []byte // the substring
+	include pattern.Glob
+	exclude []pattern.Glob
+	ignores *ignores // nil: git's ignored files are searched, too
+	max     int
+	found   []byte
 	matches int
 	skipped int
-	ignores *ignores // nil: git's ignored files are searched too
 }
 
-func (g *grep) full() bool { return g.matches >= g.a.Max || g.b.Len() >= g.c.s.cfg.Answer }
+// includes reports whether a file is to be searched. An include without a slash is compared
+// with the name alone.
+func (g *grep) includes(rel string) bool {
+	return g.include == "" || g.include.Match(rel) || !strings.Contains(string(g.include), "/") && g.include.Match(path.Base(rel))
+}
+
+func (g *grep) isFull() bool { return g.matches >= g.max || len(g.found) >= g.c.s.cfg.Answer }
 
 func (g *grep) result(cursor string) *result {
-	r := &result{text: "No matches found", note: goOn(cursor)}
-	if g.matches > 0 {
-		r.text = strings.TrimSuffix(g.b.String(), "\n")
-	}
+	note := goOn(cursor)
 	if g.skipped > 0 {
-		r.note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, larger than %d bytes, or cannot be read. %s", g.skipped, maxSearched, r.note))
+		note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, larger than %d bytes, or cannot be read. %s", g.skipped, maxSearched, note))
 	}
 	if g.ignores != nil && g.ignores.large > 0 {
-		r.note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files are too large to be respected. %s", g.ignores.large, r.note))
+		note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files are too large to be respected. %s", g.ignores.large, note))
 	}
-	return r
+	return foundResult(g.found, note)
 }
 
-// file searches one file. That it cannot be read is no error of the search.
+// file searches one file. It passes over a file that cannot be read.
 func (g *grep) file(p guard.Path) error {
-	data, _, err := g.c.read(place{Path: p}, 0, maxSearched+1)
+	data, _, err := g.c.read(p, 0, maxSearched+1)
 	if err != nil {
 		g.skipped++
 		return g.c.passOver(g.at.Path, err)
 	}
-	defer giveBack(data)
+	defer putBuffer(data)
 	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files
 		g.skipped++
 		return nil
@@ -241,10 +280,10 @@ func (g *grep) file(p guard.Path) error {
 	if g.a.Substring != "" && !g.a.IgnoreCase && !bytes.Contains(data, g.literal) {
 		return nil
 	}
-	shown := shownName(g.c.s.shown(g.at, p))
+	shown := validUTF8(g.c.s.display(g.at, p))
 	line, counted, from := 1, 0, 0
-	for from <= len(data) && !g.full() {
-		m, err := g.re.find(g.c.over, data[from:])
+	for from <= len(data) && !g.isFull() {
+		m, err := g.re.find(g.c.stopped, data[from:])
 		if err != nil {
 			return err
 		}
@@ -265,27 +304,20 @@ func (g *grep) file(p guard.Path) error {
 	return nil
 }
 
-// show writes the line of a match, with what is around it.
+// show writes the line of a match, which has the number line and lies around at, to end,
+// with the lines around it.
 func (g *grep) show(name string, data []byte, line, at, end int) {
 	begin := bytes.LastIndexByte(data[:at], '\n') + 1
 	first := line
-	for range g.a.Context {
-		if begin == 0 {
-			break
-		}
+	for ; line-first < g.a.Context && begin > 0; first-- {
 		begin = bytes.LastIndexByte(data[:begin-1], '\n') + 1
-		first--
 	}
-	for range g.a.Context {
-		if end >= len(data) {
-			break
-		}
-		next := bytes.IndexByte(data[end+1:], '\n')
-		if next < 0 {
+	for n := 0; n < g.a.Context && end < len(data); n++ {
+		if i := bytes.IndexByte(data[end+1:], '\n'); i >= 0 {
+			end += 1 + i
+		} else {
 			end = len(data)
-			break
 		}
-		end += 1 + next
 	}
 	for i, text := range strings.Split(strings.TrimSuffix(string(data[begin:end]), "\n"), "\n") {
 		sep := "-"
@@ -293,15 +325,12 @@ func (g *grep) show(name string, data []byte, line, at, end int) {
 			sep = ":"
 		}
 		text = strings.TrimSuffix(text, "\r")
-		if len(text) > shownLine {
-			text = string(whole([]byte(text[:shownLine]))) + "..."
+		if len(text) > maxShown {
+			text = string(wholeRunes([]byte(text[:maxShown]))) + "..."
 		}
-		if !utf8.ValidString(text) {
-			text = shownName(text)
-		}
-		fmt.Fprintf(&g.b, "%s%s%d%s %s\n", name, sep, first+i, sep, text)
+		g.found = fmt.Appendf(g.found, "%s%s%d%s %s\n", name, sep, first+i, sep, validUTF8(text))
 	}
 	if g.a.Context > 0 {
-		g.b.WriteString("--\n")
+		g.found = append(g.found, "--\n"...)
 	}
 }

@@ -230,7 +230,7 @@ func (s *Server) offer() {
 	}
 	for i := range catalog {
 		t := &catalog[i]
-		tools[t.def.Name] = t.any == 0 || t.any&rights != 0
+		tools[t.def.Name] = t.rights == 0 || t.rights&rights != 0
 		switch was := s.offers.tools[t.def.Name]; {
 		case tools[t.def.Name] && !was:
 			s.mcp.AddTool(&t.def, s.handler(t))

@@ -8,13 +8,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
 
 	"github.com/rootsfs/rootsfs/broker/client"
-	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -22,135 +20,46 @@ import (
 
 // tool is one row of the catalog.
 type tool struct {
-	def mcp.Tool
-	any guard.Rights // offered where some root has one of these
-	run func(*call) (*result, error)
+	def    mcp.Tool
+	rights guard.Rights // it is offered where some root has one of these; 0: always
+	run    func(*call) (*result, error)
+}
+
+// row makes a row of a tool whose arguments are decoded into an A.
+func row[A any](name, title, text, in string, hints *mcp.ToolAnnotations, rights guard.Rights, run func(*call, *A) (*result, error)) tool {
+	def := mcp.Tool{
+		Name: name, Title: title, Description: text, Annotations: hints,
+		InputSchema: json.RawMessage(in), OutputSchema: json.RawMessage(textOut),
+	}
+	return tool{def, rights, func(c *call) (*result, error) {
+		var a A
+		if err := wire.Decode(c.req.Params.Arguments, &a); err != nil {
+			return nil, invalid("arguments%s", strings.TrimPrefix(err.Error(), "params"))
+		}
+		return run(c, &a)
+	}}
+}
+
+// pathArgs are the arguments of tools that take a path and nothing else.
+type pathArgs struct {
+	Path string `json:"path"`
 }
 
 // call is one call of a tool.
 type call struct {
-	s   *Server
-	ctx context.Context
-	req *mcp.CallToolRequest
+	s     *Server
+	ctx   context.Context
+	req   *mcp.CallToolRequest
+	reads bool // it changes nothing
 	// reporting has an element while a progress is on its way to the client.
 	reporting chan struct{}
 	// used are the roots of the arguments, as they were when each was first named.
 	used map[guard.RootName]lifetime
-	// decided is what was said, earlier in this call, of paths that no root holds.
+	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
 }
 
-// result is what a tool answers: text, which structured results repeat. A long one
-// is in another form, in memory of its own (see buffers).
-type result struct {
-	text   string
-	data   []byte // unless nil, the text: UTF-8
-	quoted []byte // unless nil, the text: as a JSON string, with its quotes
-	// note is a second block of text for the reader: how to go on, what to
-	// know of the first.
-	note string
-	// media is in the place of text.
-	media  mcp.Content
-	failed bool // text says why
-}
-
-// texted is the structured form of a text, as server-filesystem has it.
-type texted struct {
-	Content string `json:"content"`
-}
-
-func (r *result) wire() *mcp.CallToolResult {
-	out := &mcp.CallToolResult{}
-	if r.failed {
-		out.SetError(errors.New(r.text))
-		return out
-	}
-	if r.media != nil {
-		out.Content = []mcp.Content{r.media}
-		out.StructuredContent = map[string]any{"content": out.Content}
-	} else {
-		shown := r.shown()
-		out.Content = []mcp.Content{&mcp.TextContent{Text: shown}}
-		out.StructuredContent = texted{shown}
-	}
-	if r.note != "" {
-		out.Content = append(out.Content, &mcp.TextContent{Text: r.note})
-	}
-	return out
-}
-
-// shown is the text.
-func (r *result) shown() (text string) {
-	switch {
-	case r.quoted != nil:
-		_ = json.Unmarshal(r.quoted, &text) // it is a string
-	case r.data != nil:
-		text = string(r.data)
-	default:
-		text = r.text
-	}
-	return text
-}
-
-// long reports whether the result is worth a buffer of its own.
-func (r *result) long() bool {
-	return r.media != nil || len(r.text)+len(r.data)+len(r.quoted) >= minBuffer
-}
-
-// frame is the answer to a request. What is in it belongs to nobody any more once
-// it is sent (giveBack).
-func (r *result) frame(id []byte) []byte {
-	b, _ := lend(int64(2*(len(r.text)+len(r.data))*9/8 + 2*len(r.quoted) + len(r.note) + len(id) + 256)) // about as long
-	b = append(r.append(jsonline.AppendResult(jsonline.AppendReply(b[:0], id))), '}')
-	giveBack(r.data)
-	giveBack(r.quoted)
-	r.data, r.quoted = nil, nil
-	return b
-}
-
-// append writes the result as JSON, the same as of wire: a long text is escaped
-// once, although it stands there twice.
-func (r *result) append(b []byte) []byte {
-	if r.media != nil {
-		text, err := json.Marshal(r.wire())
-		if err != nil { // strings and bytes: it has none
-			text = []byte("{}")
-		}
-		return append(b, text...)
-	}
-	const block = `{"type":"text","text":`
-	b = append(b, `{"content":[`+block...)
-	from := len(b)
-	switch {
-	case r.quoted != nil:
-		b = append(b, r.quoted...)
-	case r.data != nil:
-		b = jsonline.AppendString(b, r.data)
-	default:
-		b = jsonline.AppendString(b, valid(r.text))
-	}
-	to := len(b)
-	b = append(b, '}')
-	if r.note != "" {
-		b = append(jsonline.AppendString(append(b, ","+block...), valid(r.note)), '}')
-	}
-	if r.failed {
-		return append(b, `],"isError":true}`...)
-	}
-	b = append(b, `],"structuredContent":{"content":`...)
-	b = append(b, b[from:to]...)
-	return append(b, "}}"...)
-}
-
-// valid is a text as JSON takes it; nearly every one is already.
-func valid(text string) string {
-	if utf8.ValidString(text) {
-		return text
-	}
-	return strings.ToValidUTF8(text, "\uFFFD")
-}
-
-// handler is a row as the SDK calls it.
+// handler makes a tool what the SDK calls.
 func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		res, err := s.answer(ctx, t, req)
@@ -159,14 +68,14 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 			if errors.As(err, &need) {
 				return need.result(), nil
 			}
-			return nil, err // of client.ErrInputRequired, the middleware asks for the roots and calls again
+			return nil, err // if it is client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
-		return res.wire(), nil
+		return res.toMCP(), nil
 	}
 }
 
-// answer runs a tool. What it refuses, or fails at, is a result; an error says
-// that there is none.
+// answer runs a tool. A refusal or failure is a result, too; an error means that there is
+// no result.
 func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) (*result, error) {
 	if err := s.room.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -174,15 +83,18 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	c := &call{s: s, ctx: ctx, req: req, reporting: make(chan struct{}, 1), used: map[guard.RootName]lifetime{}}
+	c := &call{
+		s: s, ctx: ctx, req: req, reads: t.def.Annotations.ReadOnlyHint,
+		reporting: make(chan struct{}, 1), used: map[guard.RootName]lifetime{},
+	}
 	res, err := s.guarded(t, c)
-	s.room.Release(1) // one that does not read holds nobody's room
+	s.room.Release(1) // a client that does not read takes no room from others
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}
 	c.reported()
-	if err == nil && t.def.Annotations.ReadOnlyHint {
-		err = c.revoked() // last, because the client may have been waited for
+	if err == nil && c.reads {
+		err = c.revoked() // now, because the client may have been waited for
 	}
 	if err != nil {
 		s.refused(t.def.Name, err)
@@ -220,12 +132,11 @@ func (s *Server) lifetimeOf(root guard.RootName) (l lifetime, ok bool) {
 // use records a root of an argument, for revoked.
 func (c *call) use(root guard.RootName) {
 	if _, known := c.used[root]; !known {
-		c.used[root], _ = c.s.lifetimeOf(root) // of a root that has just ended, one that no other equals
+		c.used[root], _ = c.s.lifetimeOf(root) // zero, which no root has, if the root has just ended
 	}
 }
 
-// revoked is an error if one of the roots has ended since it was used, or a root inside
-// it: what was read before a revocation is in no answer after it.
+// revoked returns an error if one of the used roots, or a root inside one, has ended: what was read before a revocation is in no answer after it.
 func (c *call) revoked() error {
 	for root, was := range c.used {
 		now, ok := c.s.lifetimeOf(root)
@@ -240,36 +151,26 @@ func (c *call) revoked() error {
 	return nil
 }
 
-// over is why the call's work is not wanted any more; nil: it is.
-func (c *call) over() error {
+// stopped returns an error if the call's work is not wanted any more.
+func (c *call) stopped() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
 	return c.revoked()
 }
 
-// bug tells of a panic, which is recovered from, and is the error of its call.
+// bug reports a recovered panic, and returns the error of its call.
 func (s *Server) bug(what string, p any) error {
 	s.cfg.Log.Error("panic in a tool", "tool", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, what)
 	return &guard.Error{Kind: names.Internal, Recorded: true}
 }
 
-// args reads a call's arguments, or refuses them.
-func (c *call) args(v any) error {
-	if err := wire.Decode(c.req.Params.Arguments, v); err != nil {
-		return &guard.Error{Kind: names.Invalid, Err: errors.New("arguments" + strings.TrimPrefix(err.Error(), "params"))}
-	}
-	return nil
-}
+// missing is the refusal of a call that lacks an argument.
+func missing(field string) error { return invalid("arguments: %s is missing", field) }
 
-// missing refuses a call that lacks an argument it needs.
-func (c *call) missing(field string) error {
-	return invalid("arguments: %s is missing", field)
-}
-
-// refused puts what was refused, or failed, on record, unless the gate has done so.
-// Every error that a client is answered with comes here.
+// refused records an error, unless the gate has done so. It is called for every error that
+// a client is answered with.
 func (s *Server) refused(what string, err error) {
 	var ge *guard.Error
 	if !errors.As(err, &ge) || !ge.Recorded {
@@ -277,12 +178,12 @@ func (s *Server) refused(what string, err error) {
 	}
 }
 
-// invalid is an argument whose form is right and whose value is not.
+// invalid is the refusal of an argument that cannot be used.
 func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// hinted adds to an error what to do instead.
+// hinted is an error with what the client can do about it.
 type hinted struct {
 	err  error
 	hint string
@@ -293,8 +194,8 @@ func (e *hinted) Unwrap() error { return e.err }
 
 func hint(err error, text string) error { return &hinted{err, text} }
 
-// errorText is what a client reads of an error: root-relative paths and texts of
-// ours only.
+// errorText is the text of an error for a client. It has no paths but root-relative ones,
+// and no texts but ours.
 func errorText(err error) string {
 	var ge *guard.Error
 	text := "failed"
@@ -319,7 +220,7 @@ func errorText(err error) string {
 	return text
 }
 
-// remedy is what to do next about a kind of error, "" where the error says it.
+// remedy is what a client can do about a kind of error; "": the error says it.
 func remedy(k guard.Kind) string {
 	switch k { //nolint:exhaustive // the others say it
 	case names.NoConsent:
@@ -338,9 +239,9 @@ func remedy(k guard.Kind) string {
 	return ""
 }
 
-// progress tells the client how far a call is, if it wants to know: at most ten
-// times a second, and not before it has taken the last. It does not wait: it is
-// called by operations that a revocation waits for.
+// progress returns a function that tells the client how far the call is, if the client
+// wants to know: at most ten times a second, and not before it has taken the last progress.
+// The function does not wait: operations that a revocation waits for call it.
 func (c *call) progress() func(done int64) {
 	token := c.req.Params.GetProgressToken()
 	if token == nil {
@@ -355,7 +256,7 @@ func (c *call) progress() func(done int64) {
 				return
 			}
 			go func() {
-				// Whoever hung up wants to know no more.
+				// An error means that the client has hung up.
 				_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: float64(done)})
 				<-c.reporting
 			}()
@@ -371,6 +272,3 @@ func (c *call) reported() {
 	case <-c.ctx.Done():
 	}
 }
-
-// schema is a JSON schema as the tools list it.
-func schema(text string) json.RawMessage { return json.RawMessage(text) }

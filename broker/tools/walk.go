@@ -1,52 +1,59 @@
 package tools
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"strings"
+	"iter"
+	"sync"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// walk goes through a tree depth first, each directory's names sorted, one page
-// of one directory at a time, and of a few that come next: what it holds grows with
-// the depth, not with the tree. Directories are listed without following links, so
-// that whatever is exchanged meanwhile, it stays where it began. Who has one closes
-// it.
+// maxPrefetch is how many directories a walk lists before it comes to them. It holds at
+// most so many pages of them, which were read in vain if the answer ends before.
+const maxPrefetch = 4
+
+// walk visits a tree depth first, the names of each directory in order. It holds a page of
+// each directory on the way down and of up to maxPrefetch that come soon: its memory grows
+// with the depth of the tree, not with its size. It follows no links, so that it stays
+// below its start, whatever is exchanged meanwhile.
 type walk struct {
-	c      *call
-	how    walkHow
-	levels []level
-	after  []mark // where an earlier answer ended
+	c      *call // a copy, whose context ends with the walk
+	cancel context.CancelFunc
+	opts   walkOptions
 	start  guard.Path
-	begin  int // of the part of a path below the start
-	ahead  ahead
-	// longest is the path, in bytes, that may be compared with all the patterns:
-	// nothing can stop a comparison.
-	longest int
-	seen    int64
-	report  func(int64)
+	prefix int // how many bytes of a path lead to the start
+	levels []level
+	// maxPath is the longest path, in bytes, that may be compared with all the patterns,
+	// because a comparison cannot be interrupted.
+	maxPath     int
+	seen        int64
+	report      func(int64)
+	prefetched  int // directories that are listed, or being listed, and not entered
+	prefetching sync.WaitGroup
 }
 
-// walkHow is what a walk leaves out, with all that lies below it.
-type walkHow struct {
+// walkOptions say what a walk leaves out, with all that lies below it.
+type walkOptions struct {
 	depth   int // levels that it goes down; 0: no limit
-	exclude []string
-	ignores *ignores // is told of each directory; nil: nothing is ignored
-	match   string   // what the caller compares each path with
+	exclude []pattern.Glob
+	ignores *ignores     // nil: nothing is ignored
+	match   pattern.Glob // what the caller compares each path with; "": nothing
 }
 
 // level is one directory on the way down.
 type level struct {
-	path  guard.Path
-	list  []entry // of the page, those still to come
-	asked int     // of these, from the first on, those looked at to be listed ahead
-	page  string  // the cursor that gave the page
-	next  string  // the cursor of the next one; "": there is none
-	last  string  // the name taken last
+	path   guard.Path
+	list   []entry // of the page, those still to come
+	looked int     // how many of these lookAhead has looked at
+	page   string  // the cursor of the page
+	next   string  // the cursor of the next page; "": there is none
+	last   string  // the name visited last
 }
 
 // mark is a level in a cursor.
@@ -55,109 +62,166 @@ type mark struct {
 	Name string `json:"n"`
 }
 
-var errWalkCursor = errors.New("arguments: cursor is not one of this answer; call again without it")
+// visit is a name that a walk comes to.
+type visit struct {
+	entry
+	rel   string // its path below the start
+	depth int    // of the directory it is in; the start has 0
+}
 
-// walk begins at a place; cursor is where an earlier answer ended.
-func (c *call) walk(at place, how walkHow, cursor string) (*walk, error) {
-	w := &walk{c: c, how: how, report: c.progress(), longest: longest(append([]string{how.match}, how.exclude...))}
+// listing is the first page of a directory.
+type listing struct {
+	list []entry
+	next string
+	err  error
+}
+
+// walk begins a walk at a path. cursor is where an earlier answer ended.
+func (c *call) walk(p guard.Path, opts walkOptions, cursor string) (*walk, error) {
+	own := *c
+	w := &walk{c: &own, opts: opts, report: c.progress(), maxPath: maxPath(append([]pattern.Glob{opts.match}, opts.exclude...))}
+	own.ctx, w.cancel = context.WithCancel(c.ctx)
+	var resume []mark
 	if cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err == nil {
-			err = json.Unmarshal(raw, &w.after)
-		}
-		if err != nil || len(w.after) == 0 {
-			return nil, &guard.Error{Kind: names.Invalid, Err: errWalkCursor}
+		if err != nil || json.Unmarshal(raw, &resume) != nil || len(resume) == 0 {
+			return nil, invalid("arguments: cursor is not one of this answer; call again without it")
 		}
 	}
 	// Links of the path itself are followed once; below it none is.
 	var err error
-	if w.start, err = c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true); err != nil {
+	if w.start, err = c.s.cfg.Tree.Follow(c.ctx, c.s.caller, p, true); err != nil {
 		return nil, err
 	}
 	if !w.start.IsRoot() {
-		w.begin = len(w.start.Rel()) + 1
+		w.prefix = len(w.start.Rel()) + 1
 	}
-	w.ahead.begin(c)
-	if err = w.enter(&entry{path: w.start}); err != nil {
+	if err = w.enter(&entry{path: w.start}, resume); err != nil {
 		w.close()
 	}
 	return w, err
 }
 
-// enter opens a directory, going on where the cursor says.
-func (w *walk) enter(dir *entry) error {
-	v := level{path: dir.path}
-	var m *mark
-	if d := len(w.levels); d < len(w.after) {
-		m = &w.after[d]
-		v.page, v.last = m.Page, m.Name
+// close ends what is being prefetched.
+func (w *walk) close() {
+	w.cancel()
+	w.prefetching.Wait()
+}
+
+// visits yields the names that are not left out, and closes the walk. A directory has been
+// entered when it is yielded, so that a cursor of that moment goes on inside it.
+func (w *walk) visits() iter.Seq2[*visit, error] {
+	return func(yield func(*visit, error) bool) {
+		defer w.close()
+		for {
+			v, err := w.next()
+			if v == nil && err == nil || !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// next returns the next name, or nil at the end.
+func (w *walk) next() (*visit, error) {
+	for len(w.levels) > 0 {
+		if err := w.c.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if w.seen++; w.seen%256 == 0 {
+			w.report(w.seen)
+		}
+		depth := len(w.levels) - 1
+		l := &w.levels[depth]
+		if len(l.list) == 0 {
+			if l.next == "" {
+				w.levels = w.levels[:depth]
+				continue
+			}
+			var err error
+			l.page = l.next
+			if l.list, l.next, err = w.c.page(l.path, vfs.ListOptions{Cursor: l.page, NoInfo: true}); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		e := l.list[0]
+		l.list[0].prefetched = nil // else the page would keep the listing alive
+		l.list, l.looked, l.last = l.list[1:], max(0, l.looked-1), e.name
+		v := &visit{e, w.rel(&e), depth}
+		if len(v.rel) > w.maxPath {
+			return nil, invalid("arguments: the patterns are too much to be compared with a path of %d bytes: "+
+				"write fewer of them or fewer braces, or search less deep", len(v.rel))
+		}
+		if w.excludes(depth, &e) {
+			continue
+		}
+		return v, w.down(&e, nil)
+	}
+	return nil, nil
+}
+
+// rel is the path of a name below the start.
+func (w *walk) rel(e *entry) string { return e.path.Rel()[w.prefix:] }
+
+// excludes reports whether a name in a directory of this depth is left out.
+func (w *walk) excludes(depth int, e *entry) bool {
+	return w.opts.ignores != nil && w.opts.ignores.ignored(depth, e) || matchesAny(w.opts.exclude, w.rel(e))
+}
+
+// enters reports whether the walk enters the directories in one of this depth.
+func (w *walk) enters(depth int) bool { return w.opts.depth == 0 || depth+1 < w.opts.depth }
+
+// down enters an entry of the innermost directory, if it is a directory. It passes over
+// one that cannot be read, or has gone.
+func (w *walk) down(e *entry, resume []mark) error {
+	if !e.isDir() || !w.enters(len(w.levels)-1) {
+		return nil
+	}
+	w.lookAhead()
+	if err := w.enter(e, resume); err != nil {
+		return w.c.passOver(w.start, err)
+	}
+	return nil
+}
+
+// enter makes a directory the innermost one. resume are the marks of the levels from this
+// one on, if an earlier answer ended in it.
+func (w *walk) enter(dir *entry, resume []mark) error {
+	l := level{path: dir.path}
+	if len(resume) > 0 {
+		l.page, l.last = resume[0].Page, resume[0].Name
 	}
 	var err error
-	if f := w.ahead.take(dir); f != nil {
-		v.list, v.next, err = f.list, f.next, f.err
+	if dir.prefetched != nil {
+		w.prefetched--
+		first := dir.prefetched()
+		l.list, l.next, err = first.list, first.next, first.err
 	} else {
-		v.list, v.next, err = w.c.page(v.path, v.page, false, false)
+		l.list, l.next, err = w.c.page(l.path, vfs.ListOptions{Cursor: l.page, NoInfo: true})
+	}
+	if err == nil && w.opts.ignores != nil {
+		err = w.opts.ignores.enter(len(w.levels), l.path, l.list, l.page == "" && l.next == "")
 	}
 	if err != nil {
 		return err
 	}
-	if w.how.ignores != nil {
-		if err := w.how.ignores.enter(len(w.levels), v.path, v.list, v.page == "" && v.next == ""); err != nil {
-			return err
-		}
+	i := 0
+	for len(resume) > 0 && i < len(l.list) && l.list[i].name <= l.last {
+		i++
 	}
-	if m != nil {
-		i := 0
-		for i < len(v.list) && v.list[i].name <= m.Name {
-			i++
-		}
-		// The directory the earlier answer was in is gone into again.
-		down := len(w.levels)+1 < len(w.after) && i > 0 && v.list[i-1].name == m.Name
-		inner := entry{}
-		if down {
-			inner = v.list[i-1]
-		}
-		v.list = v.list[i:]
-		w.levels = append(w.levels, v)
-		if down {
-			return w.down(&inner)
-		}
-		w.after = nil
-		return nil
+	seen := l.list[:i]
+	l.list = l.list[i:]
+	w.levels = append(w.levels, l)
+	if len(resume) > 1 && i > 0 && seen[i-1].name == l.last {
+		return w.down(&seen[i-1], resume[1:])
 	}
-	w.levels = append(w.levels, v)
 	return nil
 }
 
-// below reports whether directories of the innermost one are gone into.
-func (w *walk) below() bool { return w.how.depth == 0 || len(w.levels) < w.how.depth }
-
-// leaves reports whether a name of a level is left out.
-func (w *walk) leaves(level int, e *entry) bool {
-	return w.how.ignores != nil && w.how.ignores.ignored(level, e) || matchesAny(w.how.exclude, w.rel(e))
-}
-
-// rel is the path of a name below the start.
-func (w *walk) rel(e *entry) string { return e.path.Rel()[w.begin:] }
-
-// down enters an entry that is a directory; one that cannot be read, or is none
-// any more, is passed over.
-func (w *walk) down(e *entry) error {
-	if !w.below() {
-		w.after = nil
-		return nil
-	}
-	err := w.enter(e)
-	if err == nil {
-		return nil
-	}
-	w.after = nil
-	return w.c.passOver(w.start, err)
-}
-
-// passOver is nil for an error that is about one name of a tree, without which the
-// call goes on. One that all the rest of the tree will meet ends it: what it has by
-// then would pass for the whole.
+// passOver returns nil for an error that is about one name of a tree, without which the
+// call goes on. An error that the rest of the tree will meet, too, ends the call: else what
+// it has by then would pass for the whole.
 func (c *call) passOver(start guard.Path, err error) error {
 	var ge *guard.Error
 	if !errors.As(err, &ge) || c.ctx.Err() != nil {
@@ -167,52 +231,47 @@ func (c *call) passOver(start guard.Path, err error) error {
 	case names.Rate, names.Timeout:
 		return err
 	case names.Revoked, names.NoConsent, names.Suspended, names.Unavailable:
-		// Of a root nested there, or of the tree's own?
+		// Is it about the tree's own root, or about one nested there?
 		_, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start)
 		return err
 	}
 	return nil
 }
 
-// next returns the next name that is not left out; ok is false at the end. rel is
-// its path below the start.
-func (w *walk) next() (e entry, rel string, ok bool, err error) {
-	w.ahead.pass()
-	for len(w.levels) > 0 {
-		if err := w.c.ctx.Err(); err != nil {
-			return e, "", false, err
-		}
-		if w.seen++; w.seen%256 == 0 {
-			w.report(w.seen)
-		}
-		v := &w.levels[len(w.levels)-1]
-		if len(v.list) == 0 {
-			if v.next == "" {
-				w.levels = w.levels[:len(w.levels)-1]
-				continue
+// lookAhead begins to list the directories that come after the next one.
+func (w *walk) lookAhead() {
+	for depth := len(w.levels) - 1; depth >= 0; depth-- {
+		l := &w.levels[depth]
+		for ; l.looked < len(l.list); l.looked++ {
+			if w.prefetched == maxPrefetch {
+				return
 			}
-			v.page = v.next
-			if v.list, v.next, err = w.c.page(v.path, v.page, false, false); err != nil {
-				return e, "", false, err
+			e := &l.list[l.looked]
+			if e.isDir() && len(w.rel(e)) <= w.maxPath && !w.excludes(depth, e) {
+				w.prefetch(e)
 			}
-			continue
 		}
-		e = v.list[0]
-		v.list, v.asked, v.last = v.list[1:], max(0, v.asked-1), e.name
-		if rel := w.rel(&e); len(rel) > w.longest {
-			return e, "", false, invalid("arguments: the patterns are too much to be compared with a path of %d bytes: "+
-				"write fewer of them or fewer braces, or search less deep", len(rel))
-		}
-		if w.leaves(len(w.levels)-1, &e) {
-			continue
-		}
-		w.ahead.passing = e.ahead
-		if e.isDir() {
-			w.lookAhead()
-		}
-		return e, w.rel(&e), true, nil
 	}
-	return e, "", false, nil
+}
+
+// prefetch begins to list a directory. If the walk comes to it before that has begun, as on
+// a busy machine, the walk lists it itself: each directory is listed once.
+func (w *walk) prefetch(e *entry) {
+	p := e.path
+	e.prefetched = sync.OnceValue(func() (l listing) {
+		defer func() {
+			if v := recover(); v != nil {
+				l.err = w.c.s.bug("listing ahead", v)
+			}
+		}()
+		if l.err = w.c.ctx.Err(); l.err == nil {
+			l.list, l.next, l.err = w.c.page(p, vfs.ListOptions{NoInfo: true})
+		}
+		return l
+	})
+	list := e.prefetched
+	w.prefetched++
+	w.prefetching.Go(func() { list() })
 }
 
 // cursor is where the walk stands.
@@ -223,67 +282,4 @@ func (w *walk) cursor() string {
 	}
 	raw, _ := json.Marshal(marks) // strings: cannot fail
 	return base64.RawURLEncoding.EncodeToString(raw)
-}
-
-type searchArgs struct {
-	Path    string   `json:"path"`
-	Pattern *string  `json:"pattern"`
-	Exclude []string `json:"excludePatterns"`
-	Cursor  string   `json:"cursor"`
-}
-
-func (c *call) searchFiles() (*result, error) {
-	var a searchArgs
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	if a.Pattern == nil {
-		return nil, c.missing("pattern")
-	}
-	match, err := c.pattern("pattern", *a.Pattern)
-	if err != nil {
-		return nil, err
-	}
-	exclude, err := c.patterns("excludePatterns", a.Exclude)
-	if err != nil {
-		return nil, err
-	}
-	at, err := c.place("path", a.Path)
-	if err != nil {
-		return nil, err
-	}
-	w, err := c.walk(at, walkHow{exclude: exclude, match: match}, a.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	defer w.close()
-	var b strings.Builder
-	base := c.s.shown(at, w.levels[0].path)
-	for {
-		e, rel, ok, err := w.next()
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
-		}
-		if pattern.Glob(match).Match(rel) {
-			if b.Len() > 0 {
-				b.WriteByte('\n')
-			}
-			b.WriteString(shownName(base + "/" + rel))
-		}
-		if e.isDir() {
-			if err := w.down(&e); err != nil {
-				return nil, err
-			}
-		}
-		if b.Len() >= c.s.cfg.Answer {
-			return &result{text: b.String(), note: goOn(w.cursor())}, nil
-		}
-	}
-	if b.Len() == 0 {
-		return &result{text: "No matches found"}, nil
-	}
-	return &result{text: b.String()}, nil
 }

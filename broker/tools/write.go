@@ -15,93 +15,76 @@ import (
 // default ACL says.
 const newFile = 0o644
 
-// condition is on what a file is given new contents: a link is followed where
-// it stays inside, and where it leads there has to be a file already.
-func (c *call) condition(at place) (vfs.IfMatch, error) {
-	cond := vfs.IfMatch{Mode: newFile, RespectLocks: true, Follow: true}
-	named, err := c.s.followed(c.ctx, at.Path, false)
+type writeArgs struct {
+	Path    string  `json:"path"`
+	Content *string `json:"content"`
+}
+
+// writeTarget is the file that content is for. isLink tells that the path is a link: it is
+// followed where it stays inside, and has to lead to a file that exists.
+func (c *call) writeTarget(a *writeArgs) (at target, isLink bool, err error) {
+	if a.Content == nil {
+		return at, false, missing("content")
+	}
+	if at, err = c.target("path", a.Path); err != nil {
+		return at, false, err
+	}
+	named, err := c.s.resolve(c.ctx, at.Path, false)
 	if err != nil {
-		return cond, err
+		return at, false, err
 	}
 	info, err := c.s.cfg.Tree.Lstat(c.ctx, c.s.caller, vfs.At{Path: named})
-	if err == nil && info.Type() == unix.S_IFLNK {
-		cond.MustExist = true
-	}
-	return cond, nil
+	return at, err == nil && info.Type() == unix.S_IFLNK, nil // what writes tells of the error
 }
 
-// target is the file that content is for, and on what condition it is written.
-func (c *call) target(path string, content *string) (place, vfs.IfMatch, error) {
-	if content == nil {
-		return place{}, vfs.IfMatch{}, c.missing("content")
-	}
-	at, err := c.place("path", path)
-	if err != nil {
-		return place{}, vfs.IfMatch{}, err
-	}
-	cond, err := c.condition(at)
-	return at, cond, err
-}
-
-func (c *call) writeFile() (*result, error) {
-	var a struct {
-		Path    string  `json:"path"`
-		Content *string `json:"content"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, cond, err := c.target(a.Path, a.Content)
+func (c *call) writeFile(a *writeArgs) (*result, error) {
+	at, isLink, err := c.writeTarget(a)
 	if err != nil {
 		return nil, err
 	}
+	cond := vfs.IfMatch{Mode: newFile, RespectLocks: true, Follow: true, MustExist: isLink}
 	if _, err := c.s.cfg.Tree.Replace(c.ctx, c.s.caller, vfs.At{Path: at.Path}, strings.NewReader(*a.Content), cond); err != nil {
 		return nil, err
 	}
 	return &result{text: "Successfully wrote to " + a.Path}, nil
 }
 
-func (c *call) appendFile() (*result, error) {
-	var a struct {
-		Path    string  `json:"path"`
-		Content *string `json:"content"`
-		Create  bool    `json:"create"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, cond, err := c.target(a.Path, a.Content)
+type appendArgs struct {
+	writeArgs
+	Create bool `json:"create"`
+}
+
+func (c *call) appendFile(a *appendArgs) (*result, error) {
+	at, isLink, err := c.writeTarget(&a.writeArgs)
 	if err != nil {
 		return nil, err
 	}
 	_, _, err = c.s.cfg.Tree.WriteRange(c.ctx, c.s.caller, at.Path, []byte(*a.Content),
-		vfs.WriteOptions{Append: true, Create: a.Create && !cond.MustExist, Mode: newFile, RespectLocks: true})
+		vfs.WriteOptions{Append: true, Create: a.Create && !isLink, Mode: newFile, RespectLocks: true})
 	if err != nil {
 		return nil, err
 	}
 	return &result{text: "Successfully appended to " + a.Path}, nil
 }
 
-func (c *call) createDirectory() (*result, error) {
-	at, err := c.onePlace()
+func (c *call) createDirectory(a *pathArgs) (*result, error) {
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
 	if _, _, err := c.s.cfg.Tree.MkdirAll(c.ctx, c.s.caller, at.Path, 0o755); err != nil {
 		return nil, err
 	}
-	return &result{text: "Successfully created directory " + at.asked}, nil
+	return &result{text: "Successfully created directory " + a.Path}, nil
 }
 
-func (c *call) deleteFile() (*result, error) {
-	var a struct {
-		Path      string `json:"path"`
-		Recursive bool   `json:"recursive"`
-	}
-	if err := c.args(&a); err != nil {
-		return nil, err
-	}
-	at, err := c.place("path", a.Path)
+type deleteArgs struct {
+	Path      string `json:"path"`
+	Recursive bool   `json:"recursive"`
+}
+
+func (c *call) deleteFile(a *deleteArgs) (*result, error) {
+	at, err := c.target("path", a.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -115,43 +98,39 @@ func (c *call) deleteFile() (*result, error) {
 	return &result{text: "Successfully deleted " + a.Path}, nil
 }
 
-// twoArgs are those of what moves and copies.
-type twoArgs struct {
+type moveArgs struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	Overwrite   bool   `json:"overwrite"`
 }
 
-func (c *call) two() (a twoArgs, from, to place, err error) {
-	if err = c.args(&a); err != nil {
-		return
+func (c *call) moveTargets(a *moveArgs) (from, to guard.Path, err error) {
+	source, err := c.target("source", a.Source)
+	if err != nil {
+		return from, to, err
 	}
-	if from, err = c.place("source", a.Source); err != nil {
-		return
-	}
-	to, err = c.place("destination", a.Destination)
-	return
+	destination, err := c.target("destination", a.Destination)
+	return source.Path, destination.Path, err
 }
 
-func (c *call) copyFile() (*result, error) {
-	a, from, to, err := c.two()
+func (c *call) copyFile(a *moveArgs) (*result, error) {
+	from, to, err := c.moveTargets(a)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.s.cfg.Tree.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyOptions{Overwrite: a.Overwrite, Progress: c.progress()}); err != nil {
+	if _, err := c.s.cfg.Tree.CopyFile(c.ctx, c.s.caller, from, to, vfs.CopyOptions{Overwrite: a.Overwrite, Progress: c.progress()}); err != nil {
 		return nil, err
 	}
 	return &result{text: "Successfully copied " + a.Source + " to " + a.Destination}, nil
 }
 
-func (c *call) moveFile() (*result, error) {
-	a, from, to, err := c.two()
-	if err != nil {
-		return nil, err
-	}
-	if from.Root == to.Root {
-		err = c.s.cfg.Tree.RenamePath(c.ctx, c.s.caller, from.Path, to.Path, a.Overwrite, "")
-	} else {
+func (c *call) moveFile(a *moveArgs) (*result, error) {
+	from, to, err := c.moveTargets(a)
+	switch {
+	case err != nil:
+	case from.Root == to.Root:
+		err = c.s.cfg.Tree.RenamePath(c.ctx, c.s.caller, from, to, a.Overwrite, "")
+	default:
 		err = c.moveAcross(from, to, a.Overwrite)
 	}
 	if err != nil {
@@ -160,16 +139,16 @@ func (c *call) moveFile() (*result, error) {
 	return &result{text: "Successfully moved " + a.Source + " to " + a.Destination}, nil
 }
 
-// moveAcross moves a file to another root: a copy, and the old name removed if
-// the file is still the one that was copied.
-func (c *call) moveAcross(from, to place, overwrite bool) error {
+// moveAcross moves a file to another root: it copies the file, and removes the old name if
+// that is still the file that was copied.
+func (c *call) moveAcross(from, to guard.Path, overwrite bool) error {
 	t := c.s.cfg.Tree
-	info, err := t.Lstat(c.ctx, c.s.caller, vfs.At{Path: from.Path})
+	info, err := t.Lstat(c.ctx, c.s.caller, vfs.At{Path: from})
 	if err != nil {
 		return err
 	}
 	if !info.IsRegular() {
-		return hint(&guard.Error{Path: from.Path, Kind: names.Invalid, Err: errors.New("only files move from one root to another")},
+		return hint(&guard.Error{Path: from, Kind: names.Invalid, Err: errors.New("only files move from one root to another")},
 			"make the directory there, move its files, delete the old one")
 	}
 	st, ok := c.s.cfg.Registry.Lookup(from.Root)
@@ -178,13 +157,12 @@ func (c *call) moveAcross(from, to place, overwrite bool) error {
 		if !st.Grant.Policy.Rights.Mutating() {
 			kind = names.ReadOnly
 		}
-		return &guard.Error{Path: from.Path, Kind: kind}
+		return &guard.Error{Path: from, Kind: kind}
 	}
-	if _, err := t.CopyFile(c.ctx, c.s.caller, from.Path, to.Path, vfs.CopyOptions{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
+	if _, err := t.CopyFile(c.ctx, c.s.caller, from, to, vfs.CopyOptions{Overwrite: overwrite, ETag: vfs.ETag(&info), Progress: c.progress()}); err != nil {
 		return err
 	}
-	err = t.RemovePath(c.ctx, c.s.caller, from.Path, vfs.RemoveOptions{ETag: vfs.ETag(&info)})
-	if err != nil {
+	if err := t.RemovePath(c.ctx, c.s.caller, from, vfs.RemoveOptions{ETag: vfs.ETag(&info)}); err != nil {
 		return hint(err, "the copy was made, and the old name is still there")
 	}
 	return nil

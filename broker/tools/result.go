@@ -1,0 +1,133 @@
+package tools
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
+)
+
+// result is what a tool answers: a text, which structured results repeat, or media.
+type result struct {
+	text   string
+	data   []byte // unless nil, the text: UTF-8, in a buffer of its own (see putBuffer)
+	note   string // unless "", a second block of text: how to go on, what to know of the first
+	media  mcp.Content
+	failed bool // text says why
+}
+
+// structured is the structured form of a text, as server-filesystem has it.
+type structured struct {
+	Content string `json:"content"`
+}
+
+// toMCP returns the result as the SDK takes it.
+func (r *result) toMCP() *mcp.CallToolResult {
+	out := &mcp.CallToolResult{}
+	switch {
+	case r.failed:
+		out.SetError(errors.New(r.text))
+		return out
+	case r.media != nil:
+		out.Content = []mcp.Content{r.media}
+		out.StructuredContent = map[string]any{"content": out.Content}
+	default:
+		text := r.text
+		if r.data != nil {
+			text = string(r.data)
+		}
+		out.Content = []mcp.Content{&mcp.TextContent{Text: text}}
+		out.StructuredContent = structured{text}
+	}
+	if r.note != "" {
+		out.Content = append(out.Content, &mcp.TextContent{Text: r.note})
+	}
+	return out
+}
+
+// isLong reports whether the result is worth a buffer.
+func (r *result) isLong() bool {
+	return r.media != nil || len(r.text)+len(r.data) >= minBuffer
+}
+
+// frame returns the answer to a request, in a buffer, and releases the result's data.
+func (r *result) frame(id []byte) []byte {
+	b, _ := getBuffer(int64(2*(len(r.text)+len(r.data))*9/8 + len(r.note) + len(id) + 256)) // about as long
+	b = append(r.append(jsonline.AppendResult(jsonline.AppendReply(b[:0], id))), '}')
+	putBuffer(r.data)
+	r.data = nil
+	return b
+}
+
+// append appends the result as JSON, the same as that of toMCP. A long text is escaped
+// once, although it is in the answer twice.
+func (r *result) append(b []byte) []byte {
+	if r.media != nil {
+		text, err := json.Marshal(r.toMCP())
+		if err != nil { // strings and bytes: it has none
+			text = []byte("{}")
+		}
+		return append(b, text...)
+	}
+	const block = `{"type":"text","text":`
+	b = append(b, `{"content":[`+block...)
+	from := len(b)
+	if r.data != nil {
+		b = jsonline.AppendString(b, r.data)
+	} else {
+		b = jsonline.AppendString(b, validUTF8(r.text))
+	}
+	to := len(b)
+	b = append(b, '}')
+	if r.note != "" {
+		b = append(jsonline.AppendString(append(b, ","+block...), validUTF8(r.note)), '}')
+	}
+	if r.failed {
+		return append(b, `],"isError":true}`...)
+	}
+	b = append(b, `],"structuredContent":{"content":`...)
+	b = append(b, b[from:to]...)
+	return append(b, "}}"...)
+}
+
+// validUTF8 returns a text, or the name of a file, as JSON takes it.
+func validUTF8(text string) string {
+	if utf8.ValidString(text) { // nearly every one is
+		return text
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// buffers are memory of long texts, and of the frames that carry them, used again:
+// the system's work for new memory costs as much as all else that is done with it
+// (a quarter of reading 1 MB, measured).
+var buffers sync.Pool // of *[]byte
+
+// A shorter buffer is cheap to make, a longer one is needed too rarely to be kept; bytes.
+const (
+	minBuffer = 128 << 10
+	maxBuffer = 16 << 20
+)
+
+// getBuffer returns n bytes with any contents. It is the room of vfs.Tree.ReadChunk, and
+// its error is always nil.
+func getBuffer(n int64) ([]byte, error) {
+	if n >= minBuffer {
+		if b, ok := buffers.Get().(*[]byte); ok && int64(cap(*b)) >= n {
+			return (*b)[:n], nil
+		}
+	}
+	return make([]byte, n), nil
+}
+
+// putBuffer takes memory that nobody uses any more, whoever made it.
+func putBuffer(b []byte) {
+	if cap(b) >= minBuffer && cap(b) <= maxBuffer {
+		buffers.Put(&b)
+	}
+}
