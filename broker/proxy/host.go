@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"slices"
+	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -29,7 +30,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		}
 		return nil, true
 	}
-	if id := f.id.of(b); p.mine(id) && f.method.absent() {
+	if id := f.id.of(b); p.isOurs(id) && f.method.absent() {
 		p.questions.answer(string(meant(id)), readResponse(b, &f))
 		return nil, false
 	}
@@ -37,7 +38,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	case !f.clash.absent():
 		p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
 		return nil, false
-	case p.mine(f.id.of(b)):
+	case p.isOurs(f.id.of(b)):
 		p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
 		return nil, false
 	}
@@ -66,13 +67,9 @@ func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
 	} else {
 		p.session.AskThrough(nil)
 	}
-	listChanged := "false"
-	if p.session.ListChanged() {
-		listChanged = "true"
-	}
-	return advertise(b, patch{key: "params", members: []patch{{key: "capabilities", members: p.capabilities(patch{
+	return patched(b, patch{key: "params", members: []patch{{key: "capabilities", members: p.capabilities(patch{
 		key: "roots", members: []patch{
-			{key: "listChanged", value: []byte(listChanged)}, {key: "filesystemBrokering", value: []byte("true")},
+			{key: "listChanged", value: strconv.AppendBool(nil, p.session.ListChanged())}, {key: "filesystemBrokering", value: []byte("true")},
 		},
 	})}}}), false
 }
@@ -113,12 +110,12 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 		p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 		return nil, false
 	}
-	p.settled(b, f, revision)
+	p.learnHost(b, f, revision)
 	out, kept := p.addRoots(b, f)
 	if kept {
 		return nil, false
 	}
-	out = advertise(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
+	out = patched(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
 		{key: mcp.MetaKeyClientCapabilities, members: p.capabilities(patch{key: "roots", value: []byte("{}")})},
 	}}}})
 	if revision >= noHandshake && answerable(f.id.of(b)) {
@@ -131,8 +128,8 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 // methodsWithInput are the requests that may be answered by a request for input (SEP-2322).
 var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
-// settled notes what a request without handshake says of the host.
-func (p *Proxy) settled(b []byte, f *frame, revision string) {
+// learnHost notes what a request without handshake says of the host.
+func (p *Proxy) learnHost(b []byte, f *frame, revision string) {
 	if equal(f.method.of(b), methodDiscover) {
 		p.greets(f.id.of(b))
 	}
@@ -145,10 +142,10 @@ func (p *Proxy) settled(b []byte, f *frame, revision string) {
 	p.attach()
 }
 
-// advertise puts one patch into the message b.
-func advertise(b []byte, what patch) []byte {
+// patched returns the message b with some members changed.
+func patched(b []byte, changes ...patch) []byte {
 	s := splice{b: b}
-	s.merge(blank(b, 0), []patch{what})
+	s.merge(blank(b, 0), changes)
 	return s.bytes()
 }
 
@@ -171,20 +168,19 @@ func (p *Proxy) attach() { p.ready.Do(func() { p.session.Attach(p.toServer) }) }
 func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
 	p.noteRefused("host", why)
 	if id := f.id.of(b); answerable(id) && !f.method.absent() {
-		reply := errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without")
-		p.tell(p.host, reply)
+		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without"))
 	}
 }
 
-// hostTooLong deals with a line of the host's that is over the limit: its sender is told, if it
+// refuseOverlongFromHost deals with a line of the host's that is over the limit: its sender is told, if it
 // is a request, or else the server, which waits for it.
-func (p *Proxy) hostTooLong(s *skim) {
+func (p *Proxy) refuseOverlongFromHost(s *skim) {
 	text := p.tooLong("host", s)
 	id, to := s.answerable(), p.server
 	if s.method {
 		to = p.host
 	}
-	if id != nil && !p.mine(id) {
-		p.tell(to, errorReply(id, wire.CodeInvalidRequest, text))
+	if id != nil && !p.isOurs(id) {
+		p.sendAsync(to, errorReply(id, wire.CodeInvalidRequest, text))
 	}
 }

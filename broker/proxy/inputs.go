@@ -125,33 +125,32 @@ func (p *Proxy) inputRequired(b []byte, f *frame, c *call, in *inputs) (out []by
 		state = bytes.Clone(s.of(b))
 	}
 	if len(in.roots) > 0 && len(in.roots) <= maxWanted && in.others == 0 {
-		p.onTheSide(func() { p.repeat(c, in.roots, state) })
+		p.async(func() { p.repeat(c, in.roots, state) })
 		return nil, false
 	}
 	p.calls.end(c)
 	switch {
 	case len(in.roots) > maxWanted:
-		p.tell(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted)))
+		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted)))
 		return nil, false
 	case len(in.roots) == 0:
 		return replaced(b, f.id, c.hostID), false
 	}
-	return p.askOthers(b, f, c, in, state), false
+	return p.askOthers(b, c, in, state), false
 }
 
 // repeat puts a call to the server again, with roots.
 func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
-	answers, err := p.listed(roots)
-	if err != nil {
-		p.tell(p.host, rootsRefused(c.hostID, err))
+	answers, ok := p.listRoots(c.hostID, roots)
+	if !ok {
 		p.calls.end(c)
 		return
 	}
 	id := p.newID()
-	frame := withAnswers(c.request, `"`+id+`"`, []byte("{}"), answers, state)
+	frame := withAnswers(c.request, []byte("{}"), answers, state, patch{key: "id", value: []byte(`"` + id + `"`)})
 	ok, tooOften := p.calls.repeat(c, id)
 	if tooOften {
-		p.tell(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots %d times over and gave no answer", maxRepeats+1)))
+		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots %d times over and gave no answer", maxRepeats+1)))
 	}
 	if !ok {
 		return
@@ -160,53 +159,29 @@ func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 	_ = p.server.send(frame) // a server that is gone answers nothing: the host sees its end
 }
 
-// listed answers what was asked for.
-func (p *Proxy) listed(roots []wanted) ([]patch, *wire.Error) {
-	var all []patch
+// listRoots answers what a server asked for while it answered a call. It reports false if it
+// cannot, and then the host has been told that by the call's id.
+func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []patch, ok bool) {
 	for _, w := range roots {
 		result, err := p.session.ListRoots(w.Params)
 		if err != nil {
-			return nil, err
+			p.sendAsync(p.host, errorReply(hostID, err.Code, "the server asked for roots while it answered this: "+err.Message))
+			return nil, false
 		}
-		all = append(all, patch{key: w.Key, value: result})
+		answers = append(answers, patch{key: w.Key, value: result})
 	}
-	return all, nil
-}
-
-// rootsRefused is the answer to a call of which the server asked for roots in vain.
-func rootsRefused(id []byte, err *wire.Error) []byte {
-	return errorReply(id, err.Code, "the server asked for roots while it answered this: "+err.Message)
+	return answers, true
 }
 
 // withAnswers composes a request anew: with the answers that the host brings, roots among
-// them, and the state that the server is to be reminded of, nil for none. Unless it is "",
-// id takes the place of the request's own.
-func withAnswers(request []byte, id string, answers []byte, roots []patch, state []byte) []byte {
-	f, ok := readFrame(request)
-	if !ok || f.params.absent() {
-		return nil
-	}
+// them, the state that the server is to be reminded of, nil for none, and further changes.
+func withAnswers(request, answers []byte, roots []patch, state []byte, more ...patch) []byte {
 	if all, ok := without(answers, nil, roots...); ok {
 		answers = all
 	}
-	members := []patch{{key: inputResponses, value: answers}}
-	if state != nil {
-		members = append(members, patch{key: requestState, value: state})
-	}
-	params, _ := without(f.params.of(request), []string{inputResponses, requestState}, members...)
-	if id == "" {
-		return replaced(request, f.params, params)
-	}
-	return replacedBoth(request, cut{f.params, params}, cut{f.id, []byte(id)})
-}
-
-// replacedBoth returns b with other bytes at two places.
-func replacedBoth(b []byte, one, two cut) []byte {
-	if one.from > two.from {
-		one, two = two, one
-	}
-	s := splice{b: b, cuts: []cut{one, two}}
-	return s.bytes()
+	return patched(request, append(more, patch{key: "params", members: []patch{
+		{key: inputResponses, value: answers}, {key: requestState, value: state, drop: state == nil},
+	}})...)
 }
 
 // memo is what requestState of ours holds, in base64 behind the prefix. It needs
@@ -217,16 +192,16 @@ type memo struct {
 }
 
 // askOthers makes the result by which the host is asked for what is not roots.
-func (p *Proxy) askOthers(b []byte, f *frame, c *call, in *inputs, state []byte) []byte {
+func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	m, err := json.Marshal(memo{State: state, Roots: in.roots})
 	rest, ok := without(in.at.of(b), in.keys)
 	if err != nil || !ok {
 		return errorReply(c.hostID, wire.CodeInternal, "the server's request for input is malformed")
 	}
 	mark := []byte(`"` + p.prefix + base64.RawURLEncoding.EncodeToString(m) + `"`)
-	result, _ := without(f.result.of(b), []string{inputRequests, requestState},
-		patch{key: inputRequests, value: rest}, patch{key: requestState, value: mark})
-	return replacedBoth(b, cut{f.id, c.hostID}, cut{f.result, result})
+	return patched(b, patch{key: "id", value: c.hostID}, patch{key: "result", members: []patch{
+		{key: inputRequests, value: rest}, {key: requestState, value: mark},
+	}})
 }
 
 // addRoots puts roots among the answers that the host comes back with, and the
@@ -254,10 +229,8 @@ func (p *Proxy) addRoots(b []byte, f *frame) (out []byte, kept bool) {
 		p.refuseHost(b, f, "requestState is not what rootsfs gave")
 		return nil, true
 	}
-	roots, werr := p.listed(m.Roots)
-	if werr != nil {
-		p.noteRefused("host", werr.Message)
-		p.tell(p.host, rootsRefused(f.id.of(b), werr))
+	roots, ok := p.listRoots(f.id.of(b), m.Roots)
+	if !ok {
 		return nil, true
 	}
 	p.stats.retried.Add(1)
@@ -265,5 +238,5 @@ func (p *Proxy) addRoots(b []byte, f *frame) (out []byte, kept bool) {
 	if a, ok := lookup(b, f.params, inputResponses); ok {
 		answers = a.of(b)
 	}
-	return withAnswers(b, "", answers, roots, m.State), false
+	return withAnswers(b, answers, roots, m.State), false
 }

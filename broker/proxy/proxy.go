@@ -48,25 +48,25 @@ type Options struct {
 
 // Proxy carries one connection between a host and a server.
 type Proxy struct {
-	opt       Options
-	log       *slog.Logger
-	session   *broker.Session
-	auto      *detector
-	host      *outlet
-	server    *outlet
-	prefix    string // of every id of ours; 64 random bits of it are this proxy's own
-	stats     counters
-	questions questions
-	calls     calls
-	wg        sync.WaitGroup // what waits for a peer on the side
-	later     chan struct{}  // holds a token for each of these
-	ready     sync.Once      // the session has its way to the server
+	opt        Options
+	log        *slog.Logger
+	session    *broker.Session
+	auto       *detector
+	host       *outlet
+	server     *outlet
+	prefix     string // of every id of ours; 64 random bits of it are this proxy's own
+	stats      counters
+	questions  questions
+	calls      calls
+	wg         sync.WaitGroup // what waits for a peer on the side
+	asyncSlots chan struct{}  // holds a token for each of these
+	ready      sync.Once      // the session has its way to the server
 	// extension is what the session's capabilities say of files/*.
 	extension func() []byte
 
 	mu       sync.Mutex // guards the fields below
 	greeting string     // key of the initialize or server/discover under way; "": none
-	over     bool       // nothing is begun any more
+	ended    bool       // nothing is begun any more
 }
 
 // New makes a proxy.
@@ -80,8 +80,8 @@ func New(opt Options) *Proxy {
 	p := &Proxy{
 		opt: opt, log: opt.Log, session: opt.Session, auto: newDetector(opt.Mode),
 		host: newOutlet(opt.HostOut), server: newOutlet(opt.Server),
-		prefix: "rootsfs-" + strings.ToLower(rand.Text()[:13]) + "-",
-		later:  make(chan struct{}, maxLater),
+		prefix:     "rootsfs-" + strings.ToLower(rand.Text()[:13]) + "-",
+		asyncSlots: make(chan struct{}, maxAsync),
 	}
 	p.extension = sync.OnceValue(p.session.Extension)
 	return p
@@ -100,8 +100,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
 	}
-	down := p.pump(p.opt.Host, p.server, p.fromHost, p.hostTooLong, func() { p.tooMany("host", p.host) })
-	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.serverTooLong, func() { p.tooMany("server", p.server) })
+	down := p.pump(p.opt.Host, p.server, p.fromHost, p.refuseOverlongFromHost, func() { p.tooMany("host", p.host) })
+	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.refuseOverlongFromServer, func() { p.tooMany("server", p.server) })
 	judge := up.look
 	up.look = func(line []byte) ([]byte, bool) {
 		if blank(line, 0) == len(line) {
@@ -115,13 +115,20 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	down.asks, down.bytes, up.bytes = true, &p.stats.down, &p.stats.up
 	p.auto.onRaw = func() { go up.release() } // in its own time: the host may not be reading
+	closeDown := func() {
+		p.server.close()
+		_ = p.opt.Host.Close()
+	}
+	closeUp := func() {
+		p.host.close()
+		_ = p.opt.ServerOut.Close()
+	}
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := down.run()
 		p.questions.end() // no answer can come any more
 		p.drain(ctx)
-		p.server.close()
-		_ = p.opt.Host.Close()
+		closeDown()
 		downEnded <- err
 	}()
 	go func() {
@@ -130,18 +137,15 @@ func (p *Proxy) Run(ctx context.Context) error {
 			p.opt.Drained()
 		}
 		p.host.settle() // whoever waited for what was not carried is told so
-		p.host.close()
-		_ = p.opt.ServerOut.Close()
+		closeUp()
 		upEnded <- err
 	}()
 	err := p.await(ctx, downEnded, upEnded)
 	p.questions.end()
-	p.host.close()
-	p.server.close()
-	_ = p.opt.Host.Close()
-	_ = p.opt.ServerOut.Close()
+	closeUp()
+	closeDown()
 	p.mu.Lock()
-	p.over = true
+	p.ended = true
 	p.mu.Unlock()
 	p.session.Close()
 	settled := make(chan struct{})
@@ -220,39 +224,39 @@ func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool
 	}
 }
 
-// maxLater is how many frames of ours may wait on the side for a peer to read.
+// maxAsync is how many frames of ours may wait on the side for a peer to read.
 // Whoever makes more of them necessary waits for it.
-const maxLater = 256
+const maxAsync = 256
 
-// tell sends a frame of ours to a peer, on the side.
-func (p *Proxy) tell(to *outlet, frame []byte) {
+// sendAsync sends a frame of ours to a peer, on the side.
+func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	to.owe(1)
-	called := p.onTheSide(func() {
-		defer to.owe(-1)
+	called := p.async(func() {
 		_ = to.send(frame) // a peer that is gone needs none
+		to.owe(-1)
 	})
 	if !called {
 		to.owe(-1)
 	}
 }
 
-// onTheSide calls f, which may wait for a peer, without making the reader of a
+// async calls f, which may wait for a peer, without making the reader of a
 // direction wait; not when all is over, which it reports.
-func (p *Proxy) onTheSide(f func()) (called bool) {
+func (p *Proxy) async(f func()) (called bool) {
 	select {
-	case p.later <- struct{}{}:
+	case p.asyncSlots <- struct{}{}:
 	default:
 		f()
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.ended {
 		return false
 	}
 	p.wg.Go(func() {
 		f()
-		<-p.later
+		<-p.asyncSlots
 	})
 	return true
 }
@@ -260,8 +264,8 @@ func (p *Proxy) onTheSide(f func()) (called bool) {
 // newID makes an id for a request of ours. Its 128 bits cannot be guessed.
 func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) }
 
-// mine reports whether an id, raw, has the form of ours.
-func (p *Proxy) mine(id []byte) bool {
+// isOurs reports whether an id, raw, has the form of ours.
+func (p *Proxy) isOurs(id []byte) bool {
 	return strings.HasPrefix(string(meant(id)), p.prefix)
 }
 

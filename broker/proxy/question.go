@@ -149,14 +149,14 @@ func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 // longer than it lasts.
 func (a asker) ask(id string, form []byte) error {
 	if !a.insideCalls {
-		a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
+		a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
 		return nil
 	}
 	hostID := a.p.calls.ask(id)
 	if hostID == nil {
 		return errNoCall
 	}
-	a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","%s":{"%s":{"method":"elicitation/create","params":%s}},"%s":"%s"}}`,
+	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"input_required","%s":{"%s":{"method":"elicitation/create","params":%s}},"%s":"%s"}}`,
 		hostID, inputRequests, askedAs, form, requestState, id))
 	return nil
 }
@@ -168,7 +168,7 @@ func (a asker) withdraw(id string) {
 		time.AfterFunc(keptFor, func() { a.p.calls.giveUp(id) })
 		return
 	}
-	a.p.tell(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
+	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
 }
 
 // readForm reads an answer strictly: one in which a field stands twice is none.
@@ -208,7 +208,7 @@ func (p *Proxy) takeRetry(b []byte, f *frame, question string) bool {
 		out = answer
 	}
 	if out != nil {
-		p.tell(p.host, out)
+		p.sendAsync(p.host, out)
 	}
 	return true
 }

@@ -18,7 +18,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	if !ok {
 		return nil, true // a batch without messages
 	}
-	mine := p.mine(f.id.of(b))
+	mine := p.isOurs(f.id.of(b))
 	switch method := f.method.of(b); {
 	case !f.clash.absent():
 		p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
@@ -39,7 +39,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	case broker.Ours(string(method)):
 		return nil, p.take(b, &f)
 	case string(method) == wire.Cancelled:
-		if id, ok := lookup(b, f.params, "requestId"); ok && p.mine(id.of(b)) {
+		if id, ok := lookup(b, f.params, "requestId"); ok && p.isOurs(id.of(b)) {
 			p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 			return nil, false
 		}
@@ -76,12 +76,12 @@ func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.serve
 // response deals with an answer of the server's.
 func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	id := f.id.of(b)
-	p.learn(b, f)
+	p.learnServer(b, f)
 	c, kept := p.calls.answered(id, b)
 	switch {
 	case kept:
 		return nil, false
-	case c == nil && p.mine(id):
+	case c == nil && p.isOurs(id):
 		p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
 		return nil, false
 	}
@@ -105,8 +105,8 @@ func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	return replaced(b, f.id, c.hostID), false
 }
 
-// learn takes from the answer to the host's greeting who the server is.
-func (p *Proxy) learn(b []byte, f *frame) {
+// learnServer takes from the answer to the host's greeting who the server is.
+func (p *Proxy) learnServer(b []byte, f *frame) {
 	p.mu.Lock()
 	greeted := p.greeting != "" && p.greeting == idKey(f.id.of(b))
 	if greeted {
@@ -134,7 +134,6 @@ func (p *Proxy) learn(b []byte, f *frame) {
 // told, if the id is beyond doubt.
 func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 	p.noteRefused("server", why)
-	p.session.NoteRefusal(why)
 	if id := f.id.of(b); answerable(id) && (f.clash.absent() || field(meant(f.clash.of(b))) != "id") {
 		p.answerServer(id, !f.method.absent() && !f.answers(), why+"; it was not passed on")
 	}
@@ -144,23 +143,26 @@ func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
 // is a request, or else the host, which waits for it.
 func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 	if isRequest {
-		p.tell(p.server, errorReply(id, wire.CodeInvalidRequest, text))
+		p.sendAsync(p.server, errorReply(id, wire.CodeInvalidRequest, text))
 		return
 	}
 	c, kept := p.calls.answered(id, errorReply(id, wire.CodeInvalidRequest, text))
 	switch {
-	case kept || c == nil && p.mine(id):
+	case kept || c == nil && p.isOurs(id):
 		return
 	case c != nil:
 		p.calls.end(c)
 		id = c.hostID
 	}
-	p.tell(p.host, errorReply(id, wire.CodeInvalidRequest, text))
+	p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, text))
 }
 
-// noteRefused counts and logs. A peer can make many: the log tells of the first,
-// the second, the fourth and so on.
+// noteRefused counts a refusal, logs it, and records it if it is of the server's. A peer can
+// make many: the log tells of the first, the second, the fourth and so on.
 func (p *Proxy) noteRefused(of, why string) {
+	if of == "server" {
+		p.session.NoteRefusal(why)
+	}
 	if n := p.stats.refused.Add(1); n&(n-1) == 0 {
 		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
 	}
@@ -171,7 +173,6 @@ func (p *Proxy) noteRefused(of, why string) {
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	p.noteRefused("server", why)
-	p.session.NoteRefusal(why)
 	if line = visible(line); len(line) > 0 && line[0] == '{' {
 		s := &skim{}
 		s.feed(line)
@@ -179,12 +180,12 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 	}
 }
 
-// serverTooLong deals with a line of the server's that is over the limit.
-func (p *Proxy) serverTooLong(s *skim) { p.answerSkimmed(s, p.tooLong("server", s)) }
+// refuseOverlongFromServer deals with a line of the server's that is over the limit.
+func (p *Proxy) refuseOverlongFromServer(s *skim) { p.answerSkimmed(s, p.tooLong("server", s)) }
 
 // answerSkimmed answers for a line of the server's that was not carried, if its id can be told.
 func (p *Proxy) answerSkimmed(s *skim, text string) {
-	if id := s.answerable(); id != nil && !(s.method && p.mine(id)) {
+	if id := s.answerable(); id != nil && !(s.method && p.isOurs(id)) {
 		p.answerServer(id, s.method, text)
 	}
 }
@@ -201,9 +202,5 @@ func (p *Proxy) tooLong(of string, s *skim) string {
 func (p *Proxy) tooMany(of string, sender *outlet) {
 	why := fmt.Sprintf("a batch of the %s's has more than the %d messages that rootsfs carries", of, wire.MaxBatch)
 	p.noteRefused(of, why)
-	if of == "server" {
-		p.session.NoteRefusal(why)
-	}
-	reply := errorReply([]byte("null"), wire.CodeInvalidRequest, why+"; send fewer at a time")
-	p.tell(sender, reply)
+	p.sendAsync(sender, errorReply([]byte("null"), wire.CodeInvalidRequest, why+"; send fewer at a time"))
 }
