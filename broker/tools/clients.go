@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,7 +32,7 @@ type clients struct {
 	busy     map[guard.Subject]*load
 	ending   sync.WaitGroup // Servers that are being closed
 	leaving  bool           // nobody is asked any more
-	closed   bool
+	closed   atomic.Bool    // set under mu
 }
 
 // identity is whose a session is.
@@ -60,7 +61,7 @@ func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 		}
 	}
 	switch {
-	case c.closed:
+	case c.closed.Load():
 		return nil, http.StatusServiceUnavailable, "the server is ending"
 	case len(c.sessions) >= c.most:
 		return nil, http.StatusServiceUnavailable, fmt.Sprintf("too many sessions: there are %d, the most at a time; end one", len(c.sessions))
@@ -146,7 +147,7 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 func (c *clients) endWith(s *Server) {
 	defer c.ending.Done()
 	for ss := range s.mcp.Sessions() {
-		if c.isClosed() {
+		if c.closed.Load() {
 			s.cancel()
 			_ = ss.Close()
 		}
@@ -156,12 +157,6 @@ func (c *clients) endWith(s *Server) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.sessions, s)
-}
-
-func (c *clients) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
 }
 
 // cancel ends what a session has under way: the SDK, told to close it, waits for
@@ -186,7 +181,7 @@ func (c *clients) user(who identity) *user {
 	defer c.mu.Unlock()
 	u := c.users[who]
 	if u == nil {
-		if c.closed || len(c.users) >= c.most && !c.forgetLocked() {
+		if c.closed.Load() || len(c.users) >= c.most && !c.forgetLocked() {
 			return nil
 		}
 		u = &user{srv: c.openLocked(who.subject)}
@@ -242,7 +237,8 @@ func (c *clients) withdraw() {
 // close ends all sessions and waits for that.
 func (c *clients) close() {
 	c.mu.Lock()
-	c.closed, c.leaving = true, true
+	c.closed.Store(true)
+	c.leaving = true
 	all := c.allLocked()
 	for _, u := range c.users {
 		c.ending.Go(u.srv.Close)
@@ -262,13 +258,13 @@ func (c *clients) close() {
 
 type serverKey struct{}
 
-// with puts the Server by which a request is served into it.
-func with(r *http.Request, s *Server) *http.Request {
+// withServer puts the Server by which a request is served into it.
+func withServer(r *http.Request, s *Server) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), serverKey{}, s))
 }
 
-// server is the SDK's server of a request; nil where it is the session's.
-func server(r *http.Request) *mcp.Server {
+// serverOf is the SDK's server of a request; nil where it is the session's.
+func serverOf(r *http.Request) *mcp.Server {
 	if s, ok := r.Context().Value(serverKey{}).(*Server); ok {
 		return s.mcp
 	}

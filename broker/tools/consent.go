@@ -113,11 +113,8 @@ func (q *openQuestion) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp
 
 // decisions returns the decisions of the call, this one included.
 func (q *openQuestion) decisions() map[string]error {
-	all := maps.Clone(q.earlier)
-	if all == nil {
-		all = map[string]error{}
-	}
-	all[q.path] = q.err
+	all := map[string]error{q.path: q.err}
+	maps.Copy(all, q.earlier) // which has other paths
 	return all
 }
 

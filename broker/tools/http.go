@@ -126,7 +126,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
 			bodies: flow.Budget{Bytes: allBodies}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
 		},
-		sessions: mcp.NewStreamableHTTPHandler(server, &opts), single: mcp.NewStreamableHTTPHandler(server, &single),
+		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
 	}
 	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
@@ -260,7 +260,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 			return
 		}
 		defer h.clients.leave(u)
-		h.single.ServeHTTP(w, with(r, u.srv))
+		h.single.ServeHTTP(w, withServer(r, u.srv))
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "":
 		if !h.whole(w, r) {
 			return
@@ -272,7 +272,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 		}
 		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
 		defer h.clients.requests.track(r)()
-		h.sessions.ServeHTTP(w, with(r, s))
+		h.sessions.ServeHTTP(w, withServer(r, s))
 	default:
 		if r.Method == http.MethodDelete {
 			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), whose.user)
@@ -325,7 +325,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		switch {
 		case !h.addressed(r):
 			http.Error(res, foreignHost, http.StatusForbidden)
-		case !h.origin(r.Header.Get("Origin")):
+		case !h.mayCall(r.Header.Get("Origin")):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		default:
 			next.ServeHTTP(res, r)
@@ -367,14 +367,13 @@ func (h *HTTP) known(host string, defaults ...string) bool {
 // that of http or of https, which an intermediary may have taken away.
 func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
 
-func (h *HTTP) origin(text string) bool {
-	if text == "" {
-		return true // no browser
+// mayCall reports whether pages of an origin may call this server.
+func (h *HTTP) mayCall(text string) bool {
+	if text == "" { // no browser
+		return true
 	}
-	for _, o := range h.o.Origins {
-		if strings.EqualFold(o, text) {
-			return true
-		}
+	if slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, text) }) {
+		return true
 	}
 	u, err := url.Parse(text)
 	if err != nil {
