@@ -34,14 +34,14 @@ func (f *Files) whyBad(method, name string) string {
 		}
 	case climbs(name):
 		return "the path climbs with .."
-	case isTop(name) && method != wire.List && method != wire.Stat && method != wire.Consent:
+	case isTop(name) && method != wire.List && method != wire.Consent:
 		return "the path is empty; name a root and what lies in it"
 	}
 	return ""
 }
 
-// isTop reports whether a path that does not climb means the directory of all roots.
-func isTop(name string) bool { return path.Clean(name) == "." }
+// isTop reports whether a path means the directory of all roots.
+func isTop(name string) bool { return path.Clean(name) == "." && !climbs(name) }
 
 // hostPath reads a file URI, a Windows path or a POSIX one and returns the path.
 // Which of them the client's machine takes is not known here, so a URI need only
