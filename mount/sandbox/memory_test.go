@@ -59,13 +59,13 @@ func TestMemoryMax(t *testing.T) {
 func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
-	p, out, _ := started(t, o, hungry)
+	p, out, exit := started(t, o, hungry)
 	for _, l := range p.Report().Layers {
 		if l.Name == MemoryLimit {
 			limit = l
 		}
 	}
-	return limit, p.Report().Holes, out, p.MemoryKills()
+	return limit, p.Report().Holes, out, exit.Kills
 }
 
 // Whoever fills the private directories is told that they are full before the memory
@@ -73,9 +73,9 @@ func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, 
 func TestMemoryMaxOfFiles(t *testing.T) {
 	for _, level := range []Level{Namespaces, Bubblewrap} {
 		o := Options{Level: level, MemoryMax: 128 << 20, Group: fmt.Sprintf("rootsfs-test-%d-files-%s", os.Getpid(), level)}
-		p, out, exit := started(t, o, `head -c 200000000 /dev/zero 2>/dev/null >$TMPDIR/full; echo $?; stat -c %s $TMPDIR/full`)
-		if out != "1\n67108864" || exit != (Exit{}) || p.MemoryKills() != 0 {
-			t.Errorf("%s: %q, %+v, %d processes were ended", level, out, exit, p.MemoryKills())
+		out, exit := output(t, o, `head -c 200000000 /dev/zero 2>/dev/null >$TMPDIR/full; echo $?; stat -c %s $TMPDIR/full`)
+		if out != "1\n67108864" || exit != (Exit{IsFull: true}) {
+			t.Errorf("%s: %q, %+v", level, out, exit)
 		}
 	}
 }

@@ -41,8 +41,6 @@ type Process struct {
 	done     chan struct{} // closed when all is over; exit and err are set then
 	exit     Exit
 	err      error
-	kills    int  // see MemoryKills
-	full     bool // see PrivateFull; set before ended is closed
 
 	mu     sync.Mutex // guards closed
 	closed bool       // of control
@@ -52,6 +50,12 @@ type Process struct {
 type Exit struct {
 	Code   int
 	Signal unix.Signal // 0 if it ended by itself
+	// Kills is how many processes the kernel has ended because Options.MemoryMax was
+	// reached. The init may have been among them, and with it all.
+	Kills int
+	// IsFull: the command left a private directory in memory (HOME, /tmp and the like) with
+	// no room for anything more, see Options.TmpSize.
+	IsFull bool
 }
 
 // Status is what a shell would say: the code, or 128 and the signal.
@@ -150,7 +154,7 @@ func (p *Process) supervise(stop func() bool) {
 		switch m.Kind {
 		case initproc.KindExited:
 			if !ended {
-				p.exit, ended, p.full = Exit{m.Code, unix.Signal(m.Signal)}, true, m.Full
+				p.exit, ended = Exit{Code: m.Code, Signal: unix.Signal(m.Signal), IsFull: m.Full}, true
 				close(p.ended)
 			}
 		case initproc.KindDone:
@@ -174,7 +178,7 @@ func (p *Process) supervise(stop func() bool) {
 	if p.level == Landlock {
 		sweep()
 	}
-	p.kills = p.group.kills()
+	p.exit.Kills = p.group.kills()
 	p.group.remove()
 	<-p.relaying
 	p.err = cmp.Or(p.err, err)
@@ -185,10 +189,6 @@ func (p *Process) supervise(stop func() bool) {
 	p.mu.Unlock()
 	close(p.done)
 }
-
-// MemoryKills is, after Wait, how many processes the kernel has ended because
-// Options.MemoryMax was reached. The init may have been among them, and with it all.
-func (p *Process) MemoryKills() int { <-p.done; return p.kills }
 
 // closeTheirs closes the command's ends of the streams.
 func (p *Process) closeTheirs() {
@@ -221,11 +221,6 @@ func (p *Process) findPID() int {
 	}
 	return cmp.Or(onlyChild(pid), pid)
 }
-
-// PrivateFull reports, after Wait, whether the command left a private directory in
-// memory (HOME, /tmp and the like) with no room for anything more: see
-// Options.TmpSize.
-func (p *Process) PrivateFull() bool { <-p.done; return p.full }
 
 // sweep ends what a killed init at level Landlock has left: its orphans are our
 // children now, and known by a filter more than we have ourselves.

@@ -52,7 +52,8 @@ type Socket struct {
 // grant is a Socket while it is granted.
 type grant struct {
 	Socket
-	pin *os.File // the socket's inode (O_PATH); nil: it was cut
+	pin   *os.File // the socket's inode (O_PATH), until nothing is served any more
+	isCut bool
 	// listener is the socket inside; nil: there is none yet.
 	listener net.Listener
 	conns    map[net.Conn]bool
@@ -88,7 +89,7 @@ func (s *Sockets) Add(name, path string) error {
 // findLocked returns the socket of a name, nil if there is none or it was cut.
 func (s *Sockets) findLocked(name string) *grant {
 	for _, one := range s.list {
-		if one.Name == name && one.pin != nil {
+		if one.Name == name && !one.isCut {
 			return one
 		}
 	}
@@ -104,7 +105,7 @@ func (s *Sockets) Live() (list []Socket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range s.list {
-		if one.pin != nil {
+		if !one.isCut {
 			list = append(list, one.Socket)
 		}
 	}
@@ -120,8 +121,7 @@ func (s *Sockets) Cut(name string) bool {
 		s.mu.Unlock()
 		return false
 	}
-	one.pin.Close()
-	one.pin = nil
+	one.isCut = true
 	if one.listener != nil {
 		one.listener.Close()
 	}
@@ -130,6 +130,7 @@ func (s *Sockets) Cut(name string) bool {
 	}
 	s.mu.Unlock()
 	one.serving.Wait()
+	one.pin.Close()
 	return true
 }
 
@@ -176,7 +177,7 @@ func (s *Sockets) serve(one *grant, l net.Listener) {
 			continue
 		}
 		s.mu.Lock()
-		if one.pin == nil || len(one.conns) >= maxSocketConns {
+		if one.isCut || len(one.conns) >= maxSocketConns {
 			s.mu.Unlock()
 			c.Close()
 			continue
@@ -194,25 +195,13 @@ func (s *Sockets) serve(one *grant, l net.Listener) {
 // carry copies bytes between a connection and a new one to the host's socket.
 func (s *Sockets) carry(one *grant, inside net.Conn) {
 	defer s.drop(one, inside)
-	s.mu.Lock()
-	pin := one.pin
-	if pin == nil {
-		s.mu.Unlock()
-		return
-	}
-	fd, err := unix.Dup(int(pin.Fd()))
-	s.mu.Unlock()
-	if err != nil {
-		return
-	}
-	host, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", fd))
-	unix.Close(fd)
+	host, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", one.pin.Fd()))
 	if err != nil {
 		return
 	}
 	defer s.drop(one, host)
 	s.mu.Lock()
-	if one.pin == nil {
+	if one.isCut {
 		s.mu.Unlock()
 		return
 	}

@@ -142,11 +142,11 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	go r.endTogether()
 	go r.follow()
 	exit, err = r.runProxy(ctx)
-	if n := r.proc.MemoryKills(); n > 0 {
+	if n := exit.Kills; n > 0 {
 		r.a.Warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, cli.Plural(n, "process"))
 	}
-	if rep := r.proc.Report(); r.proc.PrivateFull() {
-		r.a.Warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", cli.SizeText(rep.TmpSize))
+	if exit.IsFull {
+		r.a.Warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", cli.SizeText(r.proc.Report().TmpSize))
 	}
 	r.plan.network.printRefused(r.a)
 	hosts, times := r.plan.network.refusedHosts()
