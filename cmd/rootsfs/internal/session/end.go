@@ -19,7 +19,7 @@ func (s *Session) Run(stop <-chan struct{}) error {
 	case <-stop:
 		s.log.Info("stopping: revoking every root, then unmounting")
 		s.end(cmp.Or(s.opt.Stopped, "stopped by a signal"))
-	case <-s.ending:
+	case <-s.ending.Done():
 	case <-s.left:
 		s.lost()
 	case <-s.served():
@@ -79,7 +79,7 @@ const heldAfter = 2 * time.Second
 func (s *Session) end(why string) {
 	s.endOnce.Do(func() {
 		defer close(s.endDone)
-		close(s.ending)
+		s.beginEnding()
 		ctx := context.Background()
 		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
@@ -175,24 +175,4 @@ func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnsw
 	return a, s.endErr
 }
 
-func (s *Session) isEnding() bool {
-	select {
-	case <-s.ending:
-		return true
-	default:
-		return false
-	}
-}
-
-// whenEnding calls f when the ending begins, unless the caller stops it before.
-func (s *Session) whenEnding(f func()) (stop func()) {
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-s.ending:
-			f()
-		case <-done:
-		}
-	}()
-	return func() { close(done) }
-}
+func (s *Session) isEnding() bool { return s.ending.Err() != nil }

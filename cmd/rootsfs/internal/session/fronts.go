@@ -79,7 +79,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer f.s.whenEnding(cancel)()
+	defer context.AfterFunc(f.s.ending, cancel)()
 	over := make(chan error, 1)
 	go func() { over <- f.http.Serve(l) }()
 	select {
@@ -148,7 +148,7 @@ func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) erro
 		defer conn.Close()
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		defer s.whenEnding(cancel)()
+		defer context.AfterFunc(s.ending, cancel)()
 		t := s.NewTools(sharedSubject.InSession(s.sharings.Add(1)), req)
 		defer t.Close()
 		return t.Run(ctx, conn, conn)

@@ -136,13 +136,14 @@ type Session struct {
 	ctx       context.Context // ends with the session
 	cancel    context.CancelFunc
 
-	ending  chan struct{} // closed when the ending begins
-	endOnce sync.Once
-	endDone chan struct{} // closed when everything is revoked and unmounted
-	ended   []control.Ended
-	endErr  error
-	stuck   bool // the unmount failed
-	journal *journal
+	ending      context.Context // ends when the ending begins
+	beginEnding context.CancelFunc
+	endOnce     sync.Once
+	endDone     chan struct{} // closed when everything is revoked and unmounted
+	ended       []control.Ended
+	endErr      error
+	stuck       bool // the unmount failed
+	journal     *journal
 
 	mu            sync.Mutex                 // guards the fields below
 	lastGrants    map[guard.RootName]granted // of each name, whether it has ended or not
@@ -172,11 +173,12 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 		time.AfterFunc(lasting, manyPs)
 	}
 	s := &Session{
-		opt: opt, started: time.Now(), ending: make(chan struct{}), endDone: make(chan struct{}),
+		opt: opt, started: time.Now(), endDone: make(chan struct{}),
 		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{}, looks: make(chan struct{}, insideLooks),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
+	s.ending, s.beginEnding = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			s.undo()

@@ -236,7 +236,7 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	s.opt.Observe = func(e guard.Event) {
 		if e.Kind == guard.EventAdded {
 			go s.end("overtakes the grant")
-			<-s.ending
+			<-s.ending.Done()
 		}
 	}
 	_, err := s.addRoots(context.Background(), control.AddRequest{Roots: []guard.Grant{{Root: "b", Dir: filepath.Join(work, "a"), Policy: guard.Policy{Rights: guard.ReadOnly}, Subject: "v"}}})
