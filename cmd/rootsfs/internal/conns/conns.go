@@ -44,7 +44,6 @@ type Bound struct {
 	strangers *list.List // of net.Conn: nothing is known of them, the oldest first
 	idle      *list.List // of net.Conn: of those let in, between requests, the longest first
 	at        map[net.Conn]place
-	untold    int // closed since the last line
 }
 
 // place is where a connection stands; in neither list, it was let in and is in use.
@@ -71,12 +70,12 @@ func (b *Bound) Watch(srv *http.Server) {
 
 // state is http.Server.ConnState.
 func (b *Bound) state(conn net.Conn, s http.ConnState) {
-	victim, others, told := b.note(conn, s)
+	victim := b.note(conn, s)
 	if victim == nil {
 		return
 	}
-	if told {
-		b.log.Warn("too many connections: closed one that had shown nothing, or was idle", "most", b.most, "from", victim.RemoteAddr().String(), "others", others)
+	if b.pace.Allow() {
+		b.log.Warn("too many connections: closed one that had shown nothing, or was idle", "most", b.most, "from", victim.RemoteAddr().String())
 	}
 	if t, ok := victim.(*tls.Conn); ok {
 		victim = t.NetConn() // without a last word, which could take its time
@@ -84,14 +83,13 @@ func (b *Bound) state(conn net.Conn, s http.ConnState) {
 	_ = victim.Close()
 }
 
-// note keeps count and returns the connection that is to go, if one is, and whether
-// the log is to be told of it, and of how many others.
-func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn, others int, told bool) {
+// note keeps count and returns the connection that is to go, if one is.
+func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, counted := b.at[conn]
 	if !counted && s != http.StateNew {
-		return nil, 0, false // it was closed
+		return nil // it was closed
 	}
 	switch s {
 	case http.StateNew:
@@ -109,7 +107,7 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn, others i
 		delete(b.at, conn)
 	}
 	if s != http.StateNew || len(b.at) <= b.most {
-		return nil, 0, false
+		return nil
 	}
 	// The newest is given the time to show who it is, where another can go.
 	oldest, idle := b.strangers.Front(), b.idle.Front()
@@ -120,12 +118,7 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn, others i
 	// It counts no more: its end may take a moment to come.
 	b.moveLocked(victim, nil)
 	delete(b.at, victim)
-	if !b.pace.Allow() {
-		b.untold++
-		return victim, 0, false
-	}
-	others, b.untold = b.untold, 0
-	return victim, others, true
+	return victim
 }
 
 func (b *Bound) moveLocked(conn net.Conn, to *list.List) {
