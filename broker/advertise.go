@@ -47,7 +47,7 @@ func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool)
 	case method == "initialize":
 		return jsonline.Merge(params, jsonline.Patch{Key: "capabilities", Members: s.capabilities(true)}), true
 	case bytes.Contains(params, []byte(`"`+mcp.MetaKeyClientCapabilities+`"`)):
-		s.Settled(textAt(params, "_meta", mcp.MetaKeyProtocolVersion), "")
+		s.SetPeer(textAt(params, "_meta", mcp.MetaKeyProtocolVersion), "")
 		return jsonline.Merge(params, jsonline.Patch{Key: "_meta", Members: []jsonline.Patch{
 			{Key: mcp.MetaKeyClientCapabilities, Members: s.capabilities(false)},
 		}}), true

@@ -34,14 +34,9 @@ type hinted struct {
 func (e *hinted) Error() string { return e.err.Error() }
 func (e *hinted) Unwrap() error { return e.err }
 
-// rpcError is an error that already has its JSON-RPC form.
-type rpcError struct{ wire wire.Error }
-
-func (e *rpcError) Error() string { return e.wire.Message }
-
 // invalidRequest refuses what is not a request of JSON-RPC.
 func invalidRequest(text string) error {
-	return &rpcError{wire.Error{Code: wire.CodeInvalidRequest, Message: text}}
+	return &wire.Error{Code: wire.CodeInvalidRequest, Message: text}
 }
 
 // maxEchoed is the longest path that an error repeats, bytes.
@@ -54,8 +49,8 @@ func wireError(err error) *wire.Error {
 	var e *wire.Error
 	if bad, ok := errors.AsType[badParams](err); ok {
 		e = &wire.Error{Code: wire.CodeInvalidParams, Message: bad.text}
-	} else if rpc, ok := errors.AsType[*rpcError](err); ok {
-		copied := rpc.wire
+	} else if own, ok := errors.AsType[*wire.Error](err); ok {
+		copied := *own
 		e = &copied
 	} else {
 		e = filesError(err)
@@ -126,7 +121,7 @@ func guardError(err error) *guard.Error {
 // kindOf is the kind an error has on record. A bad parameter or an error that
 // has its JSON-RPC form already is the request's fault.
 func kindOf(err error) names.Kind {
-	if errors.As(err, new(badParams)) || errors.As(err, new(*rpcError)) {
+	if errors.As(err, new(badParams)) || errors.As(err, new(*wire.Error)) {
 		return names.Invalid
 	}
 	return guardError(err).Kind

@@ -59,12 +59,12 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
 	switch strings.TrimSpace(kind) {
 	case "text/event-stream":
-		f.s.attach(send)
+		f.s.SetSender(send)
 		res.Body = newEvents(res.Body, f.s, send)
 		res.ContentLength = -1
 		res.Header.Del("Content-Length")
 	case "application/json":
-		f.s.attach(send)
+		f.s.SetSender(send)
 		if method == "initialize" || method == "server/discover" {
 			f.s.incomingHead(res)
 		}
@@ -113,7 +113,7 @@ const postTimeout = time.Minute
 
 // sender returns a sender that posts frames to the URL of req. The session's id is the
 // response's, if that has one.
-func (f *filter) sender(req *http.Request, res *http.Response) sender {
+func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 	header := req.Header.Clone()
 	for _, h := range []string{"Last-Event-Id", "Content-Length", "Accept-Encoding"} {
 		header.Del(h)
@@ -158,13 +158,13 @@ type events struct {
 	body  io.ReadCloser
 	r     *bufio.Reader
 	s     *Session
-	send  sender
+	send  Sender
 	limit int    // bytes of an event
 	ready []byte // to be given out, before err
 	err   error
 }
 
-func newEvents(body io.ReadCloser, s *Session, send sender) *events {
+func newEvents(body io.ReadCloser, s *Session, send Sender) *events {
 	return &events{body: body, r: bufio.NewReaderSize(body, 32<<10), s: s, send: send, limit: 2 * DefaultFrame}
 }
 
@@ -227,14 +227,14 @@ func (e *events) ours(data []byte) bool {
 		why := "an event is no message: " + names.Brief(err.Error())
 		e.s.NoteRefusal(why)
 		id, method := jsonline.HeadOf(data).Request()
-		if !isFilesMethod(method) {
+		if !IsFilesMethod(method) {
 			return false // the SDK reports it
 		}
-		e.s.reject(&request{id: id, method: method, send: e.send}, &rpcError{wire.Error{Code: wire.CodeParse, Message: why}})
+		e.s.reject(&request{id: id, method: method, send: e.send}, &wire.Error{Code: wire.CodeParse, Message: why})
 		return true
 	}
 	if f.Method == "" {
 		e.s.incoming(data, "result")
 	}
-	return e.s.take(f, len(data), e.send)
+	return e.s.Take(f, len(data), e.send)
 }

@@ -51,7 +51,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Unread: c.unread})
 	// The SDK queues what it is handed. What is ours the session bounds.
 	c.Bound(&flow.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
-	t.s.attach(c.send)
+	t.s.SetSender(c.send)
 	go func() {
 		c.Run(t.max)
 		c.s.Close()
@@ -72,7 +72,7 @@ func (c *lineConn) take(f wire.Frame, line []byte) bool {
 	if f.Method == "" {
 		c.s.incoming(line, "result")
 	}
-	return c.s.take(f, len(line), c.send)
+	return c.s.Take(f, len(line), c.send)
 }
 
 // unread records a line that cannot be read. Of these it logs the first, the tenth, the

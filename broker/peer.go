@@ -9,29 +9,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// This file is for package proxy, which carries the frames of a connection itself.
-// Transport, Lines and HTTP need none of it.
+// This file, Session.Take and Session.SetSender are for packages that carry the frames of a
+// connection themselves. Transport, Lines and HTTP do so for others.
 
-// Ours reports whether a session answers a request of this method itself.
-func Ours(method string) bool { return isFilesMethod(method) }
-
-// Take handles a frame of the server's if it is a request that Ours names, or the
-// cancellation of one, and reports whether it was. It waits only for a peer that does not
-// read and goes on sending. The frame's parts must not change afterwards; size is how many
-// bytes holding it costs. send takes the answer, possibly after the session has ended, and
-// may be called concurrently; it may use what capacity the frame has beyond its length, and
-// must not keep it.
-func (s *Session) Take(f wire.Frame, size int, send func(ctx context.Context, frame []byte) error) bool {
-	return s.take(f, size, send)
-}
-
-// Attach makes send the way to the server for what it did not ask for:
-// notifications of changed files and roots. It is called as send of Take is.
-func (s *Session) Attach(send func(ctx context.Context, frame []byte) error) { s.attach(send) }
-
-// Settled tells the session which revision of the protocol is spoken, and what
+// SetPeer tells the session which revision of the protocol is spoken, and what
 // the server calls itself; "" leaves what is known. The latest call counts.
-func (s *Session) Settled(revision, server string) {
+func (s *Session) SetPeer(revision, server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision != "" {

@@ -22,7 +22,7 @@ type request struct {
 	id     []byte // raw JSON
 	method string
 	params []byte
-	send   sender
+	send   Sender
 	room   *flow.Reservation // what it holds of the session's limit; nil: nothing
 	host   Elicitor          // asks the person about this one; nil: that of the session does
 
@@ -42,19 +42,21 @@ var (
 	errWithdrawn = errors.New("the peer has cancelled the request")
 )
 
-// isFilesMethod reports whether the session answers a method itself, instead of the SDK.
-func isFilesMethod(method string) bool {
+// IsFilesMethod reports whether a session answers a method itself, instead of the SDK.
+func IsFilesMethod(method string) bool {
 	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
 }
 
-// take handles a frame if it is the session's business and reports whether it was. It
-// waits only for a peer that has not read maxRejections answers and goes on sending. size
-// is what holding the frame costs, in bytes.
-func (s *Session) take(f wire.Frame, size int, send sender) bool {
+// Take handles a frame of the peer's if it is a request of which IsFilesMethod reports true,
+// or the cancellation of one, and reports whether it was. It waits only for a peer that has
+// not read maxRejections answers and goes on sending. The frame's parts must not change
+// afterwards; size is how many bytes holding it costs. send takes the answer, possibly
+// after the session has ended.
+func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
 		return s.cancelRequest(f.Params)
-	case !isFilesMethod(f.Method):
+	case !IsFilesMethod(f.Method):
 		return false
 	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
 		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
@@ -212,7 +214,7 @@ func unknownMethod(method string) error {
 	if rest, ok := strings.CutPrefix(method, "fs."); ok {
 		msg += "; write files/" + names.Escape(names.Brief(rest))
 	}
-	return &rpcError{wire.Error{Code: wire.CodeMethodNotFound, Message: msg}}
+	return &wire.Error{Code: wire.CodeMethodNotFound, Message: msg}
 }
 
 // record puts a request that was refused, or failed, on record, unless the gate

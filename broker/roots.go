@@ -98,23 +98,23 @@ func (b *Broker) parse(who guard.Subject, p string) (guard.Path, error) {
 
 // noRoots answers for a client without roots: roots/list in the seed's words.
 func noRoots(method string) error {
-	e := wire.Error{
+	e := &wire.Error{
 		Code: wire.CodeMethodNotFound, Message: "Roots not supported",
 		Data: json.RawMessage(`{"reason":"Client does not have roots capability"}`),
 	}
 	if method != wire.RootsList {
 		e.Message = "there is no method " + names.QuoteShort(method) + " here: the client offers no files"
 	}
-	return &rpcError{e}
+	return e
 }
 
 func staleCursor(expected, received uint64) error {
 	data, _ := json.Marshal(map[string]uint64{"expected": expected, "received": received})
-	return &rpcError{wire.Error{
+	return &wire.Error{
 		Code:    wire.CodeInvalidParams,
 		Message: fmt.Sprintf("the list of roots changed (version %d, the cursor is of %d): list again without a cursor", expected, received),
 		Data:    data,
-	}}
+	}
 }
 
 // announcer numbers the states of a session's list of roots and sends list_changed:

@@ -38,7 +38,7 @@ type Session struct {
 	watches  map[string]*watching
 	uploads  map[string]*uploading
 	revoked  map[string]guard.Path // uploads that their root's end ended, some of them
-	peer     sender                // nil until connected
+	peer     Sender                // nil until connected
 	revision string                // of the protocol, as agreed in initialize
 	server   string                // what the peer calls itself
 	sharedBy string                // see ShareConsents
@@ -65,9 +65,10 @@ func (s *Session) refused(kind names.Kind, detail string) {
 	})
 }
 
-// sender takes one encoded JSON-RPC message to the peer. It may be called
-// concurrently; an error means that the connection is over.
-type sender func(ctx context.Context, frame []byte) error
+// Sender takes one encoded JSON-RPC message to the peer. It may be called concurrently. It
+// may use what capacity the frame has beyond its length, and must not keep it. An error
+// means that the connection is over.
+type Sender func(ctx context.Context, frame []byte) error
 
 // Session begins a session. Grants and audit records name the subject; empty means no
 // server in particular.
@@ -140,8 +141,9 @@ func (s *Session) notify(method string, params any) {
 	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params))
 }
 
-// attach makes send the way to the peer.
-func (s *Session) attach(send sender) {
+// SetSender makes send the way to the peer for what it did not ask for: notifications of
+// changed files and roots.
+func (s *Session) SetSender(send Sender) {
 	s.mu.Lock()
 	first := s.peer == nil
 	if !s.closed {

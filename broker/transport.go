@@ -31,7 +31,7 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 		return nil, err
 	}
 	c := &conn{Connection: inner, s: t.s}
-	t.s.attach(c.send)
+	t.s.SetSender(c.send)
 	return c, nil
 }
 
@@ -56,7 +56,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 			if m.ID.IsValid() {
 				f.ID, _ = json.Marshal(m.ID.Raw())
 			}
-			if c.s.take(f, len(m.Params), c.send) {
+			if c.s.Take(f, len(m.Params), c.send) {
 				continue
 			}
 		case *jsonrpc.Response:

@@ -133,7 +133,7 @@ func (p *Proxy) learnHost(b []byte, f *frame, revision string) {
 	if equal(f.method.of(b), methodDiscover) {
 		p.greets(f.id.of(b))
 	}
-	p.session.Settled(revision, "")
+	p.session.SetPeer(revision, "")
 	if revision >= noHandshake {
 		p.session.AskThrough(asker{p: p, insideCalls: true})
 	} else {
@@ -162,7 +162,7 @@ func asksForms(b []byte, at span, keys ...string) bool {
 }
 
 // attach gives the session its way to the server for notifications.
-func (p *Proxy) attach() { p.ready.Do(func() { p.session.Attach(p.toServer) }) }
+func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
 // refuseHost does not carry a message of the host's, and says so.
 func (p *Proxy) refuseHost(b []byte, f *frame, why string) {

@@ -81,7 +81,7 @@ func readInputs(b []byte, in span) (all inputs) {
 				w.Params = bytes.Clone(params.of(b))
 			}
 			all.roots, all.keys = append(all.roots, w), append(all.keys, string(meant(l.key.of(b))))
-		case broker.Ours(name):
+		case broker.IsFilesMethod(name):
 			all.flaw = "an input request is for rootsfs"
 		default:
 			all.others++

@@ -36,7 +36,7 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 		return nil, false
 	}
 	switch method := meant(f.method.of(b)); {
-	case broker.Ours(string(method)):
+	case broker.IsFilesMethod(string(method)):
 		return nil, p.take(b, &f)
 	case string(method) == wire.Cancelled:
 		if id, ok := lookup(b, f.params, "requestId"); ok && p.isOurs(id.of(b)) {
@@ -121,13 +121,13 @@ func (p *Proxy) learnServer(b []byte, f *frame) {
 	info, ok := lookup(b, f.result, "serverInfo")
 	if !ok {
 		if info, ok = lookup(b, f.result, "_meta", mcp.MetaKeyServerInfo); !ok {
-			p.session.Settled(revision, "")
+			p.session.SetPeer(revision, "")
 			return
 		}
 	}
 	name, _ := lookup(b, info, "name")
 	number, _ := lookup(b, info, "version")
-	p.session.Settled(revision, strings.TrimSpace(string(meant(name.of(b)))+" "+string(meant(number.of(b)))))
+	p.session.SetPeer(revision, strings.TrimSpace(string(meant(name.of(b)))+" "+string(meant(number.of(b)))))
 }
 
 // refuseServer does not carry a message of the server's. Whoever waits for it is

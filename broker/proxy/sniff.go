@@ -220,5 +220,5 @@ func speaksRPC(line []byte) bool {
 // the version, so requests that we answer are frames without it, too, as are those whose
 // method may be another one for others.
 func (f *frame) speaks(b []byte) bool {
-	return f.rpc || broker.Ours(string(meant(f.method.of(b)))) || !f.method.absent() && !f.clash.absent()
+	return f.rpc || broker.IsFilesMethod(string(meant(f.method.of(b)))) || !f.method.absent() && !f.clash.absent()
 }

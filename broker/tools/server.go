@@ -141,7 +141,7 @@ func New(cfg Config) *Server {
 // initialized notes what the client calls itself, which questions to a person show.
 func (s *Server) initialized(_ context.Context, r *mcp.InitializedRequest) {
 	if p := r.Session.InitializeParams(); s.cfg.Ask != nil && p != nil && p.ClientInfo != nil {
-		s.cfg.Ask.Settled("", p.ClientInfo.Name)
+		s.cfg.Ask.SetPeer("", p.ClientInfo.Name)
 	}
 }
 

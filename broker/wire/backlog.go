@@ -60,9 +60,3 @@ func (c *LineConn) refuse(id []byte, err error) {
 		c.complainTo(id, code, err.Error())
 	}
 }
-
-// IsProbe reports whether an answer of the SDK's is not for the peer (flow.Backlog).
-func (c *LineConn) IsProbe(id jsonrpc.ID) bool { return c.backlog.IsProbe(id) }
-
-// Answered is to be told of each answer of the SDK's when it has been written.
-func (c *LineConn) Answered(id jsonrpc.ID) { c.backlog.Answered(id) }

@@ -101,7 +101,7 @@ func TestPassIsBounded(t *testing.T) {
 	}
 	c.pass([]byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`))
 	c.pass([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
-	c.Answered((<-taken).(*jsonrpc.Request).ID)
+	c.backlog.Answered((<-taken).(*jsonrpc.Request).ID)
 	call(`"1"`)
 	refused(`"1"`, "give each its own")
 	call("3")

@@ -227,8 +227,8 @@ func (c *LineConn) sendComplaints() {
 func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {
-		defer c.Answered(r.ID)
-		if c.IsProbe(r.ID) {
+		defer c.backlog.Answered(r.ID)
+		if c.backlog.IsProbe(r.ID) {
 			return nil
 		}
 	}
