@@ -36,11 +36,9 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 	}
 	switch {
 	case !f.clash.absent():
-		p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
-		return nil, false
+		return p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
 	case p.isOurs(f.id.of(b)):
-		p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
-		return nil, false
+		return p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
 	}
 	switch string(meant(f.method.of(b))) {
 	case "":
@@ -107,8 +105,7 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 	}
 	revision := string(meant(rev.of(b)))
 	if p.calls.taken(f.id.of(b)) {
-		p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
-		return nil, false
+		return p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 	}
 	p.learnHost(b, f, revision)
 	out, kept := p.addRoots(b, f)
@@ -164,16 +161,18 @@ func asksForms(b []byte, at span, keys ...string) bool {
 // attach gives the session its way to the server for notifications.
 func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
-// refuseHost does not carry a message of the host's, and says so.
-func (p *Proxy) refuseHost(b []byte, f *frame, why string) {
+// refuseHost does not carry a message of the host's, and says so. It returns what fromHost
+// returns then.
+func (p *Proxy) refuseHost(b []byte, f *frame, why string) (out []byte, pass bool) {
 	p.noteRefused("host", why)
 	if id := f.id.of(b); answerable(id) && !f.method.absent() {
 		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without"))
 	}
+	return nil, false
 }
 
-// refuseOverlongFromHost deals with a line of the host's that is over the limit: its sender is told, if it
-// is a request, or else the server, which waits for it.
+// refuseOverlongFromHost deals with a line of the host's that is over the limit: its sender
+// is told, if it is a request, or else the server, which waits for it.
 func (p *Proxy) refuseOverlongFromHost(s *skim) {
 	text := p.tooLong("host", s)
 	id, to := s.answerable(), p.server

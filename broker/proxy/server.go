@@ -18,36 +18,30 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	if !ok {
 		return nil, true // a batch without messages
 	}
-	mine := p.isOurs(f.id.of(b))
 	switch method := f.method.of(b); {
 	case !f.clash.absent():
-		p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
-		return nil, false
+		return p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
 	case !f.method.absent() && (method[0] != '"' || f.answers()):
 		// Some hosts take it for a request, others for an answer.
-		p.refuseServer(b, &f, "a message of the server's is neither a request nor an answer")
-		return nil, false
+		return p.refuseServer(b, &f, "a message of the server's is neither a request nor an answer")
 	case f.method.absent() && f.id.absent():
 		return nil, true
 	case f.method.absent():
 		return p.response(b, &f)
-	case mine:
-		p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
-		return nil, false
+	case p.isOurs(f.id.of(b)):
+		return p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
 	}
 	switch method := meant(f.method.of(b)); {
 	case broker.IsFilesMethod(string(method)):
 		return nil, p.take(b, &f)
 	case string(method) == wire.Cancelled:
 		if id, ok := lookup(b, f.params, "requestId"); ok && p.isOurs(id.of(b)) {
-			p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
-			return nil, false
+			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
 		return nil, p.take(b, &f)
 	}
 	if in := readInputs(b, f.params); in.flaw != "" || len(in.roots) > 0 {
-		p.refuseServer(b, &f, in.why())
-		return nil, false
+		return p.refuseServer(b, &f, in.why())
 	}
 	return nil, true
 }
@@ -82,8 +76,7 @@ func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	case kept:
 		return nil, false
 	case c == nil && p.isOurs(id):
-		p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
-		return nil, false
+		return p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
 	}
 	in := readInputs(b, f.result)
 	if in.flaw == "" && c != nil {
@@ -93,8 +86,7 @@ func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	}
 	switch {
 	case in.flaw != "" || len(in.roots) > 0:
-		p.refuseServer(b, f, in.why())
-		return nil, false
+		return p.refuseServer(b, f, in.why())
 	case c == nil:
 		return nil, true
 	}
@@ -131,12 +123,13 @@ func (p *Proxy) learnServer(b []byte, f *frame) {
 }
 
 // refuseServer does not carry a message of the server's. Whoever waits for it is
-// told, if the id is beyond doubt.
-func (p *Proxy) refuseServer(b []byte, f *frame, why string) {
+// told, if the id is beyond doubt. It returns what fromServer returns then.
+func (p *Proxy) refuseServer(b []byte, f *frame, why string) (out []byte, pass bool) {
 	p.noteRefused("server", why)
 	if id := f.id.of(b); answerable(id) && (f.clash.absent() || field(meant(f.clash.of(b))) != "id") {
 		p.answerServer(id, !f.method.absent() && !f.answers(), why+"; it was not passed on")
 	}
+	return nil, false
 }
 
 // answerServer answers for a message of the server's that was not carried: its sender, if it

@@ -208,7 +208,7 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ *http.Request) (*
 	}
 	return &auth.TokenInfo{
 		Scopes: slices.Concat(c.Scope, c.Scp), Expiration: c.Expiry.Time(),
-		UserID: c.Subject + "\n" + c.Client, Extra: map[string]any{subjectKey: c.Subject},
+		UserID: c.Subject + "\n" + c.Client,
 	}, nil
 }
 
@@ -241,12 +241,10 @@ func (v *Verifier) wrong(c *claims, typed bool) string {
 	return ""
 }
 
-const subjectKey = "sub"
-
 // Subject is whom a token that was verified is of.
 func Subject(info *auth.TokenInfo) string {
-	s, _ := info.Extra[subjectKey].(string)
-	return s
+	subject, _, _ := strings.Cut(info.UserID, "\n") // of which a name has none
+	return subject
 }
 
 // accessToken reports whether a token of this type (typ) may be one, and whether that
