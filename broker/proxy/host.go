@@ -31,7 +31,7 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		return nil, true
 	}
 	if id := f.id.of(b); p.isOurs(id) && f.method.absent() {
-		p.questions.answer(string(meant(id)), readResponse(b, &f))
+		p.answerQuestion(string(meant(id)), readResponse(b, &f))
 		return nil, false
 	}
 	switch {

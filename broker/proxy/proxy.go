@@ -56,11 +56,13 @@ type Proxy struct {
 	server     *outlet
 	prefix     string // of every id of ours; 64 random bits of it are this proxy's own
 	stats      counters
-	questions  questions
+	questions  sync.Map // chan response of those that the host has not answered, by id
 	calls      calls
-	wg         sync.WaitGroup // what waits for a peer on the side
-	asyncSlots chan struct{}  // holds a token for each of these
-	ready      sync.Once      // the session has its way to the server
+	wg         sync.WaitGroup  // what waits for a peer on the side
+	asyncSlots chan struct{}   // holds a token for each of these
+	ready      sync.Once       // the session has its way to the server
+	hostEnded  context.Context // ends when no answer of the host's can come any more
+	endHost    context.CancelFunc
 	// extension is what the session's capabilities say of files/*.
 	extension func() []byte
 
@@ -83,6 +85,7 @@ func New(opt Options) *Proxy {
 		prefix:     "rootsfs-" + strings.ToLower(rand.Text()[:13]) + "-",
 		asyncSlots: make(chan struct{}, maxAsync),
 	}
+	p.hostEnded, p.endHost = context.WithCancel(context.Background())
 	p.extension = sync.OnceValue(p.session.Extension)
 	return p
 }
@@ -126,7 +129,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := down.run()
-		p.questions.end() // no answer can come any more
+		p.endHost() // no answer can come any more
 		p.drain(ctx)
 		closeDown()
 		downEnded <- err
@@ -141,7 +144,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		upEnded <- err
 	}()
 	err := p.await(ctx, downEnded, upEnded)
-	p.questions.end()
+	p.endHost()
 	closeUp()
 	closeDown()
 	p.mu.Lock()

@@ -6,7 +6,6 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -36,13 +35,6 @@ const (
 	keptFor = 10 * time.Minute
 )
 
-// questions are those that the host has not answered.
-type questions struct {
-	mu    sync.Mutex // guards the fields below
-	byID  map[string]chan response
-	ended bool
-}
-
 // response is an answer of the host's, apart from the buffer it was read into.
 type response struct {
 	result []byte // raw; nil: an error
@@ -54,48 +46,12 @@ var (
 	errNoCall   = errors.New("no call of the host's is open in which its user could be asked")
 )
 
-// open makes room for the answer to a question, which close gives back; nil: the host has
-// ended.
-func (q *questions) open(id string) <-chan response {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.ended {
-		return nil
+// answerQuestion hands the host's answer to whoever asked. Only the first answer counts; one
+// that nobody waits for came too late.
+func (p *Proxy) answerQuestion(id string, r response) {
+	if answer, waits := p.questions.LoadAndDelete(id); waits {
+		answer.(chan response) <- r // has room: only one gets here
 	}
-	if q.byID == nil {
-		q.byID = map[string]chan response{}
-	}
-	answer := make(chan response, 1)
-	q.byID[id] = answer
-	return answer
-}
-
-func (q *questions) close(id string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.byID, id)
-}
-
-// answer answers a question. Only the first answer counts; one that nobody waits for came too
-// late.
-func (q *questions) answer(id string, r response) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if waiting := q.byID[id]; waiting != nil {
-		delete(q.byID, id)
-		waiting <- r // has room: only one gets here
-	}
-}
-
-// end answers all that wait: there is no host any more.
-func (q *questions) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ended = true
-	for _, waiting := range q.byID {
-		waiting <- response{err: errNoAnswer}
-	}
-	q.byID = nil
 }
 
 // readResponse reads the host's answer to a request of ours.
@@ -123,26 +79,30 @@ func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	if err != nil {
 		return nil, err
 	}
-	id := a.p.newID()
-	answer := a.p.questions.open(id)
-	if answer == nil {
-		return nil, errNoAnswer
-	}
-	defer a.p.questions.close(id)
+	id, answer := a.p.newID(), make(chan response, 1)
+	a.p.questions.Store(id, answer)
+	defer a.p.questions.Delete(id)
 	if err := a.ask(id, form); err != nil {
 		return nil, err
 	}
 	a.p.stats.asked.Add(1)
+	var r response
 	select {
-	case r := <-answer:
-		if r.err != nil {
-			return nil, r.err
+	case r = <-answer:
+	case <-a.p.hostEnded.Done():
+		select {
+		case r = <-answer: // it came before
+		default:
+			return nil, errNoAnswer
 		}
-		return readForm(r.result)
 	case <-ctx.Done():
 		a.withdraw(id)
 		return nil, ctx.Err()
 	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return readForm(r.result)
 }
 
 // ask sends a question on the side: a host that does not read must not keep it open for
@@ -198,7 +158,7 @@ func (p *Proxy) takeRetry(b []byte, f *frame, question string) bool {
 	if at, ok := lookup(b, f.params, inputResponses, askedAs); ok {
 		said = response{result: bytes.Clone(at.of(b))}
 	}
-	p.questions.answer(question, said)
+	p.answerQuestion(question, said)
 	af, ok := readFrame(answer)
 	if !ok {
 		return true // the server has not answered
