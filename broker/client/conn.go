@@ -190,12 +190,12 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	}
 	defer c.forget(id)
 	write := c.request(ctx, id, method, params)
-	sent, failed := make(chan struct{}), make(chan error, 1)
+	sent := make(chan struct{})
 	go func() { // apart, because a full pipe holds no deadline
+		defer close(sent)
 		if err := write(); err != nil {
-			failed <- err
+			c.answered([]byte(id), reply{err: cmp.Or(ctx.Err(), err)})
 		}
-		close(sent)
 	}()
 	select {
 	case r := <-answer:
@@ -205,8 +205,6 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	case <-ctx.Done():
 		go c.cancel(context.WithoutCancel(ctx), id, sent, ctx.Err())
 		return reply{}, ctx.Err()
-	case err := <-failed:
-		return reply{}, cmp.Or(ctx.Err(), err)
 	}
 }
 

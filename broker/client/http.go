@@ -65,12 +65,11 @@ type httpSession struct {
 	idle *time.Timer
 }
 
-// Bounds of the bodies of requests without an answer: so many of the longest together. A
-// small one is not counted, because it may be what ends a call.
+// Bounds of the bodies of requests without an answer.
 const (
-	mostBodies  = 32
-	smallBody   = 64 << 10 // bytes
-	waitForRoom = 30 * time.Second
+	mostBodies  = 32               // of the longest together
+	smallBody   = 64 << 10         // bytes; a small body is not counted, because it may end a call
+	waitForRoom = 30 * time.Second // then the request is refused
 )
 
 // HTTPHandler makes a handler; getServer returns the server for a new session,
@@ -95,7 +94,7 @@ func (h *HTTPHandler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case !h.opts.AnyHost && rebound(req):
 		http.Error(w, "the Host header names another host than this one", http.StatusForbidden)
 	case req.Method == http.MethodPost && !isJSON(req.Header.Get("Content-Type")):
-		// Also what keeps a page's form from being taken for a request.
+		// This also keeps the form of a web page from being taken for a request.
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 	case id == "" && req.Method == http.MethodPost:
 		h.begin(w, req)
@@ -123,7 +122,7 @@ func isJSON(contentType string) bool {
 	return err == nil && t == "application/json"
 }
 
-// rebound reports a request to a loopback address by a name that is none.
+// rebound reports whether a request reached a loopback address under the name of another host.
 func rebound(req *http.Request) bool {
 	addr, ok := req.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && addr != nil && isLoopback(addr.String()) && !isLoopback(req.Host)
@@ -173,7 +172,7 @@ func (h *HTTPHandler) begin(w http.ResponseWriter, req *http.Request) {
 	}()
 	h.post(w, req, s)
 	if session.InitializeParams() == nil {
-		_ = session.Close() // what came was no initialize
+		_ = session.Close() // the request was no initialize
 	}
 }
 
