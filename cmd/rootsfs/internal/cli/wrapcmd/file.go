@@ -422,15 +422,14 @@ func wrapProgram(given string) (string, error) {
 
 // wrapSpecs checks SPECs, and makes relative paths absolute: the host starts
 // servers elsewhere. What only the host or `rootsfs run` can know stays.
-func wrapSpecs(specs []string) ([]string, error) {
-	out := make([]string, 0, len(specs))
+func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
 	taken := map[guard.RootName]string{}
 	for _, text := range specs {
 		spec, err := rootspec.Parse(text)
 		if err != nil {
 			return nil, cli.Usage(err)
 		}
-		name, path := spec.Name, spec.Path
+		name, path, dir := spec.Name, spec.Path, ""
 		if path != "auto" && !strings.HasPrefix(path, "${") {
 			g, err := grantflags.FromSpec(spec)
 			if err != nil {
@@ -442,7 +441,8 @@ func wrapSpecs(specs []string) ([]string, error) {
 			case err != nil:
 				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cli.Cause(err))
 			}
-			if name = g.Root; path != "~" && !strings.HasPrefix(path, "~/") {
+			name, dir = g.Root, g.Dir
+			if path != "~" && !strings.HasPrefix(path, "~/") {
 				path = g.Dir
 			}
 		}
@@ -456,7 +456,7 @@ func wrapSpecs(specs []string) ([]string, error) {
 		if spec.Mode == "" {
 			spec.Mode = "ro"
 		}
-		out = append(out, path+":"+spec.Mode)
+		out = append(out, hostconfig.Root{Spec: path + ":" + spec.Mode, From: "--root", Path: dir})
 	}
 	return out, nil
 }

@@ -33,7 +33,6 @@ type setupHost struct {
 	Wrap    *wrapResult `json:"wrap,omitempty"`    // as wrap --json tells it
 
 	plan *wrapping
-	doc  []byte
 }
 
 func (a *app) newSetupCmd() *cobra.Command {
@@ -94,7 +93,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 		h := &res.Hosts[i]
 		switch {
 		case h.Wrap != nil:
-			errs = append(errs, a.write(h.plan, h.doc))
+			errs = append(errs, a.write(h.plan))
 			res.Written = res.Written || h.Wrap.Written
 		case len(hosts) > 0: // it was named
 			errs = append(errs, errors.New(h.Problem))
@@ -117,7 +116,7 @@ func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 		own := *f
 		own.fetchedHome = home
 		one := setupHost{Host: host}
-		one.plan, one.doc, err = planHost(&own, host)
+		one.plan, err = planHost(&own, host)
 		var missing noHostFile
 		switch {
 		case errors.As(err, &missing) && len(hosts) == 0:

@@ -23,9 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -65,7 +63,8 @@ type wrapFlags struct {
 	program, home       string
 	net                 bool
 	undo, dryRun, yes   bool
-	programGiven        bool // by --rootsfs
+	programGiven        bool              // by --rootsfs
+	given               []hostconfig.Root // by --root
 	// fetchedHome is where servers that are fetched have their HOME, and then they have
 	// the network, too; "": they are as the others.
 	fetchedHome string
@@ -109,7 +108,7 @@ func (f *wrapFlags) check() error {
 	if f.program, err = wrapProgram(f.program); err != nil {
 		return err
 	}
-	f.roots, err = wrapSpecs(f.roots)
+	f.given, err = wrapSpecs(f.roots)
 	return err
 }
 
@@ -118,6 +117,7 @@ type wrapping struct {
 	*wrapFlags
 	file *hostFile
 	conf *hostconfig.Config
+	doc  []byte // that takes the place of the file
 	res  wrapResult
 	// exact is the backup that undoing comes to, if there is one.
 	exact string
@@ -128,21 +128,21 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	w, doc, err := planHost(f, arg)
+	w, err := planHost(f, arg)
 	if err != nil {
 		return err
 	}
-	return a.finishWrap(w, doc)
+	return a.finishWrap(w)
 }
 
 // planHost reads a host's file and makes the document that takes its place.
-func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
+func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	w = &wrapping{wrapFlags: f}
 	if w.file, err = openHostFile(arg); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
-		return nil, nil, cli.Usage(fmt.Errorf("%s: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err))
+		return nil, cli.Usage(fmt.Errorf("%s: %w; nothing was written", cli.QuoteIfNeeded(w.file.path), err))
 	}
 	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
 	if w.file.target != w.file.path {
@@ -152,31 +152,31 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, doc []byte, err error) {
 		w.res.Links = int(st.Nlink) - 1
 	}
 	if err := w.known(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var how map[*hostconfig.Server]hostconfig.How
 	if f.undo {
-		doc, err = w.planUndo()
+		w.doc, err = w.planUndo()
 	} else {
-		doc, how = w.planWrap()
+		w.doc, how = w.planWrap()
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	after, err := w.verify(doc, how)
+	after, err := w.verify(w.doc, how)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	w.res.Changed, w.res.Diff = !bytes.Equal(doc, w.file.doc), w.diff(after)
-	return w, doc, nil
+	w.res.Changed, w.res.Diff = !bytes.Equal(w.doc, w.file.doc), w.diff(after)
+	return w, nil
 }
 
 // finishWrap shows the change, asks, and makes it.
-func (a *app) finishWrap(w *wrapping, doc []byte) error {
+func (a *app) finishWrap(w *wrapping) error {
 	if !a.JSON {
 		a.printWrapping(w)
 	}
-	if err := a.write(w, doc); err != nil {
+	if err := a.write(w); err != nil {
 		return err
 	}
 	if err := a.Report(w.res, func() { a.printWritten(w) }); err != nil {
@@ -193,7 +193,7 @@ func (a *app) finishWrap(w *wrapping, doc []byte) error {
 }
 
 // write asks whether the change is to be made, and makes it.
-func (a *app) write(w *wrapping, doc []byte) (err error) {
+func (a *app) write(w *wrapping) (err error) {
 	if !w.res.Changed || w.dryRun {
 		return nil
 	}
@@ -206,7 +206,7 @@ func (a *app) write(w *wrapping, doc []byte) (err error) {
 			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
-	w.res.Backup, err = w.file.replace(doc, w.exact)
+	w.res.Backup, err = w.file.replace(w.doc, w.exact)
 	w.res.Written = err == nil
 	return err
 }
@@ -275,14 +275,12 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
-	if len(w.roots) > 0 {
-		for _, spec := range w.roots {
-			w.addRoot(r, wrapRoot{Spec: spec, From: "--root"}, specPath(spec))
-		}
-	} else {
-		for _, root := range p.Roots {
-			w.addRoot(r, wrapRoot{Spec: root.Spec, From: root.From, Outside: w.file.outside(root.Path)}, root.Path)
-		}
+	roots := w.given
+	if len(roots) == 0 {
+		roots = p.Roots
+	}
+	for _, root := range roots {
+		w.addRoot(r, root)
 	}
 	r.Env = slices.Clone(s.Env)
 	for _, v := range w.env {
@@ -305,33 +303,21 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 
 // addRoot adds a root with the place where its path leads. One whose path passes a link
 // that others can change is left out, with a note: the server would not be given it.
-func (w *wrapping) addRoot(r *wrapServer, root wrapRoot, path string) {
-	if path != "" {
-		resolved, err := written.Resolve(path)
+func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
+	isProposed := len(w.given) == 0
+	one := wrapRoot{Spec: root.Spec, From: root.From, Outside: isProposed && w.file.outside(root.Path)}
+	if root.Path != "" {
+		resolved, err := written.Resolve(root.Path)
 		var link *guard.LinkError
 		switch {
 		case errors.As(err, &link):
 			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), link))
 			return
-		case err == nil && resolved != path:
-			root.Resolved = resolved
-			root.Outside = root.From != "--root" && w.file.outside(resolved)
+		case err == nil && resolved != root.Path:
+			one.Resolved, one.Outside = resolved, isProposed && w.file.outside(resolved)
 		}
 	}
-	r.Roots = append(r.Roots, root)
-}
-
-// specPath is the absolute path of a SPEC, "" if it has none here.
-func specPath(text string) string {
-	spec, err := rootspec.Parse(text)
-	if err != nil {
-		return ""
-	}
-	g, err := grantflags.FromSpec(spec)
-	if err != nil {
-		return ""
-	}
-	return g.Dir
+	r.Roots = append(r.Roots, one)
 }
 
 // homeOf is a directory of the server's own below base: servers that shared one
