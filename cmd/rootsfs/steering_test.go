@@ -65,7 +65,7 @@ var computed = map[string]string{
 	"charm.land/bubbletea/v2/tea.go":                                        topAlone,
 	"charm.land/lipgloss/v2/writer.go":                                      topAlone,
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrapcmd/file.go":   "variables of hosts, for rootsfs wrap alone",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/args.go":    "what --env names, to tell that it is not set",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/run.go":     "what --env names, to tell that it is not set",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config/config.go":      "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
 	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":                   "what --env names, for the server",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/sockets.go": "for what the server is given",

@@ -47,13 +47,14 @@ const defaultNetTimeout = time.Minute
 // newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
 // be learned or asked about.
 func newCommandNet(p *plan) *commandNet {
-	if p.box.Net || len(p.net) == 0 && len(p.secrets) == 0 && !p.flags.learn && !p.netAsk {
+	if p.box.Net || len(p.net.Rules) == 0 && len(p.secrets) == 0 && !p.flags.learn && p.net.Ask == nil {
 		return nil
 	}
-	n := &commandNet{learn: p.flags.learn, asks: p.netAsk, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
-	opt := network.Options{Rules: p.net, AnyServerName: p.flags.netAnySNI, ResolveAll: p.flags.learn, Limits: p.netLimits, Services: n.serveSecrets(p.secrets), Record: n.record}
-	if p.netAsk {
-		opt.Ask = &network.Ask{Put: n.ask, Denied: n.denied, For: cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout), Until: p.netAskUntil}
+	n := &commandNet{learn: p.flags.learn, asks: p.net.Ask != nil, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	opt := p.net
+	opt.AnyServerName, opt.ResolveAll, opt.Services, opt.Record = p.flags.netAnySNI, p.flags.learn, n.serveSecrets(p.secrets), n.record
+	if opt.Ask != nil {
+		opt.Ask.Put, opt.Ask.Denied, opt.Ask.For = n.ask, n.denied, cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout)
 	}
 	n.gate = network.New(opt)
 	return n
@@ -418,12 +419,52 @@ func hostTexts(rules []network.Rule) []string {
 	return out
 }
 
-// limitNet adds the limits of all connections to approved hosts.
-func (f *Flags) limitNet(p *plan) error {
-	limits := f.netLimits.Values
-	if limits != (network.Limits{}) && (f.Net.All || len(p.net) == 0 && !f.learn && !p.netAsk) {
+// planNetwork decides which hosts the command may connect to, and with which secrets.
+func (f *Flags) planNetwork(p *plan) error {
+	if err := f.planSecrets(p); err != nil {
+		return err
+	}
+	p.net.Rules = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
+	if !f.Net.All && !f.Net.none {
+		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor), f.Profile)
+	}
+	if f.netAsk {
+		p.net.Ask = &network.Ask{}
+	}
+	limits, hasNone := f.netLimits.Values, len(p.net.Rules) == 0 && p.net.Ask == nil
+	switch {
+	case f.netAsk && f.Net.All:
+		return cli.Usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
+	case f.netAnySNI && hasNone:
+		return cli.Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
+	case limits != (network.Limits{}) && (f.Net.All || hasNone && !f.learn):
 		return cli.Usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
 	}
-	p.netLimits = config.Stricter(config.NetLimits(), limits, network.Limits(p.session.Config.Run.NetLimits))
+	p.net.Limits = config.Stricter(config.NetLimits(), limits, network.Limits(p.session.Config.Run.NetLimits))
 	return nil
+}
+
+// configuredHosts adds the hosts that the configuration gives to runs of this name and profile,
+// and whether others are asked about, until the last block's end that says so.
+func (p *plan) configuredHosts(blocks []config.Net, name, profile string) {
+	now := time.Now()
+	p.netEnds = map[network.Rule]time.Time{}
+	for _, b := range blocks {
+		end := b.Ends(now)
+		if b.Subject != "" && b.Subject != name || b.Profile != "" && b.Profile != profile || !end.IsZero() && !now.Before(end) {
+			continue
+		}
+		if b.Ask && (p.net.Ask == nil || end.IsZero() || !p.net.Ask.Until.IsZero() && end.After(p.net.Ask.Until)) {
+			p.net.Ask = &network.Ask{Until: end}
+		}
+		for _, rule := range b.Hosts {
+			if slices.Contains(p.net.Rules, rule) {
+				continue
+			}
+			p.net.Rules = append(p.net.Rules, rule)
+			if !end.IsZero() {
+				p.netEnds[rule] = end
+			}
+		}
+	}
 }

@@ -76,7 +76,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
-	c.Hosts, c.Secrets, c.Asks = hostTexts(r.plan.net), secretTexts(r.plan.secrets), r.plan.netAsk
+	c.Hosts, c.Secrets, c.Asks = hostTexts(r.plan.net.Rules), secretTexts(r.plan.secrets), r.plan.net.Ask != nil
 	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {
@@ -117,7 +117,7 @@ func (r *runner) hints(box *sandbox.Options) {
 		}
 		r.a.Warn("no root: the command is shown nothing of yours; write --root %s before --, or, while it runs: rootsfs roots add PATH --session %s", names.ShellWord(path), names.ShellWord(r.s.Name()))
 	}
-	if r.plan.netAsk {
+	if r.plan.net.Ask != nil {
 		r.a.Warn("you are asked about other hosts that it connects to: answer in rootsfs console, or with: rootsfs consent list --watch --session %s", names.ShellWord(r.s.Name()))
 	}
 	if name := filepath.Base(r.plan.program); hostconfig.Fetches(name) && !box.Net && box.Network == nil {

@@ -10,11 +10,13 @@
 package runcmd
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,15 +135,12 @@ type plan struct {
 	program string // the command's first word, as it was written
 	mcp     proxy.Mode
 	// pinned is the configuration that demands the level, "" if none does.
-	pinned      string
-	sockets     []grantedSocket
-	net         []network.Rule // hosts that the command may connect to
-	netLimits   network.Limits
-	netAsk      bool                       // other hosts are asked about
-	netAskUntil time.Time                  // until then; zero: always
-	netEnds     map[network.Rule]time.Time // when rules of the configuration are taken back
-	secrets     []*commandSecret
-	network     *commandNet
+	pinned  string
+	sockets []grantedSocket
+	net     network.Options            // of the approved hosts, and whether others are asked about
+	netEnds map[network.Rule]time.Time // when rules of the configuration are taken back
+	secrets []*commandSecret
+	network *commandNet
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -240,23 +239,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
-	if err := f.planSecrets(p); err != nil {
-		return err
-	}
-	p.net = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
-	if !f.Net.All && !f.Net.none {
-		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor), f.Profile)
-	}
-	if f.netAsk {
-		p.netAsk, p.netAskUntil = true, time.Time{}
-	}
-	if f.netAsk && f.Net.All {
-		return cli.Usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
-	}
-	if f.netAnySNI && len(p.net) == 0 && !p.netAsk {
-		return cli.Usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
-	}
-	if err := f.limitNet(p); err != nil {
+	if err := f.planNetwork(p); err != nil {
 		return err
 	}
 	switch f.paths {
@@ -325,31 +308,6 @@ func (f *Flags) ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// configuredHosts adds the hosts that the configuration gives to runs of this name and profile,
-// and whether others are asked about, until the last block's end that says so.
-func (p *plan) configuredHosts(blocks []config.Net, name, profile string) {
-	now := time.Now()
-	p.netEnds = map[network.Rule]time.Time{}
-	for _, b := range blocks {
-		end := b.Ends(now)
-		if b.Subject != "" && b.Subject != name || b.Profile != "" && b.Profile != profile || !end.IsZero() && !now.Before(end) {
-			continue
-		}
-		if b.Ask && (!p.netAsk || end.IsZero() || !p.netAskUntil.IsZero() && end.After(p.netAskUntil)) {
-			p.netAsk, p.netAskUntil = true, end
-		}
-		for _, rule := range b.Hosts {
-			if slices.Contains(p.net, rule) {
-				continue
-			}
-			p.net = append(p.net, rule)
-			if !end.IsZero() {
-				p.netEnds[rule] = end
-			}
-		}
-	}
-}
-
 // pinLevel takes the level that the configuration demands, unless a flag demands a
 // stronger one.
 func (f *Flags) pinLevel(p *plan) error {
@@ -370,4 +328,87 @@ func (f *Flags) pinLevel(p *plan) error {
 			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
 	}
 	return nil
+}
+
+// runArgs checks the words of `rootsfs run`, of which the first that is no flag begins
+// the command. Without -- between, what was meant for us would silently be the
+// command's: a server would be started without its root.
+func runArgs(c *cobra.Command, args []string) error {
+	if err := cli.ArgCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
+		return err
+	}
+	in, err := os.Stat(args[0])
+	dir := err == nil && in.IsDir()
+	if slices.Contains(args, "--") { // the command's own, or ours in the wrong place
+		if net, ok := c.Flags().Lookup("net").Value.(*NetValue); ok && net.All && !dir {
+			if _, err := network.ParseRules(args[0]); err == nil && strings.ContainsAny(args[0], ".:") {
+				return cli.Usage(fmt.Errorf("%s is not a command. To approve hosts, write them behind an equals sign: --net=%s", names.Quote(args[0]), names.ShellWord(args[0])))
+			}
+		}
+		if _, err := exec.LookPath(args[0]); dir || err != nil && !strings.Contains(args[0], "/") {
+			return cli.Usage(fmt.Errorf("%s is not a command. To approve a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
+		}
+		return nil
+	}
+	if c.Flags().Changed("root") {
+		return nil
+	}
+	if dir {
+		return cli.Usage(fmt.Errorf("%s is a directory, not a command. To approve it as a root, write --root %s, then -- and the command", names.Quote(args[0]), names.ShellWord(args[0])))
+	}
+	for _, arg := range args[1:] {
+		if arg == "--root" || strings.HasPrefix(arg, "--root=") {
+			return cli.Usage(fmt.Errorf("--root is written behind the command. Write rootsfs run --root PATH -- %s; if --root is the command's own, write -- before the command", names.ShellWord(args[0])))
+		}
+	}
+	return nil
+}
+
+// unsetEnv tells of variables that --env names and that are not set here: the command
+// does without, and says nothing of why it does not work.
+func (a *app) unsetEnv(list []string) {
+	for _, name := range list {
+		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
+			a.Warn("--env %s: not set here, so the command does not get it", names.Escape(name))
+		}
+	}
+}
+
+// launchers are the programs whose sessions are called after what they run: with true,
+// their first argument is that; the others have subcommands (runners).
+var launchers = map[string]bool{
+	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
+	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
+}
+
+// runners are the subcommands that run what the next argument names. Others, such as
+// "npm install", are the program's own work.
+var runners = []string{"exec", "run", "dlx", "x"}
+
+// commandName is what to call the session of a command: a package's name for
+// those that run packages, otherwise the program's.
+func commandName(args []string) string {
+	base := filepath.Base(args[0])
+	running, known := launchers[base]
+	if !known {
+		return base
+	}
+	for _, arg := range args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
+			continue
+		case !running && slices.Contains(runners, arg):
+			running = true
+			continue
+		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
+			// A script, without "run".
+		case !running:
+			return base
+		}
+		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
+			arg = name // a version
+		}
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+	}
+	return base
 }
