@@ -92,7 +92,7 @@ var media = map[string]string{
 	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *App) encode(",
 	"records with --json":          "cmd/rootsfs/internal/cli/showcmd/audit.go: names.JSON(e.Line)",
 	"errors":                       "cmd/rootsfs/internal/cli/output.go: names.EscapeQuoted(text)",
-	"logs":                         "cmd/rootsfs/internal/cli/log.go: func LogAttr(",
+	"logs":                         "cmd/rootsfs/internal/cli/output.go: func LogAttr(",
 	"completion":                   "cmd/rootsfs/internal/cli/complete.go: func (o offered) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",

@@ -16,7 +16,7 @@ import (
 var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
-	"cmd/rootsfs/internal/cli/log.go handler":       "ReplaceAttr: LogAttr",
+	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
 	// encoding/json escapes what ends a string; readers of these are programs of ours.
 	"broker/internal/jsonline/append.go encoder":          "frames for a peer",
 	"cmd/rootsfs/internal/cli/mountcmd/daemon.go encoder": "our own other process",
@@ -36,7 +36,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/main.go stream":                            "the app's writers, which output.go uses; a sentence of ours",
 	"cmd/rootsfs/internal/cli/runcmd/proxy.go stream":       "is handed to the proxy",
 	"cmd/rootsfs/internal/cli/runcmd/runner.go stream":      "is handed to the program that run starts",
-	"cmd/rootsfs/internal/cli/log.go stream":                "the log, see handler",
+	"cmd/rootsfs/internal/cli/output.go stream":             "the log, see handler",
 	"cmd/rootsfs/internal/cli/grantflags/session.go stream": "the log, see handler",
 	"cmd/rootsfs/internal/cli/signals.go stream":            "the stacks of our own goroutines",
 	"cmd/rootsfs/internal/secret/source.go stream":          "is handed to a command of the owner's",

@@ -46,9 +46,11 @@ type Session struct {
 	debug       bool
 }
 
-// TransportFlag adds --transport.
-func TransportFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
+// AddMount adds the flags of every command that mounts.
+func (f *Session) AddMount(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	cmd.Flags().StringVar(&f.Transport, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
+	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "transport", "auto", "io_uring", "plain")
 }
 

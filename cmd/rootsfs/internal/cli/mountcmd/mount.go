@@ -48,10 +48,9 @@ func (a *app) newMountCmd() *cobra.Command {
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs),
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
 	fs.StringVar(&f.Locks, "locks", "local", "whom file locks exclude: local (users of the mount) or host (its processes too)")
 	fs.StringVar(&f.Posix, "posix", "safe", "safe, or full: show special files, and keep set-id bits and security attributes")
-	grantflags.TransportFlag(cmd, &f.Transport)
+	f.AddMount(cmd)
 	f.AddStart(cmd, "of the mountpoint")
 	fs.BoolVar(&f.ReadOnly, "read-only", false, "make the mount itself read-only")
 	fs.BoolVar(&f.AllowOther, "allow-other", false, "let other users into the mount; unless root mounts, this needs user_allow_other in /etc/fuse.conf")
@@ -61,7 +60,6 @@ func (a *app) newMountCmd() *cobra.Command {
 	fs.StringVar(&f.Subject, "subject", "", "mount for this one `server`: it alone gets each --root, and it sees the roots that are for every server")
 	f.Add(cmd)
 	a.JSONFlag(cmd)
-	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "locks", "local", "host")
 	cli.FixedWords(cmd, "posix", "safe", "full")
 	cli.AllFlag(cmd)

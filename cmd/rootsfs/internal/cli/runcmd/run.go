@@ -88,8 +88,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command is the command's
-	fs.StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
-	grantflags.TransportFlag(cmd, &f.Transport)
+	f.AddMount(cmd)
 	f.AddStart(cmd, "of the command")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
 	cli.PathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
@@ -117,7 +116,6 @@ func (a *app) newRunCmd() *cobra.Command {
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
 	agentCompletion(cmd)
-	cli.FixedWords(cmd, "cache", "strict", "audit", "max")
 	cli.FixedWords(cmd, "mcp", "auto", "on", "off")
 	cli.FixedWords(cmd, "map", "same", "flat")
 	cli.FixedWords(cmd, "links", "visible", "strict")
