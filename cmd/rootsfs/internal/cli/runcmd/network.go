@@ -32,6 +32,7 @@ type commandNet struct {
 	gate    *network.Gate
 	learn   bool
 	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
+	limited tally // what is said of limits that connections have reached
 	secrets []*commandSecret
 	session *session.Session // set before the gate serves
 	asks    bool             // about hosts without a rule
@@ -271,6 +272,9 @@ func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
 		n.refused.add(refusedHost(e))
 	}
+	if errors.Is(e.Reason, network.ErrLimit) {
+		n.limited.add(e.Reason.Error())
+	}
 	return n.session.Registry().NoteConnection(connectionRecord(e))
 }
 
@@ -347,6 +351,16 @@ func (t *tally) counts() []control.NetUnapproved {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]control.NetUnapproved{}, t.list...)
+}
+
+// printLimits tells, at the end, which limits were reached.
+func (n *commandNet) printLimits(a *app) {
+	if n == nil {
+		return
+	}
+	for _, limit := range n.limited.counts() {
+		a.Warn("%s; %s ended or refused", limit.Host, cli.Plural(limit.Times, "connection"))
+	}
 }
 
 // printRefused names, at the end, what the rules of --net did not permit.

@@ -149,6 +149,7 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 		r.a.Warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", cli.SizeText(r.proc.Report().TmpSize))
 	}
 	r.plan.network.printRefused(r.a)
+	r.plan.network.printLimits(r.a)
 	hosts, times := r.plan.network.refusedHosts()
 	r.learned.propose(r.a, r.s, hosts, times, unseen(&r.plan.box, r.proc.Report().Level))
 	return exit, err
