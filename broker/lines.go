@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"io"
-	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -62,8 +61,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // lineConn takes the session's requests out of the lines.
 type lineConn struct {
 	*wire.LineConn
-	s    *Session
-	once sync.Once
+	s *Session
 
 	bad, logged int // lines that were no messages; of the loop that reads
 }
@@ -101,6 +99,6 @@ func (c *lineConn) send(_ context.Context, frame []byte) error { return c.Send(f
 // Close implements mcp.Connection.
 func (c *lineConn) Close() error {
 	err := c.LineConn.Close()
-	c.once.Do(func() { go c.s.Close() })
+	go c.s.Close()
 	return err
 }

@@ -38,8 +38,7 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 // conn takes the session's requests out of what an SDK connection reads.
 type conn struct {
 	mcp.Connection
-	s    *Session
-	once sync.Once
+	s *Session
 }
 
 // Read implements mcp.Connection. It returns the messages that the session does not take.
@@ -47,7 +46,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		msg, err := c.Connection.Read(ctx)
 		if err != nil {
-			c.once.Do(func() { go c.s.Close() }) // the peer hung up; Close waits for handlers, which may be sending
+			go c.s.Close() // the peer hung up; Close waits for handlers, which may be sending
 			return nil, err
 		}
 		switch m := msg.(type) {
@@ -93,7 +92,7 @@ func (s *Session) rewritten(msg jsonrpc.Message) (jsonrpc.Message, bool) {
 // Close implements mcp.Connection.
 func (c *conn) Close() error {
 	err := c.Connection.Close()
-	c.once.Do(func() { go c.s.Close() })
+	go c.s.Close()
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 )
 
 func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {
@@ -176,21 +177,19 @@ func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 		return func(int64) {}
 	}
 	r.reporting = make(chan struct{}, 1)
-	var last time.Time
+	pace := rate.Sometimes{Interval: 100 * time.Millisecond}
 	return func(done int64) {
-		if time.Since(last) < 100*time.Millisecond {
-			return
-		}
-		select {
-		case r.reporting <- struct{}{}:
-		default:
-			return
-		}
-		last = time.Now()
-		go func() {
-			s.notify(wire.Progress, map[string]any{"progressToken": meta.ProgressToken, "progress": done})
-			<-r.reporting
-		}()
+		pace.Do(func() {
+			select {
+			case r.reporting <- struct{}{}:
+			default:
+				return
+			}
+			go func() {
+				s.notify(wire.Progress, map[string]any{"progressToken": meta.ProgressToken, "progress": done})
+				<-r.reporting
+			}()
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,4 +122,41 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 		t.Errorf("%d watches are left", n)
 	}
 	l.b.Close() // returns, although nobody reads
+}
+
+// The progress of a copy is told with its token, before the answer, and only if there is one.
+func TestProgressComesBeforeTheAnswer(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 3<<20)})
+	_, line, out := l.reluctant()
+	for id, token := range []string{`"tok"`, `7`, `null`} {
+		line(id, wire.Copy, fmt.Sprintf(`{"oldPath":"r/f","newPath":"r/g","overwrite":true,"_meta":{"progressToken":%s}}`, token))
+		told := 0
+		for answered := false; !answered; {
+			text, err := out.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			var m struct {
+				Method string
+				Params struct {
+					ProgressToken json.RawMessage
+					Progress      int64
+				}
+				Result *wire.RenameResult
+			}
+			if err := json.Unmarshal(text, &m); err != nil {
+				t.Fatal(err)
+			}
+			if answered = m.Result != nil; !answered {
+				told++
+				if m.Method != wire.Progress || string(m.Params.ProgressToken) != token || m.Params.Progress <= 0 {
+					t.Errorf("token %s: %s", token, text)
+				}
+			}
+		}
+		if (told > 0) != (token != "null") {
+			t.Errorf("token %s: told %d times", token, told)
+		}
+	}
 }
