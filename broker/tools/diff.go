@@ -79,23 +79,22 @@ func lineChanges(ctx context.Context, old, text string, window, enough int) (out
 // sameEnds returns how many bytes of whole lines two texts have in common at the beginning
 // and, behind those, at the end.
 func sameEnds(a, b string) (start, end int) {
-	for start < min(len(a), len(b)) && a[start] == b[start] {
-		start++
+	for start < len(a) {
+		n := linesAfter(a, start, 1)
+		if linesAfter(b, start, 1) != n || a[start:n] != b[start:n] {
+			break
+		}
+		start = n
 	}
-	if start == len(a) && start == len(b) {
-		return start, 0
-	}
-	start = strings.LastIndexByte(a[:start], '\n') + 1
 	a, b = a[start:], b[start:]
-	for end < min(len(a), len(b)) && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
+	for end < min(len(a), len(b)) {
+		i, j := linesBefore(a, len(a)-end, 1), linesBefore(b, len(b)-end, 1)
+		if a[i:len(a)-end] != b[j:len(b)-end] {
+			break
+		}
+		end = len(a) - i
 	}
-	begins := func(text string) bool { return end == len(text) || text[len(text)-end-1] == '\n' }
-	if begins(a) && begins(b) {
-		return start, end
-	}
-	_, rest, _ := strings.Cut(a[len(a)-end:], "\n")
-	return start, len(rest)
+	return start, end
 }
 
 // firstLines returns the whole lines in the first n bytes of a text, but at least one line.
@@ -106,10 +105,7 @@ func firstLines(text string, n int) string {
 	if i := strings.LastIndexByte(text[:n], '\n'); i >= 0 {
 		return text[:i+1]
 	}
-	if i := strings.IndexByte(text, '\n'); i >= 0 {
-		return text[:i+1]
-	}
-	return text
+	return text[:linesAfter(text, 0, 1)]
 }
 
 // writeHunks writes the hunks of a patch. Changes whose contexts touch share a hunk. Every
@@ -161,7 +157,7 @@ func writeLines(b *strings.Builder, mark byte, text string) (n int) {
 	return n
 }
 
-// linesBefore returns where the n lines before the line at at begin.
+// linesBefore returns the offset n lines before an offset, which begins a line.
 func linesBefore(text string, at, n int) int {
 	for ; n > 0 && at > 0; n-- {
 		at = strings.LastIndexByte(text[:at-1], '\n') + 1
@@ -169,7 +165,7 @@ func linesBefore(text string, at, n int) int {
 	return at
 }
 
-// linesAfter returns where n lines end of which the first begins at at.
+// linesAfter returns the offset n lines after an offset, which begins a line.
 func linesAfter(text string, at, n int) int {
 	for ; n > 0 && at < len(text); n-- {
 		i := strings.IndexByte(text[at:], '\n')

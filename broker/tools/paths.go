@@ -89,28 +89,22 @@ func (s *Server) parseNamed(text string) (guard.Path, error) {
 // means that nothing is left. A client that never named any has said nothing, as
 // server-filesystem sees it, too.
 type narrowing struct {
-	mu       sync.Mutex // guards the field below
-	sessions map[*mcp.ServerSession]bool
+	sessions sync.Map // of *mcp.ServerSession
 }
 
 // applies reports whether a session is narrowed. hasRoots tells whether its client names
 // roots now.
 func (n *narrowing) applies(ss *mcp.ServerSession, hasRoots bool) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.sessions[ss] || !hasRoots {
-		return n.sessions[ss]
+	if !hasRoots {
+		_, known := n.sessions.Load(ss)
+		return known
 	}
-	if n.sessions == nil {
-		n.sessions = map[*mcp.ServerSession]bool{}
+	if _, known := n.sessions.LoadOrStore(ss, nil); !known {
+		go func() {
+			_ = ss.Wait() // how it ended does not matter
+			n.sessions.Delete(ss)
+		}()
 	}
-	n.sessions[ss] = true
-	go func() {
-		_ = ss.Wait() // how it ended does not matter
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.sessions, ss)
-	}()
 	return true
 }
 

@@ -267,20 +267,14 @@ func (c *call) readUpTo(path string, left int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	full := func(why string) error {
-		return hint(&guard.Error{Kind: names.Quota, Err: errors.New(why)}, "read it with read_text_file")
-	}
-	if left == 0 {
-		return nil, full("the files before it fill one answer")
-	}
 	data, info, err := c.read(at.Path, 0, int64(left))
 	if err == nil && info.Size > int64(len(data)) && len(data) == left {
-		err = full("the files are larger than one answer")
+		err = hint(&guard.Error{Kind: names.Quota, Err: errors.New("the files are larger than one answer")}, "read it with read_text_file")
 	}
 	return data, err
 }
 
-// mediaTypes are server-filesystem's.
+// mediaTypes are the types of files by extension, as server-filesystem has them.
 var mediaTypes = map[string]string{
 	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
 	".bmp": "image/bmp", ".svg": "image/svg+xml", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg", ".flac": "audio/flac",

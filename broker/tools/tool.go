@@ -64,8 +64,7 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		res, err := s.answer(ctx, t, req)
 		if err != nil {
-			var need *inputNeeded
-			if errors.As(err, &need) {
+			if need, ok := errors.AsType[*inputNeeded](err); ok {
 				return need.result(), nil
 			}
 			return nil, err // if it is client.ErrInputRequired, the middleware asks for the roots and calls again
@@ -172,8 +171,7 @@ func missing(field string) error { return invalid("arguments: %s is missing", fi
 // refused records an error, unless the gate has done so. It is called for every error that
 // a client is answered with.
 func (s *Server) refused(what string, err error) {
-	var ge *guard.Error
-	if !errors.As(err, &ge) || !ge.Recorded {
+	if ge, ok := errors.AsType[*guard.Error](err); !ok || !ge.Recorded {
 		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), names.Brief(what+": "+err.Error()))
 	}
 }
@@ -210,14 +208,14 @@ func errorText(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		text = "timed out"
 	}
-	var h *hinted
-	if errors.As(err, &h) {
-		return text + "; " + h.hint
+	next := remedy(names.Reason(err))
+	if h, ok := errors.AsType[*hinted](err); ok {
+		next = h.hint
 	}
-	if next := remedy(names.Reason(err)); next != "" {
-		text += "; " + next
+	if next == "" {
+		return text
 	}
-	return text
+	return text + "; " + next
 }
 
 // remedy is what a client can do about a kind of error; "": the error says it.

@@ -223,8 +223,8 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 // call goes on. An error that the rest of the tree will meet, too, ends the call: else what
 // it has by then would pass for the whole.
 func (c *call) passOver(start guard.Path, err error) error {
-	var ge *guard.Error
-	if !errors.As(err, &ge) || c.ctx.Err() != nil {
+	ge, ok := errors.AsType[*guard.Error](err)
+	if !ok || c.ctx.Err() != nil {
 		return err
 	}
 	switch ge.Kind { //nolint:exhaustive // the others are about the name
