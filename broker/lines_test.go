@@ -45,8 +45,13 @@ func TestLines_keepsRequest(t *testing.T) {
 		if id == `"10"` {
 			continue
 		}
-		if r := <-ch; r.Error != nil || !strings.Contains(string(r.Result), "of the other") {
-			t.Errorf("%s: %+v %s", id, r.Error, r.Result)
+		select {
+		case r := <-ch:
+			if r.Error != nil || !strings.Contains(string(r.Result), "of the other") {
+				t.Errorf("%s: %+v %s", id, r.Error, r.Result)
+			}
+		case s := <-p.stray:
+			t.Fatalf("%s was answered by another id: %s", id, s)
 		}
 	}
 	close(release)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sync"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -60,7 +61,7 @@ func idKey(id []byte) string {
 	if bytes.IndexByte(id, '\\') < 0 {
 		return string(id)
 	}
-	return `"` + string(meant(id)) + `"`
+	return `"` + string(jsonline.Unquote(id)) + `"`
 }
 
 // keep keeps a call, if there is room for it. request is the message as the server gets it.
@@ -216,14 +217,14 @@ func (c *calls) endLocked(own *call) {
 }
 
 // hostCancels tells the server by which id it knows the call.
-func (p *Proxy) hostCancels(b []byte, f *frame) (out []byte, pass bool) {
-	at, ok := lookup(b, f.params, "requestId")
+func (p *Proxy) hostCancels(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+	at, ok := jsonline.Lookup(b, f.Params, "requestId")
 	if !ok {
 		return nil, true
 	}
-	id := p.calls.cancel(at.of(b))
-	if id == nil || idKey(id) == idKey(at.of(b)) {
+	id := p.calls.cancel(at.Of(b))
+	if id == nil || idKey(id) == idKey(at.Of(b)) {
 		return nil, true
 	}
-	return replaced(b, at, id), false
+	return jsonline.Replace(b, jsonline.Cut{Span: at, With: id}), false
 }

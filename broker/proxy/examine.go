@@ -14,7 +14,7 @@ import (
 // message or two: it is not exactly one object or array of RFC 8259. "" is no flaw.
 // Half a surrogate pair in an escape is none, because it is part of no character's bytes.
 func flaw(line []byte) string {
-	switch i := blank(line, 0); {
+	switch i := jsonline.SkipSpace(line, 0); {
 	case bytes.IndexByte(line, '\r') >= 0:
 		return "it has a CR before its end"
 	case !utf8.Valid(line):
@@ -27,65 +27,38 @@ func flaw(line []byte) string {
 	return ""
 }
 
-// examine puts the message of a line to look, or each of a batch (revision
-// 2025-03-26 has them), and returns what is to be carried instead of the line;
-// nil is nothing. pass: the line is carried as it came. A batch of more messages
-// than wire.MaxBatch is not looked at: many is told, and nothing is carried.
-func examine(line []byte, look func([]byte) ([]byte, bool), many func()) (out []byte, pass bool) {
-	i := blank(line, 0)
-	if i == len(line) || line[i] != '[' {
-		return look(line)
-	}
-	switch messages, whole := isList(line, i); {
-	case !whole:
-		return look(line)
-	case messages > wire.MaxBatch:
-		many()
-		return nil, false
-	}
-	l, _ := open(line, i)
-	n, last := 0, i+1 // how many are carried; the end of those that passed
-	pass = true
-	for l.next() {
-		with, same := l.val.of(line), true
-		if with[0] == '{' {
-			if other, ok := look(with); !ok {
-				with, same = other, false
-			}
-		}
-		if pass && !same {
-			pass, out = false, append(make([]byte, 0, len(line)), line[:last]...)
-		}
-		if with == nil {
-			continue
-		}
-		if !pass {
-			if n > 0 {
-				out = append(out, ',')
-			}
-			out = append(out, with...)
-		}
-		n, last = n+1, l.val.to
-	}
+// splitBatch puts the message of a line to decide, or each of a batch (revision
+// 2025-03-26 has them), and returns what is to be carried instead of the line; nil is
+// nothing. pass: the line is carried as it came. Of a batch of more than wire.MaxBatch
+// members none is decided about: tooMany is told, and nothing is carried.
+func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func()) (out []byte, pass bool) {
+	members, isBatch := jsonline.Batch(line, wire.MaxBatch)
 	switch {
-	case pass:
-		return nil, true
-	case n == 0:
+	case !isBatch:
+		return decide(line)
+	case len(members) > wire.MaxBatch:
+		tooMany()
 		return nil, false
 	}
-	return append(out, ']'), false
-}
-
-// isList reports how many messages the array at line[i:] has, and whether it is
-// whole.
-func isList(line []byte, i int) (messages int, whole bool) {
-	l, _ := open(line, i)
-	for l.next() {
-		if l.val.of(line)[0] == '{' {
-			messages++
+	pass = true
+	var carried [][]byte
+	for _, m := range members {
+		message, same := m.Of(line), true
+		if message[0] == '{' {
+			if other, ok := decide(message); !ok {
+				message, same = other, false
+			}
+		}
+		pass = pass && same
+		if message != nil {
+			carried = append(carried, message)
 		}
 	}
-	return messages, l.closed && blank(line, l.i) == len(line)
+	if pass || len(carried) == 0 {
+		return nil, pass
+	}
+	out = append(make([]byte, 0, len(line)), '[')
+	return append(append(out, bytes.Join(carried, []byte(","))...), ']'), false
 }
 
 // errorReply is the frame of an error.

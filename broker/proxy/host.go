@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -22,7 +23,7 @@ const noHandshake = "2026-07-28"
 
 // fromHost decides about one message of the host's.
 func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
-	f, ok := readFrame(b)
+	f, ok := jsonline.Parse(b)
 	if !ok {
 		if bytes.Contains(b, []byte(p.prefix)) {
 			p.noteRefused("host", "a line of the host's that is no message has an id of rootsfs's own")
@@ -30,17 +31,17 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		}
 		return nil, true
 	}
-	if id := f.id.of(b); p.isOurs(id) && f.method.absent() {
-		p.answerQuestion(string(meant(id)), readResponse(b, &f))
+	if id := f.ID.Of(b); p.isOurs(id) && f.Method.Absent() {
+		p.answerQuestion(string(jsonline.Unquote(id)), readResponse(b, &f))
 		return nil, false
 	}
 	switch {
-	case !f.clash.absent():
+	case !f.Clash.Absent():
 		return p.refuseHost(b, &f, "a message of the host's has a field twice, or in capitals")
-	case p.isOurs(f.id.of(b)):
+	case p.isOurs(f.ID.Of(b)):
 		return p.refuseHost(b, &f, "a request of the host's has an id of rootsfs's own")
 	}
-	switch string(meant(f.method.of(b))) {
+	switch string(jsonline.Unquote(f.Method.Of(b))) {
 	case "":
 		return nil, true
 	case methodInitialize:
@@ -58,16 +59,16 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 
 // initialize puts our capabilities among the host's, and notes what the host
 // can do.
-func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
-	p.greets(f.id.of(b))
-	if asksForms(b, f.params, "capabilities", "elicitation") {
+func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+	p.greets(f.ID.Of(b))
+	if asksForms(b, f.Params, "capabilities", "elicitation") {
 		p.session.AskThrough(asker{p: p})
 	} else {
 		p.session.AskThrough(nil)
 	}
-	return patched(b, patch{key: "params", members: []patch{{key: "capabilities", members: p.capabilities(patch{
-		key: "roots", members: []patch{
-			{key: "listChanged", value: strconv.AppendBool(nil, p.session.ListChanged())}, {key: "filesystemBrokering", value: []byte("true")},
+	return jsonline.Merge(b, jsonline.Patch{Key: "params", Members: []jsonline.Patch{{Key: "capabilities", Members: p.capabilities(jsonline.Patch{
+		Key: "roots", Members: []jsonline.Patch{
+			{Key: "listChanged", Value: strconv.AppendBool(nil, p.session.ListChanged())}, {Key: "filesystemBrokering", Value: []byte("true")},
 		},
 	})}}}), false
 }
@@ -75,11 +76,11 @@ func (p *Proxy) initialize(b []byte, f *frame) (out []byte, pass bool) {
 // capabilities are what the client's get: roots, in the form of the revision, and
 // the extension; or the host's own roots are taken out, where the server is to
 // hear of none.
-func (p *Proxy) capabilities(roots patch) []patch {
+func (p *Proxy) capabilities(roots jsonline.Patch) []jsonline.Patch {
 	if !p.session.Declares() {
-		return []patch{{key: "roots", drop: true}}
+		return []jsonline.Patch{{Key: "roots", Drop: true}}
 	}
-	return []patch{roots, {key: "extensions", members: []patch{{key: wire.Extension, value: p.extension()}}}}
+	return []jsonline.Patch{roots, {Key: "extensions", Members: []jsonline.Patch{{Key: wire.Extension, Value: p.extension()}}}}
 }
 
 // greets notes the request whose answer tells who the server is.
@@ -91,20 +92,20 @@ func (p *Proxy) greets(id []byte) {
 
 // request deals with a request or notification that may carry the client's
 // capabilities itself.
-func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
-	if f.params.absent() || !bytes.Contains(f.params.of(b), []byte("io.modelcontextprotocol")) {
+func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+	if f.Params.Absent() || !bytes.Contains(f.Params.Of(b), []byte("io.modelcontextprotocol")) {
 		return nil, true
 	}
-	meta, ok := lookup(b, f.params, "_meta")
+	meta, ok := jsonline.Lookup(b, f.Params, "_meta")
 	if !ok {
 		return nil, true
 	}
-	rev, hasRev := lookup(b, meta, mcp.MetaKeyProtocolVersion)
-	if _, hasCaps := lookup(b, meta, mcp.MetaKeyClientCapabilities); !hasCaps && !hasRev {
+	rev, hasRev := jsonline.Lookup(b, meta, mcp.MetaKeyProtocolVersion)
+	if _, hasCaps := jsonline.Lookup(b, meta, mcp.MetaKeyClientCapabilities); !hasCaps && !hasRev {
 		return nil, true
 	}
-	revision := string(meant(rev.of(b)))
-	if p.calls.taken(f.id.of(b)) {
+	revision := string(jsonline.Unquote(rev.Of(b)))
+	if p.calls.taken(f.ID.Of(b)) {
 		return p.refuseHost(b, f, "a request of the host's has the id of a call that the server is still answering")
 	}
 	p.learnHost(b, f, revision)
@@ -112,12 +113,12 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 	if kept {
 		return nil, false
 	}
-	out = patched(out, patch{key: "params", members: []patch{{key: "_meta", members: []patch{
-		{key: mcp.MetaKeyClientCapabilities, members: p.capabilities(patch{key: "roots", value: []byte("{}")})},
+	out = jsonline.Merge(out, jsonline.Patch{Key: "params", Members: []jsonline.Patch{{Key: "_meta", Members: []jsonline.Patch{
+		{Key: mcp.MetaKeyClientCapabilities, Members: p.capabilities(jsonline.Patch{Key: "roots", Value: []byte("{}")})},
 	}}}})
-	if revision >= noHandshake && answerable(f.id.of(b)) {
-		asks := slices.Contains(methodsWithInput, string(meant(f.method.of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
-		p.calls.keep(f.id.of(b), out, asks)
+	if revision >= noHandshake && jsonline.Answerable(f.ID.Of(b)) {
+		asks := slices.Contains(methodsWithInput, string(jsonline.Unquote(f.Method.Of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
+		p.calls.keep(f.ID.Of(b), out, asks)
 	}
 	return out, false
 }
@@ -126,9 +127,9 @@ func (p *Proxy) request(b []byte, f *frame) (out []byte, pass bool) {
 var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
 // learnHost notes what a request without handshake says of the host.
-func (p *Proxy) learnHost(b []byte, f *frame, revision string) {
-	if equal(f.method.of(b), methodDiscover) {
-		p.greets(f.id.of(b))
+func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
+	if jsonline.Equal(f.Method.Of(b), methodDiscover) {
+		p.greets(f.ID.Of(b))
 	}
 	p.session.SetPeer(revision, "")
 	if revision >= noHandshake {
@@ -139,22 +140,15 @@ func (p *Proxy) learnHost(b []byte, f *frame, revision string) {
 	p.attach()
 }
 
-// patched returns the message b with some members changed.
-func patched(b []byte, changes ...patch) []byte {
-	s := splice{b: b}
-	s.merge(blank(b, 0), changes)
-	return s.bytes()
-}
-
 // asksForms reports whether a client's capability of elicitation includes forms,
 // as it does unless it names other modes only.
-func asksForms(b []byte, at span, keys ...string) bool {
-	e, ok := lookup(b, at, keys...)
-	if !ok || e.of(b)[0] != '{' {
+func asksForms(b []byte, at jsonline.Span, keys ...string) bool {
+	e, ok := jsonline.Lookup(b, at, keys...)
+	if !ok || e.Of(b)[0] != '{' {
 		return false
 	}
-	_, form := lookup(b, e, "form")
-	_, url := lookup(b, e, "url")
+	_, form := jsonline.Lookup(b, e, "form")
+	_, url := jsonline.Lookup(b, e, "url")
 	return form || !url
 }
 
@@ -163,9 +157,9 @@ func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }
 
 // refuseHost does not carry a message of the host's, and says so. It returns what fromHost
 // returns then.
-func (p *Proxy) refuseHost(b []byte, f *frame, why string) (out []byte, pass bool) {
+func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("host", why)
-	if id := f.id.of(b); answerable(id) && !f.method.absent() {
+	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {
 		p.sendAsync(p.host, errorReply(id, wire.CodeInvalidRequest, why+"; it was not passed on: send it again without"))
 	}
 	return nil, false
@@ -173,10 +167,10 @@ func (p *Proxy) refuseHost(b []byte, f *frame, why string) (out []byte, pass boo
 
 // refuseOverlongFromHost deals with a line of the host's that is over the limit: its sender
 // is told, if it is a request, or else the server, which waits for it.
-func (p *Proxy) refuseOverlongFromHost(s *skim) {
-	text := p.tooLong("host", s)
-	id, to := s.answerable(), p.server
-	if s.method {
+func (p *Proxy) refuseOverlongFromHost(h *jsonline.Head) {
+	text := p.tooLong("host", h)
+	id, to := h.ID(), p.server
+	if h.IsCall() {
 		to = p.host
 	}
 	if id != nil && !p.isOurs(id) {

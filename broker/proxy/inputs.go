@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -45,11 +46,11 @@ const (
 // params of a task's notification (SEP-2663). A host answers each as if it had come by
 // itself: the Go SDK's does whatever the revision and the result's type say.
 type inputs struct {
-	at     span     // the object that holds them; absent: there is none
-	roots  []wanted // those for roots, at most one more than maxWanted
-	keys   []string // of these, unescaped
-	others int      // how many are for something else
-	flaw   string   // why hosts may read them in different ways
+	at     jsonline.Span // the object that holds them; absent: there is none
+	roots  []wanted      // those for roots, at most one more than maxWanted
+	keys   []string      // of these, unescaped
+	others int           // how many are for something else
+	flaw   string        // why hosts may read them in different ways
 }
 
 // wanted is one request for roots among inputs.
@@ -60,27 +61,27 @@ type wanted struct {
 
 // readInputs finds the inputs in a result or in params. Keys are compared without their
 // case, as some hosts do; one that not every host takes for the same is a flaw.
-func readInputs(b []byte, in span) (all inputs) {
+func readInputs(b []byte, in jsonline.Span) (all inputs) {
 	at, flaw := member(b, in, inputRequests)
-	if all.flaw = flaw; flaw != "" || at.absent() || string(at.of(b)) == "null" {
+	if all.flaw = flaw; flaw != "" || at.Absent() || string(at.Of(b)) == "null" {
 		return all
 	}
 	all.at = at
-	l, ok := open(b, at.from)
-	if !ok || l.array {
+	l, ok := jsonline.Object(b, at.From)
+	if !ok {
 		all.flaw = "inputRequests is no object"
 	}
-	for all.flaw == "" && len(all.roots) <= maxWanted && l.next() {
-		var method span
-		method, all.flaw = member(b, l.val, "method")
-		name := string(meant(method.of(b)))
+	for all.flaw == "" && len(all.roots) <= maxWanted && l.Next() {
+		var method jsonline.Span
+		method, all.flaw = member(b, l.Val, "method")
+		name := string(jsonline.Unquote(method.Of(b)))
 		switch {
 		case name == wire.RootsList:
-			w := wanted{Key: string(b[l.key.from+1 : l.key.to-1])}
-			if params, ok := lookup(b, l.val, "params"); ok {
-				w.Params = bytes.Clone(params.of(b))
+			w := wanted{Key: string(b[l.Key.From+1 : l.Key.To-1])}
+			if params, ok := jsonline.Lookup(b, l.Val, "params"); ok {
+				w.Params = bytes.Clone(params.Of(b))
 			}
-			all.roots, all.keys = append(all.roots, w), append(all.keys, string(meant(l.key.of(b))))
+			all.roots, all.keys = append(all.roots, w), append(all.keys, string(jsonline.Unquote(l.Key.Of(b))))
 		case broker.IsFilesMethod(name):
 			all.flaw = "an input request is for rootsfs"
 		default:
@@ -92,20 +93,20 @@ func readInputs(b []byte, in span) (all inputs) {
 
 // member returns the value of an object's member, absent if there is none. flaw says that
 // the key is there twice or in another case.
-func member(b []byte, at span, name string) (val span, flaw string) {
-	l, ok := open(b, at.from)
-	if at.absent() || !ok || l.array {
-		return span{}, ""
+func member(b []byte, at jsonline.Span, name string) (val jsonline.Span, flaw string) {
+	l, ok := jsonline.Object(b, at.From)
+	if at.Absent() || !ok {
+		return jsonline.Span{}, ""
 	}
-	for l.next() {
-		key := meant(l.key.of(b))
+	for l.Next() {
+		key := jsonline.Unquote(l.Key.Of(b))
 		if !strings.EqualFold(string(key), name) {
 			continue
 		}
-		if !val.absent() || string(key) != name {
-			return span{}, name + " is there twice, or in capitals"
+		if !val.Absent() || string(key) != name {
+			return jsonline.Span{}, name + " is there twice, or in capitals"
 		}
-		val = l.val
+		val = l.Val
 	}
 	return val, ""
 }
@@ -119,10 +120,10 @@ func (in *inputs) why() string {
 }
 
 // inputRequired deals with a result that asks for input.
-func (p *Proxy) inputRequired(b []byte, f *frame, c *call, in *inputs) (out []byte, pass bool) {
+func (p *Proxy) inputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) (out []byte, pass bool) {
 	var state []byte
-	if s, ok := lookup(b, f.result, requestState); ok {
-		state = bytes.Clone(s.of(b))
+	if s, ok := jsonline.Lookup(b, f.Result, requestState); ok {
+		state = bytes.Clone(s.Of(b))
 	}
 	if len(in.roots) > 0 && len(in.roots) <= maxWanted && in.others == 0 {
 		p.async(func() { p.repeat(c, in.roots, state) })
@@ -134,7 +135,7 @@ func (p *Proxy) inputRequired(b []byte, f *frame, c *call, in *inputs) (out []by
 		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots more than %d times at once", maxWanted)))
 		return nil, false
 	case len(in.roots) == 0:
-		return replaced(b, f.id, c.hostID), false
+		return jsonline.Replace(b, jsonline.Cut{Span: f.ID, With: c.hostID}), false
 	}
 	return p.askOthers(b, c, in, state), false
 }
@@ -147,7 +148,7 @@ func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 		return
 	}
 	id := p.newID()
-	frame := withAnswers(c.request, []byte("{}"), answers, state, patch{key: "id", value: []byte(`"` + id + `"`)})
+	frame := withAnswers(c.request, []byte("{}"), answers, state, jsonline.Patch{Key: "id", Value: []byte(`"` + id + `"`)})
 	ok, tooOften := p.calls.repeat(c, id)
 	if tooOften {
 		p.sendAsync(p.host, errorReply(c.hostID, wire.CodeInternal, fmt.Sprintf("the server asked for roots %d times over and gave no answer", maxRepeats+1)))
@@ -156,31 +157,31 @@ func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 		return
 	}
 	p.stats.retried.Add(1)
-	_ = p.server.send(frame) // a server that is gone answers nothing: the host sees its end
+	_ = p.server.Send(frame) // a server that is gone answers nothing: the host sees its end
 }
 
 // listRoots answers what a server asked for while it answered a call. It reports false if it
 // cannot, and then the host has been told that by the call's id.
-func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []patch, ok bool) {
+func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []jsonline.Patch, ok bool) {
 	for _, w := range roots {
 		result, err := p.session.ListRoots(w.Params)
 		if err != nil {
 			p.sendAsync(p.host, errorReply(hostID, err.Code, "the server asked for roots while it answered this: "+err.Message))
 			return nil, false
 		}
-		answers = append(answers, patch{key: w.Key, value: result})
+		answers = append(answers, jsonline.Patch{Key: w.Key, Value: result})
 	}
 	return answers, true
 }
 
 // withAnswers composes a request anew: with the answers that the host brings, roots among
 // them, the state that the server is to be reminded of, nil for none, and further changes.
-func withAnswers(request, answers []byte, roots []patch, state []byte, more ...patch) []byte {
-	if all, ok := without(answers, nil, roots...); ok {
+func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, more ...jsonline.Patch) []byte {
+	if all, ok := jsonline.Without(answers, nil, roots...); ok {
 		answers = all
 	}
-	return patched(request, append(more, patch{key: "params", members: []patch{
-		{key: inputResponses, value: answers}, {key: requestState, value: state, drop: state == nil},
+	return jsonline.Merge(request, append(more, jsonline.Patch{Key: "params", Members: []jsonline.Patch{
+		{Key: inputResponses, Value: answers}, {Key: requestState, Value: state, Drop: state == nil},
 	}})...)
 }
 
@@ -194,25 +195,25 @@ type memo struct {
 // askOthers makes the result by which the host is asked for what is not roots.
 func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	m, err := json.Marshal(memo{State: state, Roots: in.roots})
-	rest, ok := without(in.at.of(b), in.keys)
+	rest, ok := jsonline.Without(in.at.Of(b), in.keys)
 	if err != nil || !ok {
 		return errorReply(c.hostID, wire.CodeInternal, "the server's request for input is malformed")
 	}
 	mark := []byte(`"` + p.prefix + base64.RawURLEncoding.EncodeToString(m) + `"`)
-	return patched(b, patch{key: "id", value: c.hostID}, patch{key: "result", members: []patch{
-		{key: inputRequests, value: rest}, {key: requestState, value: mark},
+	return jsonline.Merge(b, jsonline.Patch{Key: "id", Value: c.hostID}, jsonline.Patch{Key: "result", Members: []jsonline.Patch{
+		{Key: inputRequests, Value: rest}, {Key: requestState, Value: mark},
 	}})
 }
 
 // addRoots puts roots among the answers that the host comes back with, and the
 // server's requestState in the place of ours. Other requests stay as they are.
 // kept: it is not carried; if that is a refusal, the host was told why.
-func (p *Proxy) addRoots(b []byte, f *frame) (out []byte, kept bool) {
-	at, ok := lookup(b, f.params, requestState)
+func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
+	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {
 		return b, false
 	}
-	state := string(meant(at.of(b)))
+	state := string(jsonline.Unquote(at.Of(b)))
 	text, ok := strings.CutPrefix(state, p.prefix)
 	if !ok {
 		return b, false
@@ -229,14 +230,14 @@ func (p *Proxy) addRoots(b []byte, f *frame) (out []byte, kept bool) {
 		p.refuseHost(b, f, "requestState is not what rootsfs gave")
 		return nil, true
 	}
-	roots, ok := p.listRoots(f.id.of(b), m.Roots)
+	roots, ok := p.listRoots(f.ID.Of(b), m.Roots)
 	if !ok {
 		return nil, true
 	}
 	p.stats.retried.Add(1)
 	answers := []byte("{}")
-	if a, ok := lookup(b, f.params, inputResponses); ok {
-		answers = a.of(b)
+	if a, ok := jsonline.Lookup(b, f.Params, inputResponses); ok {
+		answers = a.Of(b)
 	}
 	return withAnswers(b, answers, roots, m.State), false
 }

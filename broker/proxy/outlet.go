@@ -26,9 +26,6 @@ func newOutlet(w io.WriteCloser) *outlet {
 	return o
 }
 
-// send is Send.
-func (o *outlet) send(frame []byte) error { return o.Send(frame) }
-
 // owe counts frames that are to be sent.
 func (o *outlet) owe(n int) {
 	o.dues.Lock()

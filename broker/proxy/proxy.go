@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // DefaultFrame is the longest line that is carried if Options.Frame is 0, bytes.
@@ -107,7 +108,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	up := p.pump(p.opt.ServerOut, p.host, p.fromServer, p.refuseOverlongFromServer, func() { p.tooMany("server", p.server) })
 	judge := up.look
 	up.look = func(line []byte) ([]byte, bool) {
-		if blank(line, 0) == len(line) {
+		if jsonline.SkipSpace(line, 0) == len(line) {
 			return nil, true
 		}
 		if why := flaw(line); why != "" {
@@ -220,10 +221,10 @@ func real(err error) error {
 	return err
 }
 
-func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool), long func(*skim), many func()) *pump {
+func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool), long func(*jsonline.Head), many func()) *pump {
 	return &pump{
 		src: src, dst: dst, auto: p.auto, limit: p.opt.Frame,
-		look: func(line []byte) ([]byte, bool) { return examine(line, look, many) }, long: long,
+		look: func(line []byte) ([]byte, bool) { return splitBatch(line, look, many) }, long: long,
 	}
 }
 
@@ -235,7 +236,7 @@ const maxAsync = 256
 func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	to.owe(1)
 	called := p.async(func() {
-		_ = to.send(frame) // a peer that is gone needs none
+		_ = to.Send(frame) // a peer that is gone needs none
 		to.owe(-1)
 	})
 	if !called {
@@ -269,7 +270,7 @@ func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) 
 
 // isOurs reports whether an id, raw, has the form of ours.
 func (p *Proxy) isOurs(id []byte) bool {
-	return strings.HasPrefix(string(meant(id)), p.prefix)
+	return strings.HasPrefix(string(jsonline.Unquote(id)), p.prefix)
 }
 
 // counters are a proxy's figures since its beginning.

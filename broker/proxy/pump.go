@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // pump carries one direction. It reads as much as there is, looks at each line
@@ -20,7 +22,7 @@ type pump struct {
 	look func(line []byte) (out []byte, pass bool)
 	// long deals with a line that is over the limit, whose parts are known as
 	// far as they were small.
-	long  func(s *skim)
+	long  func(h *jsonline.Head)
 	auto  *detector
 	asks  bool // this direction begins a session of MCP, so it may tell that there is none
 	limit int  // bytes of a line
@@ -191,9 +193,7 @@ func (u *pump) lines(last bool) (more bool, err error) {
 		out, pass := body, true
 		switch {
 		case len(body) > u.limit:
-			s := &skim{}
-			s.feed(body)
-			u.long(s)
+			u.long(jsonline.HeadOf(body))
 			out, pass = nil, false
 		default:
 			out, pass = u.look(body)
@@ -241,25 +241,25 @@ func endOf(line []byte) int {
 // skip reads past a line that is over the limit, keeping its small parts only.
 // It gives up u.mu while it reads.
 func (u *pump) skip() error {
-	s := &skim{}
+	h := &jsonline.Head{}
 	for {
 		part := u.buf[u.start:u.end]
 		i := bytes.IndexByte(part, '\n')
 		if i >= 0 {
 			part = part[:i]
 		}
-		s.feed(part)
+		h.Feed(part)
 		u.start += len(part)
 		if i >= 0 {
 			u.start++
-			u.long(s)
+			u.long(h)
 			return nil
 		}
 		u.mu.Unlock()
 		err := u.read()
 		u.mu.Lock()
 		if err != nil && u.start == u.end {
-			u.long(s)
+			u.long(h)
 			return nil // the next read tells of the end, too
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // shreds reads in pieces of random size, and gives the last with the end.
@@ -43,9 +45,12 @@ func carried(t testing.TB, src io.Reader, m Mode, asks bool, limit int) (out str
 			if bytes.HasPrefix(b, []byte("change")) {
 				return []byte("changed"), false
 			}
+			if bytes.HasPrefix(b, []byte("cut")) { // a part of the line, in the buffer it was read into
+				return b[:3], false
+			}
 			return nil, true
 		},
-		long: func(k *skim) { long = append(long, k.size) },
+		long: func(h *jsonline.Head) { long = append(long, h.Size) },
 	}
 	u.auto.onRaw = func() {}
 	if err := u.run(); err != nil {
@@ -63,6 +68,7 @@ func TestPump(t *testing.T) {
 		{"lines", "a\nb\r\n\nc\n", "a\nb\r\n\nc\n", 10},
 		{"no end", "a\nb", "a\nb", 10},
 		{"changed", "a\nchange\r\nb\nchange", "a\nchanged\r\nb\nchanged", 10},
+		{"cut", "a\ncut\r\nb\ncut it\r\nc\ncut", "a\ncut\r\nb\ncut\r\nc\ncut", 10},
 		{"dropped", "drop\na\ndrop it\r\nb\ndrop", "a\nb\n", 10},
 		{"long in the buffer", "a\n12345678901\nb\n", "a\nb\n", 10},
 		{"just so long", "a\n1234567890\r\nb\n", "a\n1234567890\r\nb\n", 10},
@@ -108,7 +114,7 @@ func TestPump_Auto(t *testing.T) {
 			var s sink
 			u := &pump{
 				src: iotest.OneByteReader(strings.NewReader(c.in)), dst: newOutlet(&s), auto: newDetector(Auto), asks: host, limit: 200,
-				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*skim) { t.Error("long") },
+				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { t.Error("long") },
 			}
 			u.auto.onRaw = func() {}
 			if err := u.run(); err != nil {
@@ -125,14 +131,23 @@ func TestPump_Auto(t *testing.T) {
 	}
 }
 
+// lineSeeds are lines that are messages, nearly messages, and none.
+var lineSeeds = []string{
+	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":[1,{"b":"}"}],"a":1e400}}`,
+	`{"result":{"x":"\"}\\"},"jsonrpc":"2.0","id":"a\u0062"}`, ` { "id" : null , "error" : { "code" : -1 } } `, `{"\u0069d":1,"id":2}`,
+	`{}`, `{"a":{}}`, `[{"id":1},{"id":2}]`, `{"a":1,}`, `{"a" 1}`, `{"a":}`, `{,}`, `{"a":1}x`, `{"a":1}{"b":2}`, `{"a":"`, `{"a":"\`,
+	`{"`, `{`, `"`, `[`, ``, `nul`, `{"a":[}]}`, `{"a":NaN,"b":-Infinity}`, "{\"a\":\"\t\"}", "{\"\xff\":\"\xff\xfe\"}", `{"a":"\ud800"}`,
+	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`, `{"a":"` + strings.Repeat(`calm \" \\`, 40) + `"}`,
+}
+
 // Whatever comes, in whatever pieces, goes out as it came.
 func FuzzPump(f *testing.F) {
-	for _, s := range scanSeeds {
+	for _, s := range lineSeeds {
 		f.Add([]byte(s+"\n"+s), uint64(1))
 	}
 	f.Add([]byte("a\r\n\xff\xfe\n\n{\"a\":1}"), uint64(2))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
-		if bytes.Contains(b, []byte("drop")) || bytes.Contains(b, []byte("change")) || len(b) == 0 {
+		if bytes.Contains(b, []byte("drop")) || bytes.Contains(b, []byte("change")) || bytes.Contains(b, []byte("cut")) || len(b) == 0 {
 			return
 		}
 		for _, m := range []Mode{Auto, On, Off} {

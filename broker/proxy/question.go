@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
@@ -55,14 +56,14 @@ func (p *Proxy) answerQuestion(id string, r response) {
 }
 
 // readResponse reads the host's answer to a request of ours.
-func readResponse(b []byte, f *frame) response {
+func readResponse(b []byte, f *jsonline.Frame) response {
 	switch {
-	case !f.clash.absent(), f.result.absent() == f.err.absent():
+	case !f.Clash.Absent(), f.Result.Absent() == f.Error.Absent():
 		return response{err: errors.New("the host's answer is ambiguous")}
-	case f.result.absent():
-		return response{err: fmt.Errorf("the host answered with an error: %s", f.err.of(b))}
+	case f.Result.Absent():
+		return response{err: fmt.Errorf("the host answered with an error: %s", f.Error.Of(b))}
 	}
-	return response{result: bytes.Clone(f.result.of(b))}
+	return response{result: bytes.Clone(f.Result.Of(b))}
 }
 
 // asker puts forms before the host's user.
@@ -145,9 +146,9 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 
 // takeRetry takes a call that the host repeats because it was asked a question there. It
 // reports false for another one.
-func (p *Proxy) takeRetry(b []byte, f *frame, question string) bool {
-	id := f.id.of(b)
-	if !answerable(id) {
+func (p *Proxy) takeRetry(b []byte, f *jsonline.Frame, question string) bool {
+	id := f.ID.Of(b)
+	if !jsonline.Answerable(id) {
 		return false
 	}
 	answer, ok := p.calls.reattach(question, id)
@@ -155,11 +156,11 @@ func (p *Proxy) takeRetry(b []byte, f *frame, question string) bool {
 		return false
 	}
 	said := response{err: errors.New("the host came back without its user's answer")}
-	if at, ok := lookup(b, f.params, inputResponses, askedAs); ok {
-		said = response{result: bytes.Clone(at.of(b))}
+	if at, ok := jsonline.Lookup(b, f.Params, inputResponses, askedAs); ok {
+		said = response{result: bytes.Clone(at.Of(b))}
 	}
 	p.answerQuestion(question, said)
-	af, ok := readFrame(answer)
+	af, ok := jsonline.Parse(answer)
 	if !ok {
 		return true // the server has not answered
 	}

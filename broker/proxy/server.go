@@ -9,55 +9,52 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
 // fromServer decides about one message of the server's.
 func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
-	f, ok := readFrame(b)
+	f, ok := jsonline.Parse(b)
 	if !ok {
 		return nil, true // a batch without messages
 	}
-	switch method := f.method.of(b); {
-	case !f.clash.absent():
+	switch method := f.Method.Of(b); {
+	case !f.Clash.Absent():
 		return p.refuseServer(b, &f, "a message of the server's has a field twice, or in capitals")
-	case !f.method.absent() && (method[0] != '"' || f.answers()):
+	case !f.Method.Absent() && (method[0] != '"' || f.Answers()):
 		// Some hosts take it for a request, others for an answer.
 		return p.refuseServer(b, &f, "a message of the server's is neither a request nor an answer")
-	case f.method.absent() && f.id.absent():
+	case f.Method.Absent() && f.ID.Absent():
 		return nil, true
-	case f.method.absent():
+	case f.Method.Absent():
 		return p.response(b, &f)
-	case p.isOurs(f.id.of(b)):
+	case p.isOurs(f.ID.Of(b)):
 		return p.refuseServer(b, &f, "a request of the server's has an id of rootsfs's own")
 	}
-	switch method := meant(f.method.of(b)); {
+	switch method := jsonline.Unquote(f.Method.Of(b)); {
 	case broker.IsFilesMethod(string(method)):
 		return nil, p.take(b, &f)
 	case string(method) == wire.Cancelled:
-		if id, ok := lookup(b, f.params, "requestId"); ok && p.isOurs(id.of(b)) {
+		if id, ok := jsonline.Lookup(b, f.Params, "requestId"); ok && p.isOurs(id.Of(b)) {
 			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
 		return nil, p.take(b, &f)
 	}
-	if in := readInputs(b, f.params); in.flaw != "" || len(in.roots) > 0 {
+	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
 		return p.refuseServer(b, &f, in.why())
 	}
 	return nil, true
 }
 
 // take gives a message to the session; it reports whether it is to pass instead.
-func (p *Proxy) take(b []byte, f *frame) (pass bool) {
+func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
 	own := bytes.Clone(b) // the session answers while we read on
-	wf, err := wire.ReadFrame(own)
-	if err != nil {
-		p.refuseServer(b, f, "a message of the server's is malformed: "+err.Error())
-		return false
-	}
-	if !p.session.Take(wf, len(own), p.toServer) {
+	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
+	if !p.session.Take(m, len(own), p.toServer) {
 		return true
 	}
-	if wf.Method != wire.Cancelled {
+	if m.Method != wire.Cancelled {
 		p.stats.answered.Add(1)
 		p.attach() // it speaks, so it listens
 	}
@@ -65,11 +62,11 @@ func (p *Proxy) take(b []byte, f *frame) (pass bool) {
 }
 
 // toServer sends a frame of the session's.
-func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.server.send(frame) }
+func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.server.Send(frame) }
 
 // response deals with an answer of the server's.
-func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
-	id := f.id.of(b)
+func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
+	id := f.ID.Of(b)
 	p.learnServer(b, f)
 	c, kept := p.calls.answered(id, b)
 	switch {
@@ -78,9 +75,9 @@ func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	case c == nil && p.isOurs(id):
 		return p.refuseServer(b, f, "the server answers a request of rootsfs's own that was not put to it")
 	}
-	in := readInputs(b, f.result)
+	in := readInputs(b, f.Result)
 	if in.flaw == "" && c != nil {
-		if t, ok := lookup(b, f.result, "resultType"); ok && equal(t.of(b), "input_required") {
+		if t, ok := jsonline.Lookup(b, f.Result, "resultType"); ok && jsonline.Equal(t.Of(b), "input_required") {
 			return p.inputRequired(b, f, c, &in)
 		}
 	}
@@ -94,40 +91,40 @@ func (p *Proxy) response(b []byte, f *frame) (out []byte, pass bool) {
 	if idKey(id) == idKey(c.hostID) {
 		return nil, true
 	}
-	return replaced(b, f.id, c.hostID), false
+	return jsonline.Replace(b, jsonline.Cut{Span: f.ID, With: c.hostID}), false
 }
 
 // learnServer takes from the answer to the host's greeting who the server is.
-func (p *Proxy) learnServer(b []byte, f *frame) {
+func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 	p.mu.Lock()
-	greeted := p.greeting != "" && p.greeting == idKey(f.id.of(b))
+	greeted := p.greeting != "" && p.greeting == idKey(f.ID.Of(b))
 	if greeted {
 		p.greeting = ""
 	}
 	p.mu.Unlock()
-	if !greeted || f.result.absent() {
+	if !greeted || f.Result.Absent() {
 		return
 	}
-	version, _ := lookup(b, f.result, "protocolVersion") // server/discover has none
-	revision := string(meant(version.of(b)))
-	info, ok := lookup(b, f.result, "serverInfo")
+	version, _ := jsonline.Lookup(b, f.Result, "protocolVersion") // server/discover has none
+	revision := string(jsonline.Unquote(version.Of(b)))
+	info, ok := jsonline.Lookup(b, f.Result, "serverInfo")
 	if !ok {
-		if info, ok = lookup(b, f.result, "_meta", mcp.MetaKeyServerInfo); !ok {
+		if info, ok = jsonline.Lookup(b, f.Result, "_meta", mcp.MetaKeyServerInfo); !ok {
 			p.session.SetPeer(revision, "")
 			return
 		}
 	}
-	name, _ := lookup(b, info, "name")
-	number, _ := lookup(b, info, "version")
-	p.session.SetPeer(revision, strings.TrimSpace(string(meant(name.of(b)))+" "+string(meant(number.of(b)))))
+	name, _ := jsonline.Lookup(b, info, "name")
+	number, _ := jsonline.Lookup(b, info, "version")
+	p.session.SetPeer(revision, strings.TrimSpace(string(jsonline.Unquote(name.Of(b)))+" "+string(jsonline.Unquote(number.Of(b)))))
 }
 
 // refuseServer does not carry a message of the server's. Whoever waits for it is
 // told, if the id is beyond doubt. It returns what fromServer returns then.
-func (p *Proxy) refuseServer(b []byte, f *frame, why string) (out []byte, pass bool) {
+func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("server", why)
-	if id := f.id.of(b); answerable(id) && (f.clash.absent() || field(meant(f.clash.of(b))) != "id") {
-		p.answerServer(id, !f.method.absent() && !f.answers(), why+"; it was not passed on")
+	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {
+		p.answerServer(id, !f.Method.Absent() && !f.Answers(), why+"; it was not passed on")
 	}
 	return nil, false
 }
@@ -167,26 +164,24 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	p.noteRefused("server", why)
 	if line = visible(line); len(line) > 0 && line[0] == '{' {
-		s := &skim{}
-		s.feed(line)
-		p.answerSkimmed(s, why+"; it was not passed on")
+		p.answerUnread(jsonline.HeadOf(line), why+"; it was not passed on")
 	}
 }
 
 // refuseOverlongFromServer deals with a line of the server's that is over the limit.
-func (p *Proxy) refuseOverlongFromServer(s *skim) { p.answerSkimmed(s, p.tooLong("server", s)) }
+func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) { p.answerUnread(h, p.tooLong("server", h)) }
 
-// answerSkimmed answers for a line of the server's that was not carried, if its id can be told.
-func (p *Proxy) answerSkimmed(s *skim, text string) {
-	if id := s.answerable(); id != nil && !(s.method && p.isOurs(id)) {
-		p.answerServer(id, s.method, text)
+// answerUnread answers for a line of the server's that was not carried, if its id can be told.
+func (p *Proxy) answerUnread(h *jsonline.Head, text string) {
+	if id := h.ID(); id != nil && !(h.IsCall() && p.isOurs(id)) {
+		p.answerServer(id, h.IsCall(), text)
 	}
 }
 
 // tooLong counts a line that was not carried, and returns what is to be said of it.
-func (p *Proxy) tooLong(of string, s *skim) string {
+func (p *Proxy) tooLong(of string, h *jsonline.Head) string {
 	p.stats.long.Add(1)
-	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, s.size)
+	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, h.Size)
 	p.noteRefused(of, why)
 	return why + "; send less at a time"
 }

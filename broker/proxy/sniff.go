@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // Mode says whether the two peers speak MCP.
@@ -100,11 +101,10 @@ type opening struct {
 	begun bool // with something else than white space
 	kind  byte // the first that is none
 
-	depth           int
-	quoted, escaped bool
-	end             int  // where the object or array ends, as nested has it; 0: not yet
-	speaks          bool // what ends there is a message, or a batch
-	behind          bool // something follows it
+	brackets jsonline.Brackets
+	end      int  // where the object or array ends; 0: not yet
+	speaks   bool // what ends there is a message, or a batch
+	behind   bool // something follows it
 
 	work int // bytes that were looked at, for the test that counts them
 }
@@ -114,7 +114,7 @@ func (o *opening) look(line []byte) {
 	for ; o.read < len(line); o.read++ {
 		c := line[o.read]
 		o.work++
-		white := blank(line[:o.read+1], o.read) > o.read
+		white := jsonline.SkipSpace(line[:o.read+1], o.read) > o.read
 		if !o.begun && !white {
 			o.begun, o.kind = true, c
 		}
@@ -122,16 +122,8 @@ func (o *opening) look(line []byte) {
 		case o.kind != '{' && o.kind != '[':
 		case o.end > 0:
 			o.behind = o.behind || !white
-		case o.escaped:
-			o.escaped = false
-		case o.quoted:
-			o.escaped, o.quoted = c == '\\', c != '"'
-		case c == '"':
-			o.quoted = true
-		case c == '{' || c == '[':
-			o.depth++
-		case c == '}' || c == ']':
-			if o.depth--; o.depth == 0 {
+		default:
+			if o.brackets.Step(c); o.brackets.Depth == 0 {
 				o.end = o.read + 1
 				o.speaks = speaksRPC(line[:o.end])
 				o.work += o.end
@@ -151,7 +143,9 @@ func (o *opening) foreign() bool {
 
 // open reports whether the line begins with an object, or an array of them, that has
 // not ended.
-func (o *opening) open(line []byte) bool { return o.end == 0 && begins(line[blank(line, 0):]) }
+func (o *opening) open(line []byte) bool {
+	return o.end == 0 && begins(line[jsonline.SkipSpace(line, 0):])
+}
 
 // part reports whether what follows the last CR of a line, or what cannot be seen at its
 // beginning, may become a message.
@@ -164,7 +158,7 @@ func (o *opening) part(line []byte) bool {
 func begins(text []byte) bool {
 	i := 0
 	if len(text) > 0 && text[0] == '[' {
-		i = blank(text, 1)
+		i = jsonline.SkipSpace(text, 1)
 	}
 	return len(text) > 0 && (i == len(text) || text[i] == '{')
 }
@@ -173,7 +167,7 @@ func begins(text []byte) bool {
 func hasMessage(lines []byte) bool {
 	for part := range bytes.FieldsFuncSeq(lines, func(r rune) bool { return r == '\r' || r == '\n' }) {
 		part = visible(part)
-		if end := value(part, 0); end > 0 && speaksRPC(part[:end]) {
+		if end := jsonline.EndOfValue(part, 0); end > 0 && speaksRPC(part[:end]) {
 			return true
 		}
 	}
@@ -202,23 +196,24 @@ func (u *pump) foreign(line []byte, whole bool) error {
 // speaksRPC reports whether a line is a message of JSON-RPC 2.0, or a batch of
 // them.
 func speaksRPC(line []byte) bool {
-	if l, ok := open(line, blank(line, 0)); ok && l.array {
-		speaks := false
-		for l.next() {
-			if b := l.val.of(line); !speaks && b[0] == '{' {
-				f, ok := readFrame(b)
-				speaks = ok && f.speaks(b)
-			}
-		}
-		return speaks && l.closed
+	l, isBatch := jsonline.Array(line, jsonline.SkipSpace(line, 0))
+	if !isBatch {
+		f, ok := jsonline.Parse(line)
+		return ok && speaks(line, &f)
 	}
-	f, ok := readFrame(line)
-	return ok && f.speaks(line)
+	spoken := false
+	for l.Next() {
+		if b := l.Val.Of(line); !spoken && b[0] == '{' {
+			f, ok := jsonline.Parse(b)
+			spoken = ok && speaks(b, &f)
+		}
+	}
+	return spoken && l.Ended()
 }
 
 // speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not ask for
 // the version, so requests that we answer are frames without it, too, as are those whose
 // method may be another one for others.
-func (f *frame) speaks(b []byte) bool {
-	return f.rpc || broker.IsFilesMethod(string(meant(f.method.of(b)))) || !f.method.absent() && !f.clash.absent()
+func speaks(b []byte, f *jsonline.Frame) bool {
+	return f.RPC || broker.IsFilesMethod(string(jsonline.Unquote(f.Method.Of(b)))) || !f.Method.Absent() && !f.Clash.Absent()
 }

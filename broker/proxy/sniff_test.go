@@ -6,13 +6,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
 // What is known of a line that came in parts is what the whole of it says, after
 // each part.
 func FuzzOpening(f *testing.F) {
 	const rpc = `{"jsonrpc":"2.0","method":"x","params":{"a":"\\"}]"}}`
-	for _, s := range append(scanSeeds, rpc, rpc+" \t", rpc+" x", " ["+rpc+","+rpc+"] x", "["+rpc, `{"a\\\\":"\\\""}`, `{]`, `[}`, "  ", "ls", "\x00") {
+	for _, s := range append(lineSeeds, rpc, rpc+" \t", rpc+" x", " ["+rpc+","+rpc+"] x", "["+rpc, `{"a\\\\":"\\\""}`, `{]`, `[}`, "  ", "ls", "\x00") {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -23,11 +25,11 @@ func FuzzOpening(f *testing.F) {
 		for n := range len(line) + 1 {
 			part := line[:n]
 			o.look(part)
-			i := blank(part, 0)
+			i := jsonline.SkipSpace(part, 0)
 			if got, want := o.rpc(), speaksRPC(part); got != want {
 				t.Fatalf("%q: rpc %v, want %v", part, got, want)
 			}
-			foreign := i < n && (part[i] != '{' && part[i] != '[' || value(part, i) >= 0 && !speaksRPC(part))
+			foreign := i < n && (part[i] != '{' && part[i] != '[' || jsonline.EndOfValue(part, i) >= 0 && !speaksRPC(part))
 			if o.foreign() != foreign || o.begun != (i < n) {
 				t.Fatalf("%q: foreign %v, want %v; kind %q", part, o.foreign(), foreign, o.kind)
 			}
@@ -50,7 +52,7 @@ func TestSniff_Linear(t *testing.T) {
 			work, held := 0, 0
 			u := &pump{
 				src: iotest.OneByteReader(strings.NewReader(in)), dst: newOutlet(&sink{}), auto: newDetector(Auto), asks: true, limit: 2 * len(in),
-				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*skim) { t.Error("long") },
+				bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { t.Error("long") },
 			}
 			u.auto.onRaw = func() {}
 			for range in {
@@ -81,7 +83,7 @@ func TestSniff_Limit(t *testing.T) {
 		var longs int
 		u := &pump{
 			src: strings.NewReader(c.in), dst: newOutlet(&sink{}), auto: newDetector(Auto), asks: true, limit: 200,
-			bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*skim) { longs++ },
+			bytes: &atomic.Int64{}, look: func([]byte) ([]byte, bool) { return nil, true }, long: func(*jsonline.Head) { longs++ },
 		}
 		u.auto.onRaw = func() {}
 		if _, err := u.step(); err != nil {
