@@ -6,7 +6,7 @@
 //
 //   - Memory is bounded whatever happens: a subscriber that does not read loses
 //     events and is told how many, and of a session's roots the first MaxRoots are
-//     passed on, with their speeds for five minutes at most.
+//     passed on.
 //   - A subscriber hears of what changed at most every Interval, however much it
 //     is: state is told as it is then, not once for each change.
 //   - Sessions that begin later are found, and those that have ended leave, within
@@ -92,9 +92,6 @@ type Update struct {
 	// more there were.
 	Events []Event `json:"events,omitempty"`
 	Lost   int     `json:"lost,omitempty"`
-	// Figures are the speeds since the last update, by session: in the first, those
-	// since the hub began to follow it.
-	Figures map[string]Figures `json:"figures,omitempty"`
 }
 
 // Hub follows the sessions while Run runs. The zero Hub is ready to use.
@@ -231,7 +228,6 @@ type Subscriber struct {
 
 	// guarded by hub.mu
 	state, asked bool
-	told         map[*follower]uint64 // the last point of the figures
 	events       []Event
 	lost         int
 }
@@ -299,18 +295,11 @@ func (h *Hub) update(s *Subscriber) Update {
 	u := Update{At: time.Now(), Events: s.events, Lost: s.lost}
 	s.events, s.lost = nil, 0
 	if s.state {
-		told := make(map[*follower]uint64, len(h.sessions))
-		u.Figures = map[string]Figures{}
-		for name, f := range h.sessions {
-			if !f.known {
-				continue
-			}
-			u.Sessions = append(u.Sessions, f.state)
-			if told[f] = f.figures.Last; told[f] != s.told[f] {
-				u.Figures[name] = f.figures.after(s.told[f])
+		for _, f := range h.sessions {
+			if f.known {
+				u.Sessions = append(u.Sessions, f.state)
 			}
 		}
-		s.told = told
 		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
 		u.Empty = len(h.sessions) == 0
 	}
@@ -365,7 +354,6 @@ type follower struct {
 	state     Session
 	questions []control.Question
 	denials   []control.Denial
-	figures   speeds
 }
 
 // run follows the session until ctx ends. Its stream ends with it, and the hub finds out
@@ -412,7 +400,6 @@ func (f *follower) apply(u control.Update) {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
 	if u.Status != nil {
-		f.figures.count(time.Now(), u.Status.Roots)
 		f.state, f.known = stateOf(*u.Status), true
 		if !f.begun {
 			f.begun = true

@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -62,52 +61,6 @@ func TestNext(t *testing.T) {
 	if len(h.subs) != 1 {
 		t.Errorf("%d subscriptions are kept", len(h.subs))
 	}
-}
-
-// Every subscriber is told every point once, whenever it came.
-func TestFiguresAreToldOnce(t *testing.T) {
-	f := &follower{known: true}
-	h := &Hub{sessions: map[string]*follower{"s": f}}
-	point := func(n uint64) {
-		f.figures.Add(Figures{Last: n, Times: []int64{int64(n)}, Total: []Rate{{Ops: float64(n)}}, Rates: map[string][]Rate{}})
-		f.state = stateOf(control.Status{})
-		h.mu.Lock()
-		h.markLocked(func(s *Subscriber) { s.state = true })
-		h.mu.Unlock()
-	}
-	one := h.Subscribe()
-	defer one.Close()
-	told := func(s *Subscriber, want string) {
-		t.Helper()
-		u, _ := s.Next(t.Context())
-		if got := fmt.Sprint(u.Figures["s"].Times); got != want || len(u.Sessions) != 1 {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	point(1)
-	told(one, "[1]")
-	point(2)
-	point(3)
-	told(one, "[2 3]")
-	two := h.Subscribe()
-	defer two.Close()
-	told(two, "[1 2 3]")
-	point(4)
-	told(one, "[4]")
-	told(two, "[4]")
-	if now, _ := f.figures.Now(); now.Ops != 4 {
-		t.Errorf("now: %+v", now)
-	}
-	// A state out of turn tells nothing of it again; another session of the same
-	// name begins anew.
-	h.mu.Lock()
-	h.markLocked(func(s *Subscriber) { s.state = true })
-	h.mu.Unlock()
-	told(one, "[]")
-	f = &follower{known: true}
-	h.sessions["s"] = f
-	point(1)
-	told(one, "[1]")
 }
 
 // Of very many roots the first are passed on, and how many there are more.

@@ -2,22 +2,24 @@ package top
 
 import (
 	"testing"
+	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 )
 
 // A chart has a bar for each span, its highest, and shows that something is more
 // than nothing.
 func TestChart(t *testing.T) {
-	of := func(r live.Rate) float64 { return r.Ops }
-	rates := func(list ...float64) (out []live.Rate) {
+	of := func(r rate) float64 { return r.ops }
+	rates := func(list ...float64) (out []rate) {
 		for _, v := range list {
-			out = append(out, live.Rate{Ops: v})
+			out = append(out, rate{ops: v})
 		}
 		return out
 	}
 	for _, tt := range []struct {
-		list   []live.Rate
+		list   []rate
 		places int
 		want   string
 	}{
@@ -30,5 +32,44 @@ func TestChart(t *testing.T) {
 		if got := chart(tt.list, of, tt.places); got != tt.want {
 			t.Errorf("%v in %d: %s, want %s", tt.list, tt.places, got, tt.want)
 		}
+	}
+}
+
+// Speeds are made of counters; a root that was granted anew begins again.
+func TestSpeeds(t *testing.T) {
+	var s speeds
+	at := time.Unix(1000, 0)
+	state := func(epoch uint64, ops, read int64) *live.Session {
+		return &live.Session{Status: control.Status{
+			Process: control.Process{Ops: ops, Read: read}, Roots: []control.Root{{Name: "a", Epoch: epoch, Ops: ops, BytesRead: read}},
+		}}
+	}
+	for i, step := range []struct {
+		state *live.Session
+		want  rate
+	}{
+		{state(1, 100, 1000), rate{}}, // how long that took is not known
+		{state(1, 110, 3000), rate{ops: 5, read: 1000}},
+		{state(1, 110, 3000), rate{}},
+		{state(1, 111, 3001), rate{ops: 0.5, read: 0.5}},
+		{state(2, 7, 70), rate{}}, // granted anew
+		{state(2, 9, 70), rate{ops: 1}},
+	} {
+		at = at.Add(2 * time.Second)
+		s.count(at, step.state)
+		if s.total[i] != step.want || s.roots[step.state.Roots[0].Epoch] != step.want {
+			t.Errorf("%+v: %+v and %+v, want %+v", step.state.Roots, s.total, s.roots, step.want)
+		}
+	}
+	// A state that an event brings is no point.
+	if s.count(at.Add(time.Millisecond), state(2, 1000, 70)); len(s.total) != 6 {
+		t.Errorf("%d points", len(s.total))
+	}
+	for range 2 * keptPoints {
+		at = at.Add(time.Second)
+		s.count(at, state(2, 1000, 70))
+	}
+	if len(s.total) != keptPoints || len(s.roots) != 1 {
+		t.Errorf("%d points and %d roots are kept", len(s.total), len(s.roots))
 	}
 }

@@ -82,7 +82,7 @@ type model struct {
 	now           time.Time
 	view          view
 	sessions      []live.Session
-	figures       map[string]live.Figures
+	speeds        map[string]*speeds
 	questions     []live.Question
 	denials       []live.Denial
 	listed        []live.Denial // as they were when one was to be chosen
@@ -196,7 +196,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 func (m *model) apply(u live.Update) tea.Cmd {
 	if u.Sessions != nil || u.Empty {
 		m.sessions = u.Sessions
-		m.keepFigures(u.Figures)
+		m.countSpeeds()
 		m.rechoose()
 	}
 	for _, e := range u.Events {
@@ -211,17 +211,17 @@ func (m *model) apply(u live.Update) tea.Cmd {
 	return m.settle()
 }
 
-// keepFigures appends the speeds of sessions, and drops those of sessions that are
-// gone.
-func (m *model) keepFigures(more map[string]live.Figures) {
-	figures := make(map[string]live.Figures, len(m.sessions))
+// countSpeeds takes the counters of sessions, and drops those of sessions that are gone.
+func (m *model) countSpeeds() {
+	next := make(map[string]*speeds, len(m.sessions))
 	for i := range m.sessions {
 		name := m.sessions[i].Session
-		f := m.figures[name]
-		f.Add(more[name])
-		figures[name] = f
+		if next[name] = m.speeds[name]; next[name] == nil {
+			next[name] = &speeds{}
+		}
+		next[name].count(m.now, &m.sessions[i])
 	}
-	m.figures = figures
+	m.speeds = next
 }
 
 // settle notes which question is in front now, and looks at what it asks for.

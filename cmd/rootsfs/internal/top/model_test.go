@@ -41,8 +41,8 @@ func full(width, height int) *model {
 	two.ID = "r"
 	m.apply(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
 		Denials: []live.Denial{{Session: "s", Denial: control.Denial{ID: "d", Subject: hostile, Path: "/" + hostile}}},
-		Figures: map[string]live.Figures{"s": {Last: 2, Times: []int64{1, 2}, Total: []live.Rate{{Ops: 1}, {Ops: 1 << 40, Read: 1 << 60}}}},
 		Events:  []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
+	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
 	m.found = records.Found{Entries: []records.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
 	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
 	return m

@@ -147,10 +147,10 @@ func (m *model) viewNow(p *page) {
 	for i := range m.sessions {
 		s := &m.sessions[i]
 		m.session(p, s)
-		_, rates := m.figures[s.Session].Now()
+		rates := m.speeds[s.Session].roots
 		for i := range s.Roots {
 			r := &s.Roots[i]
-			m.root(p, r, rates[r.Name], at == m.row)
+			m.root(p, r, rates[r.Epoch], at == m.row)
 			if q := quota("written", r.Written, r.Limits.MaxWritten, config.FormatSize) + quota("names", r.Created, r.Limits.MaxCreated, decimal); q != "" {
 				p.add(faint, "    %s", strings.TrimSpace(q))
 			}
@@ -166,12 +166,12 @@ func (m *model) viewNow(p *page) {
 
 // root adds the line of a root. On a narrow screen the chosen one has more lines,
 // with what there is no room for.
-func (m *model) root(p *page, r *control.Root, rate live.Rate, here bool) {
+func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 	style := none
 	if here {
 		style, m.scroll.at = chosen, len(p.lines)
 	}
-	bytes := config.FormatSize(int64(rate.Read + rate.Written))
+	bytes := config.FormatSize(int64(rate.read + rate.written))
 	name, path := brief(r.Name, 16), names.Escape(r.Resolved)
 	if p.width < 120 {
 		name = brief(r.Name, 12)
@@ -179,9 +179,9 @@ func (m *model) root(p *page, r *control.Root, rate live.Rate, here bool) {
 	switch {
 	case p.width >= 120:
 		p.add(style, "  %-16s %-4s %-11s %6s/s %9s/s %8d ops %6d refused  %-12s %s", name, r.Mode, r.State,
-			short(rate.Ops), bytes, r.Ops, r.Refused, m.ending(r.Expires), path)
+			short(rate.ops), bytes, r.Ops, r.Refused, m.ending(r.Expires), path)
 	case p.width >= 64:
-		p.add(style, "  %-12s %-3s %-5s %5s/s %7s/s %4d refused  %s", name, r.Mode, r.State, short(rate.Ops), bytes, r.Refused, path)
+		p.add(style, "  %-12s %-3s %-5s %5s/s %7s/s %4d refused  %s", name, r.Mode, r.State, short(rate.ops), bytes, r.Refused, path)
 	default:
 		p.add(style, "  %-8s %-3s %-5s %s", brief(r.Name, 8), r.Mode, r.State, path)
 	}
@@ -208,9 +208,10 @@ func (m *model) session(p *page, s *live.Session) {
 	if s.ConfigError != "" {
 		p.add(wrong, "  the configuration is not in force: %s", names.EscapeQuoted(s.ConfigError))
 	}
-	rate, _ := m.figures[s.Session].Now()
-	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(rate.Ops), config.FormatSize(int64(rate.Read)), config.FormatSize(int64(rate.Written)), s.Process.InFlight)
-	m.charts(p, s.Session)
+	total := m.speeds[s.Session].total
+	rate := total[len(total)-1]
+	p.add(faint, "  %s ops/s, %s/s read, %s/s written, %d in flight", short(rate.ops), config.FormatSize(int64(rate.read)), config.FormatSize(int64(rate.written)), s.Process.InFlight)
+	charts(p, total)
 	m.network(p, s.Network)
 	for _, f := range s.Files {
 		itself := ""
@@ -333,27 +334,70 @@ var levels = []rune("▁▂▃▄▅▆▇█")
 // minChart is the fewest places that make a chart worth its line.
 const minChart = 8
 
+// rate is a speed, each figure a second.
+type rate struct{ ops, read, written float64 }
+
+// keptPoints is how many speeds of a session are kept: those of five minutes.
+const keptPoints = 300
+
+// speeds are those of one session, made of the counters in its states.
+type speeds struct {
+	at    time.Time // of the last state that was counted
+	was   live.Session
+	total []rate          // of all roots, the oldest first
+	roots map[uint64]rate // now, by epoch: a root that is granted anew begins anew
+}
+
+// count adds a speed. A state that comes soon after the last one, as those do that follow an
+// event, adds none. The first look tells no speed: since when it was counted is not known.
+func (s *speeds) count(now time.Time, st *live.Session) {
+	spent := now.Sub(s.at)
+	isFirst := len(s.total) == 0
+	if !isFirst && spent < live.Every/2 {
+		return
+	}
+	each := func(now, was int64) float64 { return max(0, float64(now-was)/spent.Seconds()) }
+	p, q := &st.Process, &s.was.Process
+	var total rate
+	if !isFirst {
+		total = rate{each(p.Ops, q.Ops), each(p.Read, q.Read), each(p.Written, q.Written)}
+	}
+	before := map[uint64]*control.Root{}
+	for i := range s.was.Roots {
+		before[s.was.Roots[i].Epoch] = &s.was.Roots[i]
+	}
+	s.roots = map[uint64]rate{}
+	for i := range st.Roots {
+		r := &st.Roots[i]
+		if b := before[r.Epoch]; b != nil {
+			s.roots[r.Epoch] = rate{each(r.Ops, b.Ops), each(r.BytesRead, b.BytesRead), each(r.Written, b.Written)}
+		}
+	}
+	s.at, s.was = now, *st
+	s.total = append(s.total, total)
+	s.total = s.total[max(0, len(s.total)-keptPoints):]
+}
+
 // charts shows the speeds of the last minutes: operations, and bytes read and
 // written, with the most there were. Nothing is shown of a session that did nothing.
-func (m *model) charts(p *page, session string) {
-	f := m.figures[session]
-	text := func(what string, most float64, show func(float64) string, of func(live.Rate) float64, room int) string {
-		return fmt.Sprintf("%s %s up to %s/s", what, chart(f.Total, of, room), show(most))
+func charts(p *page, list []rate) {
+	text := func(what string, most float64, show func(float64) string, of func(rate) float64, room int) string {
+		return fmt.Sprintf("%s %s up to %s/s", what, chart(list, of, room), show(most))
 	}
-	ops := func(r live.Rate) float64 { return r.Ops }
-	bytes := func(r live.Rate) float64 { return r.Read + r.Written }
-	mostOps, mostBytes := highest(f.Total, ops), highest(f.Total, bytes)
+	ops := func(r rate) float64 { return r.ops }
+	bytes := func(r rate) float64 { return r.read + r.written }
+	mostOps, mostBytes := highest(list, ops), highest(list, bytes)
 	// Both have a fixed part of some thirty places.
 	room := (p.width - 60) / 2
 	if mostOps == 0 || room < minChart {
 		return
 	}
-	over := (time.Duration(len(f.Times)) * live.Every).Truncate(time.Second)
+	over := (time.Duration(len(list)) * live.Every).Truncate(time.Second)
 	p.add(good, "  %s  %s  in %v", text("ops", mostOps, short, ops, min(room, 60)),
 		text("bytes", mostBytes, func(v float64) string { return config.FormatSize(int64(v)) }, bytes, min(room, 60)), over)
 }
 
-func highest(list []live.Rate, of func(live.Rate) float64) float64 {
+func highest(list []rate, of func(rate) float64) float64 {
 	most := 0.0
 	for _, r := range list {
 		most = max(most, of(r))
@@ -362,7 +406,7 @@ func highest(list []live.Rate, of func(live.Rate) float64) float64 {
 }
 
 // chart draws a list of speeds in a number of places, each the highest of its span.
-func chart(list []live.Rate, of func(live.Rate) float64, places int) string {
+func chart(list []rate, of func(rate) float64, places int) string {
 	most := highest(list, of)
 	places = min(places, len(list))
 	var b strings.Builder

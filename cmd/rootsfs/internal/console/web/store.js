@@ -14,7 +14,7 @@ export const store = {
   answering: new Set(), // those that this page is answering
   events: [], // the newest first
   lost: 0,
-  series: new Map(), // session -> {times, total, rates}
+  series: new Map(), // session -> {times, total, rates}, and what they were counted from
   connected: false,
 };
 
@@ -41,11 +41,11 @@ export function changed() {
 
 // take notes an update of the stream.
 export function take(u) {
-  for (const [name, f] of Object.entries(u.figures ?? {})) if (f.times.length) figures(name, f);
   if (u.sessions || u.empty) {
     store.sessions = u.sessions ?? [];
     const live = new Set(store.sessions.map((s) => s.session));
     for (const name of store.series.keys()) if (!live.has(name)) store.series.delete(name);
+    for (const s of store.sessions) speeds(s, Date.parse(u.at));
   }
   if (u.asked) {
     store.denials = u.denials ?? [];
@@ -58,17 +58,26 @@ export function take(u) {
   changed();
 }
 
-// figures appends what a session tells of its speeds. Where the times begin anew,
-// so do the series: another session of that name, or a clock that was set back.
-function figures(name, f) {
-  let line = store.series.get(name);
-  if (!line || f.times[0] <= line.times.at(-1)) line = { times: [], total: [], rates: new Map() };
-  const add = (old, more) => old.concat(more).slice(-points);
-  const none = line.times.map(() => ({ ops: 0, refused: 0, read: 0, written: 0 }));
-  store.series.set(name, {
-    times: add(line.times, f.times),
-    total: add(line.total, f.total),
-    rates: new Map(Object.entries(f.rates).map(([root, more]) => [root, add(line.rates.get(root) ?? none, more)])),
+// speeds adds a point to the speeds of a session, made of the counters in its states. A state
+// that comes soon after the last one, as those do that follow an event, adds none. Where the
+// clock was set back, the series begin anew.
+function speeds(s, at) {
+  let line = store.series.get(s.session);
+  if (line && at <= line.times.at(-1)) line = undefined;
+  const spent = line ? (at - line.times.at(-1)) / 1000 : 0;
+  if (line && spent < 0.5) return;
+  const rate = (now, was) => {
+    const each = (of) => (was ? Math.max(0, (now[of] - was[of]) / spent) : 0);
+    return { ops: each("ops"), refused: each("refused"), read: each("bytes_read"), written: each("bytes_written") };
+  };
+  const add = (old, one) => old.concat(one).slice(-points);
+  const none = (line?.times ?? []).map(() => rate());
+  store.series.set(s.session, {
+    times: add(line?.times ?? [], at),
+    total: add(line?.total ?? [], rate(s.process, line?.process)),
+    rates: new Map(s.roots.map((r) => [r.name, add(line?.rates.get(r.name) ?? none, rate(r, line?.roots.get(r.epoch)))])),
+    process: s.process,
+    roots: new Map(s.roots.map((r) => [r.epoch, r])), // one that is granted anew begins anew
   });
 }
 
