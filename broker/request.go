@@ -1,9 +1,7 @@
 package broker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -232,14 +230,9 @@ func (s *Session) hold(r *request, n int64) error { return s.limits.full(r.room.
 // cancelRequest handles notifications/cancelled; it reports whether the request
 // was one of ours.
 func (s *Session) cancelRequest(params []byte) bool {
-	var p struct {
-		RequestID json.RawMessage `json:"requestId"`
-	}
-	if json.Unmarshal(params, &p) != nil {
-		return false
-	}
+	id, _ := jsonline.Lookup(params, jsonline.Span{From: jsonline.SkipSpace(params, 0), To: len(params)}, "requestId")
 	s.mu.Lock()
-	r := s.inflight[string(bytes.TrimSpace(p.RequestID))]
+	r := s.inflight[string(id.Of(params))]
 	s.mu.Unlock()
 	if r == nil {
 		return false

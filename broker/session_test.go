@@ -102,9 +102,11 @@ func TestPassesOthersOn(t *testing.T) {
 	if s := <-p.toSDK; !strings.Contains(s, "Response") {
 		t.Errorf("passed on: %s", s)
 	}
-	p.raw(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":99}}` + "\n")
-	if s := <-p.toSDK; !strings.Contains(s, "Request") {
-		t.Errorf("a cancellation of the SDK's request: %s", s)
+	for _, params := range []string{`,"params":{"requestId":99}`, `,"params":{"RequestID":99}`, `,"params":[99]`, ``} {
+		p.raw(`{"jsonrpc":"2.0","method":"notifications/cancelled"` + params + "}\n")
+		if s := <-p.toSDK; !strings.Contains(s, "Request") {
+			t.Errorf("a cancellation that is not the session's: %s: %s", params, s)
+		}
 	}
 	p.raw(`{"jsonrpc":"2.0","method":"files/read","params":{"path":"r/f"}}` + "\n") // a notification: nobody waits
 	p.must("roots/list", `{}`, nil)

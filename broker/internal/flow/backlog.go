@@ -59,8 +59,8 @@ func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message
 // is refused then, and reading goes on.
 const maxWait = 10 * time.Second
 
-// patience returns when Acquire is to give up: after maxWait, or when canWait has reported
-// false for two steps.
+// patience returns the function by which one call of Acquire gives up: after maxWait, or when
+// canWait has reported false for two steps.
 func (b *Backlog) patience() func(waited time.Duration) bool {
 	var free time.Duration // when canWait last reported true
 	return func(waited time.Duration) bool {
