@@ -208,34 +208,6 @@ func TestLines_concurrent(t *testing.T) {
 	close(hold)
 }
 
-// An event right behind the reply that names its watch, in the same write, is of that
-// watch: the reply is dealt with before the next line is read. These are more events than
-// are kept for a watch that is not known yet.
-func TestLines_eventBehindReply(t *testing.T) {
-	const events = 600
-	h := newWireHost(t, 0, func(id, method string, _ json.RawMessage) string {
-		if method != wire.Watch {
-			return `{"jsonrpc":"2.0","id":"` + id + `","result":{}}` + "\n"
-		}
-		text := `{"jsonrpc":"2.0","id":"` + id + `","result":{"watchId":"w1"}}` + "\n"
-		for i := range events {
-			text += fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"path":"p/%d","event":"created","watchId":"w1"}}`+"\n", wire.Changed, i)
-		}
-		return text
-	})
-	ctx, cancel := context.WithCancel(bg)
-	defer cancel()
-	told, err := h.f.Watch(ctx, "p", client.WatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range events {
-		if ev := <-told; ev.Path != fmt.Sprintf("p/%d", i) {
-			t.Fatalf("event %d is %+v", i, ev)
-		}
-	}
-}
-
 // What a transport says of revisions, the one of lines says too.
 func TestLines_revisions(t *testing.T) {
 	b := client.New(nil)

@@ -24,9 +24,8 @@ func do[R any](ctx context.Context, f *Files, r request) (result R, err error) {
 	return result, err
 }
 
-// request checks the path of a request and sends it; a second time where the client
-// refuses it for now and says when to come again. decode gets the result, which it may not
-// keep.
+// request checks the path of r, sends r and passes the result to decode, which may not keep
+// it. If the client refuses r for now and says when to come again, r is sent once more.
 func (f *Files) request(ctx context.Context, r request, decode func(result []byte) error) error {
 	if err := f.check(r.method, r.path); err != nil {
 		return err

@@ -111,7 +111,7 @@ func TestWatchNeedsID(t *testing.T) {
 // An event may come right behind the reply that names its watch, in the same write: none is
 // lost, and none is out of order.
 func TestWatchEventsBehindReply(t *testing.T) {
-	const events = 200
+	const events = 600
 	for _, tc := range []struct{ name, field string }{{"by watch", `,"watchId":"w1"`}, {"by path", ""}} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newWireHost(t, 0, func(id, method string, _ json.RawMessage) string {
