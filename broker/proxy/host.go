@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"slices"
-	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -66,21 +65,7 @@ func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) 
 	} else {
 		p.session.AskThrough(nil)
 	}
-	return jsonline.Merge(b, jsonline.Patch{Key: "params", Members: []jsonline.Patch{{Key: "capabilities", Members: p.capabilities(jsonline.Patch{
-		Key: "roots", Members: []jsonline.Patch{
-			{Key: "listChanged", Value: strconv.AppendBool(nil, p.session.ListChanged())}, {Key: "filesystemBrokering", Value: []byte("true")},
-		},
-	})}}}), false
-}
-
-// capabilities are what the client's get: roots, in the form of the revision, and
-// the extension; or the host's own roots are taken out, where the server is to
-// hear of none.
-func (p *Proxy) capabilities(roots jsonline.Patch) []jsonline.Patch {
-	if !p.session.Declares() {
-		return []jsonline.Patch{{Key: "roots", Drop: true}}
-	}
-	return []jsonline.Patch{roots, {Key: "extensions", Members: []jsonline.Patch{{Key: wire.Extension, Value: p.extension()}}}}
+	return jsonline.Merge(b, p.session.Advertise(true)), false
 }
 
 // greets notes the request whose answer tells who the server is.
@@ -113,9 +98,7 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	if kept {
 		return nil, false
 	}
-	out = jsonline.Merge(out, jsonline.Patch{Key: "params", Members: []jsonline.Patch{{Key: "_meta", Members: []jsonline.Patch{
-		{Key: mcp.MetaKeyClientCapabilities, Members: p.capabilities(jsonline.Patch{Key: "roots", Value: []byte("{}")})},
-	}}}})
+	out = jsonline.Merge(out, p.session.Advertise(false))
 	if revision >= noHandshake && jsonline.Answerable(f.ID.Of(b)) {
 		asks := slices.Contains(methodsWithInput, string(jsonline.Unquote(f.Method.Of(b)))) && asksForms(b, meta, mcp.MetaKeyClientCapabilities, "elicitation")
 		p.calls.keep(f.ID.Of(b), out, asks)

@@ -64,8 +64,6 @@ type Proxy struct {
 	ready      sync.Once       // the session has its way to the server
 	hostEnded  context.Context // ends when no answer of the host's can come any more
 	endHost    context.CancelFunc
-	// extension is what the session's capabilities say of files/*.
-	extension func() []byte
 
 	mu       sync.Mutex // guards the fields below
 	greeting string     // key of the initialize or server/discover under way; "": none
@@ -87,7 +85,6 @@ func New(opt Options) *Proxy {
 		asyncSlots: make(chan struct{}, maxAsync),
 	}
 	p.hostEnded, p.endHost = context.WithCancel(context.Background())
-	p.extension = sync.OnceValue(p.session.Extension)
 	return p
 }
 
