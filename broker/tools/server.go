@@ -211,7 +211,7 @@ var _ guard.View = (*Server)(nil)
 type offers struct {
 	mu    sync.Mutex               // held while it is brought in step with the roots
 	tools map[string]bool          // those that some root allows
-	roots map[string]*mcp.Resource // those in resources/list, by URI
+	roots map[string]*mcp.Resource // those in resources/list, by directory
 }
 
 // offer brings what is offered in step with the roots.
@@ -225,8 +225,10 @@ func (s *Server) offer() {
 	}
 	for _, st := range s.visible() {
 		rights |= st.Grant.Policy.Rights
-		r := rootResource(&st)
-		roots[r.URI] = r
+		dir := st.Grant.Resolved
+		if roots[dir] = s.offers.roots[dir]; roots[dir] == nil || roots[dir].Name != string(st.Grant.Root) {
+			roots[dir] = rootResource(&st)
+		}
 	}
 	for i := range catalog {
 		t := &catalog[i]
@@ -238,13 +240,13 @@ func (s *Server) offer() {
 			s.mcp.RemoveTools(t.def.Name)
 		}
 	}
-	for uri := range s.offers.roots {
-		if roots[uri] == nil {
-			s.mcp.RemoveResources(uri)
+	for dir, was := range s.offers.roots {
+		if roots[dir] == nil {
+			s.mcp.RemoveResources(was.URI)
 		}
 	}
-	for uri, r := range roots {
-		if was := s.offers.roots[uri]; was == nil || was.Name != r.Name || was.MIMEType != r.MIMEType {
+	for dir, r := range roots {
+		if r != s.offers.roots[dir] {
 			s.mcp.AddResource(r, s.readResource)
 		}
 	}
