@@ -167,7 +167,7 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 		mode = "rw"
 	}
 	res, err := c.s.cfg.Ask.Consent(ctx, through, wire.ConsentParams{
-		Message: "The tool " + c.req.Params.Name + " is to be used on this path." + c.s.sharing(), RequestedPaths: []string{host}, Mode: mode,
+		Message: "The tool " + c.req.Params.Name + " is to be used on this path." + c.s.sharing, RequestedPaths: []string{host}, Mode: mode,
 	})
 	if err == nil && !res.Granted {
 		err = &guard.Error{Kind: names.NoConsent}
@@ -178,18 +178,10 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 // shareConsents says that what is allowed here is shared: others have it, too, because
 // the requests have no session. It is said in each question, and in the owner's status.
 func (s *Server) shareConsents(by string) {
-	s.shared = by
+	s.sharing = " It came without a session (MCP 2026-07-28): what you allow, " + by + " has until the server ends."
 	if s.cfg.Ask != nil {
 		s.cfg.Ask.ShareConsents(by)
 	}
-}
-
-// sharing is what a question says of that.
-func (s *Server) sharing() string {
-	if s.shared == "" {
-		return ""
-	}
-	return " It came without a session (MCP 2026-07-28): what you allow, " + s.shared + " has until the server ends."
 }
 
 // nobody is a host that cannot ask.

@@ -78,7 +78,7 @@ type Server struct {
 	asking   context.Context
 	withdraw context.CancelFunc
 	requests *openRequests // of HTTP; nil: it is not known who has hung up
-	shared   string        // who else has what is allowed, see shareConsents; "": nobody
+	sharing  string        // what a question says of who else has what is allowed; "": nobody
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions

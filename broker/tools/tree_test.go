@@ -3,6 +3,8 @@ package tools_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,6 +49,10 @@ func TestResources_R225(t *testing.T) {
 	updated := make(chan string, 64)
 	b := start(t, nil, &mcp.ClientOptions{ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updated <- r.Params.URI }})
 	dir := b.root("code", guard.ReadWrite, "a.txt=text", "bin=\xff\x00", "sub/b.md=b")
+	page := filepath.Join(t.TempDir(), "page.html")
+	must(t, os.WriteFile(page, nil, 0o600))
+	_, err := b.reg.Grant(t.Context(), guard.Grant{Root: "page", Dir: page, Origin: "test", Policy: guard.Policy{Rights: guard.ReadOnly}})
+	must(t, err)
 	b.connect("2025-11-25")
 	ctx := context.Background()
 	got := map[string]string{}
@@ -54,7 +60,7 @@ func TestResources_R225(t *testing.T) {
 		must(t, err)
 		got[r.URI] = r.MIMEType
 	}
-	if got["file://"+dir] != "inode/directory" || len(got) != 1 {
+	if got["file://"+dir] != "inode/directory" || got["file://"+page] != "text/html" || len(got) != 2 {
 		t.Errorf("resources: %v", got)
 	}
 	read := func(uri string) *mcp.ResourceContents {
