@@ -267,12 +267,17 @@ func AskLinks(grants []guard.Grant) error {
 		if err := written.CheckLinks(g.Dir); !errors.As(err, &link) {
 			continue // any other error is the session's to tell
 		}
-		what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
-			names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
-		if err := cli.Confirm(what, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
+		if err := AskLink(link, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
 			return err
 		}
 		g.Dir = link.Resolved
 	}
 	return nil
+}
+
+// AskLink asks on the terminal whether a path is meant that passes a link.
+func AskLink(link *guard.LinkError, question string) error {
+	what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
+		names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
+	return cli.Confirm(what, question)
 }

@@ -129,15 +129,13 @@ func (a *app) printChanges(old, now []control.Question) error {
 
 // approveFlags are the flags of `rootsfs consent approve`.
 type approveFlags struct {
-	path, mode string
-	forTime    time.Duration
-	idle       time.Duration
-	only       []int
-	save       bool
+	control.AnswerRequest
+	path          string
+	forTime, idle time.Duration
 }
 
 func newConsentApproveCmd(a *app) *cobra.Command {
-	f := &approveFlags{}
+	f := &approveFlags{AnswerRequest: control.AnswerRequest{Approve: true}}
 	cmd := &cobra.Command{
 		Use:               "approve ID",
 		Short:             "Allow what a question asks for, or less",
@@ -146,11 +144,11 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	cli.PathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
-	fs.StringVar(&f.mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
+	fs.StringVar(&f.Mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; an open file alone is no use")
-	fs.IntSliceVar(&f.only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
-	fs.BoolVar(&f.save, "save", false, "write the host to the configuration as well, for runs of the same name")
+	fs.IntSliceVar(&f.Only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
+	fs.BoolVar(&f.Save, "save", false, "write the host to the configuration as well, for runs of the same name")
 	cli.FixedWords(cmd, "mode", "ro", "rw")
 	return cli.Do(a.App, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
 		return f.request(cmd, args[0])
@@ -158,8 +156,8 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 }
 
 func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerRequest, error) {
-	req := control.AnswerRequest{ID: id, Approve: true, Only: f.only, Mode: f.mode, Save: f.save,
-		ForMS: f.forTime.Milliseconds(), IdleMS: f.idle.Milliseconds()}
+	req := f.AnswerRequest
+	req.ID, req.ForMS, req.IdleMS = id, f.forTime.Milliseconds(), f.idle.Milliseconds()
 	given := cmd.Flags().Changed
 	switch {
 	case id == "":
@@ -168,11 +166,11 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		return req, cli.Usage(fmt.Errorf("--for %v: write a duration of a second or more, such as 30m", f.forTime))
 	case given("idle") && (f.idle < time.Second || f.idle > config.MaxIdle):
 		return req, cli.Usage(fmt.Errorf("--idle %v: write a duration from 1s to %v, such as 10m", f.idle, config.MaxIdle))
-	case given("only") && len(f.only) == 0:
+	case given("only") && len(f.Only) == 0:
 		return req, cli.Usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
 	}
-	if f.mode != "" {
-		if _, err := guard.ParseMode(f.mode); err != nil {
+	if f.Mode != "" {
+		if _, err := guard.ParseMode(f.Mode); err != nil {
 			return req, cli.Usage(fmt.Errorf("--mode: %w", err))
 		}
 	}

@@ -79,7 +79,7 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 				}
 				return nil
 			}
-			for _, host := range slices.Concat(hostTexts(rules), secretTexts(n.secrets)) {
+			for _, host := range slices.Concat(texts(rules), texts(n.secrets)) {
 				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+host); err != nil {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
@@ -171,7 +171,7 @@ func (n *commandNet) Close() { n.gate.Close() }
 
 // State implements session.Network.
 func (n *commandNet) State() control.NetState {
-	st := control.NetState{Hosts: hostTexts(n.gate.Rules()), Secrets: secretTexts(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	st := control.NetState{Hosts: texts(n.gate.Rules()), Secrets: texts(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		st.Connections = append(st.Connections, control.NetConnection{
 			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
@@ -208,7 +208,7 @@ func (n *commandNet) Add(hosts []string, record func(host string) error) ([]stri
 			return nil, err
 		}
 	}
-	return hostTexts(rules), n.gate.Add(rules...)
+	return texts(rules), n.gate.Add(rules...)
 }
 
 // Remove implements session.Network.
@@ -236,7 +236,7 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 	}
 	n.stopTimers(rules)
 	ended = n.removeSecrets(secrets) + n.gate.Remove(rules...)
-	return slices.Concat(hostTexts(rules), secretTexts(secrets)), ended, nil
+	return slices.Concat(texts(rules), texts(secrets)), ended, nil
 }
 
 // removeAll takes back what is permitted when it is, and not when it began: a host may be
@@ -246,7 +246,7 @@ func (n *commandNet) removeAll() (removed []string, ended int, err error) {
 	ended = n.removeSecrets(secrets)
 	rules, more := n.gate.RemoveAll()
 	n.stopTimers(rules)
-	return slices.Concat(hostTexts(rules), secretTexts(secrets)), ended + more, nil
+	return slices.Concat(texts(rules), texts(secrets)), ended + more, nil
 }
 
 func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
@@ -422,13 +422,14 @@ func (v *NetValue) String() string {
 	if v.All {
 		return wholeNetwork
 	}
-	return strings.Join(hostTexts(v.Rules), ",")
+	return strings.Join(texts(v.Rules), ",")
 }
 
-func hostTexts(rules []network.Rule) []string {
-	out := make([]string, len(rules))
-	for i, r := range rules {
-		out[i] = r.String()
+// texts are hosts or secrets as they are written.
+func texts[T fmt.Stringer](list []T) []string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = one.String()
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func (r *runner) report(box *sandbox.Options) {
 	for _, l := range rep.Layers {
 		c.Layers = append(c.Layers, control.Layer{Name: l.Name, State: string(l.State), Detail: l.Detail})
 	}
-	c.Hosts, c.Secrets, c.Asks = hostTexts(r.plan.net.Rules), secretTexts(r.plan.secrets), r.plan.net.Ask != nil
+	c.Hosts, c.Secrets, c.Asks = texts(r.plan.net.Rules), texts(r.plan.secrets), r.plan.net.Ask != nil
 	r.confined = c
 	r.s.SetServer(c)
 	for _, l := range rep.Layers {

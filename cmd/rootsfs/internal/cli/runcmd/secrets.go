@@ -163,14 +163,6 @@ func (p *plan) checkLeaks(box *sandbox.Options) error {
 	return nil
 }
 
-func secretTexts(list []*commandSecret) []string {
-	out := make([]string, 0, len(list))
-	for _, s := range list {
-		out = append(out, s.String())
-	}
-	return out
-}
-
 // serveSecrets makes the services of the secrets.
 func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service) {
 	for _, s := range list {

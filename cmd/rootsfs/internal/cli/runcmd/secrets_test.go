@@ -59,11 +59,11 @@ func TestPlanSecrets(t *testing.T) {
 			t.Errorf("%q: %q, want %q", c.flags, got, c.want)
 		}
 		if last := p.secrets[len(p.secrets)-1]; last.Name != "MINE" || len(p.secrets) > 2 {
-			t.Errorf("%q: %q", c.flags, secretTexts(p.secrets))
+			t.Errorf("%q: %q", c.flags, texts(p.secrets))
 		}
 	}
 	if p, err := secretsOf(t, &Flags{Net: NetValue{none: true}}, block(t, "MINE", "https://mine.test", "my-agent")); err != nil || len(p.secrets) != 0 {
-		t.Errorf("--net=false: %q, %v", secretTexts(p.secrets), err)
+		t.Errorf("--net=false: %q, %v", texts(p.secrets), err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestWithoutSecretHosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := hostTexts(withoutSecretHosts(rules, []*commandSecret{{Secret: &secret.Secret{URL: secret.URL{Host: "api.a.test"}}}}))
+	got := texts(withoutSecretHosts(rules, []*commandSecret{{Secret: &secret.Secret{URL: secret.URL{Host: "api.a.test"}}}}))
 	if !slices.Equal(got, []string{"b.test", "*.a.test"}) {
 		t.Errorf("left are %q", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -84,9 +85,7 @@ func (p *plan) addSocket(text string) error {
 	var link *guard.LinkError
 	resolved, err := written.Resolve(one.resolved)
 	if errors.As(err, &link) && cli.IsTerminal(os.Stdin) {
-		what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
-			names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
-		if err := cli.Confirm(what, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
+		if err := grantflags.AskLink(link, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
 			return err
 		}
 		resolved, err = link.Resolved, nil
