@@ -24,14 +24,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// httpFlags are the flags of serving over HTTP.
+// httpFlags are the flags of serving over HTTP, many of which are the request to a session
+// as they are.
 type httpFlags struct {
+	control.HTTPRequest
 	addr, cert, key, tokenFile string
-	hosts, origins             []string
-	sessions, userSessions     int
 	noToken                    bool
-	issuer                     string // of tokens
-	audiences, scopes          []string
 }
 
 func (f *httpFlags) add(fs *pflag.FlagSet) {
@@ -40,19 +38,19 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.noToken, "no-token", false, "ask for no token: on the loopback address only, and every local user gets in")
 	cli.PathVar(fs, &f.cert, "tls-cert", "certificate `file`, PEM")
 	cli.PathVar(fs, &f.key, "tls-key", "`file` with the certificate's key, PEM")
-	fs.StringArrayVar(&f.hosts, "host", nil, "a further `name` by which clients call the server, or NAME:PORT; repeatable")
-	fs.StringArrayVar(&f.origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; repeatable")
-	fs.StringVar(&f.issuer, "oauth-issuer", "", "take access tokens of the OAuth server at this `URL` instead of a bearer token")
-	fs.StringArrayVar(&f.audiences, "oauth-audience", nil, "`name` of this server in tokens (default: the URL that clients call); repeatable")
-	fs.StringArrayVar(&f.scopes, "oauth-scope", nil, "a `scope` that tokens must have; repeatable")
-	fs.IntVar(&f.sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
-	fs.IntVar(&f.userSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
+	fs.StringArrayVar(&f.Hosts, "host", nil, "a further `name` by which clients call the server, or NAME:PORT; repeatable")
+	fs.StringArrayVar(&f.Origins, "origin", nil, "a web `origin` whose pages may call, such as https://app.example; repeatable")
+	fs.StringVar(&f.Issuer, "oauth-issuer", "", "take access tokens of the OAuth server at this `URL` instead of a bearer token")
+	fs.StringArrayVar(&f.Audiences, "oauth-audience", nil, "`name` of this server in tokens (default: the URL that clients call); repeatable")
+	fs.StringArrayVar(&f.Scopes, "oauth-scope", nil, "a `scope` that tokens must have; repeatable")
+	fs.IntVar(&f.Sessions, "max-sessions", tools.DefaultSessions, "most sessions at a time")
+	fs.IntVar(&f.UserSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
 }
 
 // check refuses what would let in anybody.
 func (f *httpFlags) check() error {
 	if f.addr == "" {
-		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.issuer != "" {
+		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.Issuer != "" {
 			return cli.Usage(errors.New("--token-file, --no-token, --oauth-issuer, --tls-cert and --tls-key go with --http: give it as well"))
 		}
 		return nil
@@ -78,7 +76,7 @@ func (f *httpFlags) check() error {
 		return cli.Usage(errors.New("--tls-cert and --tls-key go together: give both"))
 	case f.noToken && f.tokenFile != "":
 		return cli.Usage(errors.New("--no-token and --token-file cannot be combined"))
-	case f.sessions < 1:
+	case f.Sessions < 1:
 		return cli.Usage(errors.New("--max-sessions: write a number above 0"))
 	case host == "" || loopback(host):
 	case f.noToken:
@@ -91,7 +89,7 @@ func (f *httpFlags) check() error {
 
 // checkNames refuses names that no request could have.
 func (f *httpFlags) checkNames() error {
-	for _, h := range f.hosts {
+	for _, h := range f.Hosts {
 		name, port, err := net.SplitHostPort(h)
 		if err != nil {
 			name, port = strings.Trim(h, "[]"), "1"
@@ -100,7 +98,7 @@ func (f *httpFlags) checkNames() error {
 			return cli.Usage(fmt.Errorf("--host %s: write NAME or NAME:PORT, such as files.example:443", cli.QuoteIfNeeded(h)))
 		}
 	}
-	for _, o := range f.origins {
+	for _, o := range f.Origins {
 		if u, err := url.Parse(o); err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 			return cli.Usage(fmt.Errorf("--origin %s: write SCHEME://HOST[:PORT], such as https://app.example, without anything behind it", cli.QuoteIfNeeded(o)))
 		}
@@ -111,21 +109,21 @@ func (f *httpFlags) checkNames() error {
 // checkOAuth refuses what cannot be meant about tokens of an issuer.
 func (f *httpFlags) checkOAuth() error {
 	switch {
-	case f.userSessions < 1:
+	case f.UserSessions < 1:
 		return cli.Usage(errors.New("--max-user-sessions: write a number above 0"))
-	case f.issuer == "" && len(f.audiences)+len(f.scopes) > 0:
+	case f.Issuer == "" && len(f.Audiences)+len(f.Scopes) > 0:
 		return cli.Usage(errors.New("--oauth-audience and --oauth-scope go with --oauth-issuer"))
-	case f.issuer == "" && f.userSessions != tools.DefaultUserSessions:
+	case f.Issuer == "" && f.UserSessions != tools.DefaultUserSessions:
 		return cli.Usage(errors.New("--max-user-sessions goes with --oauth-issuer: without it all clients are one user"))
-	case f.issuer == "":
+	case f.Issuer == "":
 		return nil
 	case f.noToken || f.tokenFile != "":
 		return cli.Usage(errors.New("--oauth-issuer says whose tokens are taken: leave --token-file and --no-token out"))
-	case slices.Contains(f.audiences, "") || slices.Contains(f.scopes, ""):
+	case slices.Contains(f.Audiences, "") || slices.Contains(f.Scopes, ""):
 		return cli.Usage(errors.New("--oauth-audience and --oauth-scope: write a name"))
 	}
-	if err := oauth.CheckURL(f.issuer); err != nil {
-		return cli.Usage(fmt.Errorf("--oauth-issuer %s %w", cli.QuoteIfNeeded(f.issuer), err))
+	if err := oauth.CheckURL(f.Issuer); err != nil {
+		return cli.Usage(fmt.Errorf("--oauth-issuer %s %w", cli.QuoteIfNeeded(f.Issuer), err))
 	}
 	return nil
 }
@@ -191,11 +189,10 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 
 // request is how the session is to serve, at a URL.
 func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
-	h := &f.http
-	return control.HTTPRequest{
-		ToolsRequest: f.tools(), Path: at.Path, Port: at.Port(), Token: token, Hosts: h.names(), Origins: h.origins, Sessions: h.sessions, UserSessions: h.userSessions,
-		Issuer: h.issuer, Audiences: h.audiences, Scopes: h.scopes, Resources: h.resources(at),
-	}
+	req := f.http.HTTPRequest
+	req.ToolsRequest, req.Path, req.Port, req.Token = f.tools(), at.Path, at.Port(), token
+	req.Hosts, req.Resources = f.http.names(), f.http.resources(at)
+	return req
 }
 
 // overHTTP opens the port and has serve serve on it until ctx ends. session is the
@@ -218,7 +215,7 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 	req := f.request(at, token)
 	req.Certificate, req.Key = cert, key
 	return serve(ctx, l, req, func() {
-		a.serving(servingMessage{at.String(), session, file, f.http.issuer}, token, f.http.tokenFile == "")
+		a.serving(servingMessage{at.String(), session, file, f.http.Issuer}, token, f.http.tokenFile == "")
 	})
 }
 
@@ -299,7 +296,7 @@ func (f *httpFlags) readPair() (cert, key []byte, err error) {
 // names are those by which clients may call, beside the loopback's.
 func (f *httpFlags) names() []string {
 	if host, _, err := net.SplitHostPort(f.addr); err == nil {
-		return append(slices.Clone(f.hosts), host)
+		return append(slices.Clone(f.Hosts), host)
 	}
-	return f.hosts
+	return f.Hosts
 }

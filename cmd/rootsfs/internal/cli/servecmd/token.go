@@ -27,7 +27,7 @@ const (
 // done.
 func (f *httpFlags) token(session string) (token, path string, done func(), err error) {
 	done = func() {}
-	if f.noToken || f.issuer != "" {
+	if f.noToken || f.Issuer != "" {
 		return "", "", done, nil
 	}
 	if f.tokenFile != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
 
 // A token's file is that of one process: another server of the name has another file,
@@ -88,7 +89,7 @@ func TestNoTokenWithoutPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	f := &serveFlags{http: httpFlags{addr: taken.Addr().String(), sessions: 1}}
+	f := &serveFlags{http: httpFlags{addr: taken.Addr().String(), HTTPRequest: control.HTTPRequest{Sessions: 1}}}
 	err = (&app{&cli.App{}}).overHTTP(t.Context(), "t4", f, nil)
 	if err == nil || !strings.Contains(err.Error(), "address already in use; choose another port") {
 		t.Errorf("%v", err)
