@@ -37,7 +37,6 @@ type Agent struct {
 	Home    []string `toml:"home" json:"home"`                 // files of the owner's HOME that are copied into the agent's own
 	Hide    []string `toml:"hide" json:"hide,omitempty"`       // patterns, beside the built-in ones
 	Protect []string `toml:"protect" json:"protect,omitempty"` // likewise
-	Offline bool     `toml:"offline" json:"offline,omitempty"` // it needs no network
 	Hosts   []string `toml:"hosts" json:"hosts"`               // that it may connect to, as run --net takes them
 	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use from outside, if run --secret names them
 }
