@@ -87,36 +87,49 @@ func (s *Server) rpc(err error) error {
 	return e
 }
 
-// readResource answers resources/read: a file's text or bytes, a directory's
-// names.
+// readResource answers resources/read.
 func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	at, err := s.resourcePlace(ctx, req.Session, req.Params.URI)
 	if err != nil {
 		return nil, s.rpc(err)
 	}
-	info, real, err := s.cfg.Tree.Stat(ctx, s.caller, at.Path)
+	used := newUses(s.cfg.Registry)
+	used.use(at.Root)
+	contents, err := s.contents(ctx, at.Path, req.Params.URI)
+	if err == nil {
+		err = used.revoked()
+	}
 	if err != nil {
 		return nil, s.rpc(err)
 	}
-	out := &mcp.ResourceContents{URI: req.Params.URI, MIMEType: directoryType}
+	return &mcp.ReadResourceResult{Contents: contents}, nil
+}
+
+// contents reads a file's text or bytes, or a directory's names.
+func (s *Server) contents(ctx context.Context, p guard.Path, uri string) ([]*mcp.ResourceContents, error) {
+	info, real, err := s.cfg.Tree.Stat(ctx, s.caller, p)
+	if err != nil {
+		return nil, err
+	}
+	out := &mcp.ResourceContents{URI: uri, MIMEType: directoryType}
 	if info.IsDir() {
-		page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Follow: true, NoInfo: true, Limit: vfs.MaxListLimit})
+		page, err := s.cfg.Tree.List(ctx, s.caller, p, vfs.ListOptions{Follow: true, NoInfo: true, Limit: vfs.MaxListLimit})
 		if err != nil {
-			return nil, s.rpc(err)
+			return nil, err
 		}
 		out.Text = s.directory(&page)
 		contents := []*mcp.ResourceContents{out}
 		if page.Next != "" {
-			contents = append(contents, &mcp.ResourceContents{URI: req.Params.URI, MIMEType: "text/plain", Text: "There are more names: list the directory with the tool list_directory."})
+			contents = append(contents, &mcp.ResourceContents{URI: uri, MIMEType: "text/plain", Text: "There are more names: list the directory with the tool list_directory."})
 		}
-		return &mcp.ReadResourceResult{Contents: contents}, nil
+		return contents, nil
 	}
-	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, at.Path, 0, int64(s.cfg.Answer), "", getBuffer)
+	data, now, err := s.cfg.Tree.ReadChunk(ctx, s.caller, p, 0, int64(s.cfg.Answer), "", getBuffer)
 	if err != nil {
-		return nil, s.rpc(err)
+		return nil, err
 	}
 	if now.Size > int64(len(data)) && len(data) == s.cfg.Answer {
-		return nil, s.rpc(hint(&guard.Error{Path: at.Path, Kind: names.Quota, Err: errors.New("the file is larger than one answer")}, "read it in parts with the tool read_file_range"))
+		return nil, hint(&guard.Error{Path: p, Kind: names.Quota, Err: errors.New("the file is larger than one answer")}, "read it in parts with the tool read_file_range")
 	}
 	out.MIMEType = typeOf(real.Rel())
 	if utf8.Valid(data) {
@@ -127,7 +140,7 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 			out.MIMEType = "application/octet-stream"
 		}
 	}
-	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{out}}, nil
+	return []*mcp.ResourceContents{out}, nil
 }
 
 // directory is a directory's contents: a JSON list of its names' URIs.

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -82,18 +85,62 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// The same for resources/read: the root ends while its file is read.
+func TestRevokedBeforeTheResource(t *testing.T) {
+	s := newRevocable(t)
+	s.grantAll()
+	for _, path := range []string{s.dir, s.dir + "/in/file"} {
+		for _, ends := range []bool{false, true} {
+			revoked := make(chan struct{})
+			revoke := func(root guard.RootName) {
+				go func() {
+					s.revoke(root)
+					close(revoked)
+				}()
+				for ok := true; ok; _, ok = s.s.cfg.Registry.EpochOf(root) {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			if ends {
+				s.onRead.Store(&revoke)
+			}
+			res, err := s.s.readResource(context.Background(), &mcp.ReadResourceRequest{Params: &mcp.ReadResourceParams{URI: names.FormatURI(path)}})
+			if ends != (err != nil) || ends && !strings.Contains(err.Error(), "revoked") {
+				t.Errorf("%s, the root ends %v: %v, %v", path, ends, res, err)
+			}
+			if ends {
+				<-revoked
+				s.grantAll()
+			}
+		}
+	}
+}
+
 // revocable is a server with the roots code, inner (the directory in of code) and other.
 type revocable struct {
 	t     *testing.T
 	s     *Server
 	dir   string
 	other string
+	// onRead is called once, when something has been read in a root.
+	onRead atomic.Pointer[func(guard.RootName)]
+}
+
+// Record implements guard.Auditor.
+func (r *revocable) Record(rec guard.Record) error {
+	if rec.Op == names.OpOpen || rec.Op == names.OpOpendir {
+		if f := r.onRead.Swap(nil); f != nil {
+			(*f)(rec.Path.Root)
+		}
+	}
+	return nil
 }
 
 func newRevocable(t *testing.T) *revocable {
 	t.Helper()
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	r := &revocable{t, New(Config{Registry: reg, Tree: vfs.New(reg)}), t.TempDir(), t.TempDir()}
+	r := &revocable{t: t, dir: t.TempDir(), other: t.TempDir()}
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: r})
+	r.s = New(Config{Registry: reg, Tree: vfs.New(reg)})
 	guardtest.Tree(t, r.dir, "", "in/file=text\n")
 	t.Cleanup(func() {
 		r.s.Close()

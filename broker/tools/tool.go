@@ -47,14 +47,13 @@ type pathArgs struct {
 
 // call is one call of a tool.
 type call struct {
+	uses
 	s     *Server
 	ctx   context.Context
 	req   *mcp.CallToolRequest
 	reads bool // it changes nothing
 	// reporting has an element while a progress is on its way to the client.
 	reporting chan struct{}
-	// used are the roots of the arguments, as they were when each was first named.
-	used map[guard.RootName]lifetime
 	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
 }
@@ -83,8 +82,8 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	c := &call{
-		s: s, ctx: ctx, req: req, reads: t.def.Annotations.ReadOnlyHint,
-		reporting: make(chan struct{}, 1), used: map[guard.RootName]lifetime{},
+		uses: newUses(s.cfg.Registry), s: s, ctx: ctx, req: req,
+		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1),
 	}
 	res, err := s.guarded(t, c)
 	s.room.Release(1) // a client that does not read takes no room from others
@@ -115,39 +114,6 @@ func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
 		}
 	}
 	return t.run(c)
-}
-
-// lifetime changes when a root ends, and when one inside it is approved or ends: files of
-// that are read through the outer root, too.
-type lifetime struct{ epoch, nesting uint64 }
-
-func (s *Server) lifetimeOf(root guard.RootName) (l lifetime, ok bool) {
-	if l.epoch, ok = s.cfg.Registry.EpochOf(root); ok {
-		l.nesting, ok = s.cfg.Registry.NestingOf(root)
-	}
-	return l, ok
-}
-
-// use records a root of an argument, for revoked.
-func (c *call) use(root guard.RootName) {
-	if _, known := c.used[root]; !known {
-		c.used[root], _ = c.s.lifetimeOf(root) // zero, which no root has, if the root has just ended
-	}
-}
-
-// revoked returns an error if one of the used roots, or a root inside one, has ended: what was read before a revocation is in no answer after it.
-func (c *call) revoked() error {
-	for root, was := range c.used {
-		now, ok := c.s.lifetimeOf(root)
-		switch {
-		case !ok || now.epoch != was.epoch:
-			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Revoked}
-		case now != was:
-			return &guard.Error{Op: names.OpRead, Path: guard.Path{Root: root}, Kind: names.Conflict,
-				Err: errors.New("a root inside it was approved or revoked")}
-		}
-	}
-	return nil
 }
 
 // stopped returns an error if the call's work is not wanted any more.
