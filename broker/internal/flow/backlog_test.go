@@ -1,0 +1,108 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// sdk is where a Backlog hands its messages.
+type sdk struct {
+	*Backlog
+	probes []jsonrpc.ID
+	done   chan struct{}
+}
+
+func newSDK(requests *Budget, canWait func() bool) *sdk {
+	s := &sdk{done: make(chan struct{})}
+	s.Backlog = NewBacklog(requests, canWait, func(m jsonrpc.Message) bool {
+		s.probes = append(s.probes, m.(*jsonrpc.Request).ID)
+		return true
+	}, s.done)
+	return s
+}
+
+// note hands over a notification of n bytes.
+func (s *sdk) note(n int) error {
+	err := s.Admit(&jsonrpc.Request{Method: "notifications/x"}, n)
+	s.Probe()
+	return err
+}
+
+func always() bool { return true }
+
+// One probe at a time follows notifications. Its answer makes room for as many as it
+// followed; a notification waits for that, and is dropped if it does not come.
+func TestBacklogNotifications(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSDK(&Budget{Bytes: 100}, always)
+		for range 3 {
+			if err := s.note(30); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(s.probes) != 1 || !s.IsProbe(s.probes[0]) {
+			t.Fatalf("%d probes", len(s.probes))
+		}
+		begun := time.Now()
+		if err := s.note(30); err == nil || time.Since(begun) != maxWait {
+			t.Fatalf("%v after %v", err, time.Since(begun))
+		}
+		s.Answered(s.probes[0])
+		if err := s.note(30); err != nil { // in the place of the first
+			t.Fatal(err)
+		}
+		if len(s.probes) != 2 {
+			t.Fatalf("%d probes, want a second for the three that are left", len(s.probes))
+		}
+		time.AfterFunc(time.Second, func() { s.Answered(s.probes[1]) })
+		begun = time.Now()
+		if err := s.note(30); err != nil || time.Since(begun) != time.Second {
+			t.Fatalf("%v after %v", err, time.Since(begun))
+		}
+		time.AfterFunc(time.Second, func() { close(s.done) })
+		if err := s.note(99); !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v at the end of the connection", err)
+		}
+	})
+}
+
+// Requests have their room until they are answered, and an id each.
+func TestBacklogRequests(t *testing.T) {
+	s := newSDK(&Budget{Count: 2}, nil)
+	id := func(name string) jsonrpc.ID {
+		id, err := jsonrpc.MakeID(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	call := func(name string) error { return s.Admit(&jsonrpc.Request{ID: id(name), Method: "ping"}, 10) }
+	if err := call("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := call("a"); !errors.Is(err, ErrTwice) {
+		t.Fatalf("an id that is in use: %v", err)
+	}
+	own, err := s.Enter(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call("b"); err == nil || errors.Is(err, ErrTwice) {
+		t.Fatalf("a third: %v", err)
+	}
+	own.Release()
+	s.Answered(id("a"))
+	for _, name := range []string{"a", "b"} {
+		if err := call(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.probes) != 0 || s.IsProbe(id("a")) {
+		t.Errorf("%d probes", len(s.probes))
+	}
+}
