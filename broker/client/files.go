@@ -303,10 +303,8 @@ func (f *Files) lists(ctx context.Context, dir string) bool {
 	return true
 }
 
+// parseTime returns the zero time for a text that is none.
 func parseTime(s string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339Nano, s)
 	return t
 }
