@@ -56,6 +56,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -325,12 +326,7 @@ func (s *streams) begin(sub *live.Subscriber) {
 
 func (s *streams) end(sub *live.Subscriber) {
 	s.mu.Lock()
-	for i := range s.list {
-		if s.list[i] == sub {
-			s.list = append(s.list[:i:i], s.list[i+1:]...)
-			break
-		}
-	}
+	s.list = slices.DeleteFunc(s.list, func(one *live.Subscriber) bool { return one == sub })
 	s.mu.Unlock()
 	sub.Close()
 }

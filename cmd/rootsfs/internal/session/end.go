@@ -120,16 +120,16 @@ func (s *Session) end(why string) {
 func (s *Session) undo() {
 	s.cancel()
 	s.closeBroker()
-	if s.mnt != nil {
+	if s.reg != nil {
 		_, _ = s.reg.RevokeAll(context.Background())
+	}
+	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
 			// Nobody tries again, as after a start: for want of descriptors, mostly.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		} else {
 			<-s.mnt.Served()
 		}
-	} else if s.reg != nil {
-		_, _ = s.reg.RevokeAll(context.Background())
 	}
 	s.close()
 }

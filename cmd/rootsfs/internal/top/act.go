@@ -18,9 +18,7 @@ import (
 
 // revoke ends roots of sessions, and says in one message how that went.
 func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
-	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
-		defer cancel()
+	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		start := time.Now()
 		said, failed := []string{}, false
 		for _, r := range m.hub.Revoke(ctx, sessions, req) {
@@ -32,13 +30,13 @@ func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
 		}
 		switch all := strings.Join(said, "; "); {
 		case failed:
-			return badMsg{all}
+			return badMsg{all}, nil
 		case all == "":
-			return saidMsg{"no session is live"}
+			return saidMsg{"no session is live"}, nil
 		default:
-			return saidMsg{all}
+			return saidMsg{all}, nil
 		}
-	}
+	})
 }
 
 func sayEnded(session string, ended []control.Ended, took time.Duration) string {
@@ -103,17 +101,15 @@ func (m *model) lift(d live.Denial) tea.Cmd {
 
 // look asks what lies at an item of a question.
 func (m *model) look(q live.Question, i int) tea.Cmd {
-	return func() tea.Msg {
+	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := insideKey(q.ID, i)
-		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
-		defer cancel()
 		c, err := m.hub.Client(q.Session)
 		if err != nil {
-			return nil
+			return nil, nil // it has ended
 		}
 		a, err := control.PreviewQuestion.Call(ctx, c, control.PreviewRequest{ID: q.ID, Item: i + 1})
 		if err != nil {
-			return insideMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}
+			return insideMsg{key, "what is there could not be looked at: " + names.EscapeQuoted(control.Text(err))}, nil
 		}
 		more := ""
 		if !a.Complete {
@@ -123,42 +119,35 @@ func (m *model) look(q live.Question, i int) tea.Cmd {
 		if len(a.Examples) > 0 {
 			text += ", such as " + strings.Join(a.Examples[:min(3, len(a.Examples))], ", ")
 		}
-		return insideMsg{key, text}
-	}
+		return insideMsg{key, text}, nil
+	})
 }
 
 // find searches the records.
 func (m *model) find() tea.Cmd {
 	m.finding = true
 	q := records.Query{Filter: audit.Filter{Path: m.glob}, Limit: keptFound}
-	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(m.ctx, findFor)
-		defer cancel()
+	return m.beside(findFor, func(ctx context.Context) (tea.Msg, error) {
 		f, err := m.store.Find(ctx, q)
-		if err != nil {
-			return badMsg{control.Text(err)}
-		}
-		return foundMsg{f}
-	}
+		return foundMsg{f}, err
+	})
 }
 
 // verify checks the chains.
 func (m *model) verify() tea.Cmd {
-	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
-		defer cancel()
+	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		reports, err := m.store.Verify(ctx, "")
 		if err != nil {
-			return badMsg{control.Text(err)}
+			return nil, err
 		}
 		var whole, records uint64
 		for _, r := range reports {
 			if !r.OK {
-				return badMsg{fmt.Sprintf("%s: BROKEN at record %d: %s", names.Escape(r.Session), r.At, names.Escape(r.Problem))}
+				return nil, fmt.Errorf("%s: BROKEN at record %d: %s", names.Escape(r.Session), r.At, names.Escape(r.Problem))
 			}
 			whole++
 			records += r.Records
 		}
-		return saidMsg{fmt.Sprintf("%d sessions, %d records: whole", whole, records)}
-	}
+		return saidMsg{fmt.Sprintf("%d sessions, %d records: whole", whole, records)}, nil
+	})
 }

@@ -336,19 +336,27 @@ func (m *model) rows() []rootRow {
 	return out
 }
 
-// do runs f beside the screen, with a session's client.
-func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
+// beside runs f beside the screen, within a limit of time.
+func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, error)) tea.Cmd {
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(m.ctx, actTimeout)
+		ctx, cancel := context.WithTimeout(m.ctx, limit)
 		defer cancel()
-		text := ""
-		c, err := m.hub.Client(session)
-		if err == nil {
-			text, err = f(ctx, c)
-		}
+		msg, err := f(ctx)
 		if err != nil {
 			return badMsg{control.Text(err)}
 		}
-		return saidMsg{text}
+		return msg
 	}
+}
+
+// do runs f beside the screen, with a session's client.
+func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
+	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
+		c, err := m.hub.Client(session)
+		if err != nil {
+			return nil, err
+		}
+		text, err := f(ctx, c)
+		return saidMsg{text}, err
+	})
 }
