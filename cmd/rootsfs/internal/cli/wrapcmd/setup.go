@@ -93,7 +93,9 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 		h := &res.Hosts[i]
 		switch {
 		case h.Wrap != nil:
-			errs = append(errs, a.write(h.plan))
+			if err := a.write(h.plan); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", h.Host, err))
+			}
 			res.Written = res.Written || h.Wrap.Written
 		case len(hosts) > 0: // it was named
 			errs = append(errs, errors.New(h.Problem))
