@@ -68,12 +68,6 @@ func (a *app) newWhyCmd() *cobra.Command {
 	cmd.Flags().StringVar(&f.root, "root", "", "answer for this root instead of a session's: `SPEC` is [NAME=]PATH[:MODE]")
 	cmd.Flags().StringVar(&f.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
 	cli.CompleteFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveDefault
-	}
 	showcmd.AuditSessionFlag(a.App, cmd)
 	a.JSONFlag(cmd)
 	return cmd
