@@ -190,20 +190,24 @@ func (e *events) Read(p []byte) (int, error) {
 func (e *events) next() (event, data []byte, err error) {
 	line := 0 // where the line begins that is being read
 	for len(event) <= e.limit {
-		c, err := e.r.ReadByte()
-		if err != nil {
+		if _, err := e.r.Peek(1); err != nil {
 			return event, nil, err
 		}
-		event = append(event, c)
-		switch c {
-		case '\r':
+		part, _ := e.r.Peek(e.r.Buffered())
+		end := bytes.IndexAny(part, "\r\n")
+		if end >= 0 {
+			part = part[:end+1]
+		}
+		event = append(event, part...)
+		_, _ = e.r.Discard(len(part))
+		if end < 0 {
+			continue
+		}
+		if event[len(event)-1] == '\r' {
 			if next, _ := e.r.Peek(1); string(next) == "\n" {
 				_, _ = e.r.Discard(1)
 				event = append(event, '\n')
 			}
-		case '\n':
-		default:
-			continue
 		}
 		text := bytes.TrimRight(event[line:], "\r\n")
 		if len(text) == 0 {

@@ -186,6 +186,12 @@ func TestNextEvent(t *testing.T) {
 			}
 		}
 	}
+	// An event is given out as soon as its blank line is there, not when more follows.
+	r, w := io.Pipe()
+	go func() { _, _ = io.WriteString(w, "data: x\n\n") }()
+	if got, _, err := newEvents(r, nil, nil).next(); string(got) != "data: x\n\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
 	for _, in := range []string{"", "data: x", "data: x\n", "a\r\n"} { // has not ended
 		if got, data, err := newEvents(io.NopCloser(strings.NewReader(in)), nil, nil).next(); string(got) != in || data != nil || err != io.EOF {
 			t.Errorf("%q: %q, %q, %v", in, got, data, err)
