@@ -16,9 +16,9 @@ type appender interface{ appendJSON(b []byte) []byte }
 // once, here.
 func encodeReply(id []byte, result any, err error) []byte {
 	if err != nil {
-		return jsonline.AppendError(jsonline.GetBuffer(), id, wireError(err))
+		return jsonline.AppendError(jsonline.Frames.Get(), id, wireError(err))
 	}
-	b := jsonline.AppendResult(jsonline.AppendReply(jsonline.GetBuffer(), id))
+	b := jsonline.AppendResult(jsonline.AppendReply(jsonline.Frames.Get(), id))
 	if a, ok := result.(appender); ok {
 		return append(a.appendJSON(b), '}')
 	}

@@ -252,12 +252,12 @@ func (s *Session) answer(r *request, result any, err error) {
 	}
 	frame := encodeReply(r.id, result, err)
 	if full := s.limits.full(r.room.GrowTo(int64(len(frame)), !repeatable(result))); full != nil {
-		jsonline.PutBuffer(frame)
+		jsonline.Frames.Put(frame)
 		s.record(r, full)
 		frame = encodeReply(r.id, nil, full)
 	}
 	_ = r.send(s.ctx, frame) // a connection that ended needs no answer
-	jsonline.PutBuffer(frame)
+	jsonline.Frames.Put(frame)
 }
 
 // repeatable reports whether a result may be long and costs nothing to ask for again.

@@ -53,7 +53,7 @@ type reply struct {
 }
 
 func (r *reply) release() {
-	jsonline.PutBuffer(r.buf)
+	jsonline.Lines.Put(r.buf)
 	r.result, r.buf = nil, nil
 }
 
@@ -226,10 +226,10 @@ func (c *conn) begin(answer chan<- reply) (id string, err error) {
 
 // request encodes a request, once, and returns what writes it.
 func (c *conn) request(ctx context.Context, id, method string, params any) (write func() error) {
-	frame := jsonline.AppendCall(jsonline.GetBuffer(), []byte(`"`+id+`"`), method, params)
+	frame := jsonline.AppendCall(jsonline.Frames.Get(), []byte(`"`+id+`"`), method, params)
 	if l, ok := c.Connection.(*lineConn); ok {
 		return func() error {
-			defer jsonline.PutBuffer(frame)
+			defer jsonline.Frames.Put(frame)
 			return l.Send(frame)
 		}
 	}

@@ -30,15 +30,19 @@ func decodeRead(raw []byte) (data []byte, r wire.ReadResult, err error) {
 }
 
 // decodeInPlace decodes the content where it lies, and the rest without it. It leaves
-// everything that has a flaw to decodeRead.
+// everything that has a flaw, or a content that is not the first member, to decodeRead.
 func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
-	at, _ := jsonline.Lookup(raw, jsonline.Span{To: len(raw)}, "content")
-	text := jsonline.Unquote(at.Of(raw))
+	w, _ := jsonline.Object(raw, 0)
+	if !w.Next() || !w.Is("content") || raw[w.Val.From] != '"' {
+		return nil, r, false
+	}
 	// With an empty one in its place, a second content is seen.
-	if text == nil || json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: at, With: []byte(`""`)}), &r) != nil {
+	if json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: w.Val, With: []byte(`""`)}), &r) != nil {
 		return nil, wire.ReadResult{}, false
 	}
-	// Line ends, which the decoder passes over and no JSON string holds, show in the length.
+	// An escape is no base64; line ends, which the decoder passes over and no JSON string
+	// holds, show in the length.
+	text := raw[w.Val.From+1 : w.Val.To-1]
 	data = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := fastbase64.StdEncoding.Decode(data, text)
 	if err != nil || base64.StdEncoding.EncodedLen(n) != len(text) {

@@ -40,7 +40,7 @@ var reads = []struct {
 	{`{"content":"aGVsbG8=",}`, false},
 	{`{"content":"aGVsbG8=","size":5},"error":{}`, false},
 	{`{"content":"aGVsbG8=","size":5`, false},
-	{`{"content":"aGVs\/bG8","size":5}`, true},
+	{`{"content":"aGVs\/bG8","size":5}`, false},
 	{`{"content":"aGVs\"bG8","size":5}`, false},
 	{`{"content":"aGVs` + "\r" + `bG8=","size":5}`, false},
 	{`{"content":"aGVs` + "\n" + `bG8=","size":5}`, false},
@@ -48,7 +48,7 @@ var reads = []struct {
 	{`{"content":"aGVsbG8","size":5}`, false},
 	{`{"content":"aGVsbG8=","size":"5"}`, false},
 	{`{"content":"aGVsbG8=", "size":5}`, true},
-	{`{"size":5,"content":"aGVsbG8="}`, true},
+	{`{"size":5,"content":"aGVsbG8="}`, false},
 	{`{"content":null}`, false},
 	{`null`, false}, {`[]`, false}, {``, false},
 }

@@ -93,7 +93,7 @@ func (c *LineConn) read(limit int) error {
 	for {
 		var buf []byte // a message that was taken keeps its line
 		if c.hooks.Reply != nil {
-			buf = jsonline.GetBuffer()
+			buf = jsonline.Lines.Get()
 		}
 		line, long, err := jsonline.ReadLine(r, buf, limit)
 		switch {

@@ -69,17 +69,14 @@ const maxKeys = 64
 // there twice, in any case, or one of JSON-RPC in another case.
 func Parse(b []byte) (f Frame, ok bool) {
 	w, _ := Object(b, SkipSpace(b, 0))
-	var others [maxKeys]Span // keys that are not JSON-RPC's
-	n := 0
+	var others []Span // keys that are not JSON-RPC's
 	for keys := 1; w.Next(); keys++ {
 		key := Unquote(w.Key.Of(b))
 		field := fieldOf(key)
 		clash := keys > maxKeys
 		if field == "" {
-			clash = clash || repeats(b, others[:n], key)
-			if n < maxKeys {
-				others[n] = w.Key
-				n++
+			if clash = clash || repeats(b, others, key); !clash {
+				others = append(others, w.Key)
 			}
 		} else {
 			at := f.part(field)

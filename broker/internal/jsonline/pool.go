@@ -2,18 +2,30 @@ package jsonline
 
 import "sync"
 
-// buffers hold lines and frames, from their making to their end: a megabyte's answer is
-// several of garbage otherwise.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }}
+// Pool keeps buffers for their next use: a megabyte's answer is several of garbage
+// otherwise. Lines that are read and frames that are written are apart, because those of
+// one process are seldom of one size.
+type Pool struct{ pool sync.Pool }
+
+// The pools.
+var (
+	Lines  Pool
+	Frames Pool
+)
 
 const keepBuffer = 4 << 20 // larger ones are left to the collector
 
-// GetBuffer returns an empty buffer.
-func GetBuffer() []byte { return (*buffers.Get().(*[]byte))[:0] }
+// Get returns an empty buffer.
+func (p *Pool) Get() []byte {
+	if b, ok := p.pool.Get().(*[]byte); ok {
+		return (*b)[:0]
+	}
+	return make([]byte, 0, 4096)
+}
 
-// PutBuffer takes a buffer that nobody uses any more, whoever made it.
-func PutBuffer(b []byte) {
+// Put takes a buffer that nobody uses any more, whoever made it.
+func (p *Pool) Put(b []byte) {
 	if b != nil && cap(b) <= keepBuffer {
-		buffers.Put(&b)
+		p.pool.Put(&b)
 	}
 }

@@ -27,7 +27,7 @@ func Replace(b []byte, cuts ...Cut) []byte {
 	slices.SortStableFunc(cuts, func(a, b Cut) int { return a.From - b.From })
 	n := len(b)
 	for _, c := range cuts {
-		n += len(c.With)
+		n += len(c.With) - (c.To - c.From)
 	}
 	out := make([]byte, 0, n)
 	from := 0
