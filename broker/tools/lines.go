@@ -73,7 +73,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Lenient: true, HungUp: c.hungUp})
 	c.Bound(&flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld},
 		func() bool { return t.s.questions.Load() == 0 },
-		func(why string) { t.s.refused("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
+		func(why string) { t.s.recordRefusal("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
 	t.conn = c
 	go c.Run(maxFrame)

@@ -114,6 +114,6 @@ func (s *Server) checkURI(method string, params mcp.Params) error {
 		return nil
 	}
 	err := invalid("uri: it has a character that no URI has: write it in percent encoding")
-	s.refused(method, err)
+	s.recordRefusal(method, err)
 	return &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 }

@@ -105,7 +105,7 @@ func (c *call) readWhole(p guard.Path) (*result, error) {
 	return textResult(data, next), nil
 }
 
-// textResult makes data, which the caller gives away, a result.
+// textResult makes a result of data, which then belong to the result.
 func textResult(data []byte, note string) *result {
 	shown, lossy := text(data)
 	if lossy {
@@ -168,7 +168,8 @@ func (c *call) readRange(p guard.Path, off, first, last int64) (lineRange, error
 	}
 }
 
-// fill ends a range whose next line, which part begins with, is too long for the answer.
+// fill ends a range at the bound of an answer, which the next line does not fit in. part
+// begins with that line.
 func (r *lineRange) fill(part []byte, answer int) {
 	if len(r.data) == 0 {
 		r.data, r.off = part[:answer], r.off+int64(answer)
@@ -178,8 +179,8 @@ func (r *lineRange) fill(part []byte, answer int) {
 	r.data, r.full = whole, true
 }
 
-// readTail reads the last lines. A newline at the end of the file ends its last
-// line and begins none; line ends stay as they are.
+// readTail reads the last lines. A newline at the end of the file ends its last line and
+// begins none.
 func (c *call) readTail(p guard.Path, n int) (*result, error) {
 	const step = 64 << 10
 	_, info, err := c.read(p, 0, 0)
@@ -247,7 +248,7 @@ func (c *call) readMultipleFiles(a *readMultipleArgs) (*result, error) {
 		case errors.Is(err, client.ErrInputRequired) || asksInside(err):
 			return nil, err
 		case err != nil:
-			c.s.refused(c.req.Params.Name, err)
+			c.s.recordRefusal(c.req.Params.Name, err)
 			parts[i] = p + ": Error - " + errorText(err)
 			continue
 		}

@@ -76,7 +76,7 @@ func (s *Server) rpc(err error) error {
 	if err == nil || errors.Is(err, client.ErrInputRequired) {
 		return err
 	}
-	s.refused("resource", err)
+	s.recordRefusal("resource", err)
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	switch names.Reason(err) { //nolint:exhaustive // the others are failures
 	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none

@@ -95,10 +95,10 @@ type grepArgs struct {
 	Cursor     string   `json:"cursor"`
 }
 
-// finder is what is searched for.
+// finder finds what is searched for.
 type finder struct {
 	*regexp.Regexp
-	steps int // at the most, for each byte
+	steps int // most instructions for each byte
 }
 
 // compile compiles a regular expression, twice: package regexp does not tell how long its
@@ -304,8 +304,8 @@ func (g *grep) file(p guard.Path) error {
 	return nil
 }
 
-// show writes the line of a match, which has the number line and lies around at, to end,
-// with the lines around it.
+// show writes the line of a match, and the lines around it. at lies in the line, which has
+// the number line and ends at end.
 func (g *grep) show(name string, data []byte, line, at, end int) {
 	begin := bytes.LastIndexByte(data[:at], '\n') + 1
 	first := line

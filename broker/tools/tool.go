@@ -52,7 +52,7 @@ type call struct {
 	ctx   context.Context
 	req   *mcp.CallToolRequest
 	reads bool // it changes nothing
-	// reporting has an element while a progress is on its way to the client.
+	// reporting has an element while a progress notification is on its way to the client.
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
@@ -85,27 +85,27 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 		uses: newUses(s.cfg.Registry), s: s, ctx: ctx, req: req,
 		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1),
 	}
-	res, err := s.guarded(t, c)
+	res, err := s.runTool(t, c)
 	s.room.Release(1) // a client that does not read takes no room from others
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
 	}
-	c.reported()
+	c.awaitProgress()
 	if err == nil && c.reads {
 		err = c.revoked() // now, because the client may have been waited for
 	}
 	if err != nil {
-		s.refused(t.def.Name, err)
+		s.recordRefusal(t.def.Name, err)
 		return &result{text: errorText(err), failed: true}, nil
 	}
 	return res, nil
 }
 
-// guarded turns a bug in a tool into an error of its call.
-func (s *Server) guarded(t *tool, c *call) (res *result, err error) {
+// runTool runs a tool, and turns a panic in it into an error of its call.
+func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			res, err = nil, s.bug(t.def.Name, p)
+			res, err = nil, s.recordPanic(t.def.Name, p)
 		}
 	}()
 	if req := c.req.Params; req.RequestState != "" {
@@ -124,8 +124,8 @@ func (c *call) stopped() error {
 	return c.revoked()
 }
 
-// bug reports a recovered panic, and returns the error of its call.
-func (s *Server) bug(what string, p any) error {
+// recordPanic records a panic that was recovered, and returns the error of its call.
+func (s *Server) recordPanic(what string, p any) error {
 	s.cfg.Log.Error("panic in a tool", "tool", what, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	_ = s.cfg.Registry.Note(names.OpPanic, "", guard.Failed, what)
 	return &guard.Error{Kind: names.Internal, Recorded: true}
@@ -134,9 +134,9 @@ func (s *Server) bug(what string, p any) error {
 // missing is the refusal of a call that lacks an argument.
 func missing(field string) error { return invalid("arguments: %s is missing", field) }
 
-// refused records an error, unless the gate has done so. It is called for every error that
-// a client is answered with.
-func (s *Server) refused(what string, err error) {
+// recordRefusal records an error, unless the gate has done so. It is called for every error
+// that a client is answered with.
+func (s *Server) recordRefusal(what string, err error) {
 	if ge, ok := errors.AsType[*guard.Error](err); !ok || !ge.Recorded {
 		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), names.Brief(what+": "+err.Error()))
 	}
@@ -228,9 +228,9 @@ func (c *call) progress() func(done int64) {
 	}
 }
 
-// reported waits until the client has taken the last progress, which comes before
-// the answer.
-func (c *call) reported() {
+// awaitProgress waits until the client has taken the last progress, which comes before the
+// answer.
+func (c *call) awaitProgress() {
 	select {
 	case c.reporting <- struct{}{}:
 	case <-c.ctx.Done():

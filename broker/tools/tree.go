@@ -53,7 +53,7 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 	return &result{data: t.end()}, nil
 }
 
-// treeRoom is the memory, in bytes, that a tree has at first: to grow is to copy.
+// treeRoom is the memory that a tree has at first, in bytes. To grow is to copy.
 const treeRoom = 256 << 10
 
 // treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.

@@ -261,7 +261,7 @@ func (w *walk) prefetch(e *entry) {
 	e.prefetched = sync.OnceValue(func() (l listing) {
 		defer func() {
 			if v := recover(); v != nil {
-				l.err = w.c.s.bug("listing ahead", v)
+				l.err = w.c.s.recordPanic("listing ahead", v)
 			}
 		}()
 		if l.err = w.c.ctx.Err(); l.err == nil {

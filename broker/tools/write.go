@@ -34,7 +34,7 @@ func (c *call) writeTarget(a *writeArgs) (at target, isLink bool, err error) {
 		return at, false, err
 	}
 	info, err := c.s.cfg.Tree.Lstat(c.ctx, c.s.caller, vfs.At{Path: named})
-	return at, err == nil && info.Type() == unix.S_IFLNK, nil // what writes tells of the error
+	return at, err == nil && info.Type() == unix.S_IFLNK, nil // the write itself meets the error
 }
 
 func (c *call) writeFile(a *writeArgs) (*result, error) {
