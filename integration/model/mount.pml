@@ -498,7 +498,7 @@ proctype Owner() {
 }
 
 #ifdef REGRANT
-/* code: guard.(*Registry).commit, broker.(*consenting).grantNamed */
+/* code: guard.(*Registry).commit, broker.(*consentCall).grant */
 proctype Grantor() {
 #ifdef MEANWHILE      /* the name is free as soon as the gate is shut */
   atomic { cur==0 -> live[1] = 1; rw[1] = 1; cur = 2 };

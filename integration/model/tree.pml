@@ -331,7 +331,7 @@ proctype Owner() {
 
 #if defined(REGRANT) || defined(MEANWHILE)
 /* A grant of the name that has come free, by the owner or by a consent that is answered.
- * code: guard.(*Registry).commit, broker.(*consenting).grantNamed */
+ * code: guard.(*Registry).commit, broker.(*consentCall).grant */
 proctype Grantor() {
 #ifdef MEANWHILE
   atomic { cur==0 -> live[1] = 1; rw[1] = 1; cur = 2 }
