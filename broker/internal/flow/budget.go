@@ -134,14 +134,15 @@ func (r *Reservation) Grow(n int64) error {
 	if r.released {
 		return context.Canceled
 	}
-	return r.growLocked(n)
+	return r.growLocked(n, false)
 }
 
-func (r *Reservation) growLocked(n int64) error {
-	if b := r.budget; b.Bytes > 0 && b.bytes+n > b.Bytes && b.bytes > n {
+func (r *Reservation) growLocked(n int64, must bool) error {
+	b := r.budget
+	if !must && b.Bytes > 0 && b.bytes+n > b.Bytes && b.bytes > n {
 		return ErrBytes
 	}
-	r.budget.bytes += n
+	b.bytes += n
 	r.bytes += n
 	return nil
 }
@@ -154,15 +155,9 @@ func (r *Reservation) GrowTo(size int64, must bool) error {
 	}
 	r.budget.mu.Lock()
 	defer r.budget.mu.Unlock()
-	n := size - r.bytes
-	switch {
-	case r.released || n <= 0:
-		return nil
-	case !must:
-		return r.growLocked(n)
+	if n := size - r.bytes; n > 0 && !r.released {
+		return r.growLocked(n, must)
 	}
-	r.budget.bytes += n
-	r.bytes += n
 	return nil
 }
 
