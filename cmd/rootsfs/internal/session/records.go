@@ -62,22 +62,11 @@ func (r *records) Reserve(ctx context.Context, stop <-chan struct{}, rec *guard.
 		if rec.Via == guard.ViaControl {
 			return 0, nil
 		}
-		if log, err = r.openNow(); err != nil {
+		if log, err = r.begin(); err != nil {
 			return 0, err
 		}
 	}
 	return log.Reserve(ctx, stop, rec)
-}
-
-// openNow returns the log, and opens it where there is none.
-func (r *records) openNow() (*audit.Log, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
-		return nil, audit.ErrClosed
-	}
-	err := r.beginLocked()
-	return r.log, err
 }
 
 // Release implements guard.Reserver.
@@ -106,11 +95,15 @@ func (r *records) take(rec guard.Record) (*audit.Log, error) {
 	return nil, nil
 }
 
-// begin opens the log and writes what was held.
-func (r *records) begin() error {
+// begin returns the log. Where there is none it opens it, and writes what was held.
+func (r *records) begin() (*audit.Log, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.beginLocked()
+	if r.over {
+		return nil, audit.ErrClosed
+	}
+	err := r.beginLocked()
+	return r.log, err
 }
 
 func (r *records) beginLocked() error {

@@ -193,7 +193,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	if err := s.mount(); err != nil {
 		return nil, err
 	}
-	if err := s.audit.begin(); err != nil {
+	if _, err := s.audit.begin(); err != nil {
 		return nil, err
 	}
 	s.serveFiles()
