@@ -30,26 +30,17 @@ type subscription struct {
 	uri string
 }
 
-// check refuses one more subscription if there is no room for it. unsent is the number of
-// notifications on their way.
-func (u *subscriptions) check(unsent int) error {
+// add keeps a watch until its session ends, in the place of the one that was there. It closes
+// the watch and refuses it if there is no room. unsent is the number of notices on their way.
+func (u *subscriptions) add(k subscription, w *watch.Watch, unsent int) (err error) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	old, known := u.m[k], u.sessions[k.ss]
 	switch {
 	case u.closed:
-		return &guard.Error{Op: names.OpWatch, Kind: names.Revoked}
-	case len(u.m)+unsent >= maxSubscriptions:
-		return &guard.Error{Op: names.OpWatch, Kind: names.Quota, Err: errors.New("too many subscriptions; unsubscribe from one")}
-	}
-	return nil
-}
-
-// add keeps a watch in the place of the one that was there, until its session
-// ends.
-func (u *subscriptions) add(k subscription, w *watch.Watch) {
-	u.mu.Lock()
-	old, closed, known := u.m[k], u.closed, u.sessions[k.ss]
-	if !closed {
+		err = &guard.Error{Op: names.OpWatch, Kind: names.Revoked}
+	case old == nil && len(u.m)+unsent >= maxSubscriptions:
+		err = &guard.Error{Op: names.OpWatch, Kind: names.Quota, Err: errors.New("too many subscriptions; unsubscribe from one")}
+	default:
 		if u.m == nil {
 			u.m, u.sessions = map[subscription]*watch.Watch{}, map[*mcp.ServerSession]bool{}
 		}
@@ -57,7 +48,7 @@ func (u *subscriptions) add(k subscription, w *watch.Watch) {
 	}
 	u.mu.Unlock()
 	switch {
-	case closed:
+	case err != nil:
 		old = w
 	case !known:
 		go u.endWith(k.ss)
@@ -65,6 +56,7 @@ func (u *subscriptions) add(k subscription, w *watch.Watch) {
 	if old != nil {
 		old.Close()
 	}
+	return err
 }
 
 // endWith ends a session's subscriptions when it ends.
@@ -105,9 +97,6 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 	if err != nil {
 		return s.rpc(err)
 	}
-	if err := s.subs.check(s.notices.unsent()); err != nil {
-		return s.rpc(err)
-	}
 	k := subscription{req.Session, req.Params.URI}
 	// Whoever changes a root waits for the watch, so the watch waits for nobody.
 	w, err := s.hub.Watch(ctx, s.caller, at.Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {
@@ -118,7 +107,9 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 	if err != nil {
 		return s.rpc(err)
 	}
-	s.subs.add(k, w)
+	if err := s.subs.add(k, w, s.notices.unsent()); err != nil {
+		return s.rpc(err)
+	}
 	go func() {
 		<-w.Done()
 		s.subs.drop(func(_ subscription, x *watch.Watch) bool { return x == w })

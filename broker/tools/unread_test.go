@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,6 +184,38 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// Subscriptions are bounded, whoever asks for how many at a time; one that ends makes room.
+func TestSubscriptionsBounded(t *testing.T) {
+	b := start(t, nil, nil)
+	const most, more = 1024, 16
+	var files []string
+	for i := range most + more {
+		files = append(files, fmt.Sprintf("%d=1", i))
+	}
+	dir := b.root("r", guard.ReadOnly, files...)
+	b.connect("2025-11-25")
+	var wg sync.WaitGroup
+	var refused atomic.Int64
+	for i := range most + more {
+		wg.Go(func() {
+			err := b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: fmt.Sprintf("file://%s/%d", dir, i)})
+			if err != nil && strings.Contains(err.Error(), "too many subscriptions") {
+				refused.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := refused.Load(); n != more {
+		t.Errorf("%d of %d were refused", n, most+more)
+	}
+	for i := range most + more { // those that were refused, too, which changes nothing
+		must(t, b.host.Unsubscribe(context.Background(), &mcp.UnsubscribeParams{URI: fmt.Sprintf("file://%s/%d", dir, i)}))
+	}
+	must(t, b.host.Subscribe(context.Background(), &mcp.SubscribeParams{URI: "file://" + dir + "/0"}))
 }
 
 // R084: what a tool or a resource refuses, or fails in, leaves one record, of its
