@@ -136,16 +136,16 @@ func completeNoFiles(c *cobra.Command) {
 // completeTimeout bounds what the shell waits for when the user presses tab.
 const completeTimeout = time.Second
 
-func completeSessions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, err := control.List()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
+// CompleteSessions offers the live sessions: of each a word, and what it means.
+func CompleteSessions(offer func(control.Info) (word, what string)) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
+		all, _ := control.List() // none if they cannot be listed
+		for _, in := range all {
+			word, what := offer(in)
+			out = append(out, cobra.CompletionWithDesc(word, names.Escape(what)))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-	var out []string
-	for _, in := range all {
-		out = append(out, cobra.CompletionWithDesc(in.Name, names.Escape(in.Point)))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // CompleteRoots offers the session's roots; at most limit arguments are roots

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -82,7 +83,7 @@ func (a *App) JSONFlag(cmd *cobra.Command) {
 // SessionFlag adds --session.
 func (a *App) SessionFlag(cmd *cobra.Command) {
 	PathVar(cmd.Flags(), &a.Session, "session", "name or mountpoint of the live `session` (default: the only one)")
-	CompleteFlag(cmd, "session", completeSessions)
+	CompleteFlag(cmd, "session", CompleteSessions(func(in control.Info) (word, what string) { return in.Name, in.Point }))
 }
 
 // OfSession adds the flags of a command about one session, which it returns.

@@ -18,22 +18,12 @@ import (
 
 func (a *app) newUnmountCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "unmount MOUNTPOINT",
-		Aliases: []string{"umount"},
-		Short:   "End a session: revoke every root and unmount",
-		Args:    cli.ArgCount(1, 1, "the mountpoint"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			all, err := control.List()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveDefault
-			}
-			var out []string
-			for _, in := range all {
-				out = append(out, cobra.CompletionWithDesc(cmp.Or(in.Point, in.Name), in.Name))
-			}
-			return out, cobra.ShellCompDirectiveNoFileComp
-		},
+		Use:               "unmount MOUNTPOINT",
+		Aliases:           []string{"umount"},
+		Short:             "End a session: revoke every root and unmount",
+		Args:              cli.ArgCount(1, 1, "the mountpoint"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.unmount(cmd.Context(), args[0]) },
+		ValidArgsFunction: cli.CompleteSessions(func(in control.Info) (word, what string) { return cmp.Or(in.Point, in.Name), in.Name }),
 	}
 	a.JSONFlag(cmd)
 	return cmd

@@ -11,6 +11,7 @@ package wrapcmd
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -222,10 +223,7 @@ func (w *wrapping) known() error {
 			have = append(have, names.Quote(s.Name))
 		}
 		slices.Sort(have)
-		all := strings.Join(slices.Compact(have), ", ")
-		if all == "" {
-			all = "none"
-		}
+		all := cmp.Or(strings.Join(slices.Compact(have), ", "), "none")
 		return cli.Usage(fmt.Errorf("--server %s: %s has no such server; it has %s", names.Quote(name), cli.QuoteIfNeeded(w.file.path), all))
 	}
 	for _, s := range w.conf.Servers {
