@@ -113,9 +113,8 @@ func (c *conn) end(err error) {
 	c.ended = err
 	close(c.done)
 	for _, w := range c.watches {
-		w.end()
+		c.endLocked(w)
 	}
-	clear(c.watches)
 }
 
 // take handles a message that is not for the SDK, and reports whether it did.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
@@ -32,17 +31,14 @@ type Event struct {
 	Ended    bool   // the last event: the root was revoked or the directory is gone
 }
 
-// watch is one watch of a session. Its queue lets the reading goroutine go on
-// while the user is slow.
+// watch is one watch of a session. The connection's mu guards what puts and closes events.
 type watch struct {
 	path      string
 	recursive bool
 	id        string
-
-	mu      sync.Mutex // guards the fields below
-	queue   []Event
-	ended   bool // no event will follow
-	changed chan struct{}
+	events    chan Event  // has room for maxQueued, an overflow event and the one that says Ended
+	lost      bool        // the last event put is an overflow event
+	stop      func() bool // keeps the end of ctx from ending the watch
 }
 
 // Watch tells changes of a file or directory until ctx ends, the session ends or
@@ -62,89 +58,22 @@ func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan 
 	if r.WatchID == "" {
 		return nil, fault(wire.Watch, name, names.IO, "the client's result has no watchId")
 	}
-	w := &watch{path: strings.Trim(name, "/"), recursive: o.Recursive, id: r.WatchID, changed: make(chan struct{}, 1)}
-	f.c.addWatch(w)
-	out := make(chan Event)
-	go f.deliver(ctx, w, out)
-	return out, nil
+	w := &watch{path: strings.Trim(name, "/"), recursive: o.Recursive, id: r.WatchID, events: make(chan Event, maxQueued+2)}
+	f.c.addWatch(ctx, w)
+	return w.events, nil
 }
 
-// deliver passes the events of w to the user, and ends w when ctx does.
-func (f *Files) deliver(ctx context.Context, w *watch, out chan<- Event) {
-	defer close(out)
-	for {
-		ev, ok := w.next(ctx)
-		if !ok {
-			break
-		}
-		select {
-		case out <- ev:
-			if ev.Ended {
-				f.c.removeWatch(w)
-				return
-			}
-		case <-ctx.Done():
-		}
-	}
-	f.c.removeWatch(w)
-	if ctx.Err() == nil {
-		return // the session has ended
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyTimeout)
-	defer cancel()
-	answer, _ := f.c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}) // the client's answer does not matter
-	answer.release()
-}
-
-// next waits for an event. It reports false when ctx or the session has ended.
-func (w *watch) next(ctx context.Context) (Event, bool) {
-	for ctx.Err() == nil {
-		w.mu.Lock()
-		queue, ended := w.queue, w.ended
-		if len(queue) > 0 {
-			w.queue = queue[1:]
-		}
-		w.mu.Unlock()
-		if len(queue) > 0 {
-			return queue[0], true
-		}
-		if ended {
-			break
-		}
-		select {
-		case <-w.changed:
-		case <-ctx.Done():
-		}
-	}
-	return Event{}, false
-}
-
-// put queues a change; when the queue is full, the last event becomes an overflow event.
+// put adds a change to the events. When there is no room for it, an overflow event stands
+// for it, and for those that come before the reader has read all.
 func (w *watch) put(p wire.ChangedParams) {
 	ev := Event{Path: p.Path, Event: p.Event, Time: parseTime(p.Timestamp), MoveID: p.MoveID, Overflow: p.Overflow, Ended: p.Ended}
-	w.mu.Lock()
-	if len(w.queue) < maxQueued || ev.Ended {
-		w.queue = append(w.queue, ev)
-	} else {
-		w.queue[len(w.queue)-1] = Event{Path: w.path, Event: wire.EventModified, Time: ev.Time, Overflow: true}
+	if w.lost && len(w.events) > 0 && !ev.Ended {
+		return
 	}
-	w.mu.Unlock()
-	w.wake()
-}
-
-// end lets next report false once the queue is empty.
-func (w *watch) end() {
-	w.mu.Lock()
-	w.ended = true
-	w.mu.Unlock()
-	w.wake()
-}
-
-func (w *watch) wake() {
-	select {
-	case w.changed <- struct{}{}:
-	default:
+	if w.lost = len(w.events) >= maxQueued && !ev.Ended; w.lost {
+		ev = Event{Path: w.path, Event: wire.EventModified, Time: ev.Time, Overflow: true}
 	}
+	w.events <- ev
 }
 
 // matches reports whether a change is one of w's. A client that names no watch in its
@@ -171,31 +100,63 @@ func (c *conn) expectWatch(n int) {
 	}
 }
 
-// addWatch makes a watch known. Changes that came before are delivered now.
-func (c *conn) addWatch(w *watch) {
+// addWatch makes a watch known until ctx ends. Changes that came before are delivered now.
+func (c *conn) addWatch(ctx context.Context, w *watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if same := c.watches[w.id]; same != nil {
+		c.endLocked(same) // the client gave its id away again
+	}
+	c.watches[w.id] = w
+	w.stop = context.AfterFunc(ctx, func() { c.unwatch(context.WithoutCancel(ctx), w) })
 	for _, p := range c.early {
 		if w.matches(p) {
-			w.put(p)
+			c.deliverLocked(w, p)
 		}
 	}
 	if c.earlyLost {
-		w.put(wire.ChangedParams{Path: w.path, Event: wire.EventModified, Overflow: true})
+		c.deliverLocked(w, wire.ChangedParams{Path: w.path, Event: wire.EventModified, Overflow: true})
 	}
 	if c.ended != nil {
-		w.end()
-		return
+		c.endLocked(w)
 	}
-	c.watches[w.id] = w
 }
 
-func (c *conn) removeWatch(w *watch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// deliverLocked hands a change to a watch that has not ended.
+func (c *conn) deliverLocked(w *watch, p wire.ChangedParams) {
 	if c.watches[w.id] == w {
-		delete(c.watches, w.id)
+		w.put(p)
 	}
+	if p.Ended {
+		c.endLocked(w)
+	}
+}
+
+// endLocked closes the events of a watch. It reports false if they were closed already.
+func (c *conn) endLocked(w *watch) bool {
+	if c.watches[w.id] != w {
+		return false
+	}
+	delete(c.watches, w.id)
+	close(w.events)
+	w.stop()
+	return true
+}
+
+// unwatch ends a watch, here and at the client.
+func (c *conn) unwatch(ctx context.Context, w *watch) {
+	c.mu.Lock()
+	ended := c.endLocked(w)
+	c.mu.Unlock()
+	if !ended {
+		return
+	}
+	for range w.events { //nolint:revive // events that were not read before ctx ended are dropped
+	}
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
+	answer, _ := c.call(ctx, wire.Unwatch, wire.UnwatchParams{WatchID: w.id}) // the client's answer does not matter
+	answer.release()
 }
 
 // changed delivers notifications/files/changed. One that is malformed is
@@ -208,13 +169,13 @@ func (c *conn) changed(params json.RawMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w := c.watches[p.WatchID]; w != nil {
-		w.put(p)
+		c.deliverLocked(w, p)
 		return
 	}
 	if p.WatchID == "" {
 		for _, w := range c.watches {
 			if w.matches(p) {
-				w.put(p)
+				c.deliverLocked(w, p)
 			}
 		}
 	}

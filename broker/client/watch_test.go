@@ -164,3 +164,57 @@ func TestWatchEarlyOverflow(t *testing.T) {
 		t.Fatalf("%d events, overflow %v", n, overflow)
 	}
 }
+
+// Whatever ends a watch closes its channel: its context, also when nobody reads; a client that
+// gives the same name to another watch; the end of the session, behind what came before it.
+func TestWatchEnds(t *testing.T) {
+	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
+	b := client.New(nil)
+	ss, cs := connect(t, newServer(), b, h, legacy)
+	f, err := b.Files(ss)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.on(wire.Watch, func(context.Context, json.RawMessage) (any, error) { return wire.WatchResult{WatchID: "same"}, nil })
+	watch := func(ctx context.Context) <-chan client.Event {
+		t.Helper()
+		events, err := f.Watch(ctx, "p/d", client.WatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events
+	}
+	tell := func() {
+		h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "same"))
+		if _, err := f.ReadFile(bg, "p/a"); err != nil { // comes after the event
+			t.Fatal(err)
+		}
+	}
+	count := func(events <-chan client.Event) (n int) {
+		for range events {
+			n++
+		}
+		return n
+	}
+	first := watch(bg)
+	tell()
+	ctx, cancel := context.WithCancel(bg)
+	second := watch(ctx)
+	if n := count(first); n != 1 {
+		t.Errorf("%d events before another watch had the name", n)
+	}
+	tell()
+	cancel()
+	for h.count(wire.Unwatch) == 0 {
+		time.Sleep(time.Millisecond) // ends with the test's own limit
+	}
+	if n := count(second); n != 0 {
+		t.Errorf("%d events after the context", n)
+	}
+	third := watch(bg)
+	tell()
+	_ = cs.Close()
+	if n := count(third); n != 1 {
+		t.Errorf("%d events before the end of the session", n)
+	}
+}
