@@ -62,6 +62,23 @@ func TestRead_R223_R224(t *testing.T) {
 	}
 }
 
+// A line that is longer than an answer ends at a character, and the note tells where to go
+// on.
+func TestLongLineEndsAtACharacter(t *testing.T) {
+	b := start(t, func(c *tools.Config) { c.Answer = 1001 }, nil)
+	b.root("code", guard.ReadOnly, "long="+strings.Repeat("é", 1000)+"\nshort")
+	b.connect("2025-11-25")
+	for tool, args := range map[string]m{
+		"read_text_file":  {"path": "code/long", "head": 1},
+		"read_file_range": {"path": "code/long", "startLine": 1, "endLine": 1},
+	} {
+		text, note, failed := b.call(tool, args)
+		if failed || text != strings.Repeat("é", 500) || !strings.HasSuffix(note, "offset 1000.") || strings.Contains(note, "U+FFFD") {
+			t.Errorf("%s: failed %v, %d bytes, %q", tool, failed, len(text), note)
+		}
+	}
+}
+
 // What writes is offered where a root may be written, and announced.
 func TestOffer(t *testing.T) {
 	changed := make(chan struct{}, 16)
