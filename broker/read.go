@@ -41,10 +41,14 @@ func (s *Session) read(r *request, p *wire.ReadParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Encoding == wire.Base64 {
-		return s.readBytes(r, p, q, length)
+	if p.Encoding != wire.Base64 {
+		return s.readText(r, p, q, length)
 	}
-	return s.readText(r, p, q, length)
+	data, info, err := s.readAt(r, p, q, p.Offset, length)
+	if err != nil {
+		return nil, err
+	}
+	return newReadResult(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
 }
 
 // readAt reads up to length bytes, holding room for them.
@@ -63,14 +67,6 @@ func (s *Session) readAt(r *request, p *wire.ReadParams, q guard.Path, off, leng
 	}
 	s.stats.read.Add(int64(len(data)))
 	return data, &info, nil
-}
-
-func (s *Session) readBytes(r *request, p *wire.ReadParams, q guard.Path, length int64) (any, error) {
-	data, info, err := s.readAt(r, p, q, p.Offset, length)
-	if err != nil {
-		return nil, err
-	}
-	return newReadResult(p, q, data, p.Offset, p.Offset+int64(len(data)), info), nil
 }
 
 // readText reads characters. A character belongs to the chunk in which its first byte

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -87,27 +88,18 @@ func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if from.Root != to.Root {
-		return nil, s.acrossRoots(from, to)
+	if from.Root != to.Root && !s.sees(to.Root) {
+		// The gate would say that it is another root.
+		return nil, &guard.Error{Op: names.OpRename, Path: to, Kind: names.NoConsent}
 	}
-	if err := s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch); err != nil {
+	err = s.b.cfg.Tree.RenamePath(r.ctx, s.caller, from, to, p.Overwrite, p.IfMatch)
+	if errors.Is(err, unix.EXDEV) {
+		return nil, &hinted{err: err, hint: "a rename stays within one root: use files/copy and files/delete"}
+	}
+	if err != nil {
 		return nil, s.conflict(r, err)
 	}
 	return &wire.RenameResult{Path: to.String()}, nil
-}
-
-// acrossRoots returns the refusal of a rename from one root to another, or of one that
-// names a root of which the session may not know.
-func (s *Session) acrossRoots(from, to guard.Path) error {
-	for _, q := range []guard.Path{from, to} {
-		if !s.sees(q.Root) {
-			return &guard.Error{Op: names.OpRename, Path: q, Kind: names.NoConsent}
-		}
-	}
-	return &hinted{
-		err:  &guard.Error{Op: names.OpRename, Path: from, Kind: names.KindOf(unix.EXDEV), Err: unix.EXDEV},
-		hint: "a rename stays within one root: use files/copy and files/delete",
-	}
 }
 
 func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
