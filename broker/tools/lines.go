@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
@@ -69,9 +68,11 @@ type lines struct {
 
 // Connect implements mcp.Transport.
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
-	c := &lineConn{s: t.s, idle: make(chan struct{}, 1), calls: map[string]context.CancelFunc{}}
+	c := &lineConn{
+		s: t.s, requests: &flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
+	}
 	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Lenient: true, HungUp: c.hungUp})
-	c.Bound(&flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld},
+	c.Bound(c.requests,
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.recordRefusal("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
 	c.ctx, c.end = context.WithCancel(context.Background())
@@ -83,14 +84,11 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // lineConn answers calls of tools itself, and hands the SDK the rest.
 type lineConn struct {
 	*wire.LineConn
-	s       *Server
-	session atomic.Pointer[mcp.ServerSession] // nil until it is known
-	ctx     context.Context                   // of the calls that are answered here
-	end     context.CancelFunc
-	passed  atomic.Int64 // messages handed over, and those that then were taken
-	taken   atomic.Int64
-	pending atomic.Int64  // requests without an answer
-	idle    chan struct{} // told when one of them changes
+	s        *Server
+	session  atomic.Pointer[mcp.ServerSession] // nil until it is known
+	ctx      context.Context                   // of the calls that are answered here
+	end      context.CancelFunc
+	requests *flow.Budget // that have no answer yet
 
 	long sync.Mutex // held by who writes a long answer
 
@@ -106,42 +104,22 @@ func (c *lineConn) Close() error {
 	return c.LineConn.Close()
 }
 
-// Read implements mcp.Connection.
-func (c *lineConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	msg, err := c.LineConn.Read(ctx)
-	if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() {
-		c.pending.Add(1)
-	}
-	if err == nil {
-		c.taken.Add(1)
-		c.tell()
-	}
-	return msg, err
-}
-
-func (c *lineConn) tell() {
-	select {
-	case c.idle <- struct{}{}:
-	default:
-	}
-}
-
 // take answers a call. Everything that is not exactly what it should be is the SDK's.
 func (c *lineConn) take(f wire.Frame, line []byte) (taken bool) {
-	if ss := c.session.Load(); ss != nil {
-		if p := ss.InitializeParams(); p != nil && p.ProtocolVersion < sessionless {
-			switch f.Method {
-			case "tools/call":
-				taken = c.call(ss, f, len(line))
-			case "notifications/cancelled":
-				taken = c.cancelled(f)
-			}
-		}
+	ss := c.session.Load()
+	if ss == nil {
+		return false
 	}
-	if !taken {
-		c.passed.Add(1)
+	if p := ss.InitializeParams(); p == nil || p.ProtocolVersion >= sessionless {
+		return false
 	}
-	return taken
+	switch f.Method {
+	case "tools/call":
+		return c.call(ss, f, len(line))
+	case "notifications/cancelled":
+		return c.cancelled(f)
+	}
+	return false
 }
 
 // call begins a call, whose line has size bytes; ok is false where it is the SDK's.
@@ -158,47 +136,50 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	if t == nil {
 		return false
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
-	id := string(f.ID)
-	c.mu.Lock()
-	_, taken := c.calls[id]
-	if !taken {
-		c.calls[id] = cancel
-	}
-	c.mu.Unlock()
-	if taken {
-		cancel()
-		return false
-	}
 	room, ok := c.Enter(f.ID, size)
 	if !ok {
-		c.mu.Lock()
-		delete(c.calls, id)
-		c.mu.Unlock()
-		cancel()
-		return true
+		return true // it was refused
 	}
-	c.pending.Add(1)
+	ctx, ok := c.begin(string(f.ID))
+	if !ok {
+		room.Release()
+		return false
+	}
 	go func() {
-		defer c.tell()
-		defer c.pending.Add(-1)
 		defer room.Release()
-		defer cancel()
 		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
-		c.mu.Lock()
-		_, wanted := c.calls[id]
-		delete(c.calls, id)
-		c.mu.Unlock()
-		if !wanted {
-			return // it was cancelled, and who cancels wants no answer
-		}
-		if err != nil {
+		switch {
+		case !c.finish(string(f.ID)): // it was cancelled, and who cancels wants no answer
+		case err != nil:
 			_ = c.Send(jsonline.AppendError(nil, f.ID, wire.Error{Code: wire.CodeInternal, Message: errorText(err)}))
-			return
+		default:
+			c.send(f.ID, res)
 		}
-		c.send(f.ID, res)
 	}()
 	return true
+}
+
+// begin makes the context of a call. It reports false if another call has this id.
+func (c *lineConn) begin(id string) (ctx context.Context, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[id] != nil {
+		return nil, false
+	}
+	ctx, c.calls[id] = context.WithCancel(c.ctx)
+	return ctx, true
+}
+
+// finish ends the context of a call. It reports false if there is no such call any more.
+func (c *lineConn) finish(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cancel := c.calls[id]
+	delete(c.calls, id)
+	if cancel != nil {
+		cancel()
+	}
+	return cancel != nil
 }
 
 // send writes the answer to a call. Whoever hung up wants none.
@@ -219,40 +200,15 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 		Reason    string          `json:"reason"`
 		Meta      map[string]any  `json:"_meta"`
 	}
-	if wire.Decode(f.Params, &p) != nil {
-		return false
-	}
-	c.mu.Lock()
-	cancel := c.calls[string(p.RequestID)]
-	delete(c.calls, string(p.RequestID))
-	c.mu.Unlock()
-	if cancel == nil {
-		return false
-	}
-	cancel()
-	return true
+	return wire.Decode(f.Params, &p) == nil && c.finish(string(p.RequestID))
 }
 
 // hungUp withdraws the questions to a person and waits until what was asked is answered.
 func (c *lineConn) hungUp() {
 	c.s.withdraw()
-	enough := time.After(patience)
-	for c.taken.Load() < c.passed.Load() || c.pending.Load() > 0 {
-		select {
-		case <-c.idle:
-		case <-enough:
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if n, _ := c.requests.Used(); n == 0 {
 			return
 		}
 	}
-}
-
-// Write implements mcp.Connection.
-func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if _, ok := msg.(*jsonrpc.Response); ok {
-		defer func() {
-			c.pending.Add(-1)
-			c.tell()
-		}()
-	}
-	return c.LineConn.Write(ctx, msg)
 }

@@ -1,8 +1,7 @@
 // Package wire holds what the two ends of files/* say to each other: method
 // names, parameters, results and error data, as seed 000 (SEP-1708, brokered
-// files) writes them, and the framing of lines that both read and write. It is
-// portable and needs of this module package names only, so that a server on any
-// platform can import it through broker/client.
+// files) writes them, and the connection over lines that both ends have. It is
+// portable, so that a server on any platform can import it through broker/client.
 //
 // The seed's fields keep the seed's names and meanings. Every field marked
 // "ours" is an addition: optional in a request, ignorable in a result, so a peer
