@@ -207,6 +207,24 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
+// An answer that is refused while the host is being asked something is an error that the
+// host gets when it comes back, not one by an id that has its answer already.
+func TestModern_ConsentRefusedAnswer(t *testing.T) {
+	l := newLab(t, nil)
+	n := l.connect(nil)
+	n.host.say(call("1", ""))
+	n.server.message()
+	a := n.consentInCall("1", t.TempDir())
+	n.server.say(`{"jsonrpc":"2.0","id":1,"result":{},"result":{"x":1}}` + "\n")
+	n.ping(n.server, n.host) // and nothing before it
+	n.host.say(a.again("2", `{"action":"decline"}`))
+	n.decided()
+	if m := n.host.message(); m.Error == nil || string(m.ID) != "2" || !strings.Contains(m.Error.Message, "has a field twice") {
+		t.Errorf("the host got %s %+v", m.ID, m.Error)
+	}
+	n.ping(n.server, n.host)
+}
+
 // The host takes the call back by its new id, and the server is told its own; the
 // old id is not the host's again while the server works on it.
 func TestModern_ConsentCancel(t *testing.T) {
