@@ -15,32 +15,32 @@ type outlet struct {
 	*jsonline.Writer
 	w io.WriteCloser
 
-	dues sync.Mutex // guards due
-	due  int        // frames of ours that wait on the side; see Proxy.tell
-	none *sync.Cond // of dues: there are none
+	mu      sync.Mutex // guards pending
+	pending int        // frames of ours that are still to be sent; see Proxy.sendAsync
+	allSent *sync.Cond // of mu: pending is 0
 }
 
 func newOutlet(w io.WriteCloser) *outlet {
 	o := &outlet{Writer: jsonline.NewWriter(w), w: w}
-	o.none = sync.NewCond(&o.dues)
+	o.allSent = sync.NewCond(&o.mu)
 	return o
 }
 
 // owe counts frames that are to be sent.
-func (o *outlet) owe(n int) {
-	o.dues.Lock()
-	defer o.dues.Unlock()
-	if o.due += n; o.due == 0 {
-		o.none.Broadcast()
+func (o *outlet) addPending(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.pending += n; o.pending == 0 {
+		o.allSent.Broadcast()
 	}
 }
 
-// settle waits until none is.
-func (o *outlet) settle() {
-	o.dues.Lock()
-	defer o.dues.Unlock()
-	for o.due > 0 {
-		o.none.Wait()
+// waitSent waits until all of them were sent.
+func (o *outlet) waitSent() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.pending > 0 {
+		o.allSent.Wait()
 	}
 }
 

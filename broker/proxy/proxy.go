@@ -137,7 +137,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		if p.opt.Drained != nil {
 			p.opt.Drained()
 		}
-		p.host.settle() // whoever waited for what was not carried is told so
+		p.host.waitSent() // whoever waited for what was not carried is told so
 		closeUp()
 		upEnded <- err
 	}()
@@ -231,13 +231,13 @@ const maxAsync = 256
 
 // sendAsync sends a frame of ours to a peer, on the side.
 func (p *Proxy) sendAsync(to *outlet, frame []byte) {
-	to.owe(1)
+	to.addPending(1)
 	called := p.async(func() {
 		_ = to.Send(frame) // a peer that is gone needs none
-		to.owe(-1)
+		to.addPending(-1)
 	})
 	if !called {
-		to.owe(-1)
+		to.addPending(-1)
 	}
 }
 
