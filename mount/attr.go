@@ -27,8 +27,8 @@ func (n *node) fillAttr(out *fuse.Attr, info *vfs.Info) {
 	out.Blksize = info.Blksize
 }
 
-// fillAttrOut fills the answer to a request for attributes. A fixed directory has the
-// number that it has always had.
+// fillAttrOut fills the answer to a request for attributes. A fixed directory keeps its
+// inode number, whatever root it shows.
 func (r *request) fillAttrOut(n *node, info *vfs.Info, out *fuse.AttrOut) {
 	n.fillAttr(&out.Attr, info)
 	if r.alias != nil {
@@ -38,8 +38,8 @@ func (r *request) fillAttrOut(n *node, info *vfs.Info, out *fuse.AttrOut) {
 	out.SetTimeout(attr)
 }
 
-// GetAttr reads the attributes, by an open file if there is one: the file may
-// have no name any more.
+// GetAttr reads the attributes, through an open file if there is one: the file may have no
+// name any more.
 func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error { return r.getattr(n, in.Fh(), out) })
 }
@@ -59,8 +59,8 @@ func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {
 	return err
 }
 
-// stat reads the attributes through the handle, or any handle of the node: the kernel does
-// not always say through which one it was asked.
+// stat reads the attributes through the handle, else through any handle of the node, because
+// the kernel does not always name the handle. Without a handle it reads them by path.
 func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	h := r.fs.files.get(fh)
 	if h == nil {
@@ -80,12 +80,12 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	return info, err
 }
 
-// Statx is not answered: the kernel then asks by GETATTR.
+// Statx returns ENOSYS: the kernel then sends GETATTR.
 func (fs *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, _ *fuse.StatxOut) fuse.Status {
 	return fs.answer(cancel, &in.InHeader, func(*request) error { return syscall.ENOSYS })
 }
 
-// Access is not answered: the kernel itself looks at the modes.
+// Access returns ENOSYS: the kernel itself checks the modes (default_permissions).
 func (fs *fileSystem) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 	return fs.answer(cancel, &in.InHeader, func(*request) error { return syscall.ENOSYS })
 }
@@ -108,8 +108,8 @@ func (fs *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *f
 	})
 }
 
-// target is what an operation on the node works on: its path, or, when it has
-// none or the request came with an open file that can do it, that file.
+// target returns what an operation that changes the node works on. That is the handle's
+// file if it is writable, else the node's path, else any open file of the node.
 func (n *node) target(h *handle) (vfs.At, *vfs.File, error) {
 	if h != nil && h.file.Writable() {
 		at, ok := n.path()
@@ -132,7 +132,7 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 	if mode, ok := in.GetMode(); ok {
 		a.Mode = &mode
 	}
-	// With an Owner the kernel lets nobody ask for another one's.
+	// With an Owner all files seem to be its own, so the kernel allows no other owner.
 	if uid, ok := in.GetUID(); ok && m.opt.Owner == nil {
 		a.UID = &uid
 	}
@@ -144,7 +144,7 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 		a.Size = &s
 	}
 	a.KillPriv = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
-	// Not in.GetATime: it loses times before 1970 by way of unsigned numbers.
+	// Not in.GetATime: it converts the time as an unsigned number and loses times before 1970.
 	if in.Valid&fuse.FATTR_ATIME != 0 {
 		a.AtimeNow = in.Valid&fuse.FATTR_ATIME_NOW != 0
 		t := time.Unix(int64(in.Atime), int64(in.Atimensec))
@@ -158,7 +158,7 @@ func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
 	return a
 }
 
-// Readlink returns a link's target, if it stays in the root or leads to what is visible.
+// Readlink returns a link's target, if it stays in the root or Options.Visible allows it.
 func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (target []byte, status fuse.Status) {
 	status = fs.onNode(cancel, header, func(r *request, n *node) error {
 		if own := n.own(); own != nil {
@@ -174,8 +174,8 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 	return target, status
 }
 
-// byPathOrHandle runs an operation on the node by its path, and, where that is no
-// longer the node's, through what we hold of the file.
+// byPathOrHandle runs an operation on the node by its path. If the path no longer leads to
+// the node, it runs the operation through an open file of the node.
 func (n *node) byPathOrHandle(f func(at vfs.At, file *vfs.File) error) error {
 	err := error(errNoPath)
 	if at, ok := n.path(); ok {
@@ -185,15 +185,15 @@ func (n *node) byPathOrHandle(f func(at vfs.At, file *vfs.File) error) error {
 	}
 	if have := n.anyFile(); have != nil {
 		again := f(vfs.At{Path: have.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, have)
-		if names.Errno(again) != syscall.EBADF { // closed meanwhile: there is nothing to go by
+		if names.Errno(again) != syscall.EBADF { // have was closed meanwhile
 			return again
 		}
 	}
 	return err
 }
 
-// StatFs describes the source's file system. A directory of the mount's own describes
-// none: the roots may lie on different ones.
+// StatFs describes the source's file system. For a directory of the mount's own it returns
+// no sizes: the roots may lie on different file systems.
 func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	return fs.onNode(cancel, header, func(r *request, n *node) error {
 		if n.own() != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// callerOf is who the kernel says asks.
+// callerOf returns the caller of a request, as the kernel names it.
 func (m *Mount) callerOf(from *fuse.Caller) guard.Caller {
 	pid := from.Pid
 	c := guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, UID: from.Uid, GID: from.Gid, PID: int32(pid),
@@ -25,13 +25,13 @@ func (m *Mount) callerOf(from *fuse.Caller) guard.Caller {
 	return c
 }
 
-// self is the mount as a caller: it looks at the source on nobody's behalf.
+// self returns the mount itself as a caller, for operations that no program has asked for.
 func (m *Mount) self() guard.Caller {
 	return guard.Caller{Subject: m.opt.Subject, Via: guard.ViaFUSE, PID: int32(os.Getpid())}
 }
 
 // groupsOf reads a process's supplementary groups, which a FUSE request does not
-// carry. A process of another pid namespace has the number 0 and none.
+// carry. A process of another pid namespace has pid 0, and groupsOf returns nil for it.
 func groupsOf(pid uint32) []uint32 {
 	if pid == 0 {
 		return nil
@@ -55,23 +55,24 @@ func groupsOf(pid uint32) []uint32 {
 // goes to the program as it is: FUSE knows no restart. On a local file system
 // rename(2), mkdir(2), stat(2) and reads of files know no EINTR, so programs do
 // not expect it (Go's runtime sends itself a signal every few milliseconds). An
-// interrupted operation therefore goes on, unless its caller has been killed: the
-// kernel keeps that one until it is answered, so a source that hangs would keep
-// it.
+// interrupted operation therefore goes on, unless its caller has been killed: a killed
+// caller cannot end before its request is answered, so a source that hangs would keep it
+// from ending.
 
-// deathPoll is how often a caller that has had a signal is looked at. The kernel
-// sends one INTERRUPT for a request, so the second signal may be the deadly one.
+// deathPoll is the interval of the checks whether a caller that got a signal is being
+// killed. The kernel sends one INTERRUPT for a request, and a later signal may be the one
+// that kills.
 const deathPoll = 50 * time.Millisecond
 
-// Done is closed when the thread that asked has been killed, not when it was
-// merely interrupted, and by abandon. It costs a goroutine until the request ends, and
-// is only asked for by what waits.
+// Done returns a channel that is closed when the calling thread is being killed, or by
+// abandon. A mere interrupt does not close it. Done starts a goroutine that runs until the
+// request ends, so only operations that wait call it.
 func (r *request) Done() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.death == nil {
 		r.death = make(chan struct{})
-		if r.from.Pid != 0 && !r.ended { // 0: of a pid namespace that is not ours
+		if r.from.Pid != 0 && !r.ended { // 0: a caller of another pid namespace
 			if r.finished == nil {
 				r.finished = make(chan struct{})
 			}
@@ -81,7 +82,7 @@ func (r *request) Done() <-chan struct{} {
 	return r.death
 }
 
-// Err is context.Canceled after Done was closed.
+// Err returns context.Canceled after the channel of Done was closed.
 func (r *request) Err() error {
 	r.mu.Lock()
 	death := r.death
@@ -112,8 +113,8 @@ func (r *request) dieLocked() {
 	}
 }
 
-// awaitDeath closes death when the thread that asked is being killed, after an INTERRUPT.
-// It ends when finished is closed.
+// awaitDeath waits for an INTERRUPT, and then closes death once the calling thread is being
+// killed. It returns when finished is closed.
 func (r *request) awaitDeath(finished <-chan struct{}) {
 	select {
 	case <-finished:
@@ -121,7 +122,7 @@ func (r *request) awaitDeath(finished <-chan struct{}) {
 	case <-r.cancel:
 	}
 	for {
-		if killed(r.from.Pid) {
+		if isDying(r.from.Pid) {
 			r.mu.Lock()
 			r.dieLocked()
 			r.mu.Unlock()
@@ -139,19 +140,19 @@ func (r *request) awaitDeath(finished <-chan struct{}) {
 const coreSignals = 1<<(unix.SIGQUIT-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) | 1<<(unix.SIGBUS-1) |
 	1<<(unix.SIGFPE-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGSYS-1) | 1<<(unix.SIGXCPU-1) | 1<<(unix.SIGXFSZ-1)
 
-// killed reports whether a thread is gone or about to. A signal that is going to
-// end a process is made a pending SIGKILL of each of its threads
-// (kernel/signal.c, complete_signal), but for those that dump a core.
-func killed(tid uint32) bool {
+// isDying reports whether a thread has ended or is being killed. The kernel turns a fatal
+// signal into a pending SIGKILL of each thread of the process (kernel/signal.c,
+// complete_signal), unless the signal dumps a core.
+func isDying(tid uint32) bool {
 	status, err := statusOf(tid)
 	if err != nil {
-		// With hidepid it is merely not shown.
+		// With the mount option hidepid of /proc, a living thread has no file there either.
 		return os.IsNotExist(err) && unix.Kill(int(tid), 0) == unix.ESRCH
 	}
 	set := func(name string) uint64 {
 		n, err := strconv.ParseUint(status.field(name), 16, 64)
 		if err != nil {
-			return 0 // another kernel's format: it is not known to die
+			return 0 // a format that is not known: assume that no signal is pending
 		}
 		return n
 	}
@@ -160,14 +161,14 @@ func killed(tid uint32) bool {
 		pending&coreSignals&^set("SigCgt")&^set("SigIgn")&^set("SigBlk") != 0
 }
 
-// procStatus is what proc_pid_status(5) says of a process or a thread.
+// procStatus is the status file of a process or a thread (proc_pid_status(5)).
 type procStatus []byte
 
 func statusOf(id uint32) (procStatus, error) {
 	return os.ReadFile("/proc/" + strconv.FormatUint(uint64(id), 10) + "/status")
 }
 
-// field is the text of one line, "" if there is none of that name.
+// field returns the value of a field, or "" if there is no such field.
 func (s procStatus) field(name string) string {
 	_, rest, _ := bytes.Cut(s, []byte("\n"+name+":"))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))

@@ -17,10 +17,10 @@ type Transport string
 
 // The transports.
 const (
-	// TransportAuto is io_uring where it is known to work, else plain. As root it switches
-	// io_uring on in a kernel that it is known to work with.
+	// TransportAuto is io_uring where io_uring is known to work, else plain. A daemon that
+	// runs as root switches io_uring on in such a kernel.
 	TransportAuto    Transport = "auto"
-	TransportIOUring Transport = "io_uring" // or an error
+	TransportIOUring Transport = "io_uring" // New fails if io_uring cannot be used
 	TransportPlain   Transport = "plain"    // readers of /dev/fuse
 )
 
@@ -40,7 +40,8 @@ func ParseTransport(s string) (Transport, error) {
 // was wanted.
 func (m *Mount) Transport() (Transport, error) { return m.transport, m.fallback }
 
-// connect mounts and answers the kernel's first request, whose answer names the transport.
+// connect mounts and answers INIT, the kernel's first request. The answer chooses the
+// transport.
 func (m *Mount) connect() (*transport.Conn, error) {
 	want := m.opt.Transport
 	if want == "" {
@@ -56,7 +57,7 @@ func (m *Mount) connect() (*transport.Conn, error) {
 	switch want {
 	case TransportIOUring:
 		kind = transport.IOUring
-		_ = m.enableRings() // the kernel's answer tells
+		_ = m.enableRings() // if it fails, the kernel does not offer io_uring in INIT
 	case TransportAuto:
 		if m.fallback = transport.Suits(); m.fallback == nil {
 			m.fallback = m.enableRings()
@@ -79,15 +80,15 @@ func (m *Mount) connect() (*transport.Conn, error) {
 		_ = mountpoint.Detach(m.opt.Point, true)
 		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
 	}
-	told := []any{"transport", string(m.transport)}
+	attrs := []any{"transport", string(m.transport)}
 	if m.fallback != nil {
-		told = append(told, "no io_uring", m.fallback)
+		attrs = append(attrs, "no io_uring", m.fallback)
 	}
-	m.log.Info("requests are served", told...)
+	m.log.Info("requests are served", attrs...)
 	return conn, nil
 }
 
-// enableRings switches io_uring on in the kernel, if this is root.
+// enableRings switches io_uring on in the kernel. Only root can.
 func (m *Mount) enableRings() error {
 	on, err := transport.IsEnabled()
 	if on || err != nil {
@@ -115,7 +116,8 @@ func (m *Mount) newConn(kind transport.Kind) (*transport.Conn, error) {
 	return conn, nil
 }
 
-// answerPoll keeps a mount that this process may use from asking it for POLL.
+// answerPoll stops the kernel from sending POLL requests, for a process that opens files of
+// its own mount (see transport.Conn.AnswerPoll).
 func (m *Mount) answerPoll(conn *transport.Conn) error {
 	top, err := mountpoint.Top(m.opt.Point)
 	if err != nil {
@@ -128,13 +130,14 @@ func (m *Mount) answerPoll(conn *transport.Conn) error {
 	return nil
 }
 
-// notifier passes on what the tree tells the kernel.
+// notifier sends notifications to the kernel over the mount's connection.
 type notifier struct {
 	conn  *transport.Conn
-	known chan struct{} // closed when conn is set, or never will be; nil: there is no mount
+	known chan struct{} // closed when conn is set or connecting has failed; nil: there is no mount
 }
 
-// connection waits for the connection: what it has answered already may have to be taken back.
+// connection waits until the connection is set: the connection answers requests before that,
+// and a revocation may have to take these answers back. It returns nil if there is none.
 func (n *notifier) connection() *transport.Conn {
 	if n.known != nil {
 		<-n.known

@@ -10,10 +10,11 @@
 // cannot be revoked). Dirty pages written before a revocation are saved. A panic in a
 // handler is EIO for its caller and a record for the owner.
 //
-// Of a root whose source hangs, Invalidate waits for no request for longer than its
-// context allows, and for no page or name for longer than half of guard.EndDeadline
-// without progress. A request that waits for a source known to be remote is answered
-// when its root ends, and also when another root ends that it was about before.
+// If the source of a root hangs, Invalidate waits for the root's requests no longer than
+// its context allows. It waits for pages and names no longer than half of
+// guard.EndDeadline without progress. A request that waits for a source known to be
+// remote is answered when its root ends. It is also answered when another root ends that
+// the same request was about before.
 //
 // # Not promised
 //
@@ -22,49 +23,47 @@
 // call may still change the source. Package guard says what a revocation reports of
 // such calls.
 //
-// A page whose read does not come back from a source cannot be taken back. Invalidate
+// A page cannot be taken back while its read from the source does not return. Invalidate
 // then aborts the connection, which ends the mount's other roots too, and returns an
-// error. Pages of the files that were cached before stay readable through descriptors
-// and mappings that exist. A request on a local source that hangs, contrary to
-// expectation, makes Invalidate return an error; the request may still hand out what
-// it has read, and may still change the source.
+// error. Pages that were cached before stay readable through existing descriptors and
+// mappings. If a request on a local source hangs, Invalidate returns an error. That
+// request may still return the data that it has read, and may still change the source.
 //
-// While a program holds the lock of a directory (a reading of it that is stopped
-// half-way), names in that directory and its cached list may stay. The names lead to
-// nothing: their attributes are gone, and the gate refuses to give them again.
-// Invalidate returns nil then, and the mount logs a warning.
+// A program holds the kernel's lock of a directory while its readdir of the directory is
+// stopped half-way. Until it releases the lock, names in that directory and its cached
+// list may stay. The names give no access: their attributes are gone, and the gate
+// refuses to give them again. Invalidate returns nil then, and the mount logs a warning.
+// Such a lock also delays the host's changes in that directory, and in no other; see
+// SourceStatus.Stuck.
 //
-// It does not confine anybody: a process that can reach the source some other
-// way still can (package mount/sandbox is for that). Stores that a process of
-// the host makes through a shared mapping of its own are not noticed by the
-// source's watch; level Strict shows them, the others when something else
-// changes.
+// The mount confines no process: a process that can reach the source some other way still
+// can (package mount/sandbox is for that). The source's watch does not notice stores that
+// a process of the host makes through a shared mapping. Level Strict shows them; the other
+// levels show them when something else changes.
 //
-// It takes nothing back that it does not live to take back. When the daemon is
-// killed (SIGKILL, the OOM killer), the kernel goes on answering from its caches:
-// attributes by name, for as long as they were allowed to be kept, and contents
-// of files that are open or mapped (at level Max, of any file whose pages are
-// cached), until the dead mount is detached and its last holder is gone. Nothing
-// reaches the source any more. The supervisor of `rootsfs mount --daemon` detaches a
-// dead mount at once (fusermount3 -u -z for an ordinary user), `rootsfs unmount` when
-// it is asked to; nobody does for a program that uses this package by itself. Cached
-// pages of files that a program has mapped, or holds open, may stay readable to that
-// program after the detach.
+// A daemon that is killed (SIGKILL, the OOM killer) revokes nothing. The kernel goes on
+// answering from its caches until the dead mount is detached and its last holder is gone.
+// It answers attributes by name until their timeouts end, and contents of files that are
+// open or mapped (at level Max, of any file whose pages are cached). No request reaches
+// the source any more. The supervisor of `rootsfs mount --daemon` detaches a dead mount
+// at once (fusermount3 -u -z for an ordinary user); `rootsfs unmount` detaches it on
+// demand. A program that uses this package by itself must detach its own dead mount.
+// After the detach, cached pages may stay readable to programs that have the file mapped
+// or open.
 //
-// Whoever holds a directory's lock in the kernel (a reading of it that is stopped
-// half-way) delays what the host changes in that directory, and in no other; see
-// SourceStatus.Stuck. Files, directories and references beyond vfs.MaxKept are
-// refused with ENFILE, so that the owner's commands find descriptors. With
-// Options.AllowOther each user has a share of these, and gets EMFILE beyond it.
+// Files, directories and references beyond vfs.MaxKept are refused with ENFILE, so that
+// the owner's commands find descriptors. With Options.AllowOther and no Options.Owner
+// each user has a share of these, and gets EMFILE beyond it.
 //
 // # Model
 //
 // Every file the kernel knows is a node in the table of its root's view. Each lifetime
 // of a root has a view of its own. A request counts as one about every view that it has
-// joined, until it ends. A node that is handed out is put into the table, and counted as
-// known, before its request ends, so that the table never lacks a node that the kernel
-// knows. A fixed directory is an alias: a request for it is one for the directory of the
-// root that it shows. Taking a root back means: wait for the requests of its view, then tell
-// the kernel to drop the root's name, the pages and attributes of every node in the
-// table, the names, and once more the pages and attributes that may have come late.
+// joined, until the request ends. A node that is given to the kernel is put into the
+// table, and counted as known, before its request ends, so that the table never lacks a
+// node that the kernel knows. A fixed directory is an alias: a request for it is a request
+// for the directory of the root that it shows. To revoke a root, the mount waits for the
+// requests of the root's view. Then it tells the kernel to drop the root's name, the pages
+// and attributes of every node in the view, the names, and once more the pages and
+// attributes that the kernel may have cached meanwhile.
 package mount

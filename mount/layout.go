@@ -15,25 +15,25 @@ import (
 
 // Layout says where the roots appear in the mount.
 type Layout struct {
-	// ByPath shows each root at its own absolute path below the mountpoint,
-	// /home/u/code as MOUNTPOINT/home/u/code, with directories of the mount's own on the
-	// way that nobody can change: for a process whose file system the mount
-	// is, paths then mean what they mean on the host. A root that was granted
-	// through a link appears where the link led, with a link of the mount's own at the
-	// granted path. A root inside another is found under the outer one's
-	// path with its own rights. "/" itself cannot be shown so, and is absent.
+	// ByPath shows each root at its own absolute path below the mountpoint: /home/u/code
+	// as MOUNTPOINT/home/u/code. The directories on the way are the mount's own, and no
+	// program can change them. A process whose file system is the mount then finds the
+	// same paths as on the host. A root that was granted through a link appears where the
+	// link led, and the granted path is a link of the mount's own. A root inside another
+	// root appears in the outer root with its own rights. The root "/" cannot be shown
+	// this way, and is absent.
 	//
-	// Otherwise each root is under its name, at the top.
+	// Without ByPath each root appears at the top, under its name.
 	ByPath bool
-	// Tops are names at the top that are there without any root below, when
-	// ByPath, and stay the same directories: whoever binds them somewhere sees
-	// the roots that come later, below them or in their very place.
+	// Tops are names of directories at the top of a ByPath layout that exist also without
+	// a root below them. They stay the same directories: a process that has bound one
+	// elsewhere sees the roots that are granted later, below the directory or at its path.
 	Tops []string
-	// Spare is how many spare directories there are, when ByPath: see Mount.Show.
+	// Spare is the number of spare directories of a ByPath layout, see Mount.Show.
 	Spare int
-	// Missing is called, when ByPath, with each path that was looked for in a
-	// directory of the mount's own and is not there: what a program wanted that nobody
-	// granted. It may be called concurrently and must not wait. It may be nil.
+	// Missing is called, in a ByPath layout, with each path that a program looks up in a
+	// directory of the mount's own and that does not exist there: nobody has granted it.
+	// It may be called concurrently and must not wait. It may be nil.
 	Missing func(path string)
 }
 
@@ -45,15 +45,15 @@ type layoutIndex struct {
 	mu      sync.Mutex // guards the fields below
 	version uint64
 	known   bool
-	// dirs are the directories of the mount's own, by path, with what is in each. One
-	// that was there stays: somebody may stand in it when its last root goes.
+	// dirs are the directories of the mount's own, by path, with the entries of each. A
+	// directory stays when its last root goes: it may be a process's working directory.
 	dirs map[string]map[string]layoutEntry
 	// nested are the roots inside a root, by their paths in the root around them.
 	nested map[guard.RootName]map[string]guard.RootName
 }
 
-// layoutEntry is what is found under a name in a directory of the mount's own: a root, a
-// link to target, or another directory of the mount's own.
+// layoutEntry is an entry of a directory of the mount's own: a root, a link to target, or
+// another directory of the mount's own (neither root nor target is set).
 type layoutEntry struct {
 	root   guard.RootName
 	target string
@@ -62,7 +62,7 @@ type layoutEntry struct {
 	id     guard.Identity
 }
 
-// entries returns what is in a directory of the mount's own.
+// entries returns the entries of a directory of the mount's own, by name.
 func (p *layoutIndex) entries(dir string) map[string]layoutEntry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,12 +76,12 @@ func (p *layoutIndex) nestedRoot(outer guard.RootName, rel func() string) guard.
 	defer p.mu.Unlock()
 	p.updateLocked()
 	if len(p.nested[outer]) == 0 {
-		return "" // without making the path, which costs more
+		return "" // rel is not called: it costs more
 	}
 	return p.nested[outer][rel()]
 }
 
-// updateLocked lays the roots out anew if they have changed.
+// updateLocked computes the layout again if the registry has changed.
 func (p *layoutIndex) updateLocked() {
 	version := p.m.reg.Version()
 	if p.known && p.version == version {
@@ -122,8 +122,7 @@ func (p *layoutIndex) updateLocked() {
 	}
 }
 
-// addLocked adds an entry at a path. If a directory on the way is a root, the entry is found
-// in that root.
+// addLocked adds an entry at a path. A root is not replaced by an entry that is no root.
 func (p *layoutIndex) addLocked(at string, entry layoutEntry) {
 	dir, name := path.Split(at)
 	dir = strings.TrimSuffix(dir, "/")
@@ -133,7 +132,7 @@ func (p *layoutIndex) addLocked(at string, entry layoutEntry) {
 	}
 }
 
-// addParentsLocked makes the directories that lead to dir, and dir.
+// addParentsLocked adds dir and the directories that lead to it.
 func (p *layoutIndex) addParentsLocked(dir string) {
 	if p.dirs[dir] != nil {
 		return
@@ -171,7 +170,7 @@ func (r *request) lookupPlace(dir *node, name string, out *fuse.EntryOut) error 
 	return r.lookupOwnDir(dir, name, out)
 }
 
-// nestedRootAt returns the root whose place is a name in directory n, "" for none.
+// nestedRootAt returns the root that appears under a name in directory n, or "".
 func (n *node) nestedRootAt(name string) guard.RootName {
 	m := n.view.m
 	if !m.opt.Layout.ByPath {
@@ -186,9 +185,10 @@ func (n *node) nestedRootAt(name string) guard.RootName {
 	})
 }
 
-// Refresh makes the kernel ask again for what is at a root's place, at the first name on
-// the way to it of which the kernel's answer may be out of date. It is called when the root was
-// added, or when the file of a single-file root was exchanged, for whoever has bound it.
+// Refresh makes the kernel look a root's path up again. It drops the first name on the way
+// to the root that has no node, since the kernel may know it as absent, or else the root's
+// own name. The caller calls Refresh after a root was added, or after the file of a
+// single-file root was replaced, because a process may have bound the old one.
 func (m *Mount) Refresh(root guard.RootName) {
 	st, ok := m.reg.Lookup(root)
 	if !ok {

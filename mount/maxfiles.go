@@ -11,11 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// At level Max the kernel never says OPEN, so reads and writes come for a node
-// without a handle. The node then keeps a descriptor of its own. fileCache
-// bounds how many: the least recently used one is closed, unless its file has
-// lost its name, in which case nobody could open it again for the program that
-// may still hold it.
+// fileCache bounds the descriptors that nodes keep at level Max. There the kernel sends no
+// OPEN, so READ and WRITE come without a handle, and the node keeps a descriptor of its
+// own. Over the bound the least recently used descriptor is closed, but not that of a file
+// without a name: such a file could not be opened again for a program that still holds it.
 type fileCache struct {
 	mu       sync.Mutex // guards the fields below, and cached and listed of nodes
 	lru      list.List  // of *node, most recent first
@@ -47,8 +46,8 @@ func (r *request) cachedFile(n *node, write bool) (*vfs.File, error) {
 	return f, nil
 }
 
-// openCached opens for reading and writing, or for writing only where the file
-// may not be read.
+// openCached opens the file with flags. If opening for reading and writing fails, it opens
+// for writing only: the file may not be readable.
 func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 	f, err := r.openByPathOrHandle(n, flags)
 	if err != nil && flags == unix.O_RDWR {
@@ -60,7 +59,8 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 	return f, err
 }
 
-// openByPathOrHandle opens the file by its path, or through what we hold of it.
+// openByPathOrHandle opens the file by its path. If the path no longer leads to the file, it
+// opens the file through an open descriptor of it.
 func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	err := error(errNoPath)
 	if at, ok := n.path(); ok {
@@ -76,12 +76,12 @@ func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	}
 	f, again := have.Reopen(r, r.caller, flags, vfs.Reopening{Read: r.m.opt.Level == Max})
 	if names.Errno(again) == syscall.EBADF {
-		return nil, err // closed meanwhile: there is nothing to go by
+		return nil, err // have was closed meanwhile
 	}
 	return f, again
 }
 
-// use returns the node's own descriptor if it will do, and marks it as used.
+// use returns the node's own descriptor if it has the access mode, and marks it as used.
 func (k *fileCache) use(n *node, write bool) *vfs.File {
 	e := n.extra()
 	k.mu.Lock()
@@ -95,8 +95,8 @@ func (k *fileCache) use(n *node, write bool) *vfs.File {
 	return e.cached
 }
 
-// add makes f the node's own descriptor, and closes the one it replaces and those over the
-// bound.
+// add makes f the node's own descriptor. It closes the descriptor that f replaces, and
+// descriptors over the bound.
 func (k *fileCache) add(n *node, f *vfs.File) *vfs.File {
 	e := n.extra()
 	var closing []*vfs.File
@@ -149,7 +149,7 @@ func (k *fileCache) drop(n *node) {
 	}
 }
 
-// closeHeldFiles closes the descriptors that nodes of an ended root hold.
+// closeHeldFiles closes the cached files, references and locks of an ended root's nodes.
 func (v *view) closeHeldFiles() {
 	for _, n := range v.all() {
 		v.m.fileCache.drop(n)

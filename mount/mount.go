@@ -29,17 +29,17 @@ type Mount struct {
 	tree *vfs.Tree
 	log  *slog.Logger
 	raw  *fileSystem
-	// kernel takes the notifications of what it has to give up.
+	// kernel takes the notifications of names, attributes and pages to drop.
 	kernel  kernel
 	nodes   nodeTable
 	ownView *view // of the mount's own files
 	top     *node // the mount's directory
-	// transport is how the mount is served, and fallback why not by io_uring. Neither
-	// changes once New has returned.
+	// transport is how the mount is served, and fallback is why it is not served by
+	// io_uring. Neither changes once New has returned.
 	transport Transport
 	fallback  error
 	notifier  notifier
-	at        mountpoint.Info // does not change once requests are answered
+	at        mountpoint.Info // set by serve; does not change once New has returned
 	inos      atomic.Uint64   // see ownIno
 	layout    layoutIndex     // when opt.Layout.ByPath
 	// spares are the roots that the spare directories show.
@@ -47,16 +47,16 @@ type Mount struct {
 	start      time.Time
 	user       guard.User // the daemon's
 	fileCache  fileCache
-	watcher    *watch.SourceWatcher // nil: nothing is kept, so nothing is watched
-	delivery   *delivery            // of what watcher reports
+	watcher    *watch.SourceWatcher // nil at level Strict: the kernel caches nothing
+	delivery   *delivery            // of the events that watcher reports
 	noWatches  sync.Once
 	lostEvents sync.Once     // for the log
 	refs       atomic.Int64  // see maxRefs
 	served     chan struct{} // closed when the kernel's connection has ended
 
 	mu sync.Mutex // guards the fields below
-	// views has one view for each lifetime of a root, the latest last. One that has ended
-	// is removed when the next one is made.
+	// views has one view for each lifetime of a root, the latest last. The view of an ended
+	// lifetime is removed when the next view of the root is created.
 	views map[guard.RootName][]*view
 	devs  []uint64 // see devIndex
 }
@@ -159,11 +159,12 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 		EnableAcl:     true,
 		EnableLocks:   m.opt.Locks == LocksHost,
 		Debug:         m.opt.Debug,
-		// Modes arrive with the umask beside them: a default ACL of the
-		// directory takes its place, which only the source knows.
+		// The kernel sends modes without applying the umask, and the umask beside them:
+		// a default ACL of the directory replaces the umask, and only the source knows
+		// that ACL.
 		ExtraCapabilities: fuse.CAP_DONT_MASK |
-			// Set-id bits are cleared by us, as the kernel marks the request;
-			// it need not ask for security.capability before every write.
+			// The mount clears set-id bits when the kernel marks a request, so the kernel
+			// need not ask for security.capability before every write.
 			fuse.CAP_HANDLE_KILLPRIV_V2,
 		// Never: a passed-through descriptor cannot be revoked (measured).
 		DisabledCapabilities: fuse.CAP_PASSTHROUGH,
@@ -187,22 +188,22 @@ func (m *Mount) panicked(p any) fuse.Status {
 	return fuse.EIO
 }
 
-// Point is where the mount is, and Info its line of mountinfo.
+// Point returns the mountpoint, and Info the mount's line of mountinfo.
 func (m *Mount) Point() string         { return m.at.Point }
 func (m *Mount) Info() mountpoint.Info { return m.at } //nolint:revive // see Point
 
 // Tree is the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
 
-// Options returns what the mount was made with.
+// Options returns the options that New was called with, and the defaults of Level, Locks and Log.
 func (m *Mount) Options() Options { return m.opt }
 
-// Served is closed when the kernel's connection has ended: nothing holds the
-// mount any more.
+// Served returns a channel that is closed when the kernel's connection has ended: no
+// process holds the mount any more.
 func (m *Mount) Served() <-chan struct{} { return m.served }
 
-// IsAttached reports whether the mount is in the table of mounts, alive or dead. The
-// error, that the table cannot be read, goes with false.
+// IsAttached reports whether the mount is in the table of mounts, alive or dead. If the
+// table cannot be read, it returns false and the error.
 func (m *Mount) IsAttached() (bool, error) {
 	all, err := mountpoint.Mounts()
 	return slices.ContainsFunc(all, func(in mountpoint.Info) bool {
@@ -210,11 +211,11 @@ func (m *Mount) IsAttached() (bool, error) {
 	}), err
 }
 
-// Close unmounts, also a mount whose connection was aborted; one that somebody has
-// unmounted is left alone, as what is mounted there by then is somebody else's. Roots must
-// have been revoked before: unmounting takes nothing away from whoever holds the mount. If
-// it is busy, it is detached and the connection lives on, refusing everything, until the
-// last holder is gone (Served).
+// Close unmounts, also if the connection was aborted. If the mount is already unmounted,
+// Close does nothing: another mount may be at the same point by then. The caller must have
+// revoked the roots before, because a process that holds the mount loses nothing by the
+// unmount. A busy mount is detached: its connection refuses every request and lives until
+// the last holder is gone (see Served).
 func (m *Mount) Close() error {
 	if attached, err := m.IsAttached(); !attached {
 		return err
@@ -226,10 +227,10 @@ func (m *Mount) Close() error {
 	return err
 }
 
-// view returns the kernel's picture of a root in its present lifetime, making
-// it when the root is first looked up. nil means there is no such root, or that it was
-// granted again after this call had asked the registry: a view of a later lifetime is
-// in use then, which no earlier one may displace.
+// view returns the view of a root in its present lifetime, and creates the view at the
+// first look-up of the root. It returns nil if there is no such root. It also returns nil
+// if the root was granted again after this call had asked the registry: a view of the later
+// lifetime is in use then, and a view of an earlier lifetime must not displace it.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)
 	if !ok {
@@ -253,8 +254,8 @@ func (m *Mount) view(name guard.RootName) *view {
 	return v
 }
 
-// viewOf returns the view that a change is about, nil if nobody has looked the root up
-// in that lifetime.
+// viewOf returns the view of the root and lifetime that c changes, or nil if the root was
+// not looked up in that lifetime.
 func (m *Mount) viewOf(c guard.Change) *view {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -265,7 +266,7 @@ func (m *Mount) viewOf(c guard.Change) *view {
 	return nil
 }
 
-// devIndex numbers the devices the roots lie on, from 0.
+// devIndex returns the number of a device that roots lie on. Numbers begin at 0.
 func (m *Mount) devIndex(dev uint64) uint32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -285,12 +286,12 @@ func (m *Mount) device(i uint32) uint64 {
 	return m.devs[i]
 }
 
-// ino is the inode number shown for a file.
+// ino returns the inode number shown for a file.
 func (m *Mount) ino(id guard.Identity) uint64 { return inoOf(id.Ino, m.devIndex(id.Dev)) }
 
-// inoOf is the inode number shown for a file on a device (see devIndex). Files of the first
-// device keep theirs; numbers of further devices are moved apart, because programs take
-// equal numbers within one mount for hard links.
+// inoOf returns the inode number shown for a file on a device (see devIndex). Files of the
+// first device keep their numbers. Numbers of further devices are moved apart, because
+// programs take equal numbers within one mount for hard links.
 func inoOf(ino uint64, dev uint32) uint64 {
 	ino ^= uint64(dev) << 48
 	if ino <= topIno || ino == ^uint64(0) {
@@ -326,10 +327,10 @@ func (m *Mount) Object(old *guard.Policy, next guard.Policy) error {
 	return checkPolicy(m.opt, old, next)
 }
 
-// checkPolicy says whether a mount can carry a policy. A mount that is read-only itself
-// takes read-only roots. At level Max the kernel does not ask before it opens a
-// file, so it would let a program open for writing what may not be written
-// (measured), and a mode cannot be changed under it.
+// checkPolicy returns an error if a mount with these options cannot enforce the policy
+// next. A read-only mount takes only read-only roots. At level Max the kernel does not ask
+// before it opens a file. It would let a program open a read-only file for writing
+// (measured), so the rights of a root cannot differ from those of the mount, or change.
 func checkPolicy(opt Options, old *guard.Policy, next guard.Policy) error {
 	refuse := func(text string) error {
 		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: errors.New(text)}
@@ -351,8 +352,8 @@ func checkPolicy(opt Options, old *guard.Policy, next guard.Policy) error {
 	return nil
 }
 
-// Flush implements guard.Flusher: what programs wrote into mappings is sent to
-// the source while that is still allowed.
+// Flush implements guard.Flusher. It sends what programs wrote into mappings to the source
+// while the root's rights still allow the writes.
 func (m *Mount) Flush(ctx context.Context, c guard.Change) error {
 	if v := m.viewOf(c); v != nil {
 		return v.flush(ctx)

@@ -10,18 +10,18 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Level is how much the kernel may keep for itself.
+// Level is how much the kernel may cache.
 type Level uint8
 
 // The cache levels.
 const (
 	// Strict: the kernel asks for everything, every time.
 	Strict Level = iota + 1
-	// Audit (the default): names, attributes and pages are kept while the
-	// source is watched; every open is asked, and on record.
+	// Audit (the default): the kernel caches names, attributes and pages while the source
+	// is watched. It asks for every open, and every open is recorded.
 	Audit
-	// Max: opens are not asked either (FUSE_NO_OPEN_SUPPORT), so warm files
-	// are read without the daemon, and without a record.
+	// Max: the kernel does not ask for opens either (FUSE_NO_OPEN_SUPPORT), so it reads
+	// cached files without the daemon, and without a record.
 	Max
 )
 
@@ -47,10 +47,10 @@ func ParseLevel(s string) (Level, error) {
 	return 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown cache level %s: write strict, audit or max", names.Quote(s))}
 }
 
-// Locks is where file locks taken through the mount are kept.
+// Locks is who keeps the file locks of programs that use the mount.
 type Locks uint8
 
-// The places.
+// The kinds of locks.
 const (
 	LocksLocal Locks = iota + 1 // by the kernel, among the users of the mount
 	LocksHost                   // on the source, visible to the host's processes
@@ -85,49 +85,51 @@ type Options struct {
 	// daemon's.
 	AllowOther bool
 	Subject    guard.Subject
-	// Tree is shared with the registry's other mounts and fronts, so that who
-	// changes a name as a whole excludes the others; nil: one of the mount's own.
+	// Tree is shared with the registry's other mounts and fronts, so that operations which
+	// replace a whole file under a name exclude one another. nil: New creates a tree.
 	Tree   *vfs.Tree
 	Layout Layout
-	// Owner is whose files all seem to be, for a mount that is for one process
-	// alone: its file system is the mount, and the registry decides what it may
-	// do. Files it makes are the daemon's own user's. nil: as on the source.
+	// Owner is the user that all files seem to belong to. It is for a mount that is the
+	// file system of a single sandboxed process, where the registry alone decides what
+	// the process may do. Files that the process creates belong to the daemon's user on
+	// the source. nil: files show their owners on the source.
 	Owner *guard.User
-	// Visible reports whether a process that uses the mount sees a place outside of
-	// the link's root by itself, so that a link that leads there is shown: dest is
-	// absolute and clean, and "" stands for a place in a live root of the Subject
-	// when Layout.ByPath. relative tells that the target is. It may be called
-	// concurrently. nil: links that leave their root are refused.
+	// Visible reports whether a link that leaves its root to dest is shown: whether the
+	// processes that use the mount see dest anyway. dest is absolute and clean; in a
+	// ByPath layout "" stands for any path in a live root of the Subject. relative reports
+	// whether the link's target is relative. Visible may be called concurrently. nil:
+	// links that leave their root are refused.
 	Visible func(dest string, relative bool) bool
 	Log     *slog.Logger
 	// Debug logs every FUSE request.
 	Debug bool
-	// Transport is how requests come; "": what the environment variable
-	// ROOTSFS_TRANSPORT says, or TransportAuto.
+	// Transport is how requests come. "": the value of the environment variable
+	// ROOTSFS_TRANSPORT, or TransportAuto if that is not set.
 	Transport Transport
-	// OpenNothing says that this process opens and looks up nothing of the mount itself. New
-	// then opens nothing of it either; otherwise it opens a file to have POLL answered
-	// for the Go runtime's sake (transport.Conn.AnswerPoll). A process that is killed
-	// while it has a file of its own mount open cannot end, and only umount(8) -f ends the
-	// mount: to close the file is a request to the process itself (measured on 6.18,
-	// kernel fs/fuse/file.c, fuse_flush).
+	// OpenNothing promises that this process opens and looks up nothing in the mount.
+	// Without it New opens a file in the mount, so that POLL is answered once
+	// (transport.Conn.AnswerPoll). If a process is killed while it has a file of its own
+	// mount open, it cannot end, because closing the file is a request to the process
+	// itself (measured on 6.18, kernel fs/fuse/file.c, fuse_flush). Only umount(8) -f ends
+	// such a mount.
 	OpenNothing bool
-	// MaxOpen bounds the descriptors that Max keeps for files the kernel
-	// reads without opening; default 1024.
+	// MaxOpen bounds the descriptors that level Max keeps for files which the kernel
+	// reads without opening. The default is 1024; half of vfs.MaxKept is the most.
 	MaxOpen int
 
-	// atStep is called when a request about a root reaches a step; tests hold requests
-	// with it. nil: nobody looks.
+	// atStep is called when a request about a root reaches a step, so that tests can hold
+	// the request there. It may be nil.
 	atStep func(s step, root guard.RootName)
-	// maxWrite is the size of the largest request; 0: as it should be.
+	// maxWrite is the size of the largest WRITE, for tests; 0: the default.
 	maxWrite int
 }
 
 const (
-	// keepTimeout is how long the kernel may keep what the source's watch
-	// will tell us about; an hour stands for "until told".
+	// keepTimeout is how long the kernel may cache names and attributes whose changes the
+	// source's watch reports. An hour stands for "until the mount drops them".
 	keepTimeout = time.Hour
-	// looseTimeout is for what nobody watches: remote file systems, files
-	// with several links, directories beyond the watch limit.
+	// looseTimeout is how long the kernel may cache what is not watched: remote file
+	// systems, files with several links, directories beyond the watch limit, and stuck
+	// directories.
 	looseTimeout = time.Second
 )

@@ -1,15 +1,15 @@
-// Package distro says how to install what is missing in the words of the machine's own
-// package manager: Debian's, Ubuntu's, Fedora's, Arch's, Alpine's, openSUSE's, and those of
-// distributions that say in os-release that they are like one of these.
+// Package distro tells a user how to install missing packages with the machine's package
+// manager. It knows Debian, Ubuntu, Fedora, RHEL, CentOS, Arch, Alpine, openSUSE and SLES,
+// and distributions whose os-release names one of these in ID_LIKE.
 //
 // # Promises
 //
-// The package names are those of the distribution. On one that is not known the package
-// is named, and no command.
+// On an unknown distribution the text names the packages and no command.
 //
 // # Not promised
 //
-// Nothing is installed, and whether a package is there is not looked at.
+// The package installs nothing and does not check what is installed. It does not
+// translate package names: the caller passes names that every distribution uses.
 package distro
 
 import (
@@ -31,8 +31,8 @@ var managers = []struct {
 	{[]string{"opensuse", "suse", "sles"}, "zypper install"},
 }
 
-// Install says how to install packages, whose names are the same everywhere, such as
-// fuse3 or bubblewrap: "install fuse3: apt install fuse3 (as root)".
+// Install tells how to install packages: "install fuse3: apt install fuse3 (as root)". The
+// names must be the same on every distribution, such as fuse3 or bubblewrap.
 func Install(packages ...string) string { return install(release(), packages) }
 
 func install(osRelease string, packages []string) string {
@@ -47,7 +47,7 @@ func install(osRelease string, packages []string) string {
 	return "install " + list + " with your distribution's package manager"
 }
 
-// release is the text of os-release, "" if there is none.
+// release returns the text of os-release, or "" if there is no such file.
 func release() string {
 	for _, file := range []string{"/etc/os-release", "/usr/lib/os-release"} {
 		if text, err := os.ReadFile(file); err == nil {
@@ -57,8 +57,8 @@ func release() string {
 	return ""
 }
 
-// identity lists the ID, and then what the distribution says it is like, the nearest
-// first.
+// identity returns the ID of the distribution, then the IDs in its ID_LIKE, in the order
+// of os-release (the closest first).
 func identity(osRelease string) []string {
 	var id, like []string
 	for line := range strings.Lines(osRelease) {

@@ -2,16 +2,19 @@
 //
 // # Promises
 //
-//   - Each request that a program makes is shown before anything answers it.
+//   - Each request that a program makes is shown before the mount answers it, but for those
+//     below.
 //
 // # Not promised
 //
-//   - FORGET, RELEASE, RELEASEDIR and what the kernel writes back from its cache: no program
-//     waits for them.
+//   - FORGET, RELEASE, RELEASEDIR and pages that the kernel writes back from its cache are
+//     not shown: no program waits for them.
+//   - IOCTL, and operations that the mount does not implement, are not shown: they reach no
+//     root.
 package incoming
 
 import "github.com/hanwen/go-fuse/v2/fuse"
 
-// Watch is called with each request before the mount answers it, if it is set. Only
-// integration/childfs sets it, which only tests import, before they mount.
+// Watch is called with each request before the mount answers the request, if Watch is not
+// nil. Only integration/childfs sets it, before a mount is made. Only tests import childfs.
 var Watch func(*fuse.InHeader)
