@@ -2,6 +2,7 @@ package broker
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -62,5 +63,23 @@ func TestLines_keepsRequest(t *testing.T) {
 		}
 	case s := <-p.stray:
 		t.Errorf("the first was answered by another id: %s", s)
+	}
+}
+
+// Of a batch that is no JSON as a whole nothing is done, whatever stands in front.
+func TestLines_brokenBatch(t *testing.T) {
+	l := newLab(t, nil)
+	dir := l.root("r", guard.ReadWrite, nil)
+	p := l.connect("")
+	const write = `{"jsonrpc":"2.0","id":1,"method":"files/write","params":{"path":"r/new","content":"x","create":true}}`
+	for _, rest := range []string{",x]", `,{"x":bad}]`, ",]", `,"\x"]`, ",{\"x\":\"\xff\"}]", ",01]"} {
+		p.raw("[" + write + rest + "\n")
+		if got := <-p.stray; !strings.Contains(got, "not a JSON-RPC batch") {
+			t.Errorf("%q: %s", rest, got)
+		}
+	}
+	p.must(wire.RootsList, "{}", nil)
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("written: %v, %v", names, err)
 	}
 }

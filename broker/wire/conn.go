@@ -126,11 +126,11 @@ func (c *LineConn) line(line []byte) bool {
 	}
 	members, ok := jsonline.Batch(line, MaxBatch)
 	switch {
-	case !ok || len(members) == 0:
-		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
-		return true
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
+		return true
+	case !ok || len(members) == 0 || jsonline.Check(line) != nil: // nothing of what is no JSON is done
+		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	}
 	for _, m := range members {
