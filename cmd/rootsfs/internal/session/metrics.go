@@ -15,7 +15,7 @@ import (
 // Metrics implements control.Service. The figures are the session's own: a
 // registry of its own keeps out what libraries register by themselves.
 func (s *Session) Metrics() prometheus.Gatherer {
-	reg := prometheus.NewRegistry()
+	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&metrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "rootsfs"}))
 	return reg
 }
@@ -103,8 +103,21 @@ func (v *server) add(s *broker.Stats) {
 	v.Uploads += s.Uploads
 }
 
-// Describe implements prometheus.Collector. The roots and servers, which are labels, change.
-func (m *metrics) Describe(chan<- *prometheus.Desc) {}
+// Describe implements prometheus.Collector. `rootsfs help metrics` is made from it.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{sessionInfo, auditOK, questions, rootLive, rootFree} {
+		ch <- d
+	}
+	for _, f := range rootFigures {
+		ch <- f.desc
+	}
+	for _, f := range filesFigures {
+		ch <- f.desc
+	}
+	for _, f := range netFigures {
+		ch <- f.desc
+	}
+}
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
