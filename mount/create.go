@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// createEntry runs what makes a name in a directory, and publishes the file. Modes come with
-// the umask of the caller.
+// createEntry calls create, which creates a name in a directory, and publishes the file. The
+// kernel sends the caller's umask beside the mode.
 func (fs *fileSystem) createEntry(cancel <-chan struct{}, header *fuse.InHeader, umask uint32, op guard.Op, name string, out *fuse.EntryOut,
 	create func(r *request, c guard.Caller, at vfs.At) (vfs.Info, error),
 ) fuse.Status {
@@ -99,7 +99,7 @@ func (fs *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fu
 	})
 }
 
-// fillOpened fills the answer for a file that was made and opened.
+// fillOpened fills the answer for a file that was created and opened.
 func (fs *fileSystem) fillOpened(n *node, f *vfs.File, info *vfs.Info, watched bool, out *fuse.CreateOut) {
 	n.fillEntry(&out.EntryOut, info, watched)
 	out.Fh = fs.newHandle(n, f)

@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// handle is an open file as the kernel knows it. It is never passed through to the kernel:
-// what is passed through cannot be revoked.
+// handle is a file that the kernel has opened. Its descriptor is never passed through to the
+// kernel: a passed-through descriptor cannot be revoked.
 type handle struct {
 	node *node
 	file *vfs.File
 }
 
-// newHandle returns the number of a new handle.
+// newHandle creates a handle and returns its number.
 func (fs *fileSystem) newHandle(n *node, f *vfs.File) uint64 {
 	h := &handle{node: n, file: f}
 	e := n.extra()
@@ -40,15 +40,15 @@ func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	e.mu.Lock()
 	e.open = slices.DeleteFunc(e.open, func(o *handle) bool { return o == h })
 	e.mu.Unlock()
-	e.released(h)
+	e.unlockHandle(h)
 	h.file.Close()
 }
 
-// openForWriting reports whether the node may have a writable mapping: those
-// keep their file open.
+// openForWriting reports whether the file may be open for writing, and so may have a
+// writable mapping: a mapping keeps its file open.
 func (n *node) openForWriting() bool {
 	if n.view.m.opt.Level == Max && !n.view.m.opt.ReadOnly && n.isRegular() {
-		return true // the kernel does not say who opened it how
+		return true // the kernel does not report opens
 	}
 	e := n.ext.Load()
 	if e == nil {
@@ -73,8 +73,9 @@ func (n *node) anyHandle() *handle {
 	return e.open[0]
 }
 
-// anyFile returns an open file of the node, a writable one if there is one; if
-// there is none, the reference kept of a file without a name, or nil.
+// anyFile returns an open file of the node, a writable one if there is one. Without an open
+// file it returns the node's cached descriptor (level Max), else the reference to a file
+// without a name, else nil.
 func (n *node) anyFile() *vfs.File {
 	e := n.ext.Load()
 	if e == nil {
@@ -128,24 +129,24 @@ func (r *request) openFile(id, fh uint64, write bool) (*node, *vfs.File, error) 
 	return n, f, err
 }
 
-// openFlags tell the kernel what it may do with an opened file; watched tells that changes
-// of the file will be noticed.
+// openFlags returns what the kernel may do with an opened file. watched reports whether the
+// source's watch will report changes of the file.
 func (m *Mount) openFlags(watched bool) uint32 {
 	var flags uint32
 	if m.opt.Level != Strict && watched {
 		flags |= fuse.FOPEN_KEEP_CACHE
 	}
 	if m.opt.Locks == LocksLocal {
-		// Without it every close(2) is a round trip for nothing: locks are
-		// the kernel's own and writes are through already.
+		// Otherwise every close(2) would send a useless FLUSH: the kernel keeps the locks
+		// itself, and writes have reached the source already.
 		flags |= fuse.FOPEN_NOFLUSH
 	}
 	return flags
 }
 
-// noPages keeps the kernel from making pages of a file through a descriptor that
-// must not overwrite any: writes go straight to the gate, and a shared mapping is
-// refused (ENODEV) instead of every store to it.
+// noPages returns the flag that keeps the kernel from caching pages for a descriptor that
+// must not overwrite data. Each write then goes straight to the gate, and the kernel refuses
+// a shared mapping (ENODEV), whose stores the gate could not check.
 func noPages(f *vfs.File) uint32 {
 	if f.NoOverwriting() {
 		return fuse.FOPEN_DIRECT_IO
@@ -185,12 +186,12 @@ func (fs *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, dest []byte)
 	return result, status
 }
 
-// Write is Writev for one piece.
+// Write is Writev with one buffer.
 func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	return fs.Writev(cancel, in, [][]byte{data})
 }
 
-// Writev writes the request's pages.
+// Writev writes the buffers of a WRITE request.
 func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	begin, cached := fs.begin, in.WriteFlags&fuse.WRITE_CACHE != 0
 	if cached {
@@ -203,7 +204,7 @@ func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]
 	case err != nil:
 		return 0, fuse.Status(names.Errno(err))
 	case cached && n.isOrphan():
-		return 0, fuse.EROFS // stored, it may be, while the root was read-only
+		return 0, fuse.EROFS // a mapping may have stored the data while the root was read-only
 	}
 	var touch vfs.Touch
 	change := n.beginChange()
@@ -213,7 +214,7 @@ func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]
 	return uint32(size), fuse.Status(names.Errno(err))
 }
 
-// touchFor asks for change times only where somebody wants to know.
+// touchFor returns t if change needs the change times of a write, else nil.
 func touchFor(change *ownChange, t *vfs.Touch) *vfs.Touch {
 	if change == nil {
 		return nil
@@ -221,7 +222,7 @@ func touchFor(change *ownChange, t *vfs.Touch) *vfs.Touch {
 	return t
 }
 
-// Flush answers close(2), when it is asked at all.
+// Flush answers the request that the kernel sends at close(2), unless FOPEN_NOFLUSH is set.
 func (fs *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	return fs.answer(cancel, &in.InHeader, func(r *request) error {
 		n, err := r.resolveFile(in.NodeId)
@@ -262,7 +263,7 @@ func (fs *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.
 	})
 }
 
-// CopyFileRange copies within the source, where both files are of one root.
+// CopyFileRange copies on the source, if both files are in the same root.
 func (fs *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (copied uint32, status fuse.Status) {
 	status = fs.onFile(cancel, &in.InHeader, in.FhIn, false, func(r *request, from *node, src *vfs.File) error {
 		if to := r.m.nodes.find(in.NodeIdOut); to == nil || to.view != from.view {

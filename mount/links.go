@@ -9,11 +9,11 @@ import (
 )
 
 // The kernel resolves a link in the file system of the process that follows it. For a process
-// in a sandbox, a link out of its root can lead to nothing but what the sandbox shows.
-// Options.Visible says what that is; a link that leads there is shown, and any other is
-// refused, so that its text tells of no other host path.
+// in a sandbox, a link out of its root can only lead to paths that the sandbox shows. A link
+// to a path that Options.Visible allows is shown. Any other such link is refused, so that
+// its text reveals no other host path.
 
-// shows is what the mount shows of links that leave their root; nil: none.
+// shows returns the function that decides which links out of their root are shown; nil: none.
 func (m *Mount) shows() vfs.Shows {
 	if m.opt.Visible == nil {
 		return nil
@@ -21,8 +21,9 @@ func (m *Mount) shows() vfs.Shows {
 	return m.showsLink
 }
 
-// showsLink judges a target by its text. One that climbs after it has named something
-// is refused: what it leads to, and what it tells, is not in its cleaned form.
+// showsLink reports whether a link with a target is shown. It judges the text of the target.
+// A target with ".." after a name is refused: cleaning the text removes the name, which may
+// itself be a link, and which the text would reveal.
 func (m *Mount) showsLink(dir guard.Path, target string, several bool) bool {
 	relative := !strings.HasPrefix(target, "/")
 	if climbsLater(target) || relative && (several || !m.opt.Layout.ByPath) {
@@ -42,7 +43,7 @@ func (m *Mount) showsLink(dir guard.Path, target string, several bool) bool {
 	return m.opt.Visible(dest, relative)
 }
 
-// climbsLater reports whether a target has ".." behind a name.
+// climbsLater reports whether a target has ".." after a name, or after the leading "/".
 func climbsLater(target string) bool {
 	named := false
 	for elem := range strings.SplitSeq(target, "/") {

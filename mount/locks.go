@@ -13,11 +13,11 @@ import (
 // With --locks host the kernel sends locks to us, each with a number for its
 // owner. Every owner gets an open file description of its own on the source, so
 // that owners exclude one another and the host's processes, and closing the
-// description clears the owner's locks. The kernel asks for that in FLUSH (POSIX
+// description clears the owner's locks. The kernel asks to clear them in FLUSH (POSIX
 // locks end when their process closes the file, anywhere) and in RELEASE (flock
-// ends with the open file). For an open file description's own locks it asks
-// for nothing (fuse_setlk drops unlocks at close), so an owner also ends with
-// the last handle it has locked through.
+// ends with the open file). It does not ask to clear an open file description's own
+// locks (fuse_setlk drops unlocks at close). So an owner's description is also closed with
+// the last handle that the owner has locked through.
 
 // lockOwner names an owner; POSIX and flock numbers are drawn from one range.
 type lockOwner struct {
@@ -25,13 +25,13 @@ type lockOwner struct {
 	flock bool
 }
 
-// lockHolder is an owner's description and the handles it was used through.
+// lockHolder is an owner's description and the handles that the owner has locked through.
 type lockHolder struct {
 	file *vfs.File
 	via  map[*handle]struct{}
 }
 
-// locker returns what finds the owner's description, or opens one if create is set.
+// locker returns a function that finds the owner's description, or opens one if create is set.
 func (n *node) locker(h *handle, o lockOwner, create bool) vfs.Locker {
 	e := n.extra()
 	find := func() *vfs.File {
@@ -67,8 +67,8 @@ func (n *node) locker(h *handle, o lockOwner, create bool) vfs.Locker {
 	}
 }
 
-// released ends the owners that have locked through no other handle than h.
-func (e *nodeExtra) released(h *handle) {
+// unlockHandle closes the descriptions of owners that have locked through no handle but h.
+func (e *nodeExtra) unlockHandle(h *handle) {
 	var ended []*vfs.File
 	e.mu.Lock()
 	for o, l := range e.locks {
@@ -154,7 +154,7 @@ func (fs *fileSystem) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status 
 	})
 }
 
-// onLock is answer for a request about a lock. create tells that an owner without a
+// onLock is answer for a request about a lock. If create is set, an owner without a
 // description gets one.
 func (fs *fileSystem) onLock(cancel <-chan struct{}, in *fuse.LkIn, create bool, do func(r *request, f *vfs.File, l vfs.Lock, by vfs.Locker) error) fuse.Status {
 	return fs.answer(cancel, &in.InHeader, func(r *request) error {

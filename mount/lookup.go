@@ -34,7 +34,7 @@ func (r *request) resolve(id uint64) (*node, error) {
 	return root, nil
 }
 
-// resolveFile is resolve for what only a file of a root can do.
+// resolveFile is resolve for an operation that only files of a root support.
 func (r *request) resolveFile(id uint64) (*node, error) {
 	n, err := r.resolve(id)
 	if err == nil && n.own() != nil {
@@ -50,7 +50,7 @@ func (fs *fileSystem) Lookup(cancel <-chan struct{}, header *fuse.InHeader, name
 
 func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	switch {
-	case name == "." || name == "..": // of a file handle (name_to_handle_at) that the kernel has forgotten
+	case name == "." || name == "..": // the kernel resolves a file handle (name_to_handle_at) of a forgotten node
 		return syscall.ESTALE
 	case dir.own() != nil:
 		return r.lookupOwn(dir, name, out)
@@ -65,8 +65,9 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	watched := dir.watched()
 	info, err := r.m.tree.Lookup(r, r.caller, at, name)
 	if err != nil {
-		// A fixed directory outlives its root: nobody could take back what is absent.
-		if watched && !dir.nameless() && r.alias == nil && names.Reason(err) == names.NotExist {
+		// Not in a fixed directory: it outlives its root, and a cached absence in it could
+		// not be taken back.
+		if watched && !dir.isNameless() && r.alias == nil && names.Reason(err) == names.NotExist {
 			// Node 0 is an absence that the kernel may keep.
 			out.SetEntryTimeout(keepTimeout)
 			return nil
@@ -83,7 +84,7 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 // the answer.
 func (r *request) publishFound(dir *node, name string, info *vfs.Info, watched bool, out *fuse.EntryOut) *node {
 	n, before := dir.view.publish(dir, name, info, false, out)
-	n.foundAt(before, location{dir, name})
+	n.noteLocation(before, location{dir, name})
 	n.nameRestored()
 	n.fillEntry(out, info, watched)
 	return n
@@ -105,7 +106,7 @@ func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *f
 	n.fillEntry(out, &info, false)
 	switch {
 	case v.fileRoot:
-		// The name stays while the file under it is exchanged.
+		// The host may replace the file under the name.
 		out.SetEntryTimeout(0)
 		out.SetAttrTimeout(0)
 	case r.m.opt.Level != Strict:
@@ -114,8 +115,9 @@ func (r *request) lookupRoot(dir *node, name string, root guard.RootName, out *f
 	return nil
 }
 
-// statRoot returns the attributes of a root, for a request that is then about it. The root of
-// another subject is absent: this one must not know of it.
+// statRoot returns the attributes of a root. The request then counts as one about that root.
+// statRoot returns ENOENT for a root of another subject, so that its existence is not
+// revealed.
 func (r *request) statRoot(v *view) (vfs.Info, error) {
 	p, err := guard.NewPath(v.name, "")
 	if err != nil {
@@ -129,11 +131,11 @@ func (r *request) statRoot(v *view) (vfs.Info, error) {
 	return info, err
 }
 
-// Forget takes back answers that the kernel has had for a node.
+// Forget reduces the number of answers by which the kernel knows a node.
 func (fs *fileSystem) Forget(node, times uint64) { fs.m.nodes.forget(node, times) }
 
-// fillEntry fills the answer to a request that yields an entry. watched tells whether its
-// directory is watched.
+// fillEntry fills the answer to a request that returns an entry. watched reports whether the
+// entry's directory is watched.
 func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 	n.fillAttr(&out.Attr, info)
 	entry, attr := n.view.timeouts(info, watched)
@@ -141,7 +143,7 @@ func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 	out.SetAttrTimeout(attr)
 }
 
-// timeouts are how long the kernel may keep a name and attributes.
+// timeouts returns how long the kernel may cache a name and its attributes.
 func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
 	switch {
 	case v.m.opt.Level == Strict:

@@ -14,7 +14,7 @@ import (
 )
 
 // node is a file that the kernel knows: one of a root, or one of the mount's own (see
-// ownFile). There may be a million of them: what only some need is in nodeExtra.
+// ownFile). There may be a million nodes, so fields that only some need are in nodeExtra.
 type node struct {
 	view *view
 	ext  atomic.Pointer[nodeExtra]
@@ -34,8 +34,8 @@ type node struct {
 	orphan  bool // see view.orphan
 	lookups uint64
 	name    location
-	// children are the names that the kernel may know in a directory. A directory that
-	// was found elsewhere since is still under its old name.
+	// children are the names that the kernel may know in a directory. A directory that the
+	// host has moved stays here under its old name, too.
 	children map[string]*node
 }
 
@@ -45,14 +45,14 @@ type location struct {
 	name string
 }
 
-// nodeExtra is what only some nodes have, so that a million looked-up files do
-// not carry it.
+// nodeExtra has the fields that only some nodes need, so that a million looked-up files do
+// not take memory for them.
 type nodeExtra struct {
 	own        *ownFile   // of a file of the mount's own; does not change
 	otherNames []location // beside node.name, the latest last; guarded by nodeTable.mu
 
 	watch      atomic.Pointer[dirWatch]       // of a directory
-	withdrawal atomic.Pointer[nameWithdrawal] // of a directory, see node.foundAt
+	withdrawal atomic.Pointer[nameWithdrawal] // of a directory, see node.noteLocation
 
 	ref atomic.Pointer[vfs.File] // of a file without a name, see prepareRemoval
 
@@ -76,7 +76,7 @@ func (n *node) extra() *nodeExtra {
 	return n.ext.Load()
 }
 
-// own is what makes a node a file of the mount's own; nil: it is a file of a root.
+// own returns the description of a file of the mount's own, or nil for a file of a root.
 func (n *node) own() *ownFile {
 	if e := n.ext.Load(); e != nil {
 		return e.own
@@ -87,12 +87,12 @@ func (n *node) own() *ownFile {
 func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
 func (n *node) isRegular() bool { return n.kind == unix.S_IFREG }
 
-// identity is the file's identity on the source.
+// identity returns the file's identity on the source.
 func (n *node) identity() guard.Identity {
 	return guard.Identity{Dev: n.view.m.device(n.dev), Ino: n.ino, Birth: n.birth}
 }
 
-// shownIno is the inode number that programs see.
+// shownIno returns the inode number that programs see.
 func (n *node) shownIno() uint64 {
 	if n.own() != nil {
 		return n.ino
@@ -119,9 +119,9 @@ type view struct {
 	number uint64 // in node IDs, see nodeTable
 	lastID uint64
 	byID   map[uint64]*node
-	most   int // the largest size of byID since it was made
-	// latest are the nodes by identity. Of an inode number that was used again, the file
-	// before is in byID only.
+	peak   int // the largest size of byID since the map was created
+	// latest are the nodes by identity. If an inode number was used again, the node of the
+	// earlier file is in byID only.
 	latest  map[fileKey]*node
 	root    *node
 	foundAt location // where root was looked up last
@@ -138,14 +138,14 @@ type fileKey struct {
 // from one view into another: a root's own name is in a directory of the mount's own, or
 // of the root around it.
 type nodeTable struct {
-	mu sync.Mutex // guards all of the table, and the fields of views and nodes that say so
-	// views are those that have nodes, by number: the number is the upper part of a node
-	// ID. The mount's own files are number 0.
+	mu sync.Mutex // guards the fields below, and the fields of views and nodes that name it
+	// views are the views that have nodes, by number. The number is the upper part of a
+	// node ID. The view of the mount's own files has the number 0.
 	views    map[uint64]*view
 	lastView uint64
 }
 
-// viewShift is how many bits of a node ID number the node in its view.
+// viewShift is the number of low bits of a node ID, which number the node in its view.
 const viewShift = 40
 
 // find returns the node with an ID, or nil.
@@ -158,12 +158,12 @@ func (t *nodeTable) find(id uint64) *node {
 	return nil
 }
 
-// publish returns the node of a file that a request hands out under a name in dir ("" for
-// no name), counts that the kernel knows it once more, and fills in its ID: in one critical
-// section, so that no FORGET for an earlier answer comes between, and before the request
-// ends, so that a revocation finds it. created says that the file was made just now, so
-// that another node with its inode number is of a dead predecessor. before is where the
-// node was found last.
+// publish returns the node of a file that a request gives to the kernel under a name in dir
+// ("": without a name). It counts one more answer with the node, and fills in the node's ID.
+// It does so in one critical section, so that no FORGET for an earlier answer comes between.
+// The caller calls publish before the request ends, so that a revocation finds the node. If
+// created is set, the file is new, and an existing node with its inode number belongs to an
+// earlier file. before is where the node was found last.
 func (v *view) publish(dir *node, name string, info *vfs.Info, created bool, out *fuse.EntryOut) (n *node, before location) {
 	dev := v.m.devIndex(info.ID().Dev)
 	v.m.reached(publication, v.name)
@@ -193,8 +193,8 @@ func (v *view) publishRoot(dir *node, name string, info *vfs.Info, out *fuse.Ent
 	return n
 }
 
-// countLocked counts that the kernel is given the node, and fills in its ID. The caller
-// holds nodeTable.mu.
+// countLocked counts an answer that gives the node to the kernel, and fills in the node's
+// ID. The caller holds nodeTable.mu.
 func (n *node) countLocked(out *fuse.EntryOut) {
 	n.lookups++
 	out.NodeId, out.Generation = n.id, 1
@@ -231,11 +231,12 @@ func (v *view) addLocked(n *node) {
 	v.lastID++
 	n.id = v.number<<viewShift | v.lastID
 	v.byID[n.id] = n
-	v.most = max(v.most, len(v.byID))
+	v.peak = max(v.peak, len(v.byID))
 }
 
-// orphan gives a node's identity up for good: what is stored through a mapping of it
-// reaches the file no more, whatever the root's rights become.
+// orphan removes a node from the look-up by identity, for good. Later look-ups of the file
+// create another node. Stores through a mapping of the orphan never reach the file, whatever
+// rights the root gets later.
 func (v *view) orphan(n *node) {
 	t := &v.m.nodes
 	t.mu.Lock()
@@ -254,10 +255,10 @@ func (n *node) isOrphan() bool {
 	return n.orphan
 }
 
-// takeKept reports whether the kernel keeps what a LOOKUP answered about a name, so that
-// the listing after it need not tell the same: git asks for each file of its index, and
-// then lists the directories. It is said once for each LOOKUP: what was changed since is
-// asked for anew, and later listings tell it as ever.
+// takeKept reports whether the kernel still caches the answer to a LOOKUP of a name, so that
+// a listing need not repeat the attributes: git looks up each file of its index, and then
+// lists the directories. It reports true once for each LOOKUP. If attributes were dropped
+// since, the kernel asks for them; later listings repeat them again.
 func (n *node) takeKept(name string) bool {
 	t := &n.view.m.nodes
 	t.mu.Lock()
@@ -266,8 +267,8 @@ func (n *node) takeKept(name string) bool {
 	return child != nil && child.kept.Swap(false)
 }
 
-// forget takes back what countLocked has counted. A node that nobody uses any more is
-// removed.
+// forget subtracts times from what countLocked has counted. It removes the node if it is then
+// unused.
 func (t *nodeTable) forget(id, times uint64) {
 	t.removing(func() []*node {
 		v := t.views[id>>viewShift]
@@ -280,13 +281,13 @@ func (t *nodeTable) forget(id, times uint64) {
 	})
 }
 
-// removeUnused removes the node if nobody uses it.
+// removeUnused removes the node if isUsedLocked is false for it.
 func (t *nodeTable) removeUnused(n *node) {
 	t.removing(func() []*node { return t.removeUnusedLocked(n) })
 }
 
-// removing runs a change of the table, and then releases the nodes that the change has
-// removed, without the lock.
+// removing calls change with the table locked, and then releases the nodes that change
+// returns, with the table unlocked.
 func (t *nodeTable) removing(change func() []*node) {
 	t.mu.Lock()
 	removed := change()
@@ -296,22 +297,22 @@ func (t *nodeTable) removing(change func() []*node) {
 	}
 }
 
-// isUsedLocked reports whether the kernel knows a node, or it is on the way to one that
-// the kernel knows, or has to stay by itself. The caller holds nodeTable.mu.
+// isUsedLocked reports whether the kernel knows a node, or the node has children, or it must
+// stay without either. The caller holds nodeTable.mu.
 func (n *node) isUsedLocked() bool {
 	if n.lookups > 0 || len(n.children) > 0 {
 		return true
 	}
 	if own := n.own(); own != nil {
-		return n.isDir() // somebody may stand in it, or have bound it
+		return n.isDir() // a process may have bound it, or work in it
 	}
 	v := n.view
-	return n == v.root && len(v.aliases) > 0 && !v.ended.Load() // the kernel knows it as another
+	return n == v.root && len(v.aliases) > 0 && !v.ended.Load() // the kernel knows it by its aliases
 }
 
-// removeUnusedLocked takes those nodes that nobody uses out of the table and out of the
-// directories they are in, and such a directory too if it is then not used either. A node
-// may be nil. The caller holds nodeTable.mu, and releases what is returned without it.
+// removeUnusedLocked removes unused nodes from the table and from their directories, and then
+// each directory that this has left unused. A node may be nil. The caller holds nodeTable.mu,
+// and releases the returned nodes after unlocking it.
 func (t *nodeTable) removeUnusedLocked(todo ...*node) (removed []*node) {
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]
@@ -335,24 +336,24 @@ func (t *nodeTable) removeUnusedLocked(todo ...*node) (removed []*node) {
 		}
 		if len(v.byID) == 0 {
 			delete(t.views, v.number)
-			v.byID, v.latest, v.most = nil, nil, 0
-		} else if v.most > 1000 && len(v.byID) < v.most/100 {
+			v.byID, v.latest, v.peak = nil, nil, 0
+		} else if v.peak > 1000 && len(v.byID) < v.peak/100 {
 			v.shrinkLocked()
 		}
 	}
 	return removed
 }
 
-// shrinkLocked makes the maps anew: a map keeps the memory of what was deleted from it.
+// shrinkLocked copies the maps: a map keeps the memory of its deleted elements.
 // The caller holds nodeTable.mu.
 func (v *view) shrinkLocked() {
 	byID, latest := make(map[uint64]*node, len(v.byID)), make(map[fileKey]*node, len(v.latest))
 	maps.Copy(byID, v.byID)
 	maps.Copy(latest, v.latest)
-	v.byID, v.latest, v.most = byID, latest, len(byID)
+	v.byID, v.latest, v.peak = byID, latest, len(byID)
 }
 
-// release gives back what a removed node held.
+// release closes a removed node's descriptors and ends its watch.
 func (n *node) release() {
 	n.view.m.fileCache.drop(n)
 	n.dropRef()

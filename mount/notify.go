@@ -12,16 +12,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// workers is how many notifications are sent side by side. Each is a write(2) to /dev/fuse,
-// which returns when the kernel has dropped what it names.
+// workers is how many notifications are sent in parallel. Each is a write(2) to /dev/fuse,
+// which returns when the kernel has dropped the named entry or pages.
 const workers = 4
 
 // delivery tells the kernel what the source's watch reports. A notification can wait for as
 // long as a program likes: a program that reads a directory into memory which is never filled
 // (userfaultfd, a FUSE file of its own) holds the directory's lock in the kernel. So a few
-// workers send them, those of one directory by one worker at a time and in order. A worker
-// that waits too long is replaced, and its directory is stuck: the kernel keeps what it learns
-// of that directory for a second only, until the worker goes on and has told it everything.
+// workers send the notifications. Those of one directory are sent by one worker at a time and
+// in order. A worker that waits too long is replaced, and its directory is stuck: the kernel
+// may cache answers about that directory for a second only, until the worker goes on and has
+// sent all of the directory's notifications.
 type delivery struct {
 	tell    func(ev watch.SourceEvent) // one event
 	tellAll func(n *node)              // anything in n may have changed
@@ -30,9 +31,9 @@ type delivery struct {
 
 	mu     sync.Mutex // guards the fields below, and those of the queues
 	queues map[*node]*dirQueue
-	ready  []*dirQueue // with work, and nobody at it
+	ready  []*dirQueue // with events, and without a worker
 	active map[*dirQueue]struct{}
-	// running are the workers but for those of stuck directories.
+	// running counts the workers of directories that are not stuck; stuck counts the others.
 	running, stuck int
 	armed          bool // check is scheduled
 }
@@ -41,10 +42,10 @@ type delivery struct {
 type dirQueue struct {
 	n      *node
 	events []watch.SourceEvent
-	all    bool      // instead of events: too many, or nobody knows which
+	all    bool      // instead of events: anything in n may have changed
 	since  time.Time // when the present call began
 	stuck  bool
-	done   chan struct{} // closed when nothing is left to tell; nil: nobody waits
+	done   chan struct{} // closed when all events were sent; nil: no goroutine waits
 }
 
 const (
@@ -53,10 +54,10 @@ const (
 	// maxStuckDirs bounds the threads that wait in the kernel. Beyond it
 	// workers are not replaced any more.
 	maxStuckDirs = 64
-	// maxQueuedEvents of one directory; more are cheaper told as "anything".
+	// maxQueuedEvents bounds the events of one directory; beyond it dirQueue.all is cheaper.
 	maxQueuedEvents = 1024
-	// turn is how many events of one directory are told before it is the next
-	// directory's turn.
+	// turn is how many events of one directory a worker sends before it goes on to the
+	// next directory.
 	turn = 64
 )
 
@@ -72,8 +73,8 @@ func (d *delivery) enqueue(n *node, ev watch.SourceEvent) {
 	d.enqueueLocked(n, ev)
 }
 
-// enqueueNotify is enqueue, and returns a channel that is closed when all events of n have
-// been told.
+// enqueueNotify is enqueue. It returns a channel that is closed when all events of n were
+// sent.
 func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +98,7 @@ func (d *delivery) enqueueLocked(n *node, ev watch.SourceEvent) *dirQueue {
 	return q
 }
 
-// enqueueAll says that anything in n may have changed.
+// enqueueAll replaces the events of n by the one that anything in n may have changed.
 func (d *delivery) enqueueAll(n *node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,7 +136,7 @@ func (d *delivery) work() {
 		d.ready[0] = nil
 		d.ready = d.ready[1:]
 		d.active[q] = struct{}{}
-		d.startLocked() // somebody for the next one
+		d.startLocked() // another worker for the next directory
 		d.turnLocked(q)
 		delete(d.active, q)
 		wasStuck := q.stuck
@@ -154,7 +155,7 @@ func (d *delivery) work() {
 		}
 		if wasStuck {
 			if d.running >= workers {
-				return // somebody has taken this one's place
+				return // this worker was replaced
 			}
 			d.running++
 		}
@@ -162,12 +163,12 @@ func (d *delivery) work() {
 	d.running--
 }
 
-// turnLocked tells the events of one directory, until there are none or it is the turn of
-// another directory. It releases the lock while it calls.
+// turnLocked sends events of one directory until none is left, or until it has sent turn
+// events. It releases the lock while it sends.
 func (d *delivery) turnLocked(q *dirQueue) {
 	for i := 0; q.all || len(q.events) > 0; i++ {
 		if i >= turn && !q.stuck {
-			return // a stuck one stays with its worker until all was told
+			return // a stuck directory stays with its worker until all is sent
 		}
 		q.since = time.Now()
 		call := func() { d.tellAll(q.n) }
@@ -209,22 +210,22 @@ func (d *delivery) check() {
 	}
 }
 
-// stuckDirs is how many directories are stuck.
+// stuckDirs returns how many directories are stuck.
 func (d *delivery) stuckDirs() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stuck
 }
 
-// setStuck makes the kernel keep names and attributes of the directory for a second only, or
-// for as long as usual again.
+// setStuck sets whether the directory is stuck. The kernel may cache names and attributes of
+// a stuck directory for a second only.
 func (n *node) setStuck(stuck bool) {
 	if w := n.watch(); w != nil {
 		w.stuck.Store(stuck)
 	}
 }
 
-// tellChanged passes one event on to the kernel. It may wait, see delivery.
+// tellChanged sends the notifications for one event. It may wait, see delivery.
 func tellChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
 	switch {
@@ -245,9 +246,9 @@ func tellChanged(ev watch.SourceEvent) {
 	}
 }
 
-// dropBelow takes back the names in a directory whose own name is gone already. A program was
-// on its way through the directory then, so the kernel kept what is below it. seen ends the
-// walk where old names make a circle.
+// dropBelow makes the kernel drop the names in a directory whose own name it has dropped
+// already. The kernel keeps the names below if a program was walking through the directory
+// at that moment. seen ends the walk where old names make a circle.
 func dropBelow(dir *node, seen map[*node]bool) {
 	seen[dir] = true
 	for name, child := range dir.childNodes() {
@@ -257,11 +258,11 @@ func dropBelow(dir *node, seen map[*node]bool) {
 	}
 }
 
-// childChanged passes on that a file's contents or attributes changed.
+// childChanged makes the kernel drop the pages and attributes of a file in the directory.
 func (n *node) childChanged(name string) {
 	child := n.child(name)
 	if child == nil {
-		// Unknown, or being looked up at this moment.
+		// The kernel does not know the file, or is looking it up at this moment.
 		n.notifyEntry(name)
 		return
 	}
@@ -270,12 +271,12 @@ func (n *node) childChanged(name string) {
 	}
 }
 
-// tellAll takes back what the kernel holds of a directory and of what is in it,
+// tellAll makes the kernel drop all that it caches of a directory and of the entries in it,
 // or of a file without a name. It may wait, see delivery.
 func tellAll(n *node) {
 	if !n.forgotten() && n.isDir() {
-		// With its own name go those below it that nobody holds, also the
-		// ones that are cached as absent, of which we know nothing.
+		// With the directory's own name the kernel drops the names below it that no
+		// program holds, also names cached as absent, which have no node here.
 		n.withdrawName(func() {
 			n.awaitLookups()
 			if at := n.parent(); at.dir != nil {
@@ -296,27 +297,27 @@ func tellAll(n *node) {
 
 // warnStuck logs that a directory is stuck.
 func (m *Mount) warnStuck(n *node) {
-	m.log.Warn("the kernel does not take changes of a directory, because a program's reading of it does not end; it falls back to one-second timeouts",
+	m.log.Warn("the kernel cannot be told of changes in a directory, because a program's readdir there does not end; the directory falls back to one-second timeouts",
 		"root", n.view.name)
 }
 
-// A notification that takes longer than slowAfter waits, most likely for a READ
-// of the file's pages that does not come back: its worker is replaced, so that
-// the other files do not wait with it. When no notification has ended for
-// stuckAfter, those that are left are given up.
+// A notification that takes longer than slowAfter probably waits for a READ of the file's
+// pages that does not return. When none ends for slowAfter, more workers are started, so
+// that the other files do not wait too. When none ends for stuckAfter, the remaining
+// notifications are given up.
 const (
 	slowAfter  = 100 * time.Millisecond
 	stuckAfter = guard.EndDeadline / 2
-	// dropAfter is how long the dropping of the root's own name is waited for,
-	// before what is left is told one by one: well above what it takes for
-	// 100,000 inodes.
+	// dropAfter is how long invalidate waits until the root's own name is dropped, before
+	// it notifies the kernel of each remaining node. Dropping 100,000 inodes takes well
+	// below this time.
 	dropAfter = guard.EndDeadline / 4
 )
 
-// notifyAll calls f for every node from a few goroutines. How long that takes in
-// all depends on how much the kernel holds, so there is no limit on the whole.
-// The goroutines are not those of a delivery: what a delivery has to tell of a directory
-// waits behind what is stuck there, and no revocation may wait for that.
+// notifyAll calls f for every node from a few goroutines. The whole has no time limit, since
+// the time depends on how much the kernel caches. The goroutines are not those of a delivery:
+// there an event waits behind the stuck events of its directory, and a revocation must not
+// wait for these.
 func notifyAll(ctx context.Context, nodes []*node, f func(*node)) error {
 	if len(nodes) == 0 {
 		return nil

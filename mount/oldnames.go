@@ -16,30 +16,30 @@ import (
 // A directory that somebody holds (it is open, or a working directory, or something
 // below it is) keeps its place, and needs a look-up outside of a rename as before.
 
-// movedWait bounds how long a look-up waits until the kernel has let go of an old
-// name. It has to be bounded: that takes the lock of the directory in which the old
-// name is, which may be held by the rename that waits for the look-up. It gets ESTALE
-// then, gives its locks up and tries once more, looking up the directories on the way
-// first; and those look-ups wait for what is outstanding in the directory.
+// movedWait bounds how long a look-up waits until the kernel has dropped an old name. The
+// wait must be bounded: dropping takes the lock of the old name's directory, and the rename
+// that waits for the look-up may hold this lock. Such a rename gets ESTALE, releases its
+// locks and tries once more. First it looks up the directories on the way, and these look-ups
+// wait for the withdrawals in the directory.
 const movedWait = 100 * time.Millisecond
 
-// foundAt is told where a look-up has found n, and where it was found before. If n is a
-// directory that has moved, foundAt has the kernel drop the old name. It does not wait: see
-// awaitWithdrawal.
-func (n *node) foundAt(before, at location) {
+// noteLocation is called after a look-up has found n at a location; before is where n was
+// found last. If n is a directory that has moved, noteLocation has the kernel drop the old
+// name. It does not wait for that: see awaitWithdrawal.
+func (n *node) noteLocation(before, at location) {
 	if n.isDir() && before.dir != nil && before != at && before.dir.view == n.view {
 		n.withdrawOldName(before.dir, before.name)
 	}
 }
 
-// nameWithdrawal is an old name that the kernel is being made to let go of.
+// nameWithdrawal is an old name of a directory that the kernel is being made to drop.
 type nameWithdrawal struct {
-	done     <-chan struct{} // closed when the kernel has been told
-	deadline time.Time       // of the waiting: a program may hold the kernel off
+	done     <-chan struct{} // closed when the kernel was notified
+	deadline time.Time       // of all waiting: a program may keep the kernel from dropping the name
 }
 
-// withdrawOldName has the kernel drop an old name of n. By way of the delivery, which bounds
-// how many may hang behind a directory that a program holds.
+// withdrawOldName has the kernel drop an old name of n. It uses the delivery, which bounds
+// the goroutines that wait for a directory whose lock a program holds.
 func (n *node) withdrawOldName(dir *node, name string) {
 	done := n.view.m.delivery.enqueueNotify(dir, watch.SourceEvent{Dir: dir, Name: name, Deleted: true, IsDir: true})
 	x := &nameWithdrawal{done, time.Now().Add(10 * movedWait)}
@@ -47,8 +47,8 @@ func (n *node) withdrawOldName(dir *node, name string) {
 	dir.extra().withdrawal.Store(x)
 }
 
-// awaitWithdrawal waits until the kernel was told of an old name of n, or of one in n,
-// if that is outstanding.
+// awaitWithdrawal waits, at the longest for movedWait, until the latest withdrawal of an old
+// name of n, or of an old name in directory n, is done.
 func (n *node) awaitWithdrawal() {
 	e := n.ext.Load()
 	if e == nil {
@@ -63,12 +63,11 @@ func (n *node) awaitWithdrawal() {
 	}
 }
 
-// That a name is absent from a directory is known to the kernel alone: no node of
-// ours stands for it. Where nobody can say which names those are, because events of
-// the source were lost, the kernel can be made to forget them only with the name of
-// the directory itself. But a directory that a program holds open, or works in, goes
-// on without a name once that was taken back, until somebody walks to it anew. So
-// what is absent from a directory without a name is not kept at all.
+// Only the kernel knows which absent names it has cached: the mount has no node for an
+// absent name. When events of the source were lost, the kernel can be made to forget them
+// only with the name of the directory itself. But a directory that a program holds open, or
+// works in, goes on without a name after that, until a program walks to it again. So the
+// kernel may not cache absences in a directory without a name.
 
 // withdrawName calls f, which makes the kernel drop the name of directory n.
 func (n *node) withdrawName(f func()) {
@@ -84,8 +83,8 @@ func (n *node) withdrawName(f func()) {
 	f()
 }
 
-// nameRestored says that the kernel is about to be given n's name. While that is being
-// taken back, nobody can tell which of the two comes first.
+// nameRestored notes that an answer is about to give n's name to the kernel. It has no effect
+// while withdrawName is running for n: the kernel may drop the name after the answer.
 func (n *node) nameRestored() {
 	e := n.ext.Load()
 	if e == nil || !e.nameless.Load() {
@@ -98,13 +97,13 @@ func (n *node) nameRestored() {
 	}
 }
 
-// nameless reports that the kernel may know n without a name.
-func (n *node) nameless() bool {
+// isNameless reports whether the kernel may know n without a name.
+func (n *node) isNameless() bool {
 	e := n.ext.Load()
 	return e != nil && e.nameless.Load()
 }
 
-// awaitLookups waits until the kernel has taken the answers to look-ups in directory
-// n that are on their way: it asks with the directory's lock held, which any
-// notification of a name in it takes too. The name is one that is never shown.
+// awaitLookups waits until the kernel has processed the answers to look-ups in directory n.
+// The kernel holds the directory's lock during a look-up, and a notification of a name in the
+// directory takes the same lock. The notified name is one that no program ever sees.
 func (n *node) awaitLookups() { n.notifyEntry(vfs.TempPrefix) }

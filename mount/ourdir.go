@@ -19,17 +19,17 @@ import (
 
 // ownFile describes a node of the mount's own: a directory that nobody can change (the
 // mountpoint, which holds the roots, or, in a layout by path, one on the way to them), or
-// a link from where a root was asked for to where it lies.
+// a link from the granted path of a root to its resolved path.
 //
-// Somebody may bind a directory of the mount's own elsewhere and tie rules to its inode
-// (package sandbox does both), before there is a root in its place. Therefore a
-// fixed directory stays the same inode for as long as the mount lives: it is an alias of
-// the directory of the root that comes to its place, and when the root goes it is an empty
-// directory of the mount's own again. What lies in the root is below the root's own node,
-// of which the kernel may never hear.
+// A process may bind a directory of the mount's own elsewhere and tie rules to its inode
+// (package sandbox does both), before a root is granted at that path. Therefore a fixed
+// directory keeps its inode for as long as the mount lives. While a root is at its path, the
+// fixed directory is an alias of the root's directory. When the root goes, it is an empty
+// directory of the mount's own again. The files of the root are children of the root's node,
+// which the kernel may never get to know.
 //
-// Fixed are the directories of Layout.Tops, and the spare ones, which have no
-// place of their own and show what Show says.
+// The directories of Layout.Tops and the spare directories are fixed. A spare directory
+// shows the root that Show has chosen for it.
 type ownFile struct {
 	path   string // relative to the mountpoint
 	target string // of a link
@@ -38,16 +38,16 @@ type ownFile struct {
 	shown []*view
 }
 
-// spareDir is the top directory of the spare ones. It is not listed; they are listed
-// in it, for one call instead of one for each (READDIRPLUS).
+// spareDir is the directory that contains the spare directories. The top does not list it.
+// spareDir lists the spare directories, so that one READDIRPLUS looks all of them up.
 const spareDir = ".rootsfs-spare"
 
-// SparePath is where a spare directory is, relative to the mountpoint.
+// SparePath returns the path of a spare directory, relative to the mountpoint.
 func SparePath(i int) string { return spareDir + "/" + strconv.Itoa(i) }
 
-// Show makes spare directory i, from 0 to below Layout.Spare, show a root that
-// is a directory, or none (""). The root may come later, and may end: the
-// directory is empty without it. It may be called concurrently.
+// Show makes spare directory i show a root that is a directory, or no root (""). i is from 0
+// to below Layout.Spare. The root need not exist yet, and may end: the directory is empty
+// without it. Show may be called concurrently.
 func (m *Mount) Show(i int, root guard.RootName) error {
 	if i < 0 || i >= len(m.spares) {
 		return &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("there is no spare directory %d: Layout.Spare is %d", i, len(m.spares))}
@@ -64,8 +64,9 @@ func (m *Mount) Show(i int, root guard.RootName) error {
 	return nil
 }
 
-// invalidateShown makes the kernel ask again for what is in a fixed directory, and what
-// that is like. Never for its name: whoever has bound it would find it removed.
+// invalidateShown makes the kernel drop the entries and the attributes of a fixed directory.
+// It does not drop the directory's name: processes that have bound the directory would find
+// it removed.
 func (m *Mount) invalidateShown(dir *node) {
 	waitFor(inBackground(func() {
 		for name := range m.childrenOfOwn(dir) {
@@ -75,8 +76,8 @@ func (m *Mount) invalidateShown(dir *node) {
 	}), stuckAfter) // a program may hold the directory, see view.invalidate
 }
 
-// childrenOfOwn returns what the kernel may know in a directory of the mount's own: its
-// own, and those of the roots that it shows or has shown.
+// childrenOfOwn returns the children that the kernel may know in a directory of the mount's
+// own: the directory's own children, and those of the roots that it shows or has shown.
 func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
@@ -88,17 +89,17 @@ func (m *Mount) childrenOfOwn(dir *node) map[string]*node {
 	return all
 }
 
-// spareNumber is the number of the spare directory at a path, if it is one.
+// spareNumber returns the number of the spare directory at a path, if there is one.
 func (m *Mount) spareNumber(path string) (int, bool) {
 	num, ok := strings.CutPrefix(path, spareDir+"/")
 	i, err := strconv.Atoi(num)
 	return i, ok && err == nil && i >= 0 && i < len(m.spares)
 }
 
-// isFixed reports whether the directory at a path is one that stays.
+// isFixed reports whether the directory at a path is one of Layout.Tops.
 func (m *Mount) isFixed(path string) bool { return slices.Contains(m.opt.Layout.Tops, path) }
 
-// rootAt is the root whose place a fixed directory is now, "" if there is none.
+// rootAt returns the root that a fixed directory shows now, or "".
 func (m *Mount) rootAt(path string) guard.RootName {
 	if m.isFixed(path) {
 		return m.layout.entries("")[path].root
@@ -111,9 +112,9 @@ func (m *Mount) rootAt(path string) guard.RootName {
 	return ""
 }
 
-// rootShownIn is the directory of the root that a file of the mount's own shows now; nil:
-// none. The request then counts as one about that root. The error is that of the root's own
-// getattr.
+// rootShownIn returns the node of the root that a directory of the mount's own shows now, or
+// nil. The request then counts as one about that root. The error is that of reading the
+// root's attributes.
 func (r *request) rootShownIn(n *node) (*node, error) {
 	if !n.isDir() || !r.m.opt.Layout.ByPath {
 		return nil, nil
@@ -142,7 +143,7 @@ func (r *request) rootShownIn(n *node) (*node, error) {
 	return v.showIn(n, &info), nil
 }
 
-// shownIn is the root's node, if a directory shows it already.
+// shownIn returns the root's node if dir shows the root already, else nil.
 func (v *view) shownIn(dir *node) *node {
 	t := &v.m.nodes
 	t.mu.Lock()
@@ -153,8 +154,8 @@ func (v *view) shownIn(dir *node) *node {
 	return v.root
 }
 
-// showIn makes a directory of the mount's own an alias of the root's node, which then
-// stays for as long as the root lives.
+// showIn makes a directory of the mount's own an alias of the root's node, and returns the
+// node. The node then stays until the root ends.
 func (v *view) showIn(dir *node, info *vfs.Info) *node {
 	dev := v.m.devIndex(info.ID().Dev)
 	v.m.reached(publication, v.name)
@@ -170,9 +171,9 @@ func (v *view) showIn(dir *node, info *vfs.Info) *node {
 	return v.root
 }
 
-// resolveForChange is resolve for a request that changes a file: nobody can change those
-// of the mount's own. The refusal is recorded here, since there is no root whose gate
-// would. name is what was to change in the directory, "" for the file itself.
+// resolveForChange is resolve for a request that changes a file. It refuses to change the
+// mount's own files, and records the refusal, since no root's gate would. name is the name to
+// change in the directory, or "" for the file itself.
 func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, error) {
 	n, err := r.resolve(id)
 	if err != nil || n.own() == nil {
@@ -183,8 +184,9 @@ func (r *request) resolveForChange(op guard.Op, id uint64, name string) (*node, 
 	return nil, syscall.EROFS
 }
 
-// lookupOwn finds a root by its name, or, in a layout by path, what leads to one. No answer
-// is kept that says which roots there are: that may change at any time.
+// lookupOwn finds a root by its name or, in a layout by path, a root, link or directory of
+// the mount's own. The kernel may not cache that a name is absent: a root may be granted at
+// any time.
 func (r *request) lookupOwn(dir *node, name string, out *fuse.EntryOut) error {
 	if !dir.isDir() {
 		return syscall.ENOTDIR
@@ -211,7 +213,7 @@ func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error
 		err = r.getattr(shown, 0, &attr)
 	}
 	if err != nil {
-		r.m.fillOwn(d, &attr.Attr) // the root does not say what it is like, the next request does
+		r.m.fillOwn(d, &attr.Attr) // the next request reports why the root cannot be read
 	}
 	out.Attr = attr.Attr
 	if r.m.opt.Level != Strict {
@@ -221,8 +223,8 @@ func (r *request) lookupOwnDir(dir *node, name string, out *fuse.EntryOut) error
 	return nil
 }
 
-// publishOwn returns the file of the mount's own under a name in a directory, making it if
-// it is not there, and counts that the kernel knows it once more.
+// publishOwn returns the node of the mount's own file under a name in a directory, and
+// creates it if there is none. It counts one more answer with the node.
 func (m *Mount) publishOwn(dir *node, name string, kind uint16, target string, out *fuse.EntryOut) *node {
 	m.nodes.mu.Lock()
 	defer m.nodes.mu.Unlock()
@@ -255,8 +257,8 @@ func (m *Mount) fillOwn(n *node, out *fuse.Attr) {
 	out.Atimensec, out.Mtimensec, out.Ctimensec = nsec, nsec, nsec
 }
 
-// ownIno numbers the directories and links of the mount's own beside the mountpoint, apart
-// from the files of the roots.
+// ownIno returns a new inode number for a directory or link of the mount's own, in a range
+// apart from those of the roots' files.
 func (m *Mount) ownIno() uint64 { return 1<<61 | m.inos.Add(1) }
 
 // ownEntries lists a directory of the mount's own. Offsets count the entries.

@@ -7,28 +7,29 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Our own changes are reported by the source's watch like those of the host. Passing those
-// on would throw away what the kernel has just learned, so they are recognised: names by
-// counting what we were about to do, contents by the change time that our own write left
-// behind.
+// The source's watch reports the mount's own changes like those of the host. Sending
+// notifications for them would make the kernel drop what it has just learned. So own changes
+// are recognised: names by counting the expected events, contents by the change time that
+// the mount's own write has left.
 
+// expectation is an event that an operation of the mount will cause in a directory.
 type expectation struct {
 	name    string
 	created bool // else deleted
 }
 
+// expected counts the events of one expectation.
 type expected struct {
 	n     int
-	since time.Time
+	since time.Time // of the latest one
 }
 
-// expectFor bounds how long an event of our own is waited for: a rename between
-// two names of one file makes none, and an expectation left over must not
-// swallow a change of the host's later.
+// expectFor bounds how long an expectation is valid. A rename between two names of one file
+// causes no event, and a leftover expectation must not hide a later change by the host.
 const expectFor = 2 * time.Second
 
-// expectEvent says that an operation of ours is about to make a name appear or
-// disappear in directory n. cancelEvent takes it back when the operation failed.
+// expectEvent notes that an operation of the mount is about to create or delete a name in
+// directory n. The caller calls cancelEvent if the operation fails.
 func (n *node) expectEvent(name string, created bool) { n.expectName(name, created, 1) }
 
 func (n *node) cancelEvent(name string, created bool) { n.expectName(name, created, -1) }
@@ -53,8 +54,8 @@ func (n *node) expectName(name string, created bool, by int) {
 	w.expect[key] = x
 }
 
-// expectedName uses up one expectation.
-func (w *dirWatch) expectedName(name string, created bool) bool {
+// takeExpected removes one expectation of an event, and reports whether there was a valid one.
+func (w *dirWatch) takeExpected(name string, created bool) bool {
 	key := expectation{name, created}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,15 +72,16 @@ func (w *dirWatch) expectedName(name string, created bool) bool {
 	return fresh
 }
 
-// ownChange is what we know of our own changes to one file; guarded by nodeExtra.mu.
+// ownChange describes the mount's own changes to one file. It is guarded by nodeExtra.mu.
 type ownChange struct {
-	busy  int   // operations of ours in progress
-	ctime int64 // the change time our last one left, nanoseconds; 0: none
+	busy  int   // own operations in progress
+	ctime int64 // the change time after the last own operation, nanoseconds; 0: not known
 	event bool  // an event came while busy
 }
 
-// beginChange announces an operation of ours that changes n. endChange ends it; touch has
-// the change times before and after it, and is zero if the operation failed.
+// beginChange notes that the mount begins an operation that changes n. endChange notes its
+// end. touch has the change times before and after the operation; 0 stands for a time that is
+// not known, also after a failure.
 func (n *node) beginChange() *ownChange {
 	if n.view.m.opt.Level == Strict {
 		return nil
@@ -102,8 +104,8 @@ func (n *node) endChange(o *ownChange, touch vfs.Touch) {
 	e.mu.Lock()
 	o.busy--
 	alone := o.busy == 0
-	// If nobody else of us was writing and the file's change time was not the
-	// one we left, the host changed it before us.
+	// If no other own operation is in progress, and the change time before this one is not
+	// the one that the last own operation left, then the host has changed the file.
 	foreign := alone && !o.event && o.ctime != 0 && touch.Before != 0 && touch.Before != o.ctime
 	o.ctime = max(o.ctime, touch.After)
 	check := alone && o.event
@@ -116,8 +118,9 @@ func (n *node) endChange(o *ownChange, touch vfs.Touch) {
 	}
 }
 
-// isOwnChange reports whether the file is as our own last change left it, so that an
-// event about it tells the kernel nothing new.
+// isOwnChange reports whether the file is as the mount's own last change left it, so that an
+// event about the file need not be sent to the kernel. It also reports true while an own
+// operation is in progress: endChange then checks the file.
 func (n *node) isOwnChange() bool {
 	e := n.ext.Load()
 	if e == nil {
@@ -146,8 +149,8 @@ func (n *node) isOwnChange() bool {
 	return false
 }
 
-// statByMount reads the attributes on nobody's behalf, through an open file if there is one,
-// which costs one system call.
+// statByMount reads the attributes for the mount itself. It uses an open file if there is
+// one, which costs only one system call.
 func (n *node) statByMount() (vfs.Info, error) {
 	m := n.view.m
 	if f := n.anyFile(); f != nil && f.Retain() {

@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// dirHandle is an open directory. It keeps entries that it has read and not yet given, and
-// those of the latest answer: the kernel may take only some of an answer, and ask for the
-// others again.
+// dirHandle is an open directory. It keeps the entries that were read ahead, and those of the
+// latest answer: the kernel may use only some entries of an answer, and ask for the others
+// again.
 type dirHandle struct {
 	node    *node
 	dir     *vfs.Dir    // nil: a directory of the mount's own, or a removed one
@@ -21,15 +21,15 @@ type dirHandle struct {
 	watched bool
 
 	mu      sync.Mutex  // held while a request is answered; guards the fields below
-	entries []vfs.Entry // of the latest answer, and after these what was read ahead
-	given   int         // how many of them were in the latest answer
+	entries []vfs.Entry // of the latest answer, followed by those that were read ahead
+	given   int         // how many of entries were in the latest answer
 	at      uint64      // the offset after the latest answer
 	next    uint64      // where reading goes on after entries
 	end     bool        // nothing comes after entries
 }
 
-// OpenDir opens a directory for reading. Of the mount's own directories the list is the one
-// of this moment.
+// OpenDir opens a directory for reading. The entries of a directory of the mount's own are
+// those at the time of OpenDir.
 func (fs *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error {
 		h, err := r.openDir(n)
@@ -113,9 +113,9 @@ func (r *request) fillEntries(h *dirHandle, looked map[string]vfs.Looked, out *f
 	h.at = out.Offset
 }
 
-// readEntries passes the gate for a request, and leaves in h.entries what its answer begins
-// with. The kernel goes on where it was, asks again for entries of the latest answer, or
-// seeks. looked is what the entries refer to, for READDIRPLUS.
+// readEntries passes the gate for a request, and stores the entries for its answer in
+// h.entries. The kernel may go on after the latest answer, ask again for entries of it, or
+// seek. looked has the attributes of the entries' files, by name, for READDIRPLUS.
 func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked map[string]vfs.Looked, err error) {
 	if h.dir == nil {
 		h.entries = h.list[min(in.Offset, uint64(len(h.list))):]
@@ -151,15 +151,15 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	return got.Looked, nil
 }
 
-// lookAt tells how much of an answer to READDIRPLUS an entry takes (struct fuse_direntplus
-// of linux/fuse.h), and whether its attributes are read for it.
+// lookAt returns the size of an entry in an answer to READDIRPLUS (struct fuse_direntplus of
+// linux/fuse.h), and whether the attributes of the entry's file are needed for the answer.
 func (h *dirHandle) lookAt(e *vfs.Entry) (size int, look bool) {
 	look = e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
 	return 128 + (24+len(e.Name)+7)&^7, look
 }
 
-// lookupEntry publishes what an entry refers to and fills the answer. Where nothing is
-// filled in, the kernel looks the name up when it needs it.
+// lookupEntry publishes the file of an entry and fills the answer. If it fills in nothing,
+// the kernel looks the name up when a program needs the file.
 func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.Looked, out *fuse.EntryOut) {
 	if e.Name == "." || e.Name == ".." {
 		return
@@ -167,7 +167,7 @@ func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.
 	found, ok := looked[e.Name]
 	switch {
 	case ok && found.Err == nil:
-		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // a name keeps all that was read with it
+		r.publishFound(h.node, strings.Clone(e.Name), &found.Info, h.watched, out) // e.Name alone would keep the whole read buffer in memory
 	case !ok && (h.node.own() != nil || h.node.nestedRootAt(e.Name) != ""):
 		dir, err := r.resolve(h.node.id)
 		if err == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// fileSystem answers the kernel's requests. It embeds nothing, so that a method that is
-// missing does not compile: each method begins a request, for which a revocation waits, but
-// for those that give something back (Forget, Release, ReleaseDir).
+// fileSystem answers the kernel's requests. It embeds nothing, so that the compiler finds a
+// missing method. Each method begins a request, for which a revocation waits. The exceptions
+// are Forget, Release and ReleaseDir, which only free something, and Ioctl, which is refused.
 type fileSystem struct {
 	m     *Mount
 	files handles[handle]
@@ -34,7 +34,7 @@ func newFileSystem(m *Mount, k kernel) *fileSystem {
 	return &fileSystem{m: m}
 }
 
-// kernel is what the tree tells the kernel.
+// kernel takes notifications that make the kernel drop cached pages, attributes and names.
 type kernel interface {
 	InodeNotify(node uint64, off, length int64) fuse.Status
 	EntryNotify(parent uint64, name string) fuse.Status
@@ -42,7 +42,7 @@ type kernel interface {
 
 func (fs *fileSystem) String() string { return "rootsfs" }
 
-// The rest of the interface is for go-fuse's server, which is not used.
+// The following methods complete fuse.RawFileSystem. They have nothing to do here.
 
 func (fs *fileSystem) SetDebug(bool)     {}
 func (fs *fileSystem) Init(*fuse.Server) {}
@@ -60,14 +60,14 @@ type request struct {
 	alias *node
 
 	mu       sync.Mutex // guards the fields below
-	view     *view      // the root it is about now; nil: none yet
-	views    []*view    // all that it has been about, and may hand out nodes of
-	room     [1]*view   // for views
-	draining []*view    // that wait for its end
+	view     *view      // of the root that the request is about now; nil: none yet
+	views    []*view    // all views that the request has joined
+	room     [1]*view   // the first memory of views
+	draining []*view    // views whose drain waits for the request's end
 	files    []*vfs.File
 	ended    bool
-	finished chan struct{} // closed at the end; nil: nobody waits for it
-	death    chan struct{} // closed when the caller is dying, or by abandon; nil: nobody has waited
+	finished chan struct{} // closed at the end; nil: no goroutine waits for it
+	death    chan struct{} // closed when the caller is dying, or by abandon; nil: Done was not called
 }
 
 // begin begins a request of a program.
@@ -78,8 +78,8 @@ func (fs *fileSystem) begin(cancel <-chan struct{}, header *fuse.InHeader) *requ
 	return fs.beginUnseen(cancel, header)
 }
 
-// beginUnseen begins a request that no program makes: what the kernel writes back from its
-// cache, since any thread may be the one that makes it do so.
+// beginUnseen begins a request that incoming.Watch does not see, such as a write-back of the
+// kernel's cache: any thread may cause one.
 func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader) *request {
 	r := &request{fs: fs, m: fs.m, cancel: cancel, from: header.Caller}
 	r.views = r.room[:0]
@@ -116,7 +116,8 @@ func (fs *fileSystem) changeNode(cancel <-chan struct{}, header *fuse.InHeader, 
 	})
 }
 
-// changeDir is answer for a request that changes a name in a directory, which is at a path.
+// changeDir is answer for a request that changes a name in a directory; at is the directory's
+// path.
 func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, op guard.Op, name string, do func(r *request, dir *node, at vfs.At) error) fuse.Status {
 	return fs.answer(cancel, header, func(r *request) error {
 		dir, err := r.resolveForChange(op, header.NodeId, name)
@@ -131,8 +132,8 @@ func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, o
 	})
 }
 
-// join counts the request as one about a root. It comes before the gate, so a request that
-// has passed the gate can be found by its root.
+// join counts the request as one about a root. Callers call it before the gate, so that a
+// revocation finds every request that has passed the gate.
 func (r *request) join(v *view) {
 	v.m.reached(viewEntry, v.name)
 	r.mu.Lock()
@@ -152,7 +153,7 @@ func (r *request) join(v *view) {
 	r.mu.Unlock()
 }
 
-// end ends the request. What it hands out is in the table by now.
+// end ends the request. The nodes in its answer must be in the table before.
 func (r *request) end() {
 	r.mu.Lock()
 	r.ended = true
@@ -184,8 +185,8 @@ func (r *request) borrow(f *vfs.File) bool {
 	return true
 }
 
-// drain waits until no request about v is left, or that was about v. Requests that begin
-// meanwhile are refused by the gate; they end by themselves.
+// drain waits until all requests that have joined v have ended. The gate refuses requests
+// that begin meanwhile, so drain need not wait for them.
 func (v *view) drain(ctx context.Context) error {
 	v.mu.Lock()
 	waiting := make([]*request, 0, len(v.running))
@@ -210,8 +211,8 @@ func (v *view) drain(ctx context.Context) error {
 	return nil
 }
 
-// abandon ends what the request waits for in another root than v, now or later, as if its
-// caller were dying: v is not held up by a source that it has nothing to do with.
+// abandon makes the request stop waiting in roots other than v, now and later, as if its
+// caller were dying. So the source of another root does not delay the revocation of v.
 func (r *request) abandon(v *view) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +222,7 @@ func (r *request) abandon(v *view) {
 	}
 }
 
-// finishedChan returns what is closed at the end of the request, if it has not ended.
+// finishedChan returns a channel that is closed at the end of the request, or ended.
 func (r *request) finishedChan() (finished <-chan struct{}, ended bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,12 +236,12 @@ func (r *request) finishedChan() (finished <-chan struct{}, ended bool) {
 type step int
 
 const (
-	viewLookup  step = iota // the registry has named the root's lifetime, whose view is not found yet
-	viewEntry               // the request does not count as one about the view yet
-	publication             // the gate was passed, and the node is not in the table yet
+	viewLookup  step = iota // the registry has named the root's lifetime; its view is not looked up yet
+	viewEntry               // before the request joins the view
+	publication             // the request has passed the gate; the node is not in the table yet
 )
 
-// reached lets a test hold a request that has come to a step.
+// reached reports a step of a request to Options.atStep, where a test may hold the request.
 func (m *Mount) reached(s step, root guard.RootName) {
 	if m.opt.atStep != nil {
 		m.opt.atStep(s, root)
@@ -279,8 +280,8 @@ func (h *handles[T]) get(number uint64) *T {
 	return h.list[number-1]
 }
 
-// remove returns the handle with a number, or nil, and frees the number. The kernel
-// asks for that when no request with the handle is left.
+// remove returns the handle with a number, or nil, and frees the number. The kernel releases
+// a handle when no request with the handle is left.
 func (h *handles[T]) remove(number uint64) *T {
 	h.mu.Lock()
 	defer h.mu.Unlock()

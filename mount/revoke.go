@@ -25,18 +25,17 @@ func (v *view) flush(ctx context.Context) error {
 	return notifyAll(ctx, dirty, func(n *node) { n.notifyContent() })
 }
 
-// invalidate takes back what the kernel holds of the root, after the requests that
+// invalidate makes the kernel drop all that it caches of the root, after the requests that
 // passed the old gate have ended.
 //
 // The root's own name comes first. With it the kernel drops every name below that no
 // program uses, and their inodes (fs/dcache.c d_invalidate), for which it sends FORGET. The
-// nodes that are left are in use, and the kernel is notified of each: first of its pages and
-// attributes, then of its names. Then pages and attributes are taken back once more, of nodes
-// that the kernel did not know yet, and of directories, whose pages hold their listings: the
-// answer to a look-up or to a reading of a directory may still be on its way into the
-// kernel's tables. While it is, the kernel holds the directory's lock, and dropping a name
-// waits for that. The folio lock does the same for pages of files, attr_version for
-// attributes.
+// remaining nodes are in use. The kernel is notified of each: first to drop its pages and
+// attributes, then to drop its names. Then pages and attributes are dropped once more, those
+// of nodes that the kernel did not know yet, and those of directories, whose pages hold their
+// listings. This is because the kernel may still be processing an answer to a look-up or a
+// readdir. It holds the directory's lock meanwhile, and dropping a name waits for that lock.
+// For pages of files the folio lock has this effect, for attributes attr_version.
 //
 // A program can hold a directory's lock for as long as it likes, by reading the directory
 // into memory that is never filled (userfaultfd, a FUSE file of its own). So there is a limit
@@ -64,7 +63,7 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 		stuck = errors.Join(stuck, v.m.abort())
 	} else {
 		if notifyAll(ctx, all, (*node).takeNames) != nil || !waitFor(dropped, stuckAfter) {
-			v.m.log.Warn("the kernel keeps names of a root, because a program's reading of a directory does not end; what they lead to is taken back",
+			v.m.log.Warn("the kernel keeps names of a revoked root, because a program's readdir does not end; the names give no access",
 				"root", v.name)
 		}
 		stuck = notifyAll(ctx, again.nodes, (*node).takeContent)
@@ -72,14 +71,14 @@ func (v *view) invalidate(ctx context.Context, kind guard.ChangeKind) error {
 	if kind == guard.ChangeEnded {
 		v.closeHeldFiles()
 		if root := v.rootNode(); root != nil {
-			v.m.nodes.removeUnused(root) // it was there for its aliases
+			v.m.nodes.removeUnused(root) // its aliases have kept it
 		}
 	}
 	return errors.Join(err, stuck)
 }
 
-// secondRound are the nodes whose pages and attributes have to be taken back once more:
-// those that the kernel did not know when it was told, and directories.
+// secondRound has the nodes whose pages and attributes must be dropped once more: those that
+// the kernel did not know at the first notification, and directories.
 type secondRound struct {
 	mu    sync.Mutex // guards nodes
 	nodes []*node
@@ -101,10 +100,10 @@ func (n *node) takeContent() {
 	}
 }
 
-// takeNames makes the kernel drop the names in a directory. Every name of a file
-// is in some directory that the kernel knows. Where no name is known, it waits for the
-// directory's lock all the same, by a name that is never shown: the kernel may be
-// taking the answer to a reading of the directory.
+// takeNames makes the kernel drop the names in a directory. Every name of a file is in some
+// directory that the kernel knows. In a directory without known names it notifies a name that
+// no program ever sees, to wait for the directory's lock: the kernel may be processing the
+// answer to a readdir.
 func (n *node) takeNames() {
 	if n.forgotten() || !n.isDir() {
 		return
@@ -118,14 +117,15 @@ func (n *node) takeNames() {
 	}
 }
 
-// dropNames makes the kernel drop the root's own name, or, where that must stay,
-// the names in it, and with them all below that nobody holds.
+// dropNames makes the kernel drop the root's own name. If a fixed directory shows the root,
+// whose name must stay, it drops the names in the root instead. With each name the kernel
+// drops all names below that no program holds.
 func (v *view) dropNames() {
 	v.m.nodes.mu.Lock()
 	at, root, isShown := v.foundAt, v.root, len(v.aliases) > 0
 	v.m.nodes.mu.Unlock()
 	if at.dir == nil && !v.m.opt.Layout.ByPath {
-		at = location{v.m.top, string(v.name)} // as absent as anywhere
+		at = location{v.m.top, string(v.name)} // the kernel may have cached the name as absent
 	}
 	if at.dir != nil {
 		at.dir.notifyEntry(at.name)
@@ -161,8 +161,9 @@ func waitFor(done <-chan struct{}, limit time.Duration) bool {
 	}
 }
 
-// abort ends the connection to the kernel, and with it the mount's other roots:
-// the last means when a page is stuck behind a file system that does not answer.
+// abort ends the connection to the kernel, and with it the mount's other roots. It is the
+// last resort when a page cannot be dropped because the source does not answer. It always
+// returns an error, which tells what it did.
 func (m *Mount) abort() error {
 	if err := mountpoint.Abort(m.Info().Dev); err != nil {
 		return fmt.Errorf("and the connection could not be aborted: %w", err)
@@ -170,10 +171,10 @@ func (m *Mount) abort() error {
 	return errors.New("the connection was aborted, which ends the mount's other roots too; what was mapped of those files stays mapped")
 }
 
-// orphanWritable gives inodes that may have a writable mapping a new identity:
-// the old mapping then scribbles on pages that only those see who had the file
-// open before, and never on the file. A store asks nobody, and its page would be
-// written when the root is writable again: Writev refuses pages of orphans.
+// orphanWritable orphans the nodes that may have a writable mapping. Stores through such a
+// mapping then change pages that only processes with the old file open can see, and never
+// the file. The kernel does not ask before a store, and could write the page back once the
+// root is writable again, so Writev refuses pages of orphans.
 func (v *view) orphanWritable(all []*node) {
 	for _, n := range all {
 		if n.openForWriting() {

@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// The kernel may keep names, attributes and pages for long only while somebody
-// tells it of changes that the host makes. So every directory whose entries are
-// handed out is watched on the source, before they are read, and what inotify
-// reports is passed on, but for our own changes (see ownchange.go).
+// The kernel may cache names, attributes and pages for long only while the mount notifies it
+// of the host's changes. So each directory is watched on the source before its entries are
+// read for an answer. The mount sends what inotify reports to the kernel, except its own
+// changes (see ownchange.go).
 
 // dirWatch is the watch of one directory node.
 type dirWatch struct {
@@ -49,8 +49,8 @@ func (w *dirWatch) isActive() bool {
 	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
 }
 
-// watched reports whether changes in directory n will be noticed, beginning to
-// watch it if need be.
+// watched begins to watch directory n if it is not watched yet. It reports whether the kernel
+// will be told of changes in n.
 func (n *node) watched() bool {
 	m := n.view.m
 	if m.opt.Level == Strict || n.view.remote {
@@ -113,7 +113,7 @@ func (n *node) unwatch() {
 	}
 }
 
-// parentWatched reports whether changes of n itself will be noticed.
+// parentWatched reports whether the kernel will be told of changes of n itself.
 func (n *node) parentWatched() bool {
 	if n == n.view.rootNode() {
 		return !n.view.fileRoot && n.watched()
@@ -122,7 +122,7 @@ func (n *node) parentWatched() bool {
 	return dir != nil && dir.watch().isActive()
 }
 
-// sourceChanged handles one event. The source's watch reads no other until it returns.
+// sourceChanged handles one event. The source's watch reads no other event meanwhile.
 func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	n := ev.Dir.(*node)
 	w := n.watch()
@@ -132,7 +132,7 @@ func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 			name := n.view.name
 			go func() { _ = m.reg.Recheck(context.Background(), name) }()
 		}
-	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.expectedName(ev.Name, ev.Created):
+	case (ev.Created || ev.Deleted) && ev.Name != "" && w != nil && w.takeExpected(ev.Name, ev.Created):
 	default:
 		m.delivery.enqueue(n, ev)
 	}
@@ -141,7 +141,7 @@ func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 // sourceLost is called when the kernel dropped events: anything may be stale.
 func (m *Mount) sourceLost() {
 	m.lostEvents.Do(func() {
-		m.log.Warn("more changed on the source at a time than the kernel tells of; what it keeps of it is taken back, now and whenever it happens again",
+		m.log.Warn("the kernel dropped inotify events, because too much changed on the source at a time; the mount drops its cached names and pages, now and whenever this happens again",
 			"remedy", "raise fs.inotify.max_queued_events")
 	})
 	m.mu.Lock()
@@ -164,22 +164,22 @@ func (m *Mount) sourceLost() {
 	}
 }
 
-// SourceStatus tells how well the sources are watched.
+// SourceStatus describes how well the sources are watched.
 type SourceStatus struct {
 	Watched int64 // directories
-	// Refused counts the times a watch could not be had; those directories
-	// have one-second timeouts.
+	// Refused counts the failed attempts to watch a directory. Such a directory has
+	// one-second timeouts.
 	Refused int64
-	// Stuck counts the directories that somebody keeps the kernel from taking
-	// changes of, at this moment; they have one-second timeouts, and what the
-	// kernel knew of them before may be old until they are free again.
+	// Stuck counts the directories whose lock a program holds in the kernel at this moment,
+	// so that the kernel cannot be told of changes in them. They have one-second timeouts.
+	// What the kernel cached of them before may be out of date until the lock is released.
 	Stuck int
-	// Loose are the roots on file systems that do not report changes; all of
-	// them has one-second timeouts.
+	// Loose are the roots on file systems that do not report changes. All files in them
+	// have one-second timeouts.
 	Loose []guard.RootName
 }
 
-// SourceStatus tells how well the sources are watched at this moment.
+// SourceStatus returns how well the sources are watched at this moment.
 func (m *Mount) SourceStatus() SourceStatus {
 	var s SourceStatus
 	if m.opt.Level == Strict {

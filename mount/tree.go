@@ -10,10 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The tree of names, as far as the kernel knows it. A file may have several names, of
-// which one is where its operations are done. A name of a file stays until the kernel
-// forgets the file, or until the name is removed or replaced through the mount: what the
-// host does is known to the tree when the file is looked up again.
+// The tree has the names that the kernel knows. A file may have several names; operations on
+// the file use one of them (node.name). A name stays until the kernel forgets the file, or
+// until the name is removed or replaced through the mount. Changes by the host come into the
+// tree when the file is looked up again.
 
 // linkLocked puts the node under a name in dir. Another node that had the name keeps it
 // as its latest location. The caller holds nodeTable.mu.
@@ -86,8 +86,8 @@ func (dir *node) unlink(name string) {
 	t.removing(func() []*node { return t.removeUnusedLocked(dir.unlinkLocked(name), dir) })
 }
 
-// move notes that a name in dir is now another one in to, which replaces what was there
-// or, with exchange, takes its place.
+// move notes that name in dir was renamed to newName in to. The file that was there has lost
+// that name or, with exchange, has got name in dir.
 func (dir *node) move(name string, to *node, newName string, exchange bool) {
 	t := &dir.view.m.nodes
 	t.removing(func() []*node {
@@ -113,7 +113,7 @@ func (n *node) parent() location {
 	return n.name
 }
 
-// isNamed reports whether the tree leads to the node.
+// isNamed reports whether the node is still under its latest name in the tree.
 func (n *node) isNamed() bool {
 	t := &n.view.m.nodes
 	t.mu.Lock()
@@ -121,7 +121,7 @@ func (n *node) isNamed() bool {
 	return n.name.dir != nil && n.name.dir.children[n.name.name] == n
 }
 
-// child returns what is known under a name in the directory, or nil.
+// child returns the node under a name in the directory, or nil.
 func (dir *node) child(name string) *node {
 	t := &dir.view.m.nodes
 	t.mu.Lock()
@@ -129,7 +129,7 @@ func (dir *node) child(name string) *node {
 	return dir.children[name]
 }
 
-// childNodes returns what is known in the directory.
+// childNodes returns the nodes in the directory, by name.
 func (dir *node) childNodes() map[string]*node {
 	t := &dir.view.m.nodes
 	t.mu.Lock()
@@ -137,7 +137,7 @@ func (dir *node) childNodes() map[string]*node {
 	return maps.Clone(dir.children)
 }
 
-// rootNode is the root's directory, or its only file; nil: nobody has looked it up.
+// rootNode returns the node of the root's directory or single file; nil: not looked up yet.
 func (v *view) rootNode() *node {
 	t := &v.m.nodes
 	t.mu.Lock()
@@ -149,8 +149,8 @@ func (v *view) rootNode() *node {
 // circle.
 const maxDepth = 2048
 
-// path is where the node lies now: its path in the root. ok is false for a node that is in
-// no directory (unlinked, or never linked).
+// path returns the path of the node in its root. ok is false for a node that is in no
+// directory (unlinked, or never linked).
 func (n *node) path() (at vfs.At, ok bool) {
 	var room [16]string
 	elems, ok := n.appendElems(room[:0])
@@ -179,8 +179,8 @@ func (n *node) appendElems(elems []string) ([]string, bool) {
 	return elems, true
 }
 
-// ids are all node IDs by which the kernel may know the node: a fixed directory that shows
-// a root is its directory, too.
+// ids returns all node IDs by which the kernel may know the node: its own, and for a root
+// those of the fixed directories that show the root.
 func (n *node) ids() []uint64 {
 	t := &n.view.m.nodes
 	t.mu.Lock()
@@ -194,7 +194,7 @@ func (n *node) ids() []uint64 {
 	return ids
 }
 
-// notifyContent makes the kernel drop pages and attributes. It says ENOENT if the
+// notifyContent makes the kernel drop pages and attributes. It returns ENOENT if the
 // kernel does not know the node.
 func (n *node) notifyContent() (errno syscall.Errno) {
 	for _, id := range n.ids() {
@@ -203,7 +203,7 @@ func (n *node) notifyContent() (errno syscall.Errno) {
 	return errno
 }
 
-// notifyEntry makes the kernel drop a name in the directory. It says ENOENT if the
+// notifyEntry makes the kernel drop a name in the directory. It returns ENOENT if the
 // kernel does not know the name.
 func (dir *node) notifyEntry(name string) (errno syscall.Errno) {
 	drop := func() {

@@ -9,13 +9,12 @@ import (
 
 // A file that loses its name may still be in use: as an open file, a working
 // directory, an O_PATH descriptor, or in a path walk that found it a moment ago.
-// No path leads to it then, so a reference to the file (O_PATH) is taken before its name
-// goes, and kept until the kernel forgets the node.
+// No path leads to it then. So the mount opens a reference to the file (O_PATH) before the
+// name is removed, and keeps the reference until the kernel forgets the node.
 
-// maxRefs bounds the descriptors for these references. The kernel forgets a file soon
-// after its last user has, so more means that somebody collects nameless files;
-// those beyond the bound, or beyond vfs.MaxKept, answer ESTALE where no open
-// file helps.
+// maxRefs bounds the descriptors for these references. The kernel forgets a file soon after
+// its last use, so more references mean that a program collects nameless files. A nameless
+// file beyond the bound, or beyond vfs.MaxKept, answers ESTALE unless it is open.
 const maxRefs = 4096
 
 // pendingRemoval is a removal of a name that the kernel knows.
@@ -23,13 +22,13 @@ type pendingRemoval struct {
 	child *node
 
 	mu        sync.Mutex // guards the fields below
-	taken     bool       // the reference
-	remaining bool       // the name is still there, at the end
+	hasRef    bool       // child has got the reference from this removal
+	hasFailed bool       // the removal has ended and the name is still there
 }
 
-// prepareRemoval has the removal of a name in n, whose path is at, keep a reference to the
-// file, if the kernel knows it. The caller calls done at the end, and says whether the name
-// has gone.
+// prepareRemoval makes the removal of a name in directory n keep a reference to the file, if
+// the kernel knows the file. at is the directory's path. The caller must call done at the end
+// of the removal; gone reports whether the name was removed.
 func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	nothing := func(bool) {}
 	child := n.child(name)
@@ -41,23 +40,24 @@ func (n *node) prepareRemoval(at *vfs.At, name string) (done func(gone bool)) {
 	return l.done
 }
 
-// keep takes the reference. It is there before the name goes: a request that finds
-// the name gone on the source, but not yet in our tree, needs it too.
+// keep stores the reference in the node. Package vfs calls it before the name is removed: a
+// request that finds the name removed on the source, but not yet in the tree, needs the
+// reference too.
 func (l *pendingRemoval) keep(ref *vfs.File) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.remaining || !l.child.extra().ref.CompareAndSwap(nil, ref) {
+	if l.hasFailed || !l.child.extra().ref.CompareAndSwap(nil, ref) {
 		ref.Close()
 		return
 	}
-	l.taken = true
+	l.hasRef = true
 	l.child.view.m.refs.Add(1)
 }
 
 func (l *pendingRemoval) done(gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.remaining = !gone; l.remaining && l.taken {
+	if l.hasFailed = !gone; l.hasFailed && l.hasRef {
 		l.child.dropRef()
 	}
 }
