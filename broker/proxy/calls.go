@@ -168,10 +168,14 @@ func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool
 	key := idKey(hostID)
 	c.endLocked(c.byHost[key])
 	delete(c.byQuestion, question)
-	answer, own.answer = own.answer, nil
+	answer = own.answer
 	c.held -= len(answer)
-	own.state, own.question, own.hostID = called, "", bytes.Clone(hostID)
-	c.byHost[key] = own
+	// A new call, because whoever was given the old one, such as by an answer that came
+	// twice, reads its hostID without the lock.
+	again := *own
+	again.state, again.question, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
+	own.state = ended
+	c.byHost[key], c.byServer[idKey(own.serverID)] = &again, &again
 	return answer, true
 }
 

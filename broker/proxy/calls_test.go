@@ -48,3 +48,30 @@ func TestRoundsReattachToTaken(t *testing.T) {
 		t.Errorf("the server knows it by %s, %d bytes are held", id, c.held)
 	}
 }
+
+// A server that answers twice has one call dealt with twice at a time. What was begun for
+// one of the answers neither changes under the other nor ends the call to which its host
+// has come back.
+func TestRoundsAnsweredTwice(t *testing.T) {
+	c := &calls{}
+	c.keep([]byte("1"), []byte("{}"), true)
+	own, _ := c.answered([]byte("1"), []byte("{}"))
+	twice, _ := c.answered([]byte("1"), []byte("{}"))
+	c.repeat(own, "again")
+	c.ask("q")
+	read := make(chan string)
+	go func() { read <- string(twice.hostID) }() // as whoever deals with an answer does
+	if _, ok := c.reattach("q", []byte("2")); !ok {
+		t.Fatal("the host's call is not known")
+	}
+	if id := <-read; id != "1" {
+		t.Errorf("the host's id is %s", id)
+	}
+	c.end(twice)
+	if ok, _ := c.repeat(twice, "once more"); ok {
+		t.Error("repeated for an answer that is over")
+	}
+	if id := c.cancel([]byte("2")); string(id) != `"again"` || c.held != 0 || len(c.byServer) != 0 {
+		t.Errorf("the server knows it by %s, %d bytes are held", id, c.held)
+	}
+}
