@@ -17,15 +17,14 @@ import (
 // connectionsDir is where the fusectl file system belongs.
 const connectionsDir = "/sys/fs/fuse/connections"
 
-// Abort ends the FUSE connection of the mount whose device is dev
-// ("major:minor", Info.Dev): every request waiting in it and every later one
-// fails with ENOTCONN or ECONNABORTED, whatever the daemon does. Pages already
-// in the kernel's cache stay readable through descriptors and mappings that
-// exist, so it is the last resort and not revocation.
+// Abort ends the FUSE connection of the mount whose device is dev ("major:minor",
+// Info.Dev). Every waiting request and every later one fails with ENOTCONN or ECONNABORTED,
+// whatever the daemon does. Pages in the kernel's cache stay readable through existing
+// descriptors and mappings, so an abort is a last resort and revokes nothing.
 //
-// It mounts nothing: if fusectl is not there the error wraps ErrNoFusectl and
-// says how to mount it. If the connection has ended already the error wraps
-// fs.ErrNotExist. Only the user who mounted, and root, may abort.
+// Abort does not mount fusectl. If fusectl is not mounted, the error wraps ErrNoFusectl and
+// tells how to mount it. If the connection has ended already, the error wraps
+// fs.ErrNotExist. Only root and the user who mounted may abort.
 func Abort(dev string) error { return abort(connectionsDir, dev) }
 
 func abort(connections, dev string) error {
@@ -55,8 +54,8 @@ func abort(connections, dev string) error {
 	return &os.PathError{Op: "abort", Path: file, Err: err}
 }
 
-// isFusectl asks for the file system's type, because the kernel makes the
-// empty directory whether or not fusectl is mounted on it.
+// isFusectl reports whether fusectl is mounted at dir. It checks the file system's type,
+// because the kernel creates the empty directory also without fusectl.
 func isFusectl(dir string) bool {
 	const fuseCtlMagic = 0x65735543 // FUSE_CTL_SUPER_MAGIC, fs/fuse/control.c
 	var st unix.Statfs_t

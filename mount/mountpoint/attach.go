@@ -50,8 +50,8 @@ func attach(point string, device *os.File, opts *fuse.MountOptions) error {
 	return os.NewSyscallError("mount", err)
 }
 
-// Top opens the directory at point, which may be the top of a mount: its server is not
-// asked. A link at the end of point is not followed.
+// Top opens the directory at point without asking the daemon of a mount there. A link at the
+// end of point is not followed.
 func Top(point string) (*os.File, error) {
 	fd, err := unix.Open(point, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func openDevice() (*os.File, error) {
 	return os.NewFile(uintptr(fd), Device), nil
 }
 
-// superOptions are the options of the file system that both ways to mount take.
+// superOptions returns the file-system options that mount(2) and fusermount3 both take.
 func superOptions(opts *fuse.MountOptions) []string {
 	all := append(slices.Clone(opts.Options), fmt.Sprintf("max_read=%d", opts.MaxWrite))
 	if opts.AllowOther {
@@ -89,18 +89,18 @@ func attachByHelper(point string, opts *fuse.MountOptions) (*os.File, error) {
 		return nil, fmt.Errorf("make a socket for %s: %w", bin, err)
 	}
 	defer unix.Close(fds[0])
-	theirs := os.NewFile(uintptr(fds[1]), "socket of "+bin)
+	helperEnd := os.NewFile(uintptr(fds[1]), "socket of "+bin)
 	options := append(superOptions(opts), "fsname="+opts.FsName, "subtype="+opts.Name)
 	cmd := exec.Command(bin, "-o", strings.Join(options, ","), "--", point)
-	cmd.Env, cmd.ExtraFiles = []string{"_FUSE_COMMFD=3"}, []*os.File{theirs}
+	cmd.Env, cmd.ExtraFiles = []string{"_FUSE_COMMFD=3"}, []*os.File{helperEnd}
 	output, err := cmd.CombinedOutput()
-	_ = theirs.Close()
+	_ = helperEnd.Close()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w (%s)", bin, err, helperText(output))
 	}
 	fd, err := receiveDescriptor(fds[0])
 	if err != nil {
-		return nil, fmt.Errorf("the descriptor from %s: %w", bin, err)
+		return nil, fmt.Errorf("receive the descriptor from %s: %w", bin, err)
 	}
 	return os.NewFile(uintptr(fd), Device), nil
 }
@@ -121,7 +121,7 @@ func receiveDescriptor(socket int) (int, error) {
 			return fds[0], nil
 		}
 	}
-	return -1, errors.New("it sent none")
+	return -1, errors.New("no descriptor was sent")
 }
 
 // readAheadKiB is how far the kernel reads ahead of a sequential reader. The kernel's
@@ -137,7 +137,7 @@ func WidenReadAhead(dev string) error {
 	return os.WriteFile("/sys/class/bdi/"+dev+"/read_ahead_kb", fmt.Append(nil, readAheadKiB), 0)
 }
 
-// CannotMount explains why no mount could be made at point.
+// CannotMount returns an error that tells why mounting at point failed, with a remedy.
 func CannotMount(point string, err error) error {
 	remedy := "`rootsfs doctor` says what is missing"
 	switch {

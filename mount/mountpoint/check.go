@@ -17,17 +17,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Check says whether a session can be mounted at path and where that
-// really is: resolved is absolute and free of links, and differs from path's
-// own absolute form when a link was followed, which a caller should show. The
-// directory must exist and be empty. A user other than root must be able to
-// write to it, as fusermount3 demands. A rootsfs mount already there is
-// refused; an empty directory that is another kind of mount is not.
+// Check reports why a session cannot be mounted at path, or returns the resolved path, which
+// is absolute and free of links. If a link was followed, a caller should show the resolved
+// path to the user. The directory must exist and be empty. A user other than root must be
+// able to write to it, as fusermount3 demands. A directory with a rootsfs mount is refused;
+// an empty directory with another kind of mount is not.
 //
 // Each error is one line with the path and the remedy. It wraps ErrStale if a
 // mount there has lost its daemon (see ClearStale), else the cause, such as
-// fs.ErrNotExist. What it found can change before the mount is made. Each of
-// its two steps waits at most five seconds for a file system that hangs.
+// fs.ErrNotExist. The directory can change before the caller mounts. Each of Check's two
+// steps waits at most five seconds for a file system that hangs.
 func Check(path string) (resolved string, err error) {
 	resolved, err = Resolve(path)
 	if err != nil {
@@ -48,12 +47,12 @@ func Check(path string) (resolved string, err error) {
 	return resolved, nil
 }
 
-// errNotOwned says that a directory is sticky and another user's: fusermount3 does not
-// mount there.
+// errNotOwned is the error for a sticky directory of another user, where fusermount3 does not
+// mount.
 var errNotOwned = errors.New("sticky directory of another user")
 
 // checkDirectory checks what Check demands of a directory. It returns the bare cause;
-// pointError makes a sentence of it.
+// pointError adds the path and a remedy.
 func checkDirectory(dir string, uid int) error {
 	var st unix.Stat_t
 	// Lstat, so that a link that was put there since dir was resolved is refused.
@@ -122,8 +121,9 @@ func pointError(path string, err error) error {
 	return say("cannot be used: %v; choose another directory", err)
 }
 
-// staleRemedy says that path is, or lies in, a stale mount. If the mount can be found, it
-// names the command that removes it: rootsfs for our own, fusermount3 for other FUSE mounts.
+// staleRemedy returns the text for a path that is, or lies in, a stale mount. If it finds the
+// mount, it names the command that removes it: rootsfs for rootsfs mounts, fusermount3 for
+// other FUSE mounts.
 func staleRemedy(path string) string {
 	const what = "is, or lies in, a stale mount whose daemon is gone"
 	all, err := Mounts()
@@ -140,8 +140,8 @@ func staleRemedy(path string) string {
 	return what + ": unmount it"
 }
 
-// kindError carries one of the Err values above as its kind without showing
-// it: the message is a whole sentence already.
+// kindError is an error with a kind for errors.Is, such as ErrStale or fs.ErrNotExist. Its
+// message does not show the kind, because msg is a whole sentence.
 type kindError struct {
 	kind error
 	msg  string
@@ -155,15 +155,15 @@ func errorf(kind error, format string, args ...any) error {
 	return &kindError{kind: kind, msg: fmt.Sprintf(format, args...)}
 }
 
-// accessTimeout bounds every call that a mounted file system may have to
-// answer. Its daemon may be stopped, or wait for a dead server. Five seconds are
-// far more than a slow disk takes, and short enough for a command line.
+// accessTimeout bounds every call that the daemon of a mounted file system may have to
+// answer. The daemon may be stopped, or wait for a dead server. Five seconds are far more
+// than a slow disk takes, and short enough for a command line.
 const accessTimeout = 5 * time.Second
 
-// withTimeout runs f and returns what it returns, or os.ErrDeadlineExceeded once
-// limit has passed. A call stuck in the kernel cannot be taken back: f then
-// runs on in its goroutine until the file system answers or its connection
-// ends, so f must not write to what the caller goes on using.
+// withTimeout runs f and returns its results, or os.ErrDeadlineExceeded once limit has
+// passed. A call that is stuck in the kernel cannot be cancelled: f then runs on in its
+// goroutine until the file system answers or its connection ends. So f must not write to
+// variables that the caller goes on using.
 func withTimeout[T any](limit time.Duration, f func() (T, error)) (T, error) {
 	type result struct {
 		v   T

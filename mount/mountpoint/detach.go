@@ -28,8 +28,8 @@ const helperTimeout = 30 * time.Second
 // unmount revokes nothing.
 //
 // The error wraps ErrNotMounted, ErrNotOurs (another type of file system, or
-// another user's mount and the caller is not root) or ErrBusy; the latter
-// names who holds what, as far as this user can see.
+// another user's mount and the caller is not root) or ErrBusy. A busy error names the
+// processes and mounts that hold the mount, as far as this user can see them.
 func Detach(point string, lazy bool) error {
 	in, err := findAt(point)
 	if err != nil {
@@ -94,7 +94,7 @@ func helperText(output []byte) string {
 	return names.QuoteShort(strings.TrimSpace(strings.TrimPrefix(string(output), "fusermount3: ")))
 }
 
-// busyError explains EBUSY by what holds the mount.
+// busyError returns an ErrBusy that names the holders of the mount.
 func busyError(in Info, held []string) error {
 	point := names.ShellWord(in.Point)
 	if len(held) == 0 {
@@ -140,8 +140,9 @@ func holders(in Info) []string {
 	return all
 }
 
-// useBy says how the process whose directory in /proc is proc uses what lies below point,
-// or "". It reads links and follows none: following one would ask the mount's daemon.
+// useBy returns how a process uses a file at or below point, or "". proc is the process's
+// directory in /proc. useBy reads links and follows none: following one would ask the mount's
+// daemon.
 func useBy(proc, point string) string {
 	links := []string{"cwd", "root", "exe"}
 	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
@@ -160,7 +161,7 @@ func useBy(proc, point string) string {
 	return ""
 }
 
-// processName is what ps shows; a process may call itself anything.
+// processName returns the name that ps shows, quoted: a process chooses its own name.
 func processName(pid string) string {
 	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
 	if err != nil {

@@ -129,7 +129,7 @@ func TestDetachLazy(t *testing.T) {
 // its own, so that /dev/fuse can be opened to users there.
 func TestUserThroughHelper(t *testing.T) {
 	requireMounts(t)
-	if _, err := lookHelper(exec.LookPath); err != nil {
+	if _, err := findHelper(exec.LookPath); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatal(err)
 		}

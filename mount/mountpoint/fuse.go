@@ -24,9 +24,9 @@ const (
 // fuseNumber is the device number of the FUSE device.
 var fuseNumber = unix.Mkdev(10, 229)
 
-// CheckFUSE says whether this process can mount with FUSE at all: the device
-// exists, is the FUSE device and can be opened, and users other than root have
-// the set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
+// CheckFUSE returns why this process cannot mount with FUSE, or nil. It checks that the device
+// exists, is the FUSE device and can be opened, and that users other than root have the
+// set-user-id helper fusermount3. The error wraps ErrNoFUSE and names what to install
 // or load. It opens /dev/fuse, which is harmless, and mounts nothing.
 func CheckFUSE() error {
 	return fuseCheck{
@@ -51,7 +51,7 @@ func (c fuseCheck) run() error {
 		return c.deviceError(err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != c.number {
-		return c.anotherError(&st)
+		return c.wrongDeviceError(&st)
 	}
 	// Checked for users too: fusermount3 opens the device with the rights of the user who
 	// runs it (measured: mode 0600 gives "Permission denied").
@@ -71,7 +71,7 @@ func (c fuseCheck) run() error {
 // directories of a project (npx, virtual environments), whose programs must not be run. The
 // error proposes no command that would give such a file rights.
 func (c fuseCheck) helper() (string, error) {
-	bin, err := lookHelper(c.look)
+	bin, err := findHelper(c.look)
 	if err != nil {
 		return "", err
 	}
@@ -101,9 +101,9 @@ func (c fuseCheck) deviceError(err error) error {
 	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
 }
 
-// anotherError says what is at the device's path instead of the device. A container
-// runtime that is asked to show a missing device makes a directory there.
-func (c fuseCheck) anotherError(st *unix.Stat_t) error {
+// wrongDeviceError tells what is at the device's path instead of the FUSE device. A container
+// runtime creates a directory there if it is asked for a device that the host lacks.
+func (c fuseCheck) wrongDeviceError(st *unix.Stat_t) error {
 	what := "a special file"
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -116,8 +116,8 @@ func (c fuseCheck) anotherError(st *unix.Stat_t) error {
 	return errorf(ErrNoFUSE, "%s is %s and not the FUSE device, which is the character device 10, 229: put it right: mv %[1]s %[1]s.old && mknod -m 0666 %[1]s c 10 229 && modprobe fuse (in a container, start it with --device /dev/fuse)", names.ShellWord(c.device), what)
 }
 
-// lookHelper prefers version 3, as go-fuse does when it mounts.
-func lookHelper(look func(string) (string, error)) (string, error) {
+// findHelper returns the path of fusermount3, or of fusermount (version 2) without it.
+func findHelper(look func(string) (string, error)) (string, error) {
 	for _, name := range []string{"fusermount3", "fusermount"} {
 		if bin, err := look(name); err == nil {
 			return bin, nil
@@ -140,9 +140,9 @@ func noNewPrivs() bool {
 	return err == nil && v == 1
 }
 
-// CheckAllowOther says whether this user may mount with allow_other, which
-// lets other users into the mount. Root may; anybody else needs the line
-// user_allow_other in /etc/fuse.conf. The error says so.
+// CheckAllowOther returns an error if this user may not mount with allow_other, which lets
+// other users into the mount. Root may. Any other user needs the line user_allow_other in
+// /etc/fuse.conf, and the error tells how to add it.
 func CheckAllowOther() error { return checkAllowOther(fuseConf, os.Geteuid()) }
 
 func checkAllowOther(conf string, uid int) error {

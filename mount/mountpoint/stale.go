@@ -71,7 +71,7 @@ func reachable(all []Info, in Info) bool {
 		if !ok || p.ID == in.ID {
 			return true
 		}
-		// A mount that another covers whole is not asked anything.
+		// The walk does not enter a mount that another mount at the same point covers.
 		if p.Point != in.Point && mayHang(p.FSType) {
 			return false
 		}
@@ -107,8 +107,8 @@ const maxStacked = 100
 
 // ClearStale detaches this user's stale rootsfs mounts that are stacked at path. A mount of
 // another type or user is left alone, and the error wraps ErrNotOurs. A mount that is alive
-// is left alone, too, and the error says so. If nothing is mounted there, the error wraps
-// ErrNotMounted.
+// is left alone, too, and the error tells how to end it. If nothing is mounted there, the
+// error wraps ErrNotMounted.
 func ClearStale(path string) error {
 	in, err := findAt(path)
 	if err != nil {
@@ -134,8 +134,8 @@ func ClearStale(path string) error {
 	return fmt.Errorf("%s is still stale after %d mounts were taken off it: something mounts there again and again", names.ShellWord(point), maxStacked)
 }
 
-// checkOurs refuses a mount that is not a rootsfs mount of this user. For root, too, which
-// can unmount others' mounts by umount(8), on purpose.
+// checkOurs returns ErrNotOurs for a mount that is not a rootsfs mount of this user. It does so
+// for root, too: root can unmount the mounts of others by umount(8).
 func checkOurs(in Info) error {
 	p := names.ShellWord(in.Point)
 	if in.FSType != FSType {

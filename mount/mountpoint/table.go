@@ -1,18 +1,19 @@
-// Package mountpoint makes, attaches, finds and detaches FUSE mounts, and says what keeps
-// a session from being mounted somewhere.
+// Package mountpoint attaches, finds and detaches FUSE mounts, and reports why a session
+// cannot be mounted at a path.
 //
 // # Promises
 //
 // No child of this process gets the descriptor that Attach returns. Find, Mounts, Ours,
-// WatchGone and Abort ask no mounted file system. Check, IsStale and ClearStale wait at
-// most five seconds for a file system that does not answer. Detach and ClearStale unmount only
-// rootsfs mounts. Every error for a user is one line with the path and the remedy.
+// WatchGone and Abort ask no daemon of a mounted file system. Each step of Check, IsStale
+// and ClearStale that asks a file system waits at most five seconds for the answer. Detach and
+// ClearStale unmount only rootsfs mounts. Every error for a user is one line with
+// the path and the remedy.
 //
 // # Not promised
 //
-// What a function has found can change before its caller acts on it. A mount in another
-// mount namespace is not found. Detaching takes nothing away from a program that holds
-// something in the mount: revoking its roots does (package mount).
+// The result of a function can be out of date before its caller acts on it. A mount in another
+// mount namespace is not found. A program that holds a file in the mount can go on using it
+// after the mount is detached; only revoking the roots ends that (package mount).
 package mountpoint
 
 import (

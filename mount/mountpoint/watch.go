@@ -15,9 +15,9 @@ import (
 )
 
 // WatchGone returns a channel that is closed once the mount with the mountinfo ID id has
-// left this process's table of mounts: unmounted, or detached lazily. A program that holds
-// something in a detached mount can go on using it, so this is the moment to revoke, not
-// the proof that nothing is left. Moving the mount elsewhere does not count as gone.
+// left this process's table of mounts: unmounted, or detached lazily. A program that holds a
+// file in a detached mount can go on using it. So the caller must still revoke the roots.
+// Moving the mount elsewhere does not count as gone.
 //
 // When ctx ends first, the watch ends with it and the channel stays open forever. The
 // error wraps ErrNotMounted if there is no such mount to begin with. A watch costs one
@@ -128,8 +128,9 @@ func pollTable(ctx context.Context, table *os.File, look func() (known, more boo
 // would be worse than a late one.
 const retryAfter = time.Second
 
-// present looks twice before it says no: kernels older than 5.8 can skip a line of the
-// table while other lines are being removed, and a false "gone" would revoke everything.
+// present reports whether the mount is in the table. It reads the table twice before it
+// reports false: kernels older than 5.8 can skip a line while other lines are being removed,
+// and a wrong answer would revoke every root.
 func (w *goneWatch) present() (bool, error) {
 	for range 2 {
 		all, err := w.read()

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// latencyDevice takes a process's wish for the longest acceptable wake-up latency of a
-	// processor, for as long as it is open (Documentation/power/pm_qos_interface.rst).
+	// latencyDevice limits the wake-up latency of all processors to the value that a process
+	// writes to it, while the process has it open (Documentation/power/pm_qos_interface.rst).
 	latencyDevice = "/dev/cpu_dma_latency"
 	// maxAwake bounds how many processors are kept awake.
 	maxAwake = 16
 
 	burstBegin = 4  // requests in a tick: 2,000 a second
-	burstEnd   = 25 // ticks with fewer
+	burstEnd   = 25 // ticks with fewer requests
 )
 
 // awake keeps processors awake while many requests come. Each request of a program that
@@ -30,8 +30,8 @@ type awake struct {
 	quiet int  // ticks since the last one of the burst
 }
 
-// newAwake opens the device. Without it, where this process may not open it or there are many
-// processors, which would take much power, nothing is kept awake.
+// newAwake opens latencyDevice. No processor is kept awake if this process may not open the
+// device, or if there are more than maxAwake processors, which would take much power.
 func newAwake() *awake {
 	a := &awake{fd: -1}
 	if runtime.NumCPU() <= maxAwake {
@@ -42,7 +42,7 @@ func newAwake() *awake {
 	return a
 }
 
-// tick is told how many requests came since the last tick (see watch).
+// tick counts a tick of watch. requests is how many requests came since the last tick.
 func (a *awake) tick(requests uint64) {
 	if a.quiet++; requests >= burstBegin {
 		a.quiet = 0
@@ -50,21 +50,21 @@ func (a *awake) tick(requests uint64) {
 	a.hold(a.quiet == 0 || a.held && a.quiet < burstEnd)
 }
 
-// hold keeps processors awake, or lets them sleep. A failure does not matter: the mount works
-// either way.
+// hold keeps processors awake (on) or lets them sleep. It ignores a failure, because the mount
+// works either way.
 func (a *awake) hold(on bool) {
 	if on == a.held || a.fd < 0 {
 		return
 	}
 	a.held = on
-	microseconds := int32(-1) // no wish
+	microseconds := int32(-1) // no limit
 	if on {
 		microseconds = 0
 	}
 	_, _ = unix.Write(a.fd, binary.NativeEndian.AppendUint32(nil, uint32(microseconds)))
 }
 
-// close ends the wish.
+// close closes latencyDevice, which ends the limit.
 func (a *awake) close() {
 	if a.fd >= 0 {
 		_ = unix.Close(a.fd)

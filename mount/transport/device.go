@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallRequest bounds the requests that leave the reader's large buffer at once, so that
-// a request that waits for long does not keep it; smallAnswer is enough for the answers
-// whose size the request does not name. The longest is the target of a link.
+// smallRequest is the size up to which a request is copied out of the reader's large buffer,
+// so that a request that waits for long does not occupy that buffer. smallAnswer is enough
+// for answers whose size the request does not name. The longest of them is a link's target.
 const (
 	smallRequest = 4096
 	smallAnswer  = 8192
@@ -29,14 +29,14 @@ type reader struct {
 	small, out []byte
 
 	isNear   bool        // the thread runs on the processor cpu only, see moveNear
-	cpu      int         // of a caller
-	anywhere unix.CPUSet // the processors for the thread otherwise
+	cpu      int         // the processor that the thread was moved to
+	anywhere unix.CPUSet // the processors of the thread before it was moved
 	poll     [1]unix.PollFd
 }
 
 // readINIT reads INIT and answers it. With rings set, the kernel is told that requests go
-// over io_uring if it offers that; then it holds all requests back until each of its
-// processors has an entry.
+// over io_uring if the kernel offers io_uring. The kernel then holds all requests back until
+// each of its processors has an entry. offered reports whether the kernel offers io_uring.
 func (c *Conn) readINIT(rings bool) (offered bool, err error) {
 	buf, out := make([]byte, 16<<10), make([]byte, 4096)
 	n, err := c.readRequest(buf)
@@ -46,7 +46,7 @@ func (c *Conn) readINIT(rings bool) (offered bool, err error) {
 	if n < inHeaderSize+int(unsafe.Sizeof(uint32(0)))*2 {
 		return false, fmt.Errorf("INIT has %d bytes", n)
 	}
-	in := (*fuse.InitIn)(unsafe.Pointer(&buf[0])) // what is missing at the end reads as 0
+	in := (*fuse.InitIn)(unsafe.Pointer(&buf[0])) // fields that an old kernel does not send read as 0
 	offered = in.Flags64()&fuse.CAP_OVER_IO_URING != 0
 	length, status := c.protocol.HandleRequest([][]byte{buf[:n]}, [][]byte{out})
 	if length < outHeaderSize {
@@ -66,7 +66,7 @@ func (c *Conn) readINIT(rings bool) (offered bool, err error) {
 	return offered, nil
 }
 
-// readRequest reads one request. ENOENT means that the request has ended meanwhile.
+// readRequest reads one request. It reads again on ENOENT: that request was aborted meanwhile.
 func (c *Conn) readRequest(buf []byte) (int, error) {
 	for {
 		n, err := unix.Read(c.fd, buf)
@@ -74,13 +74,13 @@ func (c *Conn) readRequest(buf []byte) (int, error) {
 			continue
 		}
 		if err == nil && n == 0 {
-			err = unix.ENODEV // the other end of a socket
+			err = unix.ENODEV // a socket (in tests) whose other end is closed
 		}
 		return n, err
 	}
 }
 
-// startReader starts a reader.
+// startReader starts a reader, unless the connection has ended.
 func (c *Conn) startReader() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,9 +93,10 @@ func (c *Conn) startReader() {
 	go r.run()
 }
 
-// run reads requests until the connection ends, or until enough others wait for them.
-// Beside rings it gets FORGET and INTERRUPT, else everything. Before it answers it
-// starts another reader if nobody else waits for the next request, but for bursts.
+// run reads and answers requests until the connection ends, or until enough other readers
+// wait for requests. With io_uring a reader only gets FORGET and INTERRUPT. Before run
+// answers a request, it starts another reader if no other waits for the next request, except
+// in a burst.
 func (r *reader) run() {
 	c := r.conn
 	defer c.running.Done()
@@ -140,9 +141,9 @@ func (r *reader) run() {
 	}
 }
 
-// prepare chooses the processor for a request, and has somebody else get the next one if nobody
-// waits for it. It reports whether there is a burst.
-func (r *reader) prepare(in []byte, op uint32, nobodyWaits bool) (inBurst bool) {
+// prepare chooses the processor for a request. If isLast is set, no other reader waits, and
+// prepare starts one or wakes watch, which may. It reports whether there is a burst.
+func (r *reader) prepare(in []byte, op uint32, isLast bool) (inBurst bool) {
 	c := r.conn
 	isAwaited := op != opRelease
 	if c.kind == Plain && isAwaited {
@@ -151,7 +152,7 @@ func (r *reader) prepare(in []byte, op uint32, nobodyWaits bool) (inBurst bool) 
 	r.moveNear()
 	inBurst = c.burst.isOn()
 	switch {
-	case !nobodyWaits:
+	case !isLast:
 	case inBurst && !(isAwaited && r.requestWaits()):
 		c.wakeWatch()
 	default:
@@ -160,8 +161,9 @@ func (r *reader) prepare(in []byte, op uint32, nobodyWaits bool) (inBurst bool) 
 	return inBurst
 }
 
-// beginWaiting counts a reader that waits for a request, unless enough others do. One that
-// is not going to wait is never counted: else the last that waits would not start another.
+// beginWaiting counts the caller as a reader that waits for a request. It reports false, and
+// does not count the caller, if enough other readers wait. A reader that ends must not be
+// counted even for a moment: otherwise the last waiting reader would not start another.
 func (c *Conn) beginWaiting(inBurst bool) bool {
 	most := maxWaiting()
 	if inBurst {
@@ -178,7 +180,7 @@ func (c *Conn) beginWaiting(inBurst bool) bool {
 	}
 }
 
-// maxWaiting is how many readers wait for requests at most.
+// maxWaiting returns how many readers may wait for requests.
 func maxWaiting() int32 { return int32(min(max(runtime.GOMAXPROCS(0), 2), 16)) }
 
 func (c *Conn) removeReader(r *reader) {
@@ -254,8 +256,8 @@ func (c *Conn) InodeNotify(node uint64, off, length int64) fuse.Status {
 	return status(c.notify(fuse.NOTIFY_INVAL_INODE, bytesOf(&m)))
 }
 
-// EntryNotify has the kernel drop a name of a directory. What holds for InodeNotify holds
-// here; beyond that the kernel waits for whoever holds the directory's lock.
+// EntryNotify has the kernel drop a name of a directory. A handler must not call it. The
+// kernel waits until it can take the directory's lock, which a program may hold.
 func (c *Conn) EntryNotify(parent uint64, name string) fuse.Status {
 	var m struct {
 		fuse.OutHeader
@@ -265,9 +267,9 @@ func (c *Conn) EntryNotify(parent uint64, name string) fuse.Status {
 	return status(c.notify(fuse.NOTIFY_INVAL_ENTRY, append(append(bytesOf(&m), name...), 0)))
 }
 
-// retrieve asks the kernel for no bytes of a file: it answers with a NOTIFY_REPLY, a
-// request. The kernel demands a regular file, and an even number that is not 0; those of
-// its own requests are small.
+// retrieve asks the kernel for zero bytes of a file. The kernel answers with a NOTIFY_REPLY,
+// which is a request. It demands a regular file, and an even unique number other than 0. Bit
+// 62 keeps this number apart from the kernel's own, which are small.
 func (c *Conn) retrieve(node uint64) error {
 	var m struct {
 		fuse.OutHeader
@@ -277,7 +279,7 @@ func (c *Conn) retrieve(node uint64) error {
 	return c.notify(fuse.NOTIFY_RETRIEVE_CACHE, bytesOf(&m))
 }
 
-// notify writes a message that begins with its header. code is negative, as go-fuse has it.
+// notify writes a notification, which begins with its header. code is negative, as in go-fuse.
 func (c *Conn) notify(code int32, msg []byte) error {
 	h := (*fuse.OutHeader)(unsafe.Pointer(&msg[0]))
 	h.Length, h.Status = uint32(len(msg)), -code
@@ -285,7 +287,7 @@ func (c *Conn) notify(code int32, msg []byte) error {
 	if err != nil {
 		return unix.ENODEV
 	}
-	// Control keeps the descriptor from being closed, and its number from another file.
+	// Control keeps the descriptor open, so that its number cannot become another file's.
 	cerr := raw.Control(func(fd uintptr) {
 		for {
 			if _, err = unix.Write(int(fd), msg); err != unix.EINTR {

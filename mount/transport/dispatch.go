@@ -30,8 +30,8 @@ const (
 	opReaddirplus = 44
 )
 
-// The file by which Go's runtime is kept from asking the mount for POLL. go-fuse answers the
-// requests about it (go-fuse, fuse/poll.go).
+// pollNode and pollName are the file that AnswerPoll opens, so that the kernel stops sending
+// POLL. go-fuse answers the requests about this file (go-fuse, fuse/poll.go).
 const (
 	pollNode = ^uint64(0)
 	pollName = ".go-fuse-epoll-hack"
@@ -40,24 +40,25 @@ const (
 // message is a request and the room for its answer.
 type message struct {
 	fixed   []byte   // header and fixed argument
-	payload []byte   // what follows: names, data
+	payload []byte   // names or data after the fixed argument
 	in      [][]byte // the whole request
 	header  []byte   // of the answer
-	body    []byte   // of the answer; may be the same memory as payload
+	body    []byte   // of the answer; may share the memory of payload
 	out     [][]byte // header and body
 }
 
 // inFlight is a request that is being answered; each entry and each reader has one.
 type inFlight struct {
 	mu          sync.Mutex    // guards the fields below
-	unique      uint64        // the request's; 0: there is none
+	unique      uint64        // the number of the request; 0: no request
 	cancel      chan struct{} // closed by an INTERRUPT; nil: HandleRequest has its own
 	interrupted bool
 	spare       chan struct{} // for the next request
 }
 
-// begin notes a request and returns the channel that an INTERRUPT closes. With own unset
-// HandleRequest answers the request, and knows it by itself.
+// begin notes a request. If own is set, hot answers the request, and begin returns the channel
+// that an INTERRUPT closes. Otherwise HandleRequest answers the request with a channel of its
+// own.
 func (f *inFlight) begin(unique uint64, own bool) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +81,7 @@ func (f *inFlight) end() {
 	f.unique, f.cancel = 0, nil
 }
 
-// interrupt cancels the request if it is the one with the number.
+// interrupt cancels the request if it has this number and hot answers it.
 func (f *inFlight) interrupt(unique uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +95,8 @@ func (f *inFlight) interrupt(unique uint64) bool {
 	return true
 }
 
-// pending returns the number of a request that is not interrupted yet, or 0.
+// pending returns the number of the request, or 0 if there is none or it is interrupted. own
+// reports whether hot answers it.
 func (f *inFlight) pending() (unique uint64, own bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,7 +118,7 @@ func (c *Conn) answer(f *inFlight, m *message) int {
 	h := (*fuse.InHeader)(unsafe.Pointer(&m.fixed[0]))
 	unique := h.Unique
 	switch {
-	case h.Opcode == opNotifyReply: // of a kick
+	case h.Opcode == opNotifyReply: // the answer to retrieve, see kick
 		return 0
 	case h.Opcode == opInterrupt && len(m.fixed)+len(m.payload) >= int(unsafe.Sizeof(fuse.InterruptIn{})):
 		in := fuse.InterruptIn{}
@@ -161,8 +163,8 @@ var hotSize = map[uint32]int{
 	opWrite:   int(unsafe.Sizeof(fuse.WriteIn{})),
 }
 
-// isHot reports whether hot answers a request. What is malformed, extended or about
-// pollName is left to go-fuse.
+// isHot reports whether hot answers a request. go-fuse answers requests that are malformed,
+// extended or about pollName.
 func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
 	size, ok := hotSize[h.Opcode]
 	if !ok || len(m.fixed) != size || h.TotalExtlen != 0 || h.NodeId == pollNode {
@@ -181,7 +183,7 @@ func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
 }
 
 // hot answers the operations that programs wait for most. HandleRequest would allocate a
-// kilobyte for each. It returns the size of the answer's body.
+// kilobyte for each request. hot returns the size of the answer's body.
 func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int, status fuse.Status) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -242,7 +244,7 @@ func (c *Conn) read(cancel <-chan struct{}, in *fuse.ReadIn, m *message) (int, f
 	return len(data), status
 }
 
-// result returns the body of an answer as a struct, cleared, and its size.
+// result clears the body of an answer for a struct, stores its size in n and returns it.
 func result[T any](m *message, n *int) *T {
 	out := (*T)(unsafe.Pointer(&m.body[0]))
 	clear(m.body[:unsafe.Sizeof(*out)])
@@ -260,8 +262,8 @@ func (c *Conn) panicked(p any) fuse.Status {
 	return fuse.EIO
 }
 
-// interrupt cancels a request that hot answers. It reports false if there is none of that
-// number.
+// interrupt cancels the request with a number if hot answers it. It reports false if hot
+// answers no such request.
 func (c *Conn) interrupt(unique uint64) bool {
 	for _, f := range c.requests() {
 		if f.interrupt(unique) {
@@ -271,8 +273,8 @@ func (c *Conn) interrupt(unique uint64) bool {
 	return false
 }
 
-// interruptAll interrupts all requests in flight. The kernel asks for that no more, once
-// the connection has ended.
+// interruptAll interrupts all requests in flight. It is called after the connection has ended,
+// when the kernel sends no INTERRUPT any more.
 func (c *Conn) interruptAll() {
 	for _, f := range c.requests() {
 		unique, own := f.pending()
@@ -286,14 +288,15 @@ func (c *Conn) interruptAll() {
 	}
 }
 
-// madeUp numbers the INTERRUPT requests that no kernel sends.
-var madeUp atomic.Uint64
+// lastInterrupt numbers the INTERRUPT requests of interruptInHandleRequest.
+var lastInterrupt atomic.Uint64
 
-// interruptInHandleRequest cancels a request that HandleRequest answers, by an INTERRUPT
-// request: go-fuse exports no other way. It reports false if HandleRequest has not begun.
+// interruptInHandleRequest cancels a request that HandleRequest answers. It passes an INTERRUPT
+// request to HandleRequest, since go-fuse exports no other way. It reports false if
+// HandleRequest has not begun to answer the request.
 func (c *Conn) interruptInHandleRequest(unique uint64) bool {
 	in := fuse.InterruptIn{Unique: unique}
-	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), opInterrupt, madeUp.Add(2)|1
+	in.Length, in.Opcode, in.InHeader.Unique = uint32(unsafe.Sizeof(in)), opInterrupt, lastInterrupt.Add(2)|1
 	var out [128]byte
 	n, _ := c.protocol.HandleRequest([][]byte{unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))}, [][]byte{out[:]})
 	return n == 0

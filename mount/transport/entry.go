@@ -18,7 +18,7 @@ const (
 	offArgument = 128 // the operation's fixed argument, of 128 bytes at most
 	offState    = 256 // struct fuse_uring_ent_in_out
 	headersSize = 288
-	offIovecs   = 1024 // ours: what REGISTER names
+	offIovecs   = 1024 // where newEntry puts the vectors that REGISTER names
 
 	inHeaderSize  = int(unsafe.Sizeof(fuse.InHeader{}))
 	outHeaderSize = int(unsafe.Sizeof(fuse.OutHeader{}))
@@ -27,22 +27,22 @@ const (
 // entryState is struct fuse_uring_ent_in_out.
 type entryState struct {
 	flags, commitID uint64
-	payload         uint32 // size of what is in the payload: of the request, then of the answer
+	payload         uint32 // size of the data in entry.payload: the request's, then the answer's
 }
 
-// entry is one slot of a queue of the kernel. It carries one request at a time, and is
-// that request's until the answer is committed. Its memory is mapped, because the kernel
-// keeps the addresses.
+// entry is one slot of a queue of the kernel. It holds one request at a time, until the answer
+// is committed. Its memory is mapped outside the Go heap, because the kernel keeps the
+// addresses.
 type entry struct {
 	mem     []byte // one page of headers, then the payload
 	headers []byte
 	payload []byte
 
-	in  [3][]byte // for ProtocolServer.HandleRequest, which would make them escape
+	in  [3][]byte // kept here, since slices passed to HandleRequest would escape to the heap
 	out [2][]byte
 }
 
-// newEntry makes an entry for payloads of the given size. The memory is used only as far
+// newEntry creates an entry for payloads of the given size. Its memory takes room only as far
 // as requests fill it.
 func newEntry(payload int) (*entry, error) {
 	page := os.Getpagesize()

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enableFile is the kernel's switch of FUSE over io_uring. It is there since Linux 6.14,
-// and off until somebody switches it on.
+// enableFile is the kernel's switch of FUSE over io_uring. It exists since Linux 6.14, and is
+// off by default.
 const enableFile = "/sys/module/fuse/parameters/enable_uring"
 
 // tested are the kernels that this package's tests ran on with io_uring.
 var tested = []string{"6.18."}
 
-// maxQueues bounds the processors for which Suits says yes: each costs a thread.
+// maxQueues is the largest number of processors that Suits accepts: each costs a thread.
 const maxQueues = 64
 
 // Suits returns nil where io_uring is known to work: on a tested kernel with a moderate
-// number of processors. The kernel's switch is another matter (IsEnabled).
+// number of processors. It does not check the kernel's switch (see IsEnabled).
 func Suits() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -37,8 +37,8 @@ func Suits() error {
 	return nil
 }
 
-// Check returns why a mount with a choice would not use io_uring here, or nil. Root can turn
-// the kernel's switch on.
+// Check returns why a mount with the transport auto would not use io_uring here, or nil. For
+// root it does not matter whether the kernel's switch is on: the mount switches it on.
 func Check() error {
 	if err := Suits(); err != nil {
 		return err
@@ -68,7 +68,7 @@ func IsEnabled() (bool, error) {
 	return strings.TrimSpace(string(b)) == "Y", nil
 }
 
-// Enable switches the kernel's switch on, for all mounts to come. Root may.
+// Enable turns the kernel's switch on, for all later mounts. Only root may.
 func Enable() error {
 	if err := os.WriteFile(enableFile, []byte("Y"), 0o644); err != nil {
 		return fmt.Errorf("switch on FUSE over io_uring: %w", err)
@@ -76,7 +76,8 @@ func Enable() error {
 	return nil
 }
 
-// whyNotOffered returns why the kernel does not offer io_uring; nil if it should.
+// whyNotOffered returns why the kernel does not offer io_uring, or nil if the reason is not
+// known.
 func whyNotOffered() error {
 	on, err := IsEnabled()
 	if err == nil && !on {
@@ -85,8 +86,8 @@ func whyNotOffered() error {
 	return err
 }
 
-// threadStatus returns the fields of /proc/TID/stat after the thread's name: the third of
-// proc(5) is the first.
+// threadStatus returns the fields of /proc/TID/stat after the thread's name: its first field is
+// the third of proc(5).
 func threadStatus(tid int) ([]string, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
 	if err != nil {

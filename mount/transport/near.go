@@ -12,15 +12,15 @@ import (
 // the caller's. So while the requests of one caller follow one another closely, in a burst, the
 // reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
 // No other reader waits then, since the kernel would wake that one for every other request.
-// Another joins when a request waits as one is taken, and when handlers block (see watch).
-// A reader that polled instead did as well for one caller, took a processor, and delayed
-// several callers (measured).
+// Another reader starts when the next request already waits, and when handlers block (see
+// watch). A reader that polled instead was as fast for one caller, but occupied a processor
+// and delayed several callers (measured).
 
 const (
 	// burstGap is how soon after an answer the next request belongs to the burst.
 	burstGap = 200 * time.Microsecond
-	// burstSize is how many requests make a burst. After as many more the processor of the
-	// caller is looked up again.
+	// burstSize is how many requests make a burst. After each further burstSize requests the
+	// processor of the caller is looked up again.
 	burstSize = 32
 	// bulk is the size of a READ or WRITE that ends a burst: copying it takes longer than
 	// waking another processor, and is better done beside the caller.
@@ -30,7 +30,7 @@ const (
 // burst tells whether requests of one caller follow one another closely.
 type burst struct {
 	start    time.Time
-	answered atomic.Int64  // when the latest request was, since start
+	answered atomic.Int64  // when the latest request was answered, since start
 	caller   atomic.Uint32 // thread
 	count    atomic.Uint32 // requests of that caller
 }
@@ -79,8 +79,8 @@ func (r *reader) moveNear() {
 	}
 }
 
-// leave lets the reader's thread run anywhere. If that fails the thread is never used for
-// anything else: it ends with the reader.
+// leave lets the reader's thread run anywhere again. If that fails, the thread stays locked to
+// the reader, and ends with it.
 func (r *reader) leave() {
 	if r.isNear && unix.SchedSetaffinity(0, &r.anywhere) == nil {
 		r.isNear = false
@@ -88,7 +88,7 @@ func (r *reader) leave() {
 	}
 }
 
-// requestWaits reports whether the next read returns at once.
+// requestWaits reports whether a request waits to be read.
 func (r *reader) requestWaits() bool {
 	r.poll[0] = unix.PollFd{Fd: int32(r.conn.fd), Events: unix.POLLIN}
 	n, err := unix.Poll(r.poll[:], 0)

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AnswerPoll has the kernel ask for POLL of a file once, and returns when it was answered
-// with ENOSYS. From then on the kernel asks nobody. top is the mount's top directory.
+// AnswerPoll makes the kernel send POLL for a file once, and returns after the answer ENOSYS.
+// From then on the kernel sends no POLL for this mount. top is the mount's top directory.
 //
-// Go's runtime adds every file that it opens to an epoll set, in a call that keeps one of
-// its processors. If a process opens a file of its own mount so, and the kernel asked it
-// for POLL then, the runtime could stand still before anybody answers.
+// Go's runtime adds every file that it opens to an epoll set, in a system call that occupies
+// one of the runtime's processors. If a process opened a file of its own mount this way, and
+// the kernel sent POLL, the runtime could stop before a reader answers.
 //
-// A process that is killed while it waits for its own answer ends when the connection does,
-// and the connection ends with the last descriptor of it. So the thread that waits has
-// descriptors of its own, without those of the connection and of its rings.
+// A process that is killed while it waits for its own answer ends when the connection ends,
+// and the connection ends with its last descriptor. So the waiting thread has its own table
+// of descriptors, without those of the connection and of its rings.
 func (c *Conn) AnswerPoll(top int) (err error) {
 	polling.Lock()
 	defer polling.Unlock()
@@ -31,21 +31,21 @@ func (c *Conn) AnswerPoll(top int) (err error) {
 			err = os.NewSyscallError("openat", e)
 			return
 		}
-		// What it returns does not matter: the kernel takes ENOSYS for "always ready".
+		// The result does not matter: the kernel treats ENOSYS as "always ready".
 		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLPRI | unix.POLLOUT}}, 0)
 		_ = unix.Close(fd)
 	})
 	return err
 }
 
-// polling is held by the one thread that has descriptors of its own. Two would keep each
-// other's connection.
+// polling lets only one thread at a time have its own table of descriptors. Two such threads
+// would keep each other's connection open.
 var polling sync.Mutex
 
-// unshareDescriptors gives the calling thread descriptors of its own and closes those of
-// the connection and of its rings.
+// unshareDescriptors gives the calling thread its own table of descriptors. In this table it
+// closes those of the connection and of its rings.
 func (c *Conn) unshareDescriptors() error {
-	c.mu.Lock() // no ring is made meanwhile
+	c.mu.Lock() // no ring is created meanwhile
 	defer c.mu.Unlock()
 	// unshare(2) is for Linux before 5.9; filters of system calls often refuse it.
 	if unix.CloseRange(uint(c.fd), uint(c.fd), unix.CLOSE_RANGE_UNSHARE) != nil {
@@ -62,8 +62,8 @@ func (c *Conn) unshareDescriptors() error {
 	return nil
 }
 
-// onNewThread calls f on a thread that ends afterwards. The process's first thread, which
-// Go's runtime would keep, is never the one: its descriptors are those of /proc/self.
+// onNewThread calls f on a thread that ends afterwards. It never uses the process's first
+// thread: Go's runtime would not end it, and /proc/self shows its descriptors.
 func onNewThread(f func()) {
 	done := make(chan struct{})
 	go func() {

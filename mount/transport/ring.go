@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The constants of io_uring that are needed (include/uapi/linux/io_uring.h).
+// The constants of io_uring that this package uses (include/uapi/linux/io_uring.h).
 const (
 	opUringCmd     = 46
 	enterGetevents = 1 << 0
@@ -64,9 +64,9 @@ type completion struct {
 	flags    uint32
 }
 
-// ring is one io_uring. Only the thread that made it uses it: the kernel demands that
-// of a ring with IORING_SETUP_SINGLE_ISSUER, and copies a request in the context of the
-// thread that submits.
+// ring is one io_uring. Only the thread that created a ring uses it. The kernel demands this
+// for IORING_SETUP_SINGLE_ISSUER, and it copies a request in the context of the thread that
+// submits.
 type ring struct {
 	fd             int
 	mem            []byte // a page of indices and completions, and one of submissions
@@ -78,9 +78,9 @@ type ring struct {
 	pending        uint32 // submissions that the kernel has not taken
 }
 
-// newRing makes a ring. The kernel uses memory of ours for it: memory of the kernel's that
-// is mapped would keep the ring, and with it the connection, until the last process with
-// this one's memory has ended. Then the callers of a dead daemon would wait.
+// newRing creates a ring in memory of this process. A ring in mapped memory of the kernel
+// would stay, and with it the connection, until the last process that shares this process's
+// memory has ended. The callers of a dead daemon would wait until then.
 func newRing() (*ring, error) {
 	page := os.Getpagesize()
 	mem, err := mapOwn(2 * page)
@@ -105,8 +105,8 @@ func newRing() (*ring, error) {
 	return r, nil
 }
 
-// mapOwn maps memory that a child which this process forks does not get, and that is used
-// only as far as it is written to.
+// mapOwn maps memory that forked children of this process do not get. It takes room only as
+// far as it is written to.
 func mapOwn(size int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -127,8 +127,8 @@ func (r *ring) close() {
 	_ = unix.Munmap(r.mem)
 }
 
-// next returns the next submission, cleared. Its caller never has more submissions
-// under way than the ring has slots.
+// next returns the next submission, cleared. The caller must not have more submissions under
+// way than the ring has slots.
 func (r *ring) next() *submission {
 	s := (*submission)(unsafe.Add(r.sqes, uintptr(r.tail&r.sqMask)*128))
 	*s = submission{}
@@ -137,7 +137,7 @@ func (r *ring) next() *submission {
 	return s
 }
 
-// enter submits what next returned and waits until there are wait completions.
+// enter submits the submissions that next returned, and waits for wait completions.
 func (r *ring) enter(wait uint32) error {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	for {
@@ -172,7 +172,7 @@ func (r *ring) take() (c completion, ok bool) {
 	return c, true
 }
 
-// peek returns the next completion, of which ready has said that it is there.
+// peek returns the next completion. ready must have reported true.
 func (r *ring) peek() completion {
 	return *(*completion)(unsafe.Add(r.cqes, uintptr(*r.cqHead&r.cqMask)*16))
 }

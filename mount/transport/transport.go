@@ -3,20 +3,20 @@
 //
 // # Promises
 //
-// There are two ways, chosen before the kernel's first request is answered: FUSE over
-// io_uring with a thread for each processor, and readers of /dev/fuse. If io_uring is
-// forbidden, not offered or fails while it is being set up, the connection is served by
-// readers, and Fallback says why. What waits in a handler holds up no other request for
-// longer than a few milliseconds: another worker or reader takes over. A caller that
-// is killed interrupts its request, and the end of the connection interrupts all. No
-// child of this process gets the connection, a ring or the memory of a ring.
+// There are two kinds of transport: FUSE over io_uring with a thread for each processor, and
+// readers of /dev/fuse. If io_uring is forbidden, not offered, or fails while it is being set
+// up, readers serve the connection, and Fallback returns the reason. A handler that waits
+// delays other requests by no more than a few milliseconds: another worker or reader takes
+// over. A caller that is killed interrupts its request, and the end of the connection
+// interrupts all requests. No child of this process gets the connection, a ring or the memory
+// of a ring.
 //
 // # Not promised
 //
-// The number of workers of one processor is bounded by 128. If as many handlers wait, the
-// requests of that processor wait too. A worker that joined stays, so a mount whose
-// handlers ever blocked wakes more threads under load. If handlers of a processor block
-// before any file was opened, requests that wait there already wait for the next one.
+// One processor has at most 128 workers. If as many of its handlers wait, the requests of
+// that processor wait too. An added worker stays, so a mount whose handlers have ever blocked
+// wakes more threads under load. If the handlers of a processor block before any file was
+// opened, requests that are already in its queue stay there until another request comes.
 //
 // A process that is killed while EntryNotify waits for a directory's lock leaves the
 // holder of the lock waiting; aborting the connection ends that.
@@ -55,7 +55,7 @@ const noQueue = 9999
 type Options struct {
 	Device *os.File // /dev/fuse, of a mount that exists; New takes it over
 	Kind   Kind
-	Fuse   fuse.MountOptions // what INIT is answered with; Logger and PanicHandler
+	Fuse   fuse.MountOptions // for the answer to INIT; also Logger and PanicHandler
 
 	failRegister bool // for tests: the kernel refuses the queues
 }
@@ -92,12 +92,12 @@ type Conn struct {
 	isOver  bool // ended is closed
 }
 
-// New answers the kernel's INIT, and has readers and workers serve the connection. Serve waits
-// for them.
+// New answers the kernel's INIT and starts the readers and workers of the connection. The
+// caller must call Serve, which waits for them.
 //
-// The order matters: rings are made first, since io_uring may be forbidden, and after an
-// INIT that is answered with io_uring the kernel holds back all requests until each
-// processor has an entry.
+// The order matters. The rings are created before INIT is answered, since io_uring may be
+// forbidden. After an answer that accepts io_uring, the kernel holds back all requests until
+// each processor has an entry.
 func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	c := &Conn{
 		fs: fs, options: o.Fuse, device: o.Device, fd: int(o.Device.Fd()), kind: Plain, //nolint:gosec // a descriptor
@@ -139,14 +139,14 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	c.awake = newAwake()
 	c.burst.start = time.Now()
 	go c.watch()
-	// If a REGISTER failed, the kernel has given up io_uring for this connection and wakes
-	// all who wait: the connection goes on over /dev/fuse.
+	// If a REGISTER failed, the kernel has given up io_uring for this connection, and wakes
+	// all waiting callers. The readers then serve the connection.
 	c.startReader()
 	return c, nil
 }
 
-// makeRings makes a worker for each processor that the kernel may ever have, and returns
-// how many these are.
+// makeRings starts a worker with a ring for each possible processor, and returns the number
+// of these workers.
 func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error) {
 	if c.options.MaxWrite < minMaxWrite {
 		return 0, fmt.Errorf("requests of %d bytes are too small for io_uring", c.options.MaxWrite)
@@ -160,7 +160,7 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 		w := &worker{conn: c, queue: queue}
 		c.workers = append(c.workers, w)
 		c.running.Add(1)
-		go w.first(made, start, registered)
+		go w.serveFirst(made, start, registered)
 	}
 	for range queues {
 		if e := <-made; e != nil {
@@ -183,7 +183,7 @@ func registerAll(n int, start chan<- bool, registered <-chan error) (err error) 
 	return err
 }
 
-// Serve returns when the connection has ended, and all its requests have.
+// Serve waits until the connection and all its requests have ended.
 func (c *Conn) Serve() {
 	<-c.ended
 	done := make(chan struct{})
@@ -192,7 +192,7 @@ func (c *Conn) Serve() {
 		close(done)
 	}()
 	for {
-		// Once more each time: a request that was taken before the end may begin after.
+		// Repeated, because a request that was read before the end may begin after it.
 		c.interruptAll()
 		select {
 		case <-done:
@@ -214,7 +214,7 @@ func (c *Conn) end(err error) {
 	c.isOver = true
 	close(c.ended)
 	if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ECONNABORTED) {
-		c.logf("reading requests fails: %v", err)
+		c.logf("requests cannot be read any more, so the mount ends: %v", err)
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *Conn) Kind() Kind { return c.kind }
 // Fallback returns why the connection is not served as Options said, or nil.
 func (c *Conn) Fallback() error { return c.fallback }
 
-// requests returns what may be in flight.
+// requests returns the requests in flight of all workers and readers.
 func (c *Conn) requests() []*inFlight {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	// tick is how often the requests are looked at, and so how long a handler runs before
-	// another worker takes over.
+	// tick is the interval at which watch looks at the requests. A handler that runs for one
+	// or two ticks counts as blocked, and another worker takes over.
 	tick = 2 * time.Millisecond
-	// restAfter is after how many ticks without a request the watch rests.
+	// restAfter is the number of ticks without a request after which watch sleeps.
 	restAfter = 5
 )
 
-// wakeWatch has watch look at the requests.
+// wakeWatch makes watch tick, if it sleeps.
 func (c *Conn) wakeWatch() {
 	if !c.watching.Load() && c.watching.CompareAndSwap(false, true) {
 		c.wake <- struct{}{}
 	}
 }
 
-// watch has others take over from handlers that block, and keeps processors awake during
-// bursts. It ticks only while requests come, so that nothing wakes at rest.
+// watch starts workers and readers when handlers block, and keeps processors awake during
+// bursts. It ticks only while requests come, so that an idle mount wakes no processor.
 func (c *Conn) watch() {
 	defer c.awake.close()
-	last, read := map[*worker]uint64{}, uint64(0) // what workers and readers had taken
+	last, read := map[*worker]uint64{}, uint64(0) // how many requests workers and readers had taken
 	for {
 		select {
 		case <-c.ended:
@@ -57,9 +57,9 @@ func (c *Conn) isAnswering() bool {
 // nobodyReads reports whether no reader waits for the next request, as in a burst.
 func (c *Conn) nobodyReads() bool { return c.kind == Plain && c.waiting.Load() == 0 }
 
-// growReaders starts a reader if none waits for a request and none has taken one since the
-// last call. read is how many they had taken then. growReaders returns how many came, and
-// whether no reader waits.
+// growReaders starts a reader if no reader waits for a request and none has read one since the
+// last call. read is how many requests the readers had read by then. growReaders returns how
+// many requests came since, and whether no reader waits.
 func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 	taken := c.taken.Load()
 	came, busy = taken-*read, c.nobodyReads()
@@ -70,13 +70,13 @@ func (c *Conn) growReaders(read *uint64) (came uint64, busy bool) {
 	return came, busy
 }
 
-// grow adds a worker to each queue whose workers are all blocked: in the same handler as at
-// the last call. last has what each worker had taken then. grow returns how many requests came to
-// workers, and whether they are answering some.
+// grow adds a worker to each queue whose workers are all blocked: each is in the same handler
+// as at the last call. last has how many requests each worker had taken by then. grow returns
+// how many requests came to workers since, and whether a worker is answering one.
 func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 	type state struct {
 		busy []*worker // in the same handler as at the last call
-		free bool      // there is another
+		free bool      // the queue has a worker that is not blocked
 	}
 	queues := map[int]*state{}
 	for _, w := range c.allWorkers() {
@@ -97,7 +97,7 @@ func (c *Conn) grow(last map[*worker]uint64) (came uint64, busy bool) {
 		last[w] = taken
 	}
 	for queue, q := range queues {
-		// One that wants the processor is not blocked, and another would have to share it.
+		// A runnable worker is not blocked, and a new one would have to share its processor.
 		isRunnable := func(w *worker) bool { return isRunnable(w.tid) }
 		if !q.free && len(q.busy) < maxWorkers && !slices.ContainsFunc(q.busy, isRunnable) {
 			c.addWorker(queue, q.busy[0].node.Load())

@@ -31,8 +31,8 @@ type worker struct {
 	node  atomic.Uint64 // of the request whose handler runs; 0: none runs
 }
 
-// setUp makes the goroutine a thread of its own, and what the thread needs. Whoever
-// calls it calls close, and ends the goroutine, whose thread ends with it.
+// setUp locks the goroutine to its thread, pins the thread, and creates the ring and the entry.
+// The caller must call close and then end the goroutine; the thread ends with it.
 func (w *worker) setUp() (err error) {
 	runtime.LockOSThread()
 	w.tid = unix.Gettid()
@@ -60,8 +60,8 @@ func (w *worker) close() {
 	}
 }
 
-// register gives the entry to the kernel. The kernel answers a REGISTER that it takes
-// with the first request, and another at once.
+// register gives the entry to the kernel. The kernel completes an accepted REGISTER with the
+// first request, and a refused REGISTER at once.
 func (w *worker) register() error {
 	for {
 		queue := w.queue
@@ -75,7 +75,7 @@ func (w *worker) register() error {
 		head := w.ring.peek()
 		switch e := unix.Errno(-head.res); {
 		case head.res >= 0:
-			return nil // a request, which loop takes
+			return nil // a request, which loop serves
 		case e == unix.EAGAIN: // the kernel has not taken INIT's answer yet
 			w.ring.take()
 			time.Sleep(time.Millisecond)
@@ -121,7 +121,7 @@ func (w *worker) serve() {
 		m.header = e.headers[:outHeaderSize]
 		n = m.reply(unique, fuse.EIO, 0)
 	}
-	if n == 0 { // the kernel wants its entry back also when it wants no answer
+	if n == 0 { // the kernel needs its entry back even if it wants no answer
 		n = m.reply(unique, fuse.OK, 0)
 	}
 	e.state().payload = uint32(n - outHeaderSize)
@@ -129,10 +129,10 @@ func (w *worker) serve() {
 	e.submit(w.ring.next(), cmdCommitAndFetch, w.conn.fd, w.queue)
 }
 
-// first serves a queue from the beginning of the connection. It reports on made whether
-// a ring can be had, waits for start to be closed or to give true, and reports on
-// registered whether the kernel takes it.
-func (w *worker) first(made chan<- error, start <-chan bool, registered chan<- error) {
+// serveFirst serves a queue from the beginning of the connection. It sends to made whether
+// setUp failed. Then it waits for start: true tells it to register, a closed channel to end.
+// It sends to registered whether register failed.
+func (w *worker) serveFirst(made chan<- error, start <-chan bool, registered chan<- error) {
 	defer w.conn.running.Done()
 	defer w.close()
 	err := w.setUp()
@@ -143,12 +143,12 @@ func (w *worker) first(made chan<- error, start <-chan bool, registered chan<- e
 	err = w.register()
 	registered <- err
 	if err == nil {
-		w.ended(w.loop())
+		w.finish(w.loop())
 	}
 }
 
-// join serves a queue whose other workers are blocked, the last of them by a request on
-// the given node.
+// join serves a queue whose other workers are blocked. node is the node of a request that
+// blocks one of them.
 func (w *worker) join(node uint64) {
 	c := w.conn
 	defer c.running.Done()
@@ -165,10 +165,11 @@ func (w *worker) join(node uint64) {
 		return
 	}
 	c.kick(node)
-	w.ended(w.loop())
+	w.finish(w.loop())
 }
 
-func (w *worker) ended(err error) {
+// finish removes the worker from the connection after its loop has ended.
+func (w *worker) finish(err error) {
 	w.conn.removeWorker(w)
 	w.conn.debugf("queue %d ends: %v", w.queue, err)
 }
@@ -179,7 +180,7 @@ func (c *Conn) allWorkers() []*worker {
 	return append([]*worker(nil), c.workers...)
 }
 
-// addWorker has a worker join a queue.
+// addWorker starts another worker for a queue, unless the connection has ended.
 func (c *Conn) addWorker(queue int, node uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,15 +204,15 @@ func (c *Conn) removeWorker(w *worker) {
 	}
 }
 
-// kick has the kernel queue a request on this processor. REGISTER does not look at
-// requests that wait already: only the commit of an answer fetches them, so a worker that
-// joins needs a first request to commit. The kernel makes one for a retrieval of no bytes
-// of a regular file that it knows.
+// kick makes the kernel queue a request on this processor. REGISTER does not fetch requests
+// that already wait in the queue; only the commit of an answer does. So a worker that joins
+// needs a first request to commit. The kernel creates one for a retrieval of zero bytes of a
+// regular file that it knows.
 func (c *Conn) kick(node uint64) {
 	for _, n := range []uint64{node, c.lastOpened.Load(), pollNode} {
 		if n != 0 && c.retrieve(n) == nil {
 			return
 		}
 	}
-	c.debugf("no file to wake a queue with: what waits there already waits for the next request")
+	c.debugf("a queue cannot be woken, since no file was opened: requests that already wait in it stay there until another comes")
 }
