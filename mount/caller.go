@@ -52,7 +52,7 @@ func groupsOf(pid uint32) []uint32 {
 // A request is also the context of its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the thread that waits (fs/fuse/dev.c,
 // request_wait_answer), those that it handles included, and an answer of EINTR
-// goes to the program as it is: FUSE knows no restart. On a local file system
+// goes to the program unchanged: FUSE has no restart. On a local file system
 // rename(2), mkdir(2), stat(2) and reads of files know no EINTR, so programs do
 // not expect it (Go's runtime sends itself a signal every few milliseconds). An
 // interrupted operation therefore goes on, unless its caller has been killed: a killed

@@ -68,7 +68,7 @@ func TestForgottenLate(t *testing.T) {
 	a := &asker{T: t, m: m}
 	a.ok(m.raw.Lookup(nil, a.in(code.id), "d", &fuse.EntryOut{}))
 	m.raw.Forget(d.id, 1) // of the answer before
-	if d.forgotten() || m.nodes.find(d.id) != d {
+	if d.isForgotten() || m.nodes.find(d.id) != d {
 		t.Error("a node that the kernel holds was given up")
 	}
 	must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))

@@ -17,7 +17,7 @@ func (fs *fileSystem) createEntry(cancel <-chan struct{}, header *fuse.InHeader,
 ) fuse.Status {
 	return fs.changeDir(cancel, header, op, name, func(r *request, dir *node, at vfs.At) error {
 		r.caller.Umask = umask
-		watched := dir.watched()
+		watched := dir.ensureWatched()
 		dir.expectEvent(name, true)
 		info, err := create(r, r.caller, at)
 		if err != nil {
@@ -70,7 +70,7 @@ func (fs *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 func (fs *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return fs.changeDir(cancel, &in.InHeader, names.OpCreate, name, func(r *request, dir *node, at vfs.At) error {
 		r.caller.Umask = in.Umask
-		watched := dir.watched()
+		watched := dir.ensureWatched()
 		dir.expectEvent(name, true)
 		f, info, created, err := r.m.tree.Create(r, r.caller, at, name, int(in.Flags), in.Mode)
 		if err != nil || !created {

@@ -23,7 +23,7 @@
 // call may still change the source. Package guard says what a revocation reports of
 // such calls.
 //
-// A page cannot be taken back while its read from the source does not return. Invalidate
+// The kernel cannot drop a page while its read from the source does not return. Invalidate
 // then aborts the connection, which ends the mount's other roots too, and returns an
 // error. Pages that were cached before stay readable through existing descriptors and
 // mappings. If a request on a local source hangs, Invalidate returns an error. That

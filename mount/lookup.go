@@ -62,11 +62,11 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	if !ok {
 		return dir.errnoWithoutPath()
 	}
-	watched := dir.watched()
+	watched := dir.ensureWatched()
 	info, err := r.m.tree.Lookup(r, r.caller, at, name)
 	if err != nil {
-		// Not in a fixed directory: it outlives its root, and a cached absence in it could
-		// not be taken back.
+		// Not in a fixed directory: it outlives its root, and the kernel could not be made to
+		// drop a cached absence in it.
 		if watched && !dir.isNameless() && r.alias == nil && names.Reason(err) == names.NotExist {
 			// Node 0 is an absence that the kernel may keep.
 			out.SetEntryTimeout(keepTimeout)

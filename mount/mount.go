@@ -62,7 +62,7 @@ type Mount struct {
 }
 
 // New mounts the registry's roots at opt.Point and serves them until Close, or until
-// somebody else unmounts. When it returns, the mount answers.
+// another process unmounts. When New returns, the mount answers.
 func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.Level == 0 {
 		opt.Level = Audit
@@ -168,7 +168,7 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 			fuse.CAP_HANDLE_KILLPRIV_V2,
 		// Never: a passed-through descriptor cannot be revoked (measured).
 		DisabledCapabilities: fuse.CAP_PASSTHROUGH,
-		PanicHandler:         m.panicked,
+		PanicHandler:         m.handlePanic,
 		Logger:               slog.NewLogLogger(m.log.Handler(), slog.LevelWarn),
 	}
 	if m.opt.Level != Max {
@@ -180,9 +180,9 @@ func (m *Mount) mountOptions() *fuse.MountOptions {
 	return o
 }
 
-// panicked turns a bug in a handler into EIO for its caller and a record for
+// handlePanic turns a bug in a handler into EIO for its caller and a record for
 // the owner; the mount lives on.
-func (m *Mount) panicked(p any) fuse.Status {
+func (m *Mount) handlePanic(p any) fuse.Status {
 	m.log.Error("panic in a file-system request", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	_ = m.reg.Note(names.OpPanic, "", guard.Failed, fmt.Sprint(p))
 	return fuse.EIO

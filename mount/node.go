@@ -361,8 +361,8 @@ func (n *node) release() {
 	n.unwatch()
 }
 
-// forgotten reports whether the kernel has forgotten the node.
-func (n *node) forgotten() bool {
+// isForgotten reports whether the kernel has forgotten the node.
+func (n *node) isForgotten() bool {
 	t := &n.view.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -147,7 +147,7 @@ func (m *treeModel) check(t *testing.T, v *view, ever []*node, paths bool) {
 	}
 	for _, n := range ever {
 		_, known := m.lookups[n]
-		if found := v.m.nodes.find(n.id); (found == n) != known || n.forgotten() == known {
+		if found := v.m.nodes.find(n.id); (found == n) != known || n.isForgotten() == known {
 			t.Errorf("node %#x: found %v, want %v", n.id, found == n, known)
 		}
 		if !known {

@@ -274,7 +274,7 @@ func (n *node) childChanged(name string) {
 // tellAll makes the kernel drop all that it caches of a directory and of the entries in it,
 // or of a file without a name. It may wait, see delivery.
 func tellAll(n *node) {
-	if !n.forgotten() && n.isDir() {
+	if !n.isForgotten() && n.isDir() {
 		// With the directory's own name the kernel drops the names below it that no
 		// program holds, also names cached as absent, which have no node here.
 		n.withdrawName(func() {

@@ -9,11 +9,11 @@ import (
 
 // A directory has one place in the kernel's tree. When a look-up finds one that the
 // kernel knows elsewhere, because the host or another front has moved it, the kernel
-// moves what it knows. It cannot while somebody renames between two directories
+// moves its entry. It cannot while a program renames between two directories
 // (__d_unalias in fs/dcache.c only tries for the locks), least of all when the look-up
 // is the rename's own: then the rename ends with ESTALE, however often it is tried.
-// So the kernel is made to let go of the old name before it is told of the new one.
-// A directory that somebody holds (it is open, or a working directory, or something
+// So the mount makes the kernel drop the old name before it answers with the new one.
+// A directory that a program holds (it is open, or a working directory, or a file
 // below it is) keeps its place, and needs a look-up outside of a rename as before.
 
 // movedWait bounds how long a look-up waits until the kernel has dropped an old name. The

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// ownFile describes a node of the mount's own: a directory that nobody can change (the
+// ownFile describes a node of the mount's own: a directory that no program can change (the
 // mountpoint, which holds the roots, or, in a layout by path, one on the way to them), or
 // a link from the granted path of a root to its resolved path.
 //
@@ -127,7 +127,7 @@ func (r *request) rootShownIn(n *node) (*node, error) {
 	if v == nil || v.fileRoot {
 		return nil, nil
 	}
-	if shown := v.shownIn(n); shown != nil {
+	if shown := v.rootIfAlias(n); shown != nil {
 		r.join(v)
 		return shown, nil
 	}
@@ -143,8 +143,8 @@ func (r *request) rootShownIn(n *node) (*node, error) {
 	return v.showIn(n, &info), nil
 }
 
-// shownIn returns the root's node if dir shows the root already, else nil.
-func (v *view) shownIn(dir *node) *node {
+// rootIfAlias returns the root's node if dir shows the root already, else nil.
+func (v *view) rootIfAlias(dir *node) *node {
 	t := &v.m.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -55,7 +55,7 @@ func (r *request) openDir(n *node) (*dirHandle, error) {
 		}
 		return &dirHandle{node: n}, nil // a removed directory is empty
 	}
-	watched := n.watched()
+	watched := n.ensureWatched()
 	d, err := r.m.tree.Opendir(r, r.caller, at)
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ type secondRound struct {
 }
 
 func (r *secondRound) takeContent(n *node) {
-	if !n.forgotten() && (n.notifyContent() == syscall.ENOENT || n.isDir()) {
+	if !n.isForgotten() && (n.notifyContent() == syscall.ENOENT || n.isDir()) {
 		r.mu.Lock()
 		r.nodes = append(r.nodes, n)
 		r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *secondRound) takeContent(n *node) {
 // takeContent makes the kernel drop one node's pages and attributes. A node that
 // the kernel has forgotten is in use by no program.
 func (n *node) takeContent() {
-	if !n.forgotten() {
+	if !n.isForgotten() {
 		n.notifyContent()
 	}
 }
@@ -105,7 +105,7 @@ func (n *node) takeContent() {
 // no program ever sees, to wait for the directory's lock: the kernel may be processing the
 // answer to a readdir.
 func (n *node) takeNames() {
-	if n.forgotten() || !n.isDir() {
+	if n.isForgotten() || !n.isDir() {
 		return
 	}
 	children := n.childNodes()

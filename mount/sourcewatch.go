@@ -43,15 +43,15 @@ func (n *node) watch() *dirWatch {
 	return nil
 }
 
-// isActive reports whether the kernel can be told of all changes in the directory. There may be
-// no watch.
+// isActive reports whether the kernel can be told of all changes in the directory. w may be
+// nil.
 func (w *dirWatch) isActive() bool {
 	return w != nil && w.state.Load() == watchActive && !w.stuck.Load()
 }
 
-// watched begins to watch directory n if it is not watched yet. It reports whether the kernel
+// ensureWatched begins to watch directory n if it is not watched yet. It reports whether the kernel
 // will be told of changes in n.
-func (n *node) watched() bool {
+func (n *node) ensureWatched() bool {
 	m := n.view.m
 	if m.opt.Level == Strict || n.view.remote {
 		return false
@@ -79,7 +79,7 @@ func (n *node) beginWatch(w *dirWatch) bool {
 		}
 	}
 	at, ok := n.path()
-	if !ok || n.forgotten() {
+	if !ok || n.isForgotten() {
 		return false
 	}
 	m := n.view.m
@@ -116,7 +116,7 @@ func (n *node) unwatch() {
 // parentWatched reports whether the kernel will be told of changes of n itself.
 func (n *node) parentWatched() bool {
 	if n == n.view.rootNode() {
-		return !n.view.fileRoot && n.watched()
+		return !n.view.fileRoot && n.ensureWatched()
 	}
 	dir := n.parent().dir
 	return dir != nil && dir.watch().isActive()

@@ -32,7 +32,7 @@ func Attach(point string, opts *fuse.MountOptions) (device *os.File, err error) 
 }
 
 // attach mounts a connection by mount(2), as root. The mount point is named by a descriptor,
-// because mount(2) would follow a link that somebody has put at point meanwhile.
+// because mount(2) would follow a link that another process has put at point meanwhile.
 func attach(point string, device *os.File, opts *fuse.MountOptions) error {
 	dir, err := Top(point)
 	if err != nil {
@@ -125,7 +125,7 @@ func receiveDescriptor(socket int) (int, error) {
 }
 
 // readAheadKiB is how far the kernel reads ahead of a sequential reader. The kernel's
-// default of 128 KiB is less than one READ request of ours, so the reader waits for every
+// default of 128 KiB is less than one READ of this mount, so the reader waits for every
 // request. With 512 KiB or more the next requests are answered while the reader copies
 // (measured: 1,000 MB/s against 500 cold; larger windows gain nothing).
 const readAheadKiB = 1024

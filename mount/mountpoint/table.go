@@ -30,7 +30,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// FSType is what the kernel calls a mount of ours: the file system "fuse" with
+// FSType is the kernel's name of the type of a rootsfs mount: the file system "fuse" with
 // the subtype that the mount option Name "rootsfs" sets.
 const FSType = "fuse.rootsfs"
 
@@ -120,7 +120,7 @@ func Find(point string) (Info, error) {
 	return Info{}, errorf(ErrNotMounted, "nothing is mounted at %s", names.ShellWord(abs))
 }
 
-// Ours returns the mounts of type FSType, whoever mounted them.
+// Ours returns the mounts of type FSType, those of other users too.
 func Ours() ([]Info, error) {
 	all, err := Mounts()
 	if err != nil {

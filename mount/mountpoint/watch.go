@@ -63,11 +63,10 @@ func WatchTable(ctx context.Context, changed func()) error {
 
 // goneWatch watches one mount. It belongs to its goroutine once that runs.
 type goneWatch struct {
-	// table is mountinfo, one descriptor throughout, so that the namespace stays the one
-	// of the start. It is not from os.Open, which adds whatever can be polled to the
-	// runtime's epoll: the kernel reports a change of the table once per descriptor, to
-	// whoever polls first, and the runtime swallowed about half of the changes (measured,
-	// Go 1.26).
+	// table is one descriptor of mountinfo for the whole watch, so that the mount namespace
+	// stays the same. It is not from os.Open, which would add the descriptor to the
+	// runtime's epoll set. The kernel reports a change of the table once per descriptor, to
+	// the first poll, and the runtime took about half of the changes (measured, Go 1.26).
 	table *os.File
 
 	// The kernel gives out the lowest free ID, so the next mount often gets the one just

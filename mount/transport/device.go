@@ -34,7 +34,7 @@ type reader struct {
 	poll     [1]unix.PollFd
 }
 
-// readINIT reads INIT and answers it. With rings set, the kernel is told that requests go
+// readINIT reads INIT and answers it. If rings is set, the answer tells that requests go
 // over io_uring if the kernel offers io_uring. The kernel then holds all requests back until
 // each of its processors has an entry. offered reports whether the kernel offers io_uring.
 func (c *Conn) readINIT(rings bool) (offered bool, err error) {

@@ -187,7 +187,7 @@ func (c *Conn) isHot(h *fuse.InHeader, m *message) bool {
 func (c *Conn) hot(cancel <-chan struct{}, h *fuse.InHeader, m *message) (n int, status fuse.Status) {
 	defer func() {
 		if p := recover(); p != nil {
-			n, status = 0, c.panicked(p)
+			n, status = 0, c.handlePanic(p)
 		}
 	}()
 	switch h.Opcode {
@@ -252,7 +252,7 @@ func result[T any](m *message, n *int) *T {
 	return out
 }
 
-func (c *Conn) panicked(p any) fuse.Status {
+func (c *Conn) handlePanic(p any) fuse.Status {
 	if c.options.PanicHandler == nil {
 		panic(p)
 	}

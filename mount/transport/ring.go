@@ -121,7 +121,7 @@ func mapOwn(size int) ([]byte, error) {
 
 func addressOf(mem []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&mem[0]))) }
 
-// close closes the ring. The kernel cancels what it still holds of it.
+// close closes the ring. The kernel cancels its outstanding submissions.
 func (r *ring) close() {
 	_ = unix.Close(r.fd)
 	_ = unix.Munmap(r.mem)
