@@ -49,7 +49,7 @@ func groupsOf(pid uint32) []uint32 {
 	return out
 }
 
-// A request is also the context of its operation. The kernel sends an INTERRUPT
+// A request implements context.Context for its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the thread that waits (fs/fuse/dev.c,
 // request_wait_answer), those that it handles included, and an answer of EINTR
 // goes to the program unchanged: FUSE has no restart. On a local file system

@@ -245,7 +245,7 @@ func (fs *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Statu
 	})
 }
 
-// Fallocate is fallocate(2).
+// Fallocate changes the allocated space of a file, see fallocate(2).
 func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return fs.onFile(cancel, &in.InHeader, in.Fh, true, func(r *request, n *node, f *vfs.File) error {
 		change := n.beginChange()
@@ -283,7 +283,7 @@ func (fs *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRan
 	return copied, status
 }
 
-// Ioctl is not offered: an ioctl on the source could do anything.
+// Ioctl returns ENOTTY: an ioctl on the source could do anything.
 func (fs *fileSystem) Ioctl(<-chan struct{}, *fuse.IoctlIn, []byte, *fuse.IoctlOut, []byte) fuse.Status {
 	return fuse.Status(syscall.ENOTTY)
 }

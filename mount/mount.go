@@ -192,7 +192,7 @@ func (m *Mount) handlePanic(p any) fuse.Status {
 func (m *Mount) Point() string         { return m.at.Point }
 func (m *Mount) Info() mountpoint.Info { return m.at } //nolint:revive // see Point
 
-// Tree is the guarded tree that the mount serves, for the session's other fronts.
+// Tree returns the guarded tree that the mount serves, for the session's other fronts.
 func (m *Mount) Tree() *vfs.Tree { return m.tree }
 
 // Options returns the options that New was called with, and the defaults of Level, Locks and Log.
@@ -279,7 +279,7 @@ func (m *Mount) devIndex(dev uint64) uint32 {
 	return uint32(len(m.devs) - 1)
 }
 
-// device is the inverse of devIndex.
+// device returns the device with a number of devIndex.
 func (m *Mount) device(i uint32) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -73,7 +73,7 @@ func (d *delivery) enqueue(n *node, ev watch.SourceEvent) {
 	d.enqueueLocked(n, ev)
 }
 
-// enqueueNotify is enqueue. It returns a channel that is closed when all events of n were
+// enqueueNotify adds an event as enqueue does. It returns a channel that is closed when all events of n were
 // sent.
 func (d *delivery) enqueueNotify(n *node, ev watch.SourceEvent) <-chan struct{} {
 	d.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // is the rename's own: then the rename ends with ESTALE, however often it is tried.
 // So the mount makes the kernel drop the old name before it answers with the new one.
 // A directory that a program holds (it is open, or a working directory, or a file
-// below it is) keeps its place, and needs a look-up outside of a rename as before.
+// below it is) keeps its old name in the kernel until a look-up outside of a rename.
 
 // movedWait bounds how long a look-up waits until the kernel has dropped an old name. The
 // wait must be bounded: dropping takes the lock of the old name's directory, and the rename

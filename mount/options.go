@@ -37,7 +37,7 @@ func (l Level) String() string {
 	return "none"
 }
 
-// ParseLevel is the inverse of String.
+// ParseLevel reads a level as String writes it.
 func ParseLevel(s string) (Level, error) {
 	for _, l := range []Level{Strict, Audit, Max} {
 		if l.String() == s {

@@ -138,7 +138,7 @@ func (m *Mount) sourceChanged(ev watch.SourceEvent) {
 	}
 }
 
-// sourceLost is called when the kernel dropped events: anything may be stale.
+// sourceLost handles lost events of the source: anything that the kernel cached may be stale.
 func (m *Mount) sourceLost() {
 	m.lostEvents.Do(func() {
 		m.log.Warn("the kernel dropped inotify events, because too much changed on the source at a time; the mount drops its cached names and pages, now and whenever this happens again",

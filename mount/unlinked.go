@@ -74,7 +74,8 @@ func (n *node) dropRef() {
 	}
 }
 
-// errnoWithoutPath is the answer to an operation that needs the path of a node without one. A
+// errnoWithoutPath returns the error of an operation that needs the path of a node without
+// path. A
 // directory that was removed through the mount holds nothing (ENOENT); for everything else
 // ESTALE makes the kernel look the path up again.
 func (n *node) errnoWithoutPath() syscall.Errno {

@@ -101,7 +101,7 @@ func (c fuseCheck) deviceError(err error) error {
 	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
 }
 
-// wrongDeviceError tells what is at the device's path instead of the FUSE device. A container
+// wrongDeviceError returns an error that tells what is at the device's path instead of the FUSE device. A container
 // runtime creates a directory there if it is asked for a device that the host lacks.
 func (c fuseCheck) wrongDeviceError(st *unix.Stat_t) error {
 	what := "a special file"
