@@ -76,14 +76,17 @@ func Enable() error {
 	return nil
 }
 
-// whyNotOffered returns why the kernel does not offer io_uring, or nil if the reason is not
-// known.
-func whyNotOffered() error {
+// notOffered says that the kernel does not offer FUSE over io_uring, and why if that is known.
+func notOffered() error {
+	const what = "the kernel does not offer FUSE over io_uring"
 	on, err := IsEnabled()
-	if err == nil && !on {
-		err = fmt.Errorf("%s is N: as root, write Y to it", enableFile)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	case !on:
+		return fmt.Errorf("%s: %s is N: as root, write Y to it", what, enableFile)
 	}
-	return err
+	return errors.New(what)
 }
 
 // threadStatus returns the fields of /proc/TID/stat after the thread's name: its first field is

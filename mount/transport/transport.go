@@ -124,7 +124,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		close(start)
 	case !offered:
 		close(start)
-		c.fallback = fmt.Errorf("the kernel does not offer FUSE over io_uring: %w", whyNotOffered())
+		c.fallback = notOffered()
 	default:
 		c.fallback = registerAll(first, start, registered)
 		if c.fallback == nil {
