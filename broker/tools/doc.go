@@ -21,11 +21,15 @@
 //     the server ends, and the question says so.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is recorded once.
-//   - A client that does not read delays no revocation.
+//   - A client that does not read delays no revocation. What was read before a revocation is
+//     in no answer that is written after it.
 //
 // # Not promised
 //
 // A listing of a directory that changes meanwhile is not of one moment. A client's roots
 // can narrow a session, but they restrain only that client: what restrains every client is
 // what the owner granted.
+//
+// While a client does not read, the answer that is being written counts as written, and so do
+// the answers of less than 128 KiB behind it.
 package tools

@@ -187,6 +187,9 @@ func (c *lineConn) send(id []byte, res *result) {
 	if res.isLong() { // as JSON it is twice as long, or more
 		c.long.Lock()
 		defer c.long.Unlock()
+		if res.unlessRevoked != nil {
+			res = res.unlessRevoked()
+		}
 	}
 	b := res.frame(id)
 	_ = c.Send(b)

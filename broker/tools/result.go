@@ -19,6 +19,8 @@ type result struct {
 	note   string // unless "", a second block of text: how to go on, what to know of the first
 	media  mcp.Content
 	failed bool // text says why
+
+	unlessRevoked func() *result // see call.unlessRevoked; nil: it was refused
 }
 
 // structured is the structured form of a text, as server-filesystem has it.

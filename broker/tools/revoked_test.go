@@ -1,9 +1,12 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -84,6 +88,40 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 		})
 	}
 }
+
+// The same while a long answer waits for another that the client does not read.
+func TestRevokedBehindALongAnswer(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		s := newRevocable(t)
+		guardtest.Tree(t, s.dir, "", "long="+strings.Repeat("a", 2*minBuffer))
+		s.grantAll()
+		i := slices.IndexFunc(catalog, func(tested tool) bool { return tested.def.Name == "read_text_file" })
+		res := s.call(catalog[i], `{"path":"code/long"}`, func(*call) {})
+		if res.failed || !res.isLong() {
+			t.Fatalf("not a long result: %+v", res)
+		}
+		var out bytes.Buffer
+		c := &lineConn{LineConn: wire.NewLineConn(io.NopCloser(strings.NewReader("")), writeCloser{&out}, wire.Hooks{}), s: s.s}
+		c.long.Lock()
+		sent := make(chan struct{})
+		go func() {
+			c.send([]byte("1"), res)
+			close(sent)
+		}()
+		if ends {
+			s.revoke("code")
+		}
+		c.long.Unlock()
+		<-sent
+		if got := strings.Contains(out.String(), "aaaa"); got == ends || strings.Contains(out.String(), "revoked") != ends {
+			t.Errorf("the root ends %v: answered %.200q", ends, out.String())
+		}
+	}
+}
+
+type writeCloser struct{ io.Writer }
+
+func (writeCloser) Close() error { return nil }
 
 // The same for resources/read: the root ends while its file is read.
 func TestRevokedBeforeTheResource(t *testing.T) {

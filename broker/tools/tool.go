@@ -91,14 +91,21 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 		return nil, err
 	}
 	c.awaitProgress()
+	return c.unlessRevoked(t.def.Name, res, err), nil
+}
+
+// unlessRevoked returns what the client is answered: a result that was read, until a root
+// that it was read from is revoked. It is called when the client has been waited for.
+func (c *call) unlessRevoked(tool string, res *result, err error) *result {
 	if err == nil && c.reads {
-		err = c.revoked() // now, because the client may have been waited for
+		err = c.revoked()
 	}
 	if err != nil {
-		s.recordRefusal(t.def.Name, err)
-		return &result{text: errorText(err), failed: true}, nil
+		c.s.recordRefusal(tool, err)
+		return &result{text: errorText(err), failed: true}
 	}
-	return res, nil
+	res.unlessRevoked = func() *result { return c.unlessRevoked(tool, res, nil) }
+	return res
 }
 
 // runTool runs a tool, and turns a panic in it into an error of its call.
