@@ -112,6 +112,12 @@ func must(t testing.TB, err error) {
 // A listing does not tell what the kernel keeps of the LOOKUPs before it: it has every name
 // all the same, later changes are seen, and what was not looked up before is told.
 func TestListingAfterLookups(t *testing.T) {
+	for _, lookups := range []int{0, 50, 100} {
+		t.Run(fmt.Sprint(lookups), func(t *testing.T) { listAfterLookups(t, lookups) })
+	}
+}
+
+func listAfterLookups(t *testing.T, lookups int) {
 	m := newTestMount(t, guard.ReadOnly, nil)
 	var all []string
 	for i := range 100 { // for several answers
@@ -124,7 +130,7 @@ func TestListingAfterLookups(t *testing.T) {
 		must(t, err)
 		return info.Size()
 	}
-	for _, name := range all[:50] {
+	for _, name := range all[:lookups] {
 		size(name)
 	}
 	must(t, os.WriteFile(filepath.Join(m.src, all[0]), []byte("longer"), 0o644))

@@ -127,7 +127,7 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	if !ok {
 		at, h.end = vfs.At{Path: h.dir.Path()}, true
 	}
-	reading := vfs.Reading{At: at, Look: h.lookAt}
+	reading := vfs.Reading{At: at, Size: entrySize, Look: h.isLooked}
 	switch {
 	case again >= 0:
 		reading.Known = h.entries[again+1:]
@@ -151,11 +151,13 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 	return got.Looked, nil
 }
 
-// lookAt returns the size of an entry in an answer to READDIRPLUS (struct fuse_direntplus of
-// linux/fuse.h), and whether the attributes of the entry's file are needed for the answer.
-func (h *dirHandle) lookAt(e *vfs.Entry) (size int, look bool) {
-	look = e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
-	return 128 + (24+len(e.Name)+7)&^7, look
+// entrySize returns how much of an answer to READDIRPLUS an entry takes (struct
+// fuse_direntplus of linux/fuse.h).
+func entrySize(e *vfs.Entry) int { return 128 + (24+len(e.Name)+7)&^7 }
+
+// isLooked reports whether the attributes of an entry are read for the answer.
+func (h *dirHandle) isLooked(e *vfs.Entry) bool {
+	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
 }
 
 // lookupEntry publishes the file of an entry and fills the answer. If it fills in nothing,

@@ -80,10 +80,11 @@ type Reading struct {
 	Off   uint64
 	// Known are entries that were read before. Looks is how many bytes the answer has for
 	// entries with attributes: Read looks up those that fit, first of Known, then of those
-	// that it reads. Look tells how many bytes an entry takes, and whether to look it up.
+	// that it reads, and that Look chooses. Size is how many bytes an entry takes.
 	Known []Entry
 	Looks int
-	Look  func(e *Entry) (size int, look bool)
+	Size  func(e *Entry) int
+	Look  func(e *Entry) bool // called once for an entry that fits
 }
 
 // Read is what a Reading has found.
@@ -165,11 +166,10 @@ func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked
 	rel, left, looked := r.At.Path.Rel(), r.Looks, map[string]Looked{}
 	for _, list := range [...][]Entry{r.Known, fresh} {
 		for i := range list {
-			size, look := r.Look(&list[i])
-			if left -= size; left < 0 {
+			if left -= r.Size(&list[i]); left < 0 {
 				return looked
 			}
-			if look {
+			if r.Look(&list[i]) {
 				info, err := lookedUp(l, fd, rel, list[i].Name)
 				looked[list[i].Name] = Looked{info, err}
 			}
