@@ -144,7 +144,7 @@ func listAfterLookups(t *testing.T, lookups int) {
 		t.Errorf("listed %q", got)
 	}
 	told := map[string]uint64{}
-	nodes := m.views["code"][0].all()
+	nodes := m.view("code").all()
 	m.nodes.mu.Lock()
 	for _, n := range nodes {
 		told[n.name.name] = n.lookups
