@@ -44,7 +44,7 @@ type consentCall struct {
 // candidate is a path that a person is asked about.
 type candidate struct {
 	Item
-	proposal *guard.Proposal // nil: it cannot be granted
+	proposal *guard.Proposal // nil: the path could not be opened
 }
 
 // consent answers files/consent. What is approved already is not asked again;
