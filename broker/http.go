@@ -77,7 +77,7 @@ const maxGreeting = 64 << 10
 
 // incomingHead is incoming for the body of a response.
 func (s *Session) incomingHead(res *http.Response) {
-	head, _ := io.ReadAll(io.LimitReader(res.Body, maxGreeting)) // whoever reads on gets the error
+	head, _ := io.ReadAll(io.LimitReader(res.Body, maxGreeting)) // the SDK, which reads on, gets the error
 	s.incoming(head, "result")
 	res.Body = struct {
 		io.Reader

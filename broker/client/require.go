@@ -53,7 +53,7 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 		}
 		for i, path := range paths {
 			switch why := guard.Check(path); {
-			case why != nil && err != nil: // why there is no guard says more
+			case why != nil && err != nil: // err, why there is no guard, says more
 				return invalid("path "+names.QuoteShort(path)+" is refused: "+err.Error(), args[i])
 			case why != nil:
 				return invalid(why.Error(), args[i])

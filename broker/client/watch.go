@@ -63,8 +63,8 @@ func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan 
 	return w.events, nil
 }
 
-// put adds a change to the events. When there is no room for it, an overflow event stands
-// for it, and for those that come before the reader has read all.
+// put adds a change to the events. If there is no room, put adds an overflow event instead,
+// which also stands for the changes that come before the reader has read everything.
 func (w *watch) put(p wire.ChangedParams) {
 	ev := Event{Path: p.Path, Event: p.Event, Time: parseTime(p.Timestamp), MoveID: p.MoveID, Overflow: p.Overflow, Ended: p.Ended}
 	if w.lost && len(w.events) > 0 && !ev.Ended {

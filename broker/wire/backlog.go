@@ -44,8 +44,8 @@ func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
 	return false
 }
 
-// refuse refuses a message for which there is no room; id is nil for a notification, which
-// is dropped.
+// refuse answers a request that there is no room for with err. A notification, whose id is
+// nil, is dropped.
 func (c *LineConn) refuse(id []byte, err error) {
 	code := Number(names.QuotaExceeded)
 	switch {

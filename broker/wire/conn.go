@@ -172,7 +172,7 @@ func (c *LineConn) unread(h *jsonline.Head, code int, why string) {
 }
 
 // pass hands one message to the SDK; it reports false when the connection is
-// closed. A request or a notification for which there is no room (Bound) is refused instead.
+// closed. If there is no room (Bound), the request or notification is refused instead.
 func (c *LineConn) pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {

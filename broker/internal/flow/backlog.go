@@ -43,10 +43,10 @@ const maxNotes = 1024
 // SDK, and reports false when the connection is closed. requests bounds requests without an
 // answer, also those that are answered without the SDK (Enter).
 //
-// A message for which there is no room holds up those behind it while canWait reports true.
-// canWait reports false while we wait for an answer of the peer's, which may come behind the
-// message; it may do so for a moment though nothing was asked. If it is nil, a message is
-// refused at once.
+// If there is no room, a message waits, and those behind it too, while canWait reports true;
+// then it is refused. canWait must report false while we wait for an answer of the peer's,
+// because the answer may be behind the message. It may report false for a moment although
+// nothing was asked. If canWait is nil, a message is refused at once.
 func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message) bool, done <-chan struct{}) *Backlog {
 	return &Backlog{
 		requests: requests, notes: Budget{Count: maxNotes, Bytes: requests.Bytes},

@@ -147,8 +147,8 @@ func (r *Reservation) growLocked(n int64, must bool) error {
 	return nil
 }
 
-// GrowTo makes a reservation that holds less than size bytes hold as many. It reports
-// ErrBytes if there is no room, unless it must grow: what exists already is counted.
+// GrowTo makes a reservation that holds less than size bytes hold size bytes. If there is no
+// room it returns ErrBytes, unless must is set: bytes that exist already have to be counted.
 func (r *Reservation) GrowTo(size int64, must bool) error {
 	if r == nil {
 		return nil
