@@ -2,7 +2,6 @@ package broker
 
 import (
 	"encoding/base64"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -141,7 +140,5 @@ func (s *Session) listTop() *wire.ListResult {
 
 // visible returns the live roots that the session may know of, by name.
 func (s *Session) visible() []guard.Status {
-	return slices.DeleteFunc(s.b.cfg.Registry.RootsOf(s.subject), func(st guard.Status) bool {
-		return st.State != guard.Live || st.Grant.Implicit
-	})
+	return s.b.cfg.Registry.ShownRoots(s.subject)
 }

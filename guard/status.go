@@ -49,6 +49,12 @@ func (g *Registry) RootsOf(who Subject) []Status {
 	})
 }
 
+// ShownRoots lists the roots that the broker and the tools show a subject: those of RootsOf
+// that are live and not Implicit.
+func (g *Registry) ShownRoots(who Subject) []Status {
+	return slices.DeleteFunc(g.RootsOf(who), func(st Status) bool { return st.State != Live || st.Grant.Implicit })
+}
+
 func (g *Registry) statuses(which func(*root) bool) []Status {
 	snap := g.snap.Load()
 	out := make([]Status, 0, len(snap.byName))

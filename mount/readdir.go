@@ -155,7 +155,8 @@ func (r *request) readEntries(h *dirHandle, in *fuse.ReadIn, plus bool) (looked 
 // fuse_direntplus of linux/fuse.h).
 func entrySize(e *vfs.Entry) int { return 128 + (24+len(e.Name)+7)&^7 }
 
-// isLooked reports whether the attributes of an entry are read for the answer.
+// isLooked reports whether the attributes of an entry are read for the answer. It uses up the
+// mark that a LOOKUP left on the entry's node (takeKept).
 func (h *dirHandle) isLooked(e *vfs.Entry) bool {
 	return e.Name != "." && e.Name != ".." && h.node.nestedRootAt(e.Name) == "" && !(h.watched && h.node.takeKept(e.Name))
 }

@@ -271,7 +271,5 @@ func (s *Server) offered(name string) *tool {
 
 // visible are the live roots that the subject may know of, by name.
 func (s *Server) visible() []guard.Status {
-	return slices.DeleteFunc(s.cfg.Registry.RootsOf(s.cfg.Subject), func(st guard.Status) bool {
-		return st.State != guard.Live || st.Grant.Implicit
-	})
+	return s.cfg.Registry.ShownRoots(s.cfg.Subject)
 }

@@ -101,8 +101,8 @@ func repeats(b []byte, seen []Span, key []byte) bool {
 	return false
 }
 
-// Check returns why a line is not exactly one value of RFC 8259; nil: it is. Keys that are
-// repeated further in are for whoever reads the value.
+// Check returns nil if a line is exactly one value of RFC 8259, and else what is wrong with
+// it. It does not look for repeated keys.
 func Check(line []byte) error {
 	if jsontext.Value(line).IsValid(jsontext.AllowDuplicateNames(true)) {
 		return nil
@@ -118,8 +118,8 @@ func Check(line []byte) error {
 	return errors.New("something follows the value")
 }
 
-// Batch returns where the members of the batch in line stand. It reports false for what
-// is no array with nothing behind it. Of more than most members it returns one more.
+// Batch returns where the members of the batch in line are. It reports false if the line is
+// not one array. It returns at most one member more than most.
 func Batch(line []byte, most int) (members []Span, ok bool) {
 	w, _ := Array(line, SkipSpace(line, 0))
 	for w.Next() {
