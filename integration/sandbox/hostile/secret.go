@@ -46,6 +46,7 @@ var secretAttempts = []struct {
 	{"the same, encoded twice", func(t *secretTargets) error { return t.get("/hello/%252e%252e/admin") }},
 	{"the same with a backslash", func(t *secretTargets) error { return t.get("/hello/..\\admin") }},
 	{"the same with a parameter", func(t *secretTargets) error { return t.get("/hello/..;/admin") }},
+	{"the same with an encoded question mark", func(t *secretTargets) error { return t.get("/hello%3f/../admin") }},
 	{"name another method in a header", func(t *secretTargets) error { return t.get("/hello", "X-HTTP-Method-Override: DELETE") }},
 	{"name another path in a header", func(t *secretTargets) error { return t.get("/hello", "X_Original_URL: /admin") }},
 	{"name another host", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.Evil) }},

@@ -8,7 +8,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
@@ -26,8 +29,8 @@ const encodedSlash = "%2F"
 
 var errAmbiguous = errors.New("servers read this path in more than one way")
 
-// encodedTwice finds what is still encoded after it was decoded once.
-var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9A-Fa-f]{2}`) })
+// encodedTwice finds what is still encoded after it was decoded once, also as IIS has it (%u002e).
+var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[0-9A-Fa-f]{2}|[Uu][0-9A-Fa-f]{4})`) })
 
 // parsePath reads the path of a request. It decodes once and removes . and .. and empty
 // elements.
@@ -80,20 +83,46 @@ func parseElem(elem string) ([]string, error) {
 	parts := strings.Split(strings.ReplaceAll(elem, "%2f", encodedSlash), encodedSlash)
 	for i, part := range parts {
 		text, err := url.PathUnescape(part)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, errors.New("the path is not encoded as it should be")
-		case !utf8.ValidString(text), strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f || c == '\\' || c == ';' }):
-			return nil, fmt.Errorf("%w: it has a backslash, a semicolon, a control character, or is not UTF-8", errAmbiguous)
-		case encodedTwice().MatchString(text):
+		}
+		lenient := readLeniently(text)
+		switch {
+		case !utf8.ValidString(text), strings.ContainsAny(text, lookalikes), strings.ContainsFunc(lenient, isSpecial):
+			return nil, fmt.Errorf(`%w: it has one of ? # ; \ or a control character, what some servers take for one of these or for a slash, or what is not UTF-8`, errAmbiguous)
+		case encodedTwice().MatchString(lenient):
 			return nil, fmt.Errorf("%w: it is encoded twice", errAmbiguous)
-		case text != "" && strings.Trim(text, ". ") == "" && text != "." && text != "..",
-			len(parts) > 1 && strings.Trim(text, ". ") == "":
-			return nil, fmt.Errorf("%w: it has dots beside an encoded slash, or only dots and spaces between slashes", errAmbiguous)
+		case len(parts) > 1 && strings.Trim(lenient, ". ") == "":
+			return nil, fmt.Errorf("%w: it has dots or nothing beside an encoded slash", errAmbiguous)
+		case text == "", text == ".", text == "..": // parsePath removes them
+		case strings.Trim(lenient, " ") != lenient, strings.HasSuffix(strings.TrimRight(lenient, "+"), "."), lenient == "":
+			return nil, fmt.Errorf("%w: a name in it begins or ends with a space, ends with a dot, or has nothing that is seen", errAmbiguous)
 		}
 		parts[i] = text
 	}
 	return parts, nil
+}
+
+// lookalikes are characters that code pages of Windows make slashes and backslashes of, where
+// they have none of their own (its tables of best fits).
+const lookalikes = "\u2044\u2215\u2216\u00a5\u20a9\uffe5\uffe6"
+
+// isSpecial reports whether a character of a decoded element ends a path, a parameter or a line
+// for some servers, also if it was encoded: they put what they have decoded into a request of
+// their own.
+func isSpecial(c rune) bool {
+	return strings.ContainsRune("/\\;?#", c) || unicode.In(c, unicode.Cc, unicode.Zl, unicode.Zp)
+}
+
+// readLeniently returns a text as servers read it that normalize what they get: with plain
+// characters for their other forms, such as full-width ones (NFKC), and without invisible ones.
+func readLeniently(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.In(c, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
+			return -1
+		}
+		return c
+	}, norm.NFKC.String(text))
 }
 
 // Rule allows requests: one method, and paths.

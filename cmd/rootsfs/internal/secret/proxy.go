@@ -168,6 +168,8 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
 	case err != nil:
 		return &refusal{http.StatusBadRequest, err}
+	case strings.Contains(r.RequestURI, "#"): // in the query; parsePath refuses it in the path
+		return &refusal{http.StatusBadRequest, errors.New("a fragment (#) is not for servers: leave it out")}
 	case strings.EqualFold(r.Method, http.MethodTrace), strings.EqualFold(r.Method, "TRACK"):
 		return &refusal{http.StatusMethodNotAllowed, errors.New("TRACE would send the credential back")}
 	case len(r.Method) > maxMethod:

@@ -193,6 +193,8 @@ func TestRefusedRequests(t *testing.T) {
 		{"GET /repos/me/%252e%252e/you HTTP/1.1\n" + host + "\n", 400, "encoded twice"},
 		{"GET /repos/me/..;/you HTTP/1.1\n" + host + "\n", 400, "more than one way"},
 		{"GET /repos/me/x\\..\\y HTTP/1.1\n" + host + "\n", 400, "more than one way"},
+		{"GET /repos/me%3F/x HTTP/1.1\n" + host + "\n", 400, "more than one way"},
+		{"GET /repos/me/x?q#r HTTP/1.1\n" + host + "\n", 400, "fragment"},
 		{"GET http://example.com/repos/me/x HTTP/1.1\n" + host + "\n", 400, "this is no proxy"},
 		{"GET https://other.test/repos/me/x HTTP/1.1\n" + host + "\n", 400, "this is no proxy"},
 		{"CONNECT example.com:443 HTTP/1.1\nHost: example.com:443\n\n", 400, "this is no proxy"},
