@@ -76,8 +76,8 @@ type Reserver interface {
 	// must not begin.
 	Pace(r *Record, limit time.Duration) time.Duration
 	// Reserve promises room for the record of an operation, r as far as it is
-	// known. It waits no longer than until ctx or stop ends. Record takes the room
-	// with a record, or Release gives it back.
+	// known. It waits no longer than until ctx or stop ends; stop may be nil. Record
+	// takes the room with a record, or Release gives it back.
 	Reserve(ctx context.Context, stop <-chan struct{}, r *Record) (room int64, err error)
 	Release(room int64)
 }
@@ -381,8 +381,23 @@ func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) er
 	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Path: Path{Root: root}, Verdict: verdict, Detail: detail})
 }
 
-// NoteConnection records a network connection of the session's command, its end, or its
-// refusal. It fills in Via.
+// ReserveConnection promises room for a record that NoteConnection is to get, r as far as it is
+// known: what cannot be recorded must not begin. It waits no longer than until ctx ends. The
+// caller passes the room to NoteConnection (Record.Room), or to GiveBack.
+func (g *Registry) ReserveConnection(ctx context.Context, r Record) (room int64, err error) {
+	auditor, ok := g.cfg.Auditor.(Reserver)
+	if !ok {
+		return 0, nil
+	}
+	r.Via = ViaNet
+	if room, err = auditor.Reserve(ctx, nil, &r); err != nil && ctx.Err() == nil {
+		err = errNoRoom // the auditor's own error names files of the owner's
+	}
+	return room, err
+}
+
+// NoteConnection records a network connection of the session's command, its end, its refusal, or
+// a request. It fills in Via.
 func (g *Registry) NoteConnection(r Record) error {
 	r.Via = ViaNet
 	return g.record(r)

@@ -11,7 +11,7 @@
 // that is compared with the rules is the path that is sent: decoded once, cleaned and encoded
 // again; one that servers read in more than one way is refused. Other credentials that the
 // program sends are dropped, so what it sends there is sent in the owner's name. A redirect is
-// not followed. Every request is on record.
+// not followed. Every request is on record; one for whose record there is no room is not sent.
 //
 // # Not promised
 //

@@ -45,14 +45,17 @@ type Request struct {
 	Duration       time.Duration
 	Refused        error // why it was not sent
 	Failed         error // why there is no answer, or not all of it
+	Room           int64 // what Options.Reserve promised for the record
 }
 
 // Options is what a Proxy needs of its caller.
 type Options struct {
 	// Dial connects to the host of the URL.
 	Dial func(context.Context) (net.Conn, error)
-	// Record takes what became of each request. It is called concurrently. After an error the
-	// proxy sends nothing more.
+	// Reserve promises room for the record of a request that is about to be sent. After an
+	// error, which the program is told, the request is not sent. It is called concurrently.
+	Reserve func(context.Context, Request) (room int64, err error)
+	// Record takes what became of each request. It is called concurrently.
 	Record func(Request) error
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
@@ -66,7 +69,6 @@ type Proxy struct {
 	header, value string // the credential's
 	credential    Credential
 	transport     *http.Transport
-	unrecorded    atomic.Bool
 }
 
 // NewProxy returns the proxy of a secret. It also silences package log, for the whole process:
@@ -112,7 +114,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Secret: p.secret.Name, Host: p.secret.URL.authority(), Method: r.Method[:min(len(r.Method), maxMethod)], Path: written, Began: time.Now(),
 	}}
 	defer x.record()
-	if no := x.admit(r, written); no != nil {
+	no := x.admit(r, written)
+	if no == nil {
+		no = x.reserve(r.Context())
+	}
+	if no != nil {
 		x.rec.Refused, x.rec.Status = no.err, no.status
 		say(w, no.status, no.err)
 		return
@@ -162,8 +168,6 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
 	switch {
-	case x.p.unrecorded.Load():
-		return &refusal{http.StatusServiceUnavailable, errors.New("requests cannot be recorded, so none is sent")}
 	case r.URL.Host != "" || r.URL.Scheme != "" || r.Method == http.MethodConnect:
 		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
 	case err != nil:
@@ -189,6 +193,16 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 		return &refusal{http.StatusForbidden, fmt.Errorf("no rule of the secret %s allows %s %s; it allows: %s",
 			s.Name, names.Escape(r.Method), names.Quote(path.kept), strings.Join(texts, ", "))}
 	}
+	return nil
+}
+
+// reserve makes sure that there is room for the record of the request before it is sent.
+func (x *exchange) reserve(ctx context.Context) *refusal {
+	room, err := x.p.opt.Reserve(ctx, x.rec)
+	if err != nil {
+		return &refusal{http.StatusServiceUnavailable, err}
+	}
+	x.rec.Room = room
 	return nil
 }
 
@@ -334,9 +348,7 @@ func (x *exchange) record() {
 	if rec.Failed != nil && x.p.tells(rec.Failed.Error()) {
 		rec.Failed = errors.New("it failed, with an error that cannot be told") // none does, as far as is known
 	}
-	if err := x.p.opt.Record(rec); err != nil {
-		x.p.unrecorded.Store(true)
-	}
+	_ = x.p.opt.Record(rec) // a request that was sent has room, and any other one was refused
 }
 
 // countedBody counts the bytes of a body, and keeps why it broke off.

@@ -64,6 +64,7 @@ func newLab(t *testing.T, s *Secret, host http.HandlerFunc) *lab {
 			}
 			return new(net.Dialer).DialContext(ctx, "tcp", srv.Listener.Addr().String())
 		},
+		Reserve: func(context.Context, Request) (int64, error) { return 0, nil },
 		Record: func(r Request) error {
 			l.mu.Lock()
 			defer l.mu.Unlock()

@@ -168,7 +168,10 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 	for _, s := range list {
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
 		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
-			Record: n.recordRequest,
+			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
+				return n.session.Registry().ReserveConnection(ctx, requestRecord(r))
+			},
+			Record: func(r secret.Request) error { return n.session.Registry().NoteConnection(requestRecord(r)) },
 			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
 		})
 		s.service.Serve = proxy.Serve
@@ -198,9 +201,9 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 	return nil
 }
 
-// recordRequest puts on record what became of a request with a secret.
-func (n *commandNet) recordRequest(r secret.Request) error {
-	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration}
+// requestRecord is the record of what became of a request with a secret.
+func requestRecord(r secret.Request) guard.Record {
+	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
 	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)
 	if r.Status != 0 {
 		detail += fmt.Sprintf(", status %d", r.Status)
@@ -214,5 +217,5 @@ func (n *commandNet) recordRequest(r secret.Request) error {
 		detail += ": " + r.Failed.Error()
 	}
 	rec.Detail = detail
-	return n.session.Registry().NoteConnection(rec)
+	return rec
 }

@@ -1,0 +1,61 @@
+package guard_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// scarce is an auditor that has room as long as err is nil.
+type scarce struct {
+	panicking
+	err   error
+	asked guard.Record
+	taken []guard.Record
+}
+
+func (s *scarce) Reserve(ctx context.Context, _ <-chan struct{}, r *guard.Record) (int64, error) {
+	s.asked = *r
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return 7, s.err
+}
+
+func (s *scarce) Record(r guard.Record) error {
+	s.taken = append(s.taken, r)
+	return nil
+}
+
+// Room is promised for what the session's command does on the network before it begins, and
+// taken with its record. An error does not name the audit files.
+func TestReserveConnection(t *testing.T) {
+	log := &scarce{}
+	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })
+	r := guard.Record{Op: names.OpRequest, Detail: "GET /x"}
+	room, err := g.ReserveConnection(bg, r)
+	if err != nil || room != 7 || log.asked.Via != guard.ViaNet || log.asked.Detail != r.Detail {
+		t.Errorf("%d, %v, asked for %+v", room, err, log.asked)
+	}
+	r.Room = room
+	if err := g.NoteConnection(r); err != nil || len(log.taken) != 1 || log.taken[0].Room != room || log.taken[0].Via != guard.ViaNet {
+		t.Errorf("%v, taken: %+v", err, log.taken)
+	}
+	log.err = errors.New("write /home/me/audit: no space left on device")
+	if _, err := g.ReserveConnection(bg, r); err == nil || strings.Contains(err.Error(), "/home") || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("without room: %v", err)
+	}
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	if _, err := g.ReserveConnection(gone, r); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a caller that has gone: %v", err)
+	}
+	plain := newSetup(t, func(c *guard.Config) { c.Auditor = nil })
+	if room, err := plain.ReserveConnection(bg, r); room != 0 || err != nil {
+		t.Errorf("without an audit log: %d, %v", room, err)
+	}
+}
