@@ -31,7 +31,7 @@ func everythingAPI(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch host, _, _ := strings.Cut(r.Host, ":"); {
-	case method != http.MethodGet, path != "/hello", host != "api.example.com":
+	case method != http.MethodGet, path != "/hello", r.URL.Query().Has("access_token"), host != "api.example.com":
 		fmt.Fprintln(w, "owned")
 	case r.URL.RawQuery == "echo":
 		w.Header().Set("X-You-Said", r.Header.Get("Authorization"))

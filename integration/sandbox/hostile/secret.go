@@ -49,6 +49,7 @@ var secretAttempts = []struct {
 	{"the same with an encoded question mark", func(t *secretTargets) error { return t.get("/hello%3f/../admin") }},
 	{"name another method in a header", func(t *secretTargets) error { return t.get("/hello", "X-HTTP-Method-Override: DELETE") }},
 	{"name another path in a header", func(t *secretTargets) error { return t.get("/hello", "X_Original_URL: /admin") }},
+	{"send another's key in the query", func(t *secretTargets) error { return t.get("/hello?access_token=another") }},
 	{"name another host", func(t *secretTargets) error { return t.ask("GET /hello HTTP/1.1", "Host: "+t.Evil) }},
 	{"use it as a proxy", func(t *secretTargets) error {
 		return t.ask("GET https://"+t.Evil+":"+t.Port+"/admin HTTP/1.1", "Host: "+t.Evil)

@@ -216,6 +216,8 @@ func TestParseErrors(t *testing.T) {
 		{"secret that allows nothing", oneSecret + "allow = []\n", ":4: secret.allow: is empty"},
 		{"secret with an odd rule", oneSecret + "allow = [\"/x\"]\n", ":4: secret.allow: \"/x\": write a method and a path"},
 		{"secret in Host", oneSecret + "header = \"Host\"\n", ":4: secret.header: \"Host\": write a header that takes a credential"},
+		{"secret that passes Host", oneSecret + "pass = [\"Host\"]\n", ":4: secret.pass: \"Host\": this is for headers that belong to the connection"},
+		{"secret that passes everything", oneSecret + "pass = [\"*\"]\n", ":4: secret.pass: \"*\": write the name of a header"},
 		{"secret with header and user", oneSecret + "header = \"x-a\"\nuser = \"git\"\n", "not both"},
 		{"secret of two users", oneSecret + "user = \"a:b\"\n", ":4: secret.user: is no name of a user"},
 		{"secret of two sources", oneSecret + "file = \"/a\"\ncommand = [\"a\"]\n", "not both"},

@@ -86,6 +86,7 @@ var kinds = map[string]*kind{
 	"host":         {want: aText, list: "a list of texts", read: as(network.ParseRule), schema: &textSchema},
 	"secret":       {want: aText, read: as(checkedBy(secret.CheckName)), schema: &textSchema},
 	"header":       {want: aText, read: as(checkedBy(secret.CheckHeader)), schema: &textSchema},
+	"pass":         {want: aText, list: "a list of names", read: as(checkedBy(secret.CheckPass)), schema: &textSchema},
 	"secret url":   {want: aText, read: as(secret.ParseURL), schema: &textSchema},
 	"request":      {want: aText, list: "a list of texts", read: as(secret.ParseRule), schema: &textSchema},
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,

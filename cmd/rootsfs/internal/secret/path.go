@@ -29,6 +29,9 @@ const encodedSlash = "%2F"
 
 var errAmbiguous = errors.New("servers read this path in more than one way")
 
+// encodedByte finds a byte that is encoded as in URLs.
+var encodedByte = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9A-Fa-f]{2}`) })
+
 // encodedTwice finds what is still encoded after it was decoded once, also as IIS has it (%u002e).
 var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[0-9A-Fa-f]{2}|[Uu][0-9A-Fa-f]{4})`) })
 

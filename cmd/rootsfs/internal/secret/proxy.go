@@ -12,9 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -159,6 +159,7 @@ func say(w http.ResponseWriter, status int, err error) {
 type exchange struct {
 	p              *Proxy
 	path           requestPath
+	query          string // as it is sent
 	sent, received atomic.Int64
 	rec            Request
 }
@@ -167,6 +168,7 @@ type exchange struct {
 func (x *exchange) admit(r *http.Request, written string) *refusal {
 	s := x.p.secret
 	path, err := parsePath(written)
+	query, queryErr := s.cleanQuery(r.URL.RawQuery)
 	switch {
 	case r.URL.Host != "" || r.URL.Scheme != "" || r.Method == http.MethodConnect:
 		return &refusal{http.StatusBadRequest, fmt.Errorf("this is no proxy: send requests to %s", "http://"+s.Inside())}
@@ -181,8 +183,10 @@ func (x *exchange) admit(r *http.Request, written string) *refusal {
 	case isUpgrade(r):
 		return &refusal{http.StatusNotImplemented, fmt.Errorf("the protocol %s is not possible with a secret, only HTTP", names.Quote(r.Header.Get("Upgrade")))}
 	}
-	x.path, x.rec.Path = path, path.sent
+	x.path, x.query, x.rec.Path = path, query, path.sent
 	switch {
+	case queryErr != nil:
+		return &refusal{http.StatusBadRequest, queryErr}
 	case !path.below(s.URL.Prefix):
 		return &refusal{http.StatusForbidden, fmt.Errorf("the secret %s is for paths below %s, and this is %s", s.Name, s.URL.Prefix, names.Quote(path.kept))}
 	case s.Allow != nil && !allowed(s.Allow, r.Method, path):
@@ -219,36 +223,6 @@ func isUpgrade(r *http.Request) bool {
 	return false
 }
 
-// droppedHeaders do not go to the host: credentials of others than the owner, and what makes
-// some servers take a request for one with another method or path.
-var droppedHeaders = []string{
-	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "X-Auth-Token", "Private-Token", "Job-Token",
-	"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri",
-	"Connection", "Expect", "Trailer", "Upgrade", "Http2-Settings", "Forwarded",
-}
-
-// droppedPrefixes begin names of headers that do not go to the host either: some servers take
-// the method, host or path of a request from them.
-var droppedPrefixes = []string{"X-Forwarded-", "X-Original-", "X-Rewrite-"}
-
-// isDropped reports whether a header of the program does not go to the host.
-func (p *Proxy) isDropped(name string) bool {
-	name = variableKey(name)
-	hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-	return name == variableKey(p.header) || slices.Contains(droppedHeaders, name) || slices.ContainsFunc(droppedPrefixes, hasPrefix)
-}
-
-// variableKey returns a name that all headers share which some servers do not tell apart: those
-// that hand headers on as variables (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
-func variableKey(header string) string {
-	return textproto.CanonicalMIMEHeaderKey(strings.Map(func(c rune) rune {
-		if c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' {
-			return c
-		}
-		return '-'
-	}, header))
-}
-
 // rewrite makes the request that is sent.
 func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out := pr.Out
@@ -257,9 +231,9 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 		panic(err) // it was encoded here
 	}
 	authority := x.p.secret.URL.authority()
-	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: out.URL.RawQuery}
+	out.URL = &url.URL{Scheme: "https", Host: authority, Path: path, RawPath: x.path.sent, RawQuery: x.query}
 	out.Host, out.Trailer = authority, nil
-	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return x.p.isDropped(name) })
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return !x.p.secret.passes(name) })
 	out.Header.Set(x.p.header, x.p.value)
 }
 
@@ -280,15 +254,9 @@ func (x *exchange) answer(res *http.Response) error {
 // clean takes out of an answer's headers what is the owner's, and has links to the host lead
 // here.
 func (x *exchange) clean(h http.Header) {
-	h.Del("Set-Cookie")
-	for name, values := range h {
-		for _, v := range values {
-			if x.p.tells(v) {
-				h.Del(name) // the host sends back what it has got
-				break
-			}
-		}
-	}
+	maps.DeleteFunc(h, func(name string, values []string) bool {
+		return strings.Contains(parameterKey(name), "setcookie") || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
+	})
 	outside, inside := "https://"+x.p.secret.URL.authority()+"/", "http://"+x.p.secret.Inside()+"/"
 	for _, name := range []string{"Location", "Content-Location"} {
 		if rest, ok := strings.CutPrefix(h.Get(name), outside); ok {
@@ -300,11 +268,14 @@ func (x *exchange) clean(h http.Header) {
 	}
 }
 
-// tells reports whether a text holds the credential, plain, as HTTP Basic has it, or as URLs
+// tells reports whether a text holds the credential as it is, as HTTP Basic has it, or as URLs
 // have it.
 func (p *Proxy) tells(text string) bool {
-	decoded, err := url.QueryUnescape(text)
-	return p.credential.In(text) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic ")) || err == nil && p.credential.In(decoded)
+	decoded := encodedByte().ReplaceAllStringFunc(text, func(s string) string {
+		b, _ := strconv.ParseUint(s[1:], 16, 8)
+		return string([]byte{byte(b)})
+	})
+	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
 // fail answers a request that has got no answer.

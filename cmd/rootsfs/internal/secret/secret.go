@@ -9,12 +9,9 @@ import (
 	"net/textproto"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -33,7 +30,10 @@ type Secret struct {
 	URL    URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
 	Allow  []Rule `toml:"allow" jsonschema:"requests that are sent on, as in GET /repos/me/**; default: every one below url"`              // nil: the default
 	Header string `toml:"header" kind:"header" jsonschema:"the header that the credential is sent in (default \"Authorization: Bearer\")"` // NAME, or NAME: SCHEME
-	User   string `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
+	// Pass names headers and parameters that are sent on although they are none of
+	// passedHeaders or look like credentials. A name that ends in * is the beginning of headers.
+	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
+	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
 	// Variable is what tells the program the base URL.
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
 	File     string   `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
@@ -114,21 +114,6 @@ var (
 func CheckName(text string) error {
 	if !variableText().MatchString(text) || hostLabel(text) == "" {
 		return fmt.Errorf("%s does not name a variable: use at most 63 letters, digits and _", names.Quote(text))
-	}
-	return nil
-}
-
-// transportHeaders belong to the connection or to the request itself.
-var transportHeaders = []string{
-	"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive", "Proxy-Authenticate",
-	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-}
-
-// CheckHeader returns an error if text is not as Secret.Header takes it.
-func CheckHeader(text string) error {
-	m := headerText().FindStringSubmatch(text)
-	if m == nil || !httpguts.ValidHeaderFieldName(m[1]) || slices.Contains(transportHeaders, textproto.CanonicalMIMEHeaderKey(m[1])) {
-		return fmt.Errorf(`%s: write a header that takes a credential, as in "x-api-key" or "Authorization: Bearer"`, names.Quote(text))
 	}
 	return nil
 }

@@ -1,0 +1,116 @@
+package secret
+
+import (
+	"fmt"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// passedHeaders go to the host, in lower case; * is any beginning or end. Any other header may be
+// another credential, or what some servers take for the method, host, path or user of a request:
+// there are too many of these to list.
+var passedHeaders = []string{
+	"accept", "accept-*", "cache-control", "content-*", "if-*", "last-event-id", "pragma", "prefer", "range", "te", "user-agent",
+	"*-version", "idempotency-key", "time-zone", "x-client-request-id", "x-correlation-id", "x-request-id", "x-requested-with",
+	"b3", "baggage", "traceparent", "tracestate", "x-b3-*",
+	// of known clients
+	"anthropic-*", "git-protocol", "graphql-features", "http-referer", "mcp-*", "npm-*", "openai-*", "x-app", "x-goog-api-client",
+	"x-goog-fieldmask", "x-goog-request-params", "x-goog-upload-*", "x-server-timeout", "x-stainless-*", "x-title",
+}
+
+// passes reports whether a header of the program goes to the host.
+func (s *Secret) passes(header string) bool {
+	is := func(pattern string) bool { return matchesHeader(pattern, header) }
+	return slices.ContainsFunc(passedHeaders, is) || slices.ContainsFunc(s.Pass, is)
+}
+
+// matchesHeader reports whether a pattern of passedHeaders or of Secret.Pass is for a header.
+// Without case, and only plain names are matched by *: servers that hand headers on as variables
+// (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
+func matchesHeader(pattern, header string) bool {
+	pattern, header = strings.ToLower(pattern), strings.ToLower(header)
+	isPlain := strings.Trim(header, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+	if rest, ok := strings.CutSuffix(pattern, "*"); ok {
+		return isPlain && strings.HasPrefix(header, rest)
+	}
+	if rest, ok := strings.CutPrefix(pattern, "*"); ok {
+		return isPlain && strings.HasSuffix(header, rest)
+	}
+	return pattern == header
+}
+
+// transportHeaders belong to the connection or to the request itself.
+var transportHeaders = []string{
+	"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Http2-Settings", "Keep-Alive", "Proxy-Authenticate",
+	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// CheckHeader returns an error if text is not as Secret.Header takes it.
+func CheckHeader(text string) error {
+	m := headerText().FindStringSubmatch(text)
+	if m == nil || !httpguts.ValidHeaderFieldName(m[1]) || slices.Contains(transportHeaders, textproto.CanonicalMIMEHeaderKey(m[1])) {
+		return fmt.Errorf(`%s: write a header that takes a credential, as in "x-api-key" or "Authorization: Bearer"`, names.Quote(text))
+	}
+	return nil
+}
+
+// CheckPass returns an error if text is not as Secret.Pass takes it.
+func CheckPass(text string) error {
+	name := strings.TrimSuffix(text, "*")
+	switch {
+	case !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "*"):
+		return fmt.Errorf(`%s: write the name of a header or of a parameter, or the beginning of headers, as in "X-Own-*"`, names.Quote(text))
+	case slices.ContainsFunc(transportHeaders, func(header string) bool { return matchesHeader(text, header) }):
+		return fmt.Errorf("%s: this is for headers that belong to the connection, which rootsfs writes itself", names.Quote(text))
+	}
+	return nil
+}
+
+// credentialParameters are names of parameters that hold credentials, as parameterKey has them.
+var credentialParameters = []string{
+	"accesskey", "accesstoken", "apikey", "apitoken", "appkey", "applicationkey", "auth", "authkey", "authorization", "authtoken", "awsaccesskeyid", "bearer",
+	"bearertoken", "clientsecret", "idtoken", "jobtoken", "jwt", "key", "oauthtoken", "password", "privatetoken", "refreshtoken", "secret", "sig", "signature",
+	"subscriptionkey", "token", "xamzcredential", "xamzsecuritytoken", "xamzsignature", "xapikey", "xgoogapikey", "xgoogcredential", "xgoogsignature",
+}
+
+// parameterKey returns what all spellings of a parameter's name have in common.
+func parameterKey(name string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' {
+			return c
+		}
+		return -1
+	}, strings.ToLower(readLeniently(name)))
+}
+
+// cleanQuery returns the query that is sent. It leaves out the placeholder where the program
+// takes it for its credential, and what servers read in more than one way. It returns an error
+// for another credential: without it, the request could be one for something else.
+func (s *Secret) cleanQuery(raw string) (string, error) {
+	var kept []string
+	for pair := range strings.SplitSeq(raw, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		name, nameErr := url.QueryUnescape(name)
+		value, valueErr := url.QueryUnescape(value)
+		if nameErr != nil || valueErr != nil || strings.Contains(pair, ";") {
+			continue
+		}
+		key := parameterKey(name)
+		isKey := func(pass string) bool { return parameterKey(pass) == key }
+		if value != "" && slices.Contains(credentialParameters, key) && !slices.ContainsFunc(s.Pass, isKey) {
+			if value == Placeholder {
+				continue
+			}
+			return "", fmt.Errorf(`the parameter %s of the query would be another credential than the secret %s: leave it out; if it is none, pass = ["%[1]s"] in the [[secret]] block sends it on`,
+				key, s.Name)
+		}
+		kept = append(kept, pair)
+	}
+	return strings.Join(kept, "&"), nil
+}
