@@ -169,13 +169,24 @@ func (r Rule) String() string { return r.method + " " + string(r.paths) }
 // MarshalText is String.
 func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// allows reports whether the rule allows a request. A path with an encoded slash is also read
-// as servers do that decode it first, unless the rule has an encoded slash itself.
+// allows reports whether the rule allows a request. Unless the rule has an encoded slash itself, a
+// path with one is also read as servers do that decode it first. Unless the rule has a space
+// itself, a path with one is also read up to it: a proxy may decode the path and put it into a
+// request like that (nginx, proxy_pass with $uri), and servers such as uWSGI take the rest for the
+// protocol.
 func (r Rule) allows(method string, p requestPath) bool {
 	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
 		return false
 	}
-	return r.paths.Match(p.kept) && (strings.Contains(string(r.paths), encodedSlash) || r.paths.Match(p.split))
+	reading := p.kept
+	if !strings.Contains(string(r.paths), encodedSlash) {
+		reading = p.split
+	}
+	beforeSpace := reading
+	if !strings.Contains(string(r.paths), " ") {
+		beforeSpace, _, _ = strings.Cut(reading, " ")
+	}
+	return r.paths.Match(p.kept) && r.paths.Match(reading) && r.paths.Match(beforeSpace)
 }
 
 // allowed reports whether one of the rules allows a request.

@@ -72,6 +72,10 @@ func TestRule(t *testing.T) {
 		{"* /v1/messages", "POST", "/v1/messages/", false},
 		{"* /v1/{messages,models}", "GET", "/v1/models", true},
 		{"GET /a b", "GET", "/a%20b", true},
+		{"GET /v1/*/read", "GET", "/v1/secret%20x/read", false},
+		{"GET /v1/**/read", "GET", "/v1/secret%20HTTP/1.1/read", false},
+		{"GET /v1/* */read", "GET", "/v1/secret%20x/read", true},
+		{"GET /v1/**", "GET", "/v1/a%20b/my%20file", true},
 		{"GET /x/*.txt", "GET", "/x/{a,b}.txt", true},
 	} {
 		r, err := ParseRule(c.rule)
