@@ -51,36 +51,58 @@ processes() {
 	done
 }
 
-# as WHO COMMAND...: runs a command as root or as the user.
+# as RUN COMMAND...: runs a command as the run says (container.sh).
 as() {
-	if [ "$1" = user ]; then
-		shift
-		HOME=/home/tester USER=tester setpriv --reuid tester --regid tester --init-groups "$@"
-	else
-		shift
-		HOME=/root USER=root "$@"
-	fi
+	local run=$1
+	shift
+	case $run in
+	user) HOME=/home/tester USER=tester setpriv --reuid tester --regid tester --init-groups "$@" ;;
+	link) HOME=/people/tester USER=tester setpriv --reuid tester --regid tester --init-groups "$@" ;;
+	locale)
+		install -d -m 0700 -o tester "/tmp/.state/a b"
+		(
+			umask 077
+			chown tester /tmp/.state
+			HOME=/home/tester USER=tester LANG=de_DE.UTF-8 TMPDIR="/tmp/.state/a b" setpriv --reuid tester --regid tester --init-groups "$@"
+		)
+		;;
+	nohup) HOME=/root USER=root setsid --wait nohup "$@" <&- ;;
+	*) HOME=/root USER=root "$@" ;;
+	esac
 }
+
+# prepare RUN: makes the machine what the run needs.
+prepare() {
+	case $1 in
+	locale)
+		[ -e /usr/sbin/locale-gen ] || apt-get install -y -q --no-install-recommends locales >/dev/null 2>&1 </dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends locales; } >/dev/null 2>&1 </dev/null
+		locale-gen >/dev/null
+		;;
+	link) protected=$(cat /proc/sys/fs/protected_symlinks) && echo 1 >/proc/sys/fs/protected_symlinks ;;
+	busy)
+		bash -c 'while :; do :; done' &
+		loops=($!)
+		;;
+	esac
+}
+protected=
 
 bad=0
 for run in "$@"; do
-	who=$run home=/root
-	[ "$run" != user ] || home=/home/tester
+	home=/root loops=()
+	case $run in user | locale) home=/home/tester ;; link) home=/people/tester ;; esac
+	prepare "$run"
 	mkdir -p /tmp/.state && chmod 700 /tmp/.state
 	files >/tmp/.state/files.before
 	mounts >/tmp/.state/mounts.before
-	loops=()
-	if [ "$run" = busy ]; then
-		who=root
-		bash -c 'while :; do :; done' &
-		loops=($!)
-	fi
 	echo "container: run $run begins"
 	began=$SECONDS code=0
 	cd "$home"
 	rm -rf rootsfs
-	as "$who" bash -c 'git clone -q /src.git rootsfs && cd rootsfs && make demo && make test' || code=$?
+	as "$run" bash -c 'git clone -q /src.git rootsfs && cd rootsfs && make demo && make test' || code=$?
 	[ ${#loops[@]} -eq 0 ] || { kill "${loops[@]}"; wait "${loops[@]}" 2>/dev/null || true; }
+	[ -z "$protected" ] || echo "$protected" >/proc/sys/fs/protected_symlinks
+	protected=
 	rm -rf rootsfs
 	files >/tmp/.state/files.after
 	mounts >/tmp/.state/mounts.after

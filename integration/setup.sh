@@ -3,6 +3,10 @@
 # what needs no more than Go (purpose go) it compares the version only.
 #
 #	setup.sh go|demo|test|model [COMMAND...]
+#	setup.sh list
+#
+# `setup.sh list` prints the table of the tests: a check, a Debian package, and what it is
+# for, a line each. integration/suite lets the tests call nothing else.
 #
 # setup.sh compares the Go version with go.mod's, installs the packages that are
 # missing (as root, on a system with apt-get), and then runs COMMAND with them.
@@ -24,7 +28,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # packages prints what a purpose needs: a check, the Debian package that has it, and
 # what it is for. A check is a program's name, or a function of this script.
 packages() {
-	if [ "$(id -u)" != 0 ] && [ "$purpose" != model ]; then
+	if [ "$(id -u)" != 0 ] && [ "$purpose" != model ] && [ "$purpose" != list ]; then
 		echo 'fusermount3 fuse3 mounts for an ordinary user'
 	fi
 	[ "$purpose" != demo ] || return 0
@@ -33,7 +37,7 @@ packages() {
 		headers libc6-dev the same
 		spin spin the search for a fault in the order of a revocation
 	TABLE
-	[ "$purpose" = test ] || return 0
+	case $purpose in test | list) ;; *) return 0 ;; esac
 	cat <<-'TABLE'
 		git git repositories that the tests make, fetch and rebase in a mount
 		fusermount3 fuse3 mounts of an ordinary user's
@@ -56,6 +60,10 @@ packages() {
 		rg ripgrep a program that looks at its standard input
 		redis-cli redis-tools a program that is given one host
 		grpc python3-grpcio the same
+		curl curl a program of the network
+		wget wget the same
+		psql postgresql-client the same
+		pip3 python3-pip the same
 		ps procps processes that a test must not leave
 		bash bash completion, and commands that are pasted
 		completion bash-completion the same
@@ -156,7 +164,8 @@ recentNode() {
 
 case $purpose in
 go | demo | test | model) ;;
-*) fail "unknown purpose $purpose: write go, demo, test or model" ;;
+list) packages; exit ;;
+*) fail "unknown purpose $purpose: write go, demo, test, model or list" ;;
 esac
 checkGo
 [ "$purpose" != go ] || exec "$@"

@@ -8,8 +8,7 @@
 // The exit code is 0 if every test passed (see below) and
 //
 //   - every skipped test is in the list of allowed skips (skips.go), each with its
-//     reason; on a machine that is not CI's (environment variable CI) a skip that is
-//     not in the list is only reported;
+//     reason; some are allowed only on a machine that is not CI's (environment variable CI);
 //   - no mount, no process and no file in the temporary directory is left;
 //   - the user's own directories are as before: the home directory and what the XDG
 //     variables name, except for caches (userdirs.go).
@@ -21,6 +20,10 @@
 // waiting is reported and aborted (watchdog.go), and a part that takes too long is
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
 // can mount one.
+//
+// Tests find no program but those that setup.sh names and Debian's essential packages have
+// (programs.go), so that a test that calls another one fails here, not only on a bare machine.
+// What runs inside of `rootsfs run` has the system's own PATH there.
 //
 // A failed test is run once more by itself when the others have ended. If it passes, the
 // run passes and the last lines name it as FLAKY: it failed by chance, and must be mended.

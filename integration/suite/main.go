@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -23,6 +25,7 @@ type options struct {
 	stuck     time.Duration // see watchdog
 	ci        bool
 	parts     []string
+	path      string // a directory of links to the programs that tests may call; "" for any
 }
 
 func main() {
@@ -64,6 +67,10 @@ func run(o options) (problems []string, err error) {
 	if why != nil {
 		fmt.Fprintf(os.Stderr, "suite: the tests' files are on the machine's own file system, which may be slower: %v\n", why)
 	}
+	if o.path, err = declaredPath(o.goCommand); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(o.path)
 	procs, err := adoptOrphans()
 	if err != nil {
 		return nil, err
@@ -99,6 +106,22 @@ func run(o options) (problems []string, err error) {
 	problems = append(problems, out.judgeSkips(machine{ci: o.ci, root: os.Geteuid() == 0})...)
 	out.summary(time.Since(began))
 	return problems, nil
+}
+
+// declaredPath makes the directory of linkPrograms, and returns "" on a machine without dpkg.
+func declaredPath(goCommand string) (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "rst-path-"); err != nil {
+		return "", err
+	}
+	if err = errors.Join(os.Chmod(dir, 0o755), linkPrograms(dir, goCommand)); err == nil {
+		return dir, nil
+	}
+	_ = os.RemoveAll(dir)
+	if errors.Is(err, exec.ErrNotFound) {
+		fmt.Fprintf(os.Stderr, "suite: tests may call any program here, also one that setup.sh does not name: %v\n", err)
+		return "", nil
+	}
+	return "", fmt.Errorf("link the programs that tests may call: %w", err)
 }
 
 // part is a list of packages that are tested one after the other: suites that mount,
@@ -172,7 +195,7 @@ func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ..
 	// A process with the race detector would sleep for a second before it exits, and
 	// tests start thousands.
 	// npm has Node keep what it compiled, in TMPDIR.
-	cmd.Env = append(os.Environ(), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	cmd.Env = append(os.Environ(), "PATH="+cmp.Or(o.path, os.Getenv("PATH")), "TMPDIR="+temp, "NODE_DISABLE_COMPILE_CACHE=1", "GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	stdout, err := cmd.StdoutPipe()

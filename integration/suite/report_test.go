@@ -77,20 +77,18 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A skip that is in no list is a problem in CI, and so is a skip for want of FUSE there.
+// A skip that is in no list is a problem everywhere, and a skip for want of FUSE is one in CI.
 func TestSkips(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		m         machine
-		problems  []string // tests
-		mentioned string
+		name     string
+		m        machine
+		problems []string // tests
 	}{
-		{"CI", machine{ci: true, root: true}, []string{"TestA", "TestB"}, ""},
-		{"laptop", machine{}, nil, "TestA"},
+		{"CI", machine{ci: true, root: true}, []string{"TestA", "TestB"}},
+		{"laptop", machine{}, []string{"TestA"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, out := read(t, lines)
-			out.Reset()
+			r, _ := read(t, lines)
 			problems := r.judgeSkips(c.m)
 			if len(problems) != len(c.problems) {
 				t.Fatalf("problems: %q", problems)
@@ -99,9 +97,6 @@ func TestSkips(t *testing.T) {
 				if !strings.Contains(problems[i], "guard skipped "+test+",") {
 					t.Errorf("problem %d: %q, want one about %s", i, problems[i], test)
 				}
-			}
-			if c.mentioned != "" && (!strings.Contains(out.String(), c.mentioned) || strings.Contains(out.String(), "TestB")) {
-				t.Errorf("said: %q", out)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func TestSetup(t *testing.T) {
 		{"apt fails", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `echo "no network"; exit 100`}, false, []string{"no network", "apt-get failed"}},
 		{"apt finds nothing", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `exit 0`}, false, []string{"installed, and not found afterwards", "rsync"}},
 		{"nothing but Go", "go", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1"}, true, []string{"the command runs"}},
-		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write go, demo, test or model"}},
+		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write go, demo, test, model or list"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := setUp(t, c.purpose, c.stubs)
@@ -91,7 +91,7 @@ func TestSetup(t *testing.T) {
 // Where the packages are missing, root's setup.sh installs them by one call of apt-get
 // after an update, and a Node.js that is too old is replaced by one of the npm registry.
 func TestSetupInstalls(t *testing.T) {
-	programs := "fusermount3 git cc spin setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli ps bash zsh fish rpm man"
+	programs := "fusermount3 git cc spin setpriv bwrap getfacl setfattr rsync sqlite3 perl python3 chromium dbus-daemon tmux ssh-agent hg rg redis-cli curl wget psql pip3 ps bash zsh fish rpm man"
 	stubs := map[string]string{
 		"id": root, "go": goodGo,
 		"apt-get": `echo "apt-get $*" >&2

@@ -60,8 +60,8 @@ var allowedSkips = []allowedSkip{
 	{"*", "*", "operation not permitted", notForRoot, "the same"},
 }
 
-// judgeSkips reports skips that are not allowed on the machine: in CI as problems, and
-// elsewhere in words only.
+// judgeSkips returns the skips that are not allowed on the machine. Such a skip fails the run
+// on every machine: it is a test that nobody knows to be left out.
 func (r *report) judgeSkips(m machine) (problems []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,12 +69,7 @@ func (r *report) judgeSkips(m machine) (problems []string) {
 		if allowed(s, m) {
 			continue
 		}
-		text := fmt.Sprintf("%s skipped %s, which is not in the list of allowed skips (integration/suite/skips.go): %s", s.Package, s.Test, reasonOf(s.Output))
-		if m.ci {
-			problems = append(problems, text)
-		} else {
-			fmt.Fprintln(r.w, "suite: "+text)
-		}
+		problems = append(problems, fmt.Sprintf("%s skipped %s, which is not in the list of allowed skips (integration/suite/skips.go): %s", s.Package, s.Test, reasonOf(s.Output)))
 	}
 	return problems
 }
