@@ -252,7 +252,7 @@ func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr b
 		closed[addr] = true
 		return nil
 	}}
-	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.host, fmt.Sprint(c.port)))
+	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(rooted(c.host), fmt.Sprint(c.port)))
 	if err != nil {
 		return nil, false, err
 	}

@@ -156,6 +156,16 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
+// rooted returns a host as it is looked up. A name with a dot is whole (resolv.conf(5), search):
+// otherwise one below an approved wildcard, which the program chooses, would lead to a host of
+// the machine's search domains. A name without a dot is approved as the machine has it.
+func rooted(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
+		return host
+	}
+	return host + "."
+}
+
 // isNumber reports whether a program may take a label for a number: digits alone, also with a
 // zero before them and however many, or what C writes as one.
 func isNumber(label string) bool {
