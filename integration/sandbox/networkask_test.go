@@ -1,8 +1,11 @@
 package sandbox
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -240,6 +243,55 @@ func TestNetworkAskEnds(t *testing.T) {
 			t.Error("the command ended well")
 		}
 	})
+}
+
+// A connection to one approved name that asks for another one by TLS ends with either, and net
+// list shows both. Issue 46, 3.
+func TestNetworkServerNameEnds(t *testing.T) {
+	cert := certificate(t)
+	port := answerConns(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})
+		_, _ = io.Copy(s, s)
+	})
+	rules := []string{"api.test:" + port, "other.test:" + port}
+	permitted := append(slices.Clone(rules), "127.0.0.5")
+	for i, end := range [][]string{{"net", "remove", rules[0]}, {"net", "remove", rules[1]}, {"revoke", "--net"}} {
+		t.Run(strings.Join(end, " "), func(t *testing.T) {
+			a := newOutside(t, everybody[i%len(everybody)]).asking(`python3 -c '
+import socket, ssl, sys
+s = ssl._create_unverified_context().wrap_socket(socket.create_connection(("api.test", sys.argv[1])), server_hostname="other.test")
+s.sendall(b"begun"); print(s.recv(5).decode(), flush=True)
+try: s.recv(1)
+except OSError: pass # Python says of a reset that it is an end
+print("ended")' `+port, "--net="+strings.Join(permitted, ","))
+			for end := time.Now().Add(giveUp); a.said() != "begun\n" && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
+			}
+			var st struct {
+				Connections []struct {
+					Names []string `json:"server_names"`
+					Rules []string `json:"permitted_by"`
+				}
+			}
+			out, err := a.owner("net", "list", "--json")
+			if err == nil {
+				err = json.Unmarshal([]byte(out), &st)
+			}
+			if err != nil || len(st.Connections) != 1 || !slices.Equal(st.Connections[0].Names, []string{"other.test"}) ||
+				!slices.Equal(st.Connections[0].Rules, permitted) {
+				t.Errorf("listed: %s, %v", out, err)
+			}
+			if out, err := a.owner("net", "list"); err != nil || !strings.Contains(strings.Join(strings.Fields(out), " "), " other.test "+strings.Join(permitted, ",")+" ") {
+				t.Errorf("listed: %s, %v", out, err)
+			}
+			if out, err := a.owner(end...); err != nil {
+				t.Errorf("%s, %v", out, err)
+			}
+			if lines := a.end(); !slices.Equal(lines, []string{"begun", "ended"}) {
+				t.Errorf("the command said %q", lines)
+			}
+		})
+	}
 }
 
 // A program that asks about as many hosts as it can gets few questions, its own approved hosts

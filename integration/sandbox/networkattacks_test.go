@@ -19,13 +19,13 @@ import (
 
 // netTargets has the fields that the hostile program reads.
 type netTargets struct {
-	Approved, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
+	Approved, Address, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
 }
 
 // provenOnNetwork are attempts that work without rootsfs, on every machine and for everybody.
 var provenOnNetwork = []string{
 	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
-	"look up a name that is not approved", "ask an approved host for another server by TLS", "send by UDP to an approved host",
+	"look up a name that is not approved", "ask an approved host for another server by TLS", "the same at an approved address", "send by UDP to an approved host",
 }
 
 // A hostile program with a network of approved hosts gets an answer of nobody else, at every
@@ -36,7 +36,7 @@ func TestNetworkAttacks(t *testing.T) {
 		o := newOutside(t, w)
 		raw, err := json.Marshal(targets)
 		must(t, err)
-		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,127.0.0.5:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata)
+		net := fmt.Sprintf("--net=%s:%s,%[1]s:%[3]s,%[4]s,%[5]s,%[6]s:%[2]s", targets.Approved, targets.TLS, targets.UDP, targets.Rebound, targets.Metadata, targets.Address)
 		names, table := []string{}, map[string]map[string]result{}
 		for _, level := range append([]sandbox.Level{bare}, netLevels...) {
 			ord := o.shell(level, net, "./hostile -network '"+string(raw)+"'")
@@ -103,7 +103,7 @@ func serveAttacks(t *testing.T) netTargets {
 	group := net.IPv4(224, 0, 0, 77)
 	_ = ipv4.NewPacketConn(heard).JoinGroup(nil, &net.UDPAddr{IP: group}) // a machine without a network has no multicast
 	targets := netTargets{
-		Approved: "api.example.com", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
+		Approved: "api.example.com", Address: "127.0.0.5", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
 		TLS:  answerConns(t, func(c net.Conn) { repeat(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})) }),
 		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // of nobody, if this machine has no other
 		Group: net.JoinHostPort(group.String(), udpPort(heard)), Everybody: "255.255.255.255:" + udpPort(heard),

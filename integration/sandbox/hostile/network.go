@@ -17,6 +17,7 @@ import (
 // netTargets are what the tests serve for attempts at a network of approved hosts.
 type netTargets struct {
 	Approved string // host of the approved server
+	Address  string // of that server, which is approved as well
 	TLS      string // its port for TLS
 	UDP      string // its port for UDP, which repeats what it gets
 	Evil     string // a name that is not approved, of the same server
@@ -47,7 +48,8 @@ var netAttempts = []struct {
 	{"the same by TCP", func(t *netTargets) error { return resolve(t.Evil, "tcp", "") }},
 	{"the same from another resolver", func(t *netTargets) error { return resolve(t.Evil, "udp", "8.8.8.8:53") }},
 	{"connect to a resolver over TLS", func(*netTargets) error { return reach("1.1.1.1:853") }},
-	{"ask an approved host for another server by TLS", askOther},
+	{"ask an approved host for another server by TLS", func(t *netTargets) error { return askOther(t, t.Approved) }},
+	{"the same at an approved address", func(t *netTargets) error { return askOther(t, t.Address) }},
 	{"send by UDP to an approved host", sendDatagram},
 	{"send by multicast", func(t *netTargets) error { return shout(t.Group) }},
 	{"send by broadcast", func(t *netTargets) error { return shout(t.Everybody) }},
@@ -154,10 +156,10 @@ func resolve(name, network, server string) error {
 	return err
 }
 
-// askOther connects to the approved host, and asks for a server that is not approved.
-func askOther(t *netTargets) error {
+// askOther connects to an approved host, and asks for a server that is not approved.
+func askOther(t *netTargets, host string) error {
 	d := &net.Dialer{Timeout: netPatience}
-	c, err := tls.DialWithDialer(d, "tcp", t.Approved+":"+t.TLS, &tls.Config{ServerName: t.Evil, InsecureSkipVerify: true})
+	c, err := tls.DialWithDialer(d, "tcp", host+":"+t.TLS, &tls.Config{ServerName: t.Evil, InsecureSkipVerify: true})
 	if err != nil {
 		return err
 	}

@@ -253,6 +253,9 @@ type NetConnection struct {
 	Received int64     `json:"received"` // bytes to the command
 	Rate     int64     `json:"rate"`     // bytes a second, both ways, since it was last looked at
 	Began    time.Time `json:"began"`
+
+	ServerNames []string `json:"server_names"` // that TLS asks for, other than the host; escaped
+	PermittedBy []string `json:"permitted_by"` // rules and secrets that permit the host, its address or a server name
 }
 
 // SetRequest changes a root's mode.

@@ -35,11 +35,12 @@ type conn struct {
 	cancel context.CancelFunc
 
 	// Behind the gate's mutex.
-	outside   *net.TCPConn
-	addr      netip.AddrPort // of outside
-	needsAddr bool           // addr is closed by default: a rule of its own permits it
-	reason    error          // why the gate ended it
-	look      look
+	outside     *net.TCPConn
+	addr        netip.AddrPort // of outside
+	needsAddr   bool           // addr is closed by default: a rule of its own permits it
+	serverNames []string       // that hellos of TLS ask for, other than host: each needs a rule
+	reason      error          // why the gate ended it
+	look        look
 
 	recorded sync.Once // the end of one that a service has dialled
 }
@@ -177,8 +178,7 @@ func (g *Gate) carry(c *conn) {
 		reset(c.inside)
 		return
 	}
-	server, err := g.relay(c)
-	g.noteEnd(c, server, err)
+	g.noteEnd(c, g.relay(c))
 }
 
 // connect dials the host of a connection and puts on record what became of that. After an
@@ -211,9 +211,13 @@ func (g *Gate) connect(c *conn) error {
 }
 
 // noteEnd takes a connection that was dialled out of the table and puts its end on record.
-func (g *Gate) noteEnd(c *conn, server string, err error) {
+func (g *Gate) noteEnd(c *conn, err error) {
 	if reason := g.unregister(c); reason != nil {
 		err = reason
+	}
+	server := ""
+	if n := len(c.serverNames); n > 0 {
+		server = c.serverNames[n-1]
 	}
 	g.note(Event{
 		State: Ended, Host: c.host, Port: c.port, Addr: c.addr, Program: c.program, ServerName: server,
@@ -248,7 +252,7 @@ func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr b
 		closed[addr] = true
 		return nil
 	}}
-	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.host, fmt.Sprint(c.port)))
+	nc, err := d.DialContext(ctx, "tcp", net.JoinHostPort(rooted(c.host), fmt.Sprint(c.port)))
 	if err != nil {
 		return nil, false, err
 	}
@@ -300,8 +304,8 @@ func (g *Gate) dropLocked(c *conn) {
 }
 
 // relay copies both ways until both sides have ended, and resets both if one breaks off. It
-// returns the server name of a TLS handshake that is not the host's, and why it ended early.
-func (g *Gate) relay(c *conn) (server string, err error) {
+// returns why it ended early.
+func (g *Gate) relay(c *conn) error {
 	down := make(chan error, 1)
 	fail := func(err error) error {
 		if errors.Is(err, ErrLimit) {
@@ -315,7 +319,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 		return err
 	}
 	go func() { down <- fail(c.copy(c.inside, c.outside, g.down(c))) }()
-	server, err = g.relayUp(c)
+	err := g.relayUp(c)
 	_ = fail(err)
 	// The first error is the reason; the other direction then fails, too.
 	if derr := <-down; err == nil || errors.Is(err, net.ErrClosed) {
@@ -326,7 +330,7 @@ func (g *Gate) relay(c *conn) (server string, err error) {
 	}
 	reset(c.inside)
 	reset(c.outside)
-	return server, err
+	return err
 }
 
 // flushTimeout bounds the wait for a side that takes nothing.
@@ -376,31 +380,43 @@ func queued(c *net.TCPConn) (n int) {
 
 // relayUp sends what the program sends. It holds each ClientHello of TLS back until the server
 // name in it is known to be permitted.
-func (g *Gate) relayUp(c *conn) (server string, err error) {
+func (g *Gate) relayUp(c *conn) error {
 	var h handshake
 	up := g.up(c)
-	for isLast := c.literal.IsValid() || g.opt.AnyServerName; !isLast; {
+	for isLast := g.opt.AnyServerName; !isLast; {
 		next, err := h.peek(c.inside)
 		if err != nil {
-			return server, err
+			return err
 		}
-		if name := canonical(next.server); name != "" && name != c.host {
-			server = name
-			g.mu.Lock()
-			permitted := isName(name) && g.rules.permitsName(name, c.port)
-			g.mu.Unlock()
-			if !permitted {
-				return server, fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
-			}
+		if err := g.requireServer(c, canonical(next.server)); err != nil {
+			return err
 		}
 		if isLast = next.isLast; isLast {
 			next.size = len(h.taken) // copy sends the rest
 		}
 		if err := c.sendOn(&up, h.taken, next.size); err != nil {
-			return server, err
+			return err
 		}
 	}
-	return server, c.copy(c.outside, c.inside, up)
+	return c.copy(c.outside, c.inside, up)
+}
+
+// requireServer adds a server name to what a connection needs rules for, and fails if there is
+// none for it. Both happen under the mutex: Remove comes before, or finds the name in the table.
+func (g *Gate) requireServer(c *conn, name string) error {
+	if name == "" || name == c.host {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.reason != nil {
+		return c.reason
+	}
+	c.serverNames = append(c.serverNames, name)
+	if !g.permitsLocked(c) {
+		return fmt.Errorf("TLS asks for another server: %w", ErrNoRule)
+	}
+	return nil
 }
 
 // sendOn sends the next n bytes of the program's, of which some were taken already, and takes no

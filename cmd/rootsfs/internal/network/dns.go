@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
@@ -101,7 +100,7 @@ func (g *Gate) lookup(q dnsmessage.Question) (dnsmessage.ResourceBody, dnsmessag
 		return nil, dnsmessage.RCodeNotImplemented
 	}
 	switch {
-	case name == "localhost", strings.HasSuffix(name, ".localhost"):
+	case isLocalhost(name):
 		switch q.Type {
 		case dnsmessage.TypeA:
 			return &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}, dnsmessage.RCodeSuccess

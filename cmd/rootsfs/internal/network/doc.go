@@ -18,15 +18,17 @@
 // Options.Ask, unless the answer is yes in time. Addresses that are closed by default are not
 // asked about. A program that causes many questions fills neither the queue nor memory. A name
 // that resolves to an address of this machine, of a private network or of a cloud's metadata
-// service is refused, unless that address has a rule of its own. Nothing about a name without
-// a rule goes to a resolver. When Remove or Close returns, no byte of a connection that they
-// ended is delivered any more, in either direction. If the process of the gate dies, the
-// namespace has no way out.
+// service is refused, unless that address has a rule of its own. So is TLS that asks for a name
+// without a rule, at a name or an address. Nothing about a name without a rule goes to a
+// resolver. Remove ends each connection that needs a rule which is gone. When Remove or Close
+// returns, no byte of a connection that they ended is delivered any more, in either direction.
+// If the process of the gate dies, the namespace has no way out.
 //
 // # Not promised
 //
-// An approved host can be used to send anything out. What a host does with a connection (a
-// proxy, a hosting service with many customers) is its own. UDP other than DNS is refused by
-// the kernel and not on record. A host that is down is a connection that is reset after it
-// was accepted, since the kernel accepts before the gate dials.
+// An approved host can be used to send anything out. Of what connections carry, only hellos of
+// TLS are looked at, so that HTTP can ask a host for another one. What a host does with a
+// connection (a proxy, a hosting service with many customers) is its own. UDP other than DNS is
+// refused by the kernel and not on record. A host that is down is a connection that is reset
+// after it was accepted, since the kernel accepts before the gate dials.
 package network

@@ -31,7 +31,7 @@ func TestEarlyDataInSmallRecords(t *testing.T) {
 		c.ctx, c.cancel = context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			_, err := g.relayUp(c)
+			err := g.relayUp(c)
 			outside.Close()
 			ended <- err
 		}()

@@ -15,6 +15,11 @@ type Conn struct {
 	Sent, Received int64
 	Rate           int64 // bytes a second both ways, since it was looked at a second ago or more
 	Began          time.Time
+	// ServerNames are what hellos of TLS asked for, if that was not Host.
+	ServerNames []string
+	// Rules permit its host, the closed address that its name leads to, or a server name.
+	Rules   []Rule
+	Service *Service // that has dialled; nil: the program
 }
 
 // Totals are what a gate has done so far.
@@ -62,6 +67,7 @@ func (g *Gate) Conns() []Conn {
 		list = append(list, Conn{
 			Host: c.host, Port: c.port, Addr: c.addr, Sent: sent, Received: received,
 			Rate: c.rateLocked(now, sent+received), Began: c.began,
+			ServerNames: slices.Clone(c.serverNames), Rules: g.rulesLocked(c), Service: c.service,
 		})
 	}
 	slices.SortFunc(list, func(a, b Conn) int { return a.Began.Compare(b.Began) })

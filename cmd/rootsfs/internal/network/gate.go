@@ -102,7 +102,7 @@ type Event struct {
 	Port    uint16         // 0: a name was looked up
 	Addr    netip.AddrPort // that the gate connected to
 	Program Program        // that made the connection, if it was found
-	// ServerName is what a TLS handshake asked for, if that was not Host.
+	// ServerName is what the last hello of TLS asked for, if that was not Host.
 	ServerName string
 	Sent       int64 // bytes from the program
 	Received   int64 // bytes to the program
@@ -294,14 +294,24 @@ func (g *Gate) endLocked(list []*conn, reason error) {
 	}
 }
 
-// permitsLocked reports whether a connection is permitted by the rules.
+// permitsLocked reports whether the rules permit all that a connection needs rules for.
 func (g *Gate) permitsLocked(c *conn) bool {
 	permitted := g.rules.permits(c)
 	if c.service != nil {
 		permitted = c.service.permits(c)
 	}
 	return permitted &&
-		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port))
+		(!c.needsAddr || g.rules.permitsAddr(c.addr.Addr(), c.port)) &&
+		!slices.ContainsFunc(c.serverNames, func(name string) bool { return !g.rules.permitsServer(c, name) })
+}
+
+// rulesLocked returns the rules that permit a connection, or a part of what it needs.
+func (g *Gate) rulesLocked(c *conn) []Rule {
+	return slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool {
+		isOf := c.service == nil && (r.hasName(c.host) || r.hasAddr(c.literal)) ||
+			c.needsAddr && r.hasAddr(c.addr.Addr()) || slices.ContainsFunc(c.serverNames, r.hasName)
+		return !isOf || !r.hasPort(c.port)
+	})
 }
 
 func (g *Gate) mayResolve(name string) bool {

@@ -104,11 +104,16 @@ func (g *Gate) owner(c *conn, forRecord bool) Program {
 	return p
 }
 
-// diagInode is the offset of idiag_inode in struct inet_diag_msg, which it ends.
-const diagInode = 68
+// Offsets in struct inet_diag_msg, which idiag_inode ends, and a state (include/net/tcp_states.h).
+const (
+	diagState = 1
+	diagInode = 68
+	tcpListen = 10
+)
 
 // inode returns the inode of the TCP socket that is bound to from and connected to to
-// (sock_diag(7)).
+// (sock_diag(7)). If that is closed, the kernel answers with one that listens at from, or with
+// one that no process holds, whose inode is 0.
 func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +139,11 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 			switch {
 			case m.Header.Seq != d.request: // the answer to one that was given up
 			case m.Header.Type == unix.SOCK_DIAG_BY_FAMILY && len(m.Data) >= diagInode+4:
-				return binary.NativeEndian.Uint32(m.Data[diagInode:]), nil
+				inode := binary.NativeEndian.Uint32(m.Data[diagInode:])
+				if inode == 0 || m.Data[diagState] == tcpListen {
+					return 0, unix.ENOENT
+				}
+				return inode, nil
 			default:
 				return 0, unix.ENOENT
 			}

@@ -1,6 +1,10 @@
 package network
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,6 +57,66 @@ func TestSearchesOfProgramsAreBounded(t *testing.T) {
 	}
 	if p := n.g.owner(c, false); p.PID != cmd.Process.Pid {
 		t.Errorf("%+v", p)
+	}
+	_ = cmd.Process.Kill()
+}
+
+func init() {
+	// swaps connects to args[0], resets the connection when a second byte comes, and listens at
+	// the port that it had.
+	programs["swaps"] = func(args []string) error {
+		c, err := net.Dial("tcp", args[0])
+		if err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			return err
+		}
+		at := c.LocalAddr().(*net.TCPAddr)
+		fmt.Println("connected")
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil { // the test has seen the connection
+			return err
+		}
+		reset(c.(*net.TCPConn))
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{Port: at.Port})
+		if err != nil {
+			return err
+		}
+		fmt.Println("listening")
+		_, err = l.Accept()
+		return err
+	}
+}
+
+// A closed connection has no program: a process that listens at its port has not made it.
+func TestClosedConnectionHasNoProgram(t *testing.T) {
+	next := make(chan struct{})
+	port := serve(t, func(c net.Conn) {
+		_, _ = c.Write([]byte{0})
+		<-next
+		_, _ = c.Write([]byte{0})
+		_, _ = c.Read(make([]byte, 1))
+	})
+	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,127.0.0.1"), Resolver: resolver(new(atomic.Int64), local)})
+	cmd, out := n.start("swaps", "api.test:"+port)
+	r := bufio.NewReader(out)
+	if line, err := r.ReadString('\n'); line != "connected\n" {
+		t.Fatal(line, err)
+	}
+	c := n.openConns()[0]
+	if p := n.g.owner(c, false); p.PID != cmd.Process.Pid {
+		t.Errorf("%+v", p)
+	}
+	close(next)
+	if line, err := r.ReadString('\n'); line != "listening\n" {
+		t.Fatal(line, err)
+	}
+	if p := n.g.owner(c, false); p != (Program{}) {
+		t.Errorf("%+v", p)
+	}
+	from, to := c.ends()
+	if inode, err := n.g.inside.owners.inode(from, to, questionSearch); err == nil {
+		t.Errorf("inode %d", inode)
 	}
 	_ = cmd.Process.Kill()
 }

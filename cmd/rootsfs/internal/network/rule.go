@@ -117,7 +117,7 @@ func parseHost(host string) (Rule, error) {
 	switch {
 	case name == "*":
 		return Rule{}, errors.New("write --net without a value for the whole network")
-	case name == "localhost", strings.HasSuffix(name, ".localhost"):
+	case isLocalhost(name):
 		return Rule{}, ErrLocalhost
 	case strings.ContainsRune(below, '*'):
 		return Rule{}, errors.New("a wildcard stands for whole labels at the beginning, as *.example.org")
@@ -149,6 +149,21 @@ func isName(s string) bool {
 		}
 	}
 	return true
+}
+
+// isLocalhost reports whether a name is this machine's, wherever it is looked up (RFC 6761, 6.3).
+func isLocalhost(name string) bool {
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// rooted returns a host as it is looked up. A name with a dot is whole (resolv.conf(5), search):
+// otherwise one below an approved wildcard, which the program chooses, would lead to a host of
+// the machine's search domains. A name without a dot is approved as the machine has it.
+func rooted(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
+		return host
+	}
+	return host + "."
 }
 
 // isNumber reports whether a program may take a label for a number: digits alone, also with a
@@ -213,6 +228,12 @@ func (rs rules) permitsName(name string, port uint16) bool {
 // permitsAddr reports whether addr itself, not a name that leads to it, is approved.
 func (rs rules) permitsAddr(addr netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(rs, func(r Rule) bool { return r.hasAddr(addr) && r.hasPort(port) })
+}
+
+// permitsServer reports whether a connection may ask by TLS for a name that is not its host's.
+// At a loopback address it may ask for localhost, which no rule can name.
+func (rs rules) permitsServer(c *conn, name string) bool {
+	return c.literal.IsLoopback() && isLocalhost(name) || isName(name) && rs.permitsName(name, c.port)
 }
 
 // permits reports whether a rule names the host or address that the program connects to.

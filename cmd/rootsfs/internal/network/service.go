@@ -217,7 +217,7 @@ func (d *dialledConn) check(err error) error {
 func (g *Gate) endDialled(c *conn) {
 	c.recorded.Do(func() {
 		c.cancel()
-		g.noteEnd(c, "", nil)
+		g.noteEnd(c, nil)
 		g.served.Done()
 	})
 }

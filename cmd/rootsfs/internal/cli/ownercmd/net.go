@@ -1,8 +1,10 @@
 package ownercmd
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,10 +46,11 @@ func (a *app) printNet(st control.NetState) {
 	if len(st.Connections) == 0 {
 		return
 	}
-	rows := [][]string{{"HOST", "PORT", "ADDRESS", "SENT", "RECEIVED", "OPEN FOR"}}
+	rows := [][]string{{"HOST", "PORT", "ADDRESS", "TLS ASKS FOR", "PERMITTED BY", "SENT", "RECEIVED", "OPEN FOR"}}
+	list := func(texts []string) string { return cmp.Or(names.EscapeQuoted(strings.Join(texts, ",")), "-") }
 	for _, c := range st.Connections {
-		rows = append(rows, []string{cli.QuoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), cli.SizeText(c.Sent), cli.SizeText(c.Received),
-			time.Since(c.Began).Round(time.Second).String()})
+		rows = append(rows, []string{cli.QuoteIfNeeded(c.Host), fmt.Sprint(c.Port), names.EscapeQuoted(c.Address), list(c.ServerNames), list(c.PermittedBy),
+			cli.SizeText(c.Sent), cli.SizeText(c.Received), time.Since(c.Began).Round(time.Second).String()})
 	}
 	a.Table(rows)
 }

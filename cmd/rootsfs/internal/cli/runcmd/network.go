@@ -173,9 +173,19 @@ func (n *commandNet) Close() { n.gate.Close() }
 func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: texts(n.gate.Rules()), Secrets: texts(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
-		st.Connections = append(st.Connections, control.NetConnection{
+		one := control.NetConnection{
 			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
-		})
+			ServerNames: []string{}, PermittedBy: texts(c.Rules),
+		}
+		for _, name := range c.ServerNames {
+			one.ServerNames = append(one.ServerNames, names.Escape(name))
+		}
+		for _, s := range n.secrets {
+			if c.Service != nil && s.service == c.Service {
+				one.PermittedBy = append(one.PermittedBy, s.String())
+			}
+		}
+		st.Connections = append(st.Connections, one)
 	}
 	t := n.gate.Totals()
 	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
