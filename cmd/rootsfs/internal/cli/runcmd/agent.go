@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -152,17 +153,25 @@ func (f *Flags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) er
 		}
 		f.presetNets = append(f.presetNets, rule)
 	}
-	// A model's address that the owner has set, such as OPENAI_BASE_URL.
-	for _, name := range one.Env {
+	return f.presetBaseURLs(one)
+}
+
+// presetBaseURLs approves the hosts of the model's addresses that the owner has set, at their
+// ports. One that is a proxy's is left to the owner.
+func (f *Flags) presetBaseURLs(one *agents.Agent) error {
+	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			continue
 		}
-		rule, err := network.ParseRule(u.Host)
+		port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
+		rule, err := network.ParseRule(net.JoinHostPort(u.Hostname(), port))
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		f.presetNets = append(f.presetNets, rule)
+		if !slices.ContainsFunc(ownProxies(), func(p ownProxy) bool { return p.host == rule }) {
+			f.presetNets = append(f.presetNets, rule)
+		}
 	}
 	return nil
 }

@@ -107,6 +107,9 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
+	for _, note := range r.plan.notes {
+		r.a.Warn("%s", note)
+	}
 	if box.Level == sandbox.None {
 		return
 	}

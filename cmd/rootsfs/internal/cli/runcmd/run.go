@@ -141,6 +141,7 @@ type plan struct {
 	network *commandNet
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
+	notes    []string // what the owner is told when the command starts
 }
 
 // plan checks the flags, all of them before anything is made.
@@ -240,6 +241,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if err := f.planNetwork(p); err != nil {
 		return err
 	}
+	f.passProxies(p)
 	switch f.paths {
 	case "same":
 	case "flat":
