@@ -107,6 +107,9 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
+	if hidden := sandbox.Hidden(r.proc.Report().Level); len(hidden) > 0 {
+		r.a.Warn("not shown, because they hold a credential: %s", names.Escape(strings.Join(hidden, ", ")))
+	}
 	for _, note := range r.plan.notes {
 		r.a.Warn("%s", note)
 	}
