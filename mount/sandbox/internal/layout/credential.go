@@ -107,7 +107,7 @@ var (
 	// credential is what is one by its form: a URL with a user in it, a header, a private
 	// key, a token of a well-known kind.
 	credential = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(?i)(?:https?|ftps?)://[^/\s"'<>$]+@|\b(?:authorization|cookie)["']?\s*[:=]\s*["']?[^\s"'$]|\bbearer\s+[\w.-]{8}|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:gh[pousr]_|github_pat_|glpat-|npm_|pypi-|xox[abp]-|sk-)[\w-]{16}|\bAKIA[A-Z0-9]{16}`)
+		return regexp.MustCompile(`(?i)(?:https?|ftps?)://[^/\s"'<>$]+@|\b(?:authorization|cookie)["']?\s*[:=]\s*["']?[^\s"'$]|\bbearer\s+[\w.-]{8}|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:(?:gh[pousr]_|npm_)[a-z0-9]{30}|(?:github_pat_|glpat-|pypi-|xox[abp]-|sk-)[\w-]{20})|\bAKIA[A-Z0-9]{16}`)
 	})
 	// noValue is a value that is none: a variable, a switch, and the samples in Maven's
 	// own settings.
@@ -134,14 +134,31 @@ func holdsCredential(path string) bool {
 	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || isCredential(string(text))
 }
 
+// hints are in every line that the expressions match, in lower case: lines without one are not
+// looked at, which would take milliseconds.
+var hints = []string{
+	"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "key", `"auth"`, "://", "authorization", "cookie", "bearer",
+	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "xox", "sk-", "akia",
+}
+
 // isCredential reports whether a text seems to hold a credential, be it in a comment.
 func isCredential(text string) bool {
-	if credential().MatchString(text) {
-		return true
-	}
-	for _, m := range assigned().FindAllStringSubmatch(text, -1) {
-		if !noValue().MatchString(strings.TrimSpace(m[1])) {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lower := strings.ToLower(line)
+		if !slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(lower, h) }) {
+			continue
+		}
+		if i+1 < len(lines) {
+			line += "\n" + lines[i+1] // where the value of an element of XML may be
+		}
+		if credential().MatchString(line) {
 			return true
+		}
+		for _, m := range assigned().FindAllStringSubmatch(line, -1) {
+			if !noValue().MatchString(m[1]) {
+				return true
+			}
 		}
 	}
 	return false
