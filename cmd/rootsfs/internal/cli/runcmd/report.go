@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,7 +108,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
-	if hidden := sandbox.Hidden(r.proc.Report().Level); len(hidden) > 0 {
+	if hidden := slices.DeleteFunc(sandbox.Hidden(r.proc.Report().Level), r.plan.covered); len(hidden) > 0 {
 		r.a.Warn("not shown, because they hold a credential: %s", names.Escape(strings.Join(hidden, ", ")))
 	}
 	for _, note := range r.plan.notes {
