@@ -9,8 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -122,7 +121,7 @@ var credentialFiles = []string{".netrc", ".pgpass", ".git-credentials"}
 // holdsCredential reports whether a regular file seems to hold a credential. One that is too
 // long to be copied is taken to hold one; one that cannot be read is not shown anyway.
 func holdsCredential(path string) bool {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return false
 	}
