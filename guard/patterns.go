@@ -170,7 +170,7 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	if p.Gitignore {
 		ignores, err := readIgnores(src, opt)
 		if err != nil {
-			return nil, err
+			return nil, adviseIgnores(err)
 		}
 		all = append(all, ignores...)
 	}
@@ -182,7 +182,17 @@ func (p *Policy) compile(src Source) (*ruleset, error) {
 	if r.set, err = compileRules(all, opt); err == nil && naming == MixedNames {
 		r.folded, err = compileRules(all, pattern.Options{Fold: true})
 	}
+	if err != nil && p.Gitignore {
+		err = adviseIgnores(err)
+	}
 	return r, err
+}
+
+// adviseIgnores adds what to do to the error of a root that takes .gitignore files. Without
+// them less would be hidden than was asked for, and a program that writes into the root decides
+// what they hold.
+func adviseIgnores(err error) error {
+	return fmt.Errorf("%w; shorten or remove it, or leave --respect-gitignore out and name what is hidden with --hide", err)
 }
 
 // ruleset is what Patterns were compiled to.

@@ -127,14 +127,16 @@ func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	for dir, mode := range layout.PrivateModes {
 		args = append(args, "--perms", fmt.Sprintf("%04o", mode), "--dir", dir)
 	}
-	args = append(args, l.bwrapBinds(lay, size)...)
-	args = append(args, "--proc", "/proc")
+	binds, err := l.bwrapBinds(lay, size)
+	if err != nil {
+		return nil, err
+	}
+	args = append(append(args, binds...), "--proc", "/proc")
 	return append(args, bwrapProc()...), nil
 }
 
 // bwrapBinds are the arguments for what is mounted on directories.
-func (l *launch) bwrapBinds(lay *layout.Layout, size string) []string {
-	var args []string
+func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err error) {
 	for _, b := range lay.Binds {
 		switch {
 		case b.Device:
@@ -146,6 +148,13 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) []string {
 		default:
 			args = append(args, "--ro-bind", b.From, b.To)
 		}
+	}
+	for _, path := range lay.Masks {
+		empty, err := memFile(path, nil)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--perms", "0444", "--ro-bind-data", strconv.Itoa(l.passFile(empty)), path)
 	}
 	for _, p := range lay.Places {
 		// bwrap cannot bind one of its own directories at a second place.
@@ -162,7 +171,7 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) []string {
 	for _, n := range lay.Nested {
 		args = append(args, "--bind", lay.TreeFrom+n, n)
 	}
-	return args
+	return args, nil
 }
 
 // bwrapProc hides what the init would hide.

@@ -67,6 +67,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 		fmt.Sprintf("Its uid (%d) is not its own: the limit of processes counts all of that uid's.", o.UID),
 		"What it leaves running in the background is ended by rootsfs, not by the kernel: killing rootsfs and its init with SIGKILL in the same moment leaves it behind, still confined.",
 	)
+	if _, system := layout.Hidden(); len(system) > 0 {
+		out = append(out, "It can read these files of the machine's, which hold a credential: "+names.Escape(strings.Join(system, ", "))+".")
+	}
 	if !landlock.Scoped() {
 		out = append(out, "It can send signals to other processes of its uid: this kernel's Landlock has no scopes (Linux 6.12 does).")
 	}
@@ -76,6 +79,9 @@ func holes(o *Options, level Level, layers []Layer) []string {
 // notes are limits of what the command sees that its owner might run into.
 func notes(o *Options, level Level, lay *layout.Layout) []string {
 	var out []string
+	if hidden := Hidden(level); len(hidden) > 0 {
+		out = append(out, "These files of the machine's are not shown, because they hold a credential: "+names.Escape(strings.Join(hidden, ", "))+".")
+	}
 	if lay == nil {
 		if level == Landlock || level == None {
 			out = append(out, "The roots are below "+o.Tree+" and not at their own paths.")
@@ -86,6 +92,19 @@ func notes(o *Options, level Level, lay *layout.Layout) []string {
 		out = append(out, "These roots lie in directories of the system, and do not appear again after they are revoked, or files after they are replaced, until the command is started anew: "+names.Escape(strings.Join(lay.Nested, ", "))+".")
 	}
 	return out
+}
+
+// Hidden returns the files of the machine's settings that are not shown at a level, because
+// they seem to hold a credential.
+func Hidden(level Level) []string {
+	etc, system := layout.Hidden()
+	switch level {
+	case None:
+		return nil
+	case Landlock:
+		return etc
+	}
+	return append(etc, system...)
 }
 
 // appears are the places inside where roots appear by themselves, and those where none

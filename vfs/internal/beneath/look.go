@@ -72,7 +72,7 @@ const (
 func (s *source) Ignores(found func(guard.Ignore), enter func(dir string) bool) error {
 	tooMany := func(what string, limit int) error {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(
-			"the root has more than %d %s: write what is to be hidden as patterns instead of taking the .gitignore files", limit, what)}
+			"the root has more than %d %s", limit, what)}
 	}
 	files, size := 0, 0
 	todo := []string{""}
@@ -119,6 +119,8 @@ func (s *source) ignore(dir string) (string, error) {
 	switch {
 	case names.Reason(err) == names.NotExist:
 		return "", nil
+	case names.Reason(err) == names.Permission:
+		return "", &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("%s cannot be read: %v", names.Quote(rel), err)}
 	case err != nil:
 		return "", err
 	case len(text) > maxIgnoreBytes:

@@ -73,9 +73,14 @@ func FindSecret(agent, name string) (Secret, bool) {
 	return Secret{}, false
 }
 
-// proxies are variables that every agent gets: without them it reaches nothing where a
-// proxy is needed.
-var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
+// baseURLs are variables that hold the address of a model's service.
+var baseURLs = []string{"ANTHROPIC_BASE_URL", "DATABRICKS_HOST", "GOOGLE_GEMINI_BASE_URL", "OPENAI_API_BASE", "OPENAI_BASE_URL"}
+
+// BaseURLs returns those variables of Env that hold the address of a model's service: the host
+// that they name is one of the agent's hosts. No other variable approves a host.
+func (a *Agent) BaseURLs() []string {
+	return slices.DeleteFunc(slices.Clone(a.Env), func(name string) bool { return !slices.Contains(baseURLs, name) })
+}
 
 // Names lists the agents, sorted.
 func Names() []string {
@@ -112,7 +117,6 @@ func read(name string) (Agent, error) {
 	if err := toml.NewDecoder(bytes.NewReader(doc)).DisallowUnknownFields().Decode(&a); err != nil {
 		return Agent{}, fmt.Errorf("%s.toml: %w", name, err)
 	}
-	a.Env = append(a.Env, proxies...)
 	return a, nil
 }
 

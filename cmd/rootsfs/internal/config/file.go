@@ -91,8 +91,8 @@ type Run struct {
 // Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
 // is what the preset says.
 type Agent struct {
-	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                         // "": the preset's
-	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in; absolute, or beginning with ~/"` // "": the preset's
+	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                                                   // "": the preset's
+	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in, one for all repositories; absolute, or beginning with ~/"` // "": one for each
 	HomeFiles []string `toml:"home_files" kind:"below home" jsonschema:"files of your HOME that are copied into its HOME where they are missing, as paths below HOME"`
 	Env       []string `toml:"env" kind:"item" jsonschema:"variables that it gets, as --env takes them"`
 	Hosts     []string `toml:"hosts" kind:"host" jsonschema:"hosts that it may connect to, as run --net takes them"`

@@ -205,6 +205,11 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
+// Covers reports whether the rule permits all that one permits, a rule for one host.
+func (r Rule) Covers(one Rule) bool {
+	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
+}
+
 func (r Rule) hasPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
 // hasName reports whether the rule names the host; name is as isName has it.

@@ -111,6 +111,11 @@ func (b *builder) binds() error {
 			return err
 		}
 	}
+	for _, path := range b.layout.Masks {
+		if err := b.rebind(emptyFile, path, readOnlyAttrs); err != nil {
+			return err
+		}
+	}
 	for _, m := range b.layout.Places {
 		if err := b.rebind(m.From, m.To, bindAttrs); err != nil {
 			return err

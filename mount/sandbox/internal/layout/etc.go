@@ -42,15 +42,17 @@ var EtcFiles = sync.OnceValue(func() (files []string) {
 	for _, n := range slices.Concat(etcFiles, etcNetFiles, []string{"passwd", "group", "hostname"}) {
 		files = append(files, "/etc/"+n)
 	}
-	return files
+	s := findSettings()
+	files = slices.DeleteFunc(files, func(path string) bool { return slices.Contains(s.hidden, path) })
+	return append(files, s.files...)
 })
 
-// EtcDirs returns the directories of /etc that this host has and a command sees.
+// EtcDirs returns the directories of /etc that this host has and a command sees, whole.
 func EtcDirs() (dirs []string) {
 	for _, pattern := range etcDirs {
 		found, _ := filepath.Glob("/etc/" + pattern) // the patterns are well-formed
 		for _, dir := range found {
-			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			if info, err := os.Stat(dir); err == nil && info.IsDir() && !slices.Contains(findSettings().dirs, dir) {
 				dirs = append(dirs, dir)
 			}
 		}
@@ -78,9 +80,20 @@ func (l *Layout) addEtc(o *Spec) {
 		File{"/etc/hostname", []byte(HostName + "\n")},
 	)
 	l.Links = append(l.Links, Link{"/etc/mtab", "/proc/self/mounts"})
+	settings := findSettings()
 	for _, n := range etcFiles {
-		l.copy("/etc/" + n)
+		if path := "/etc/" + n; !slices.Contains(settings.hidden, path) {
+			l.copy(path)
+		}
 	}
+	for _, path := range settings.files {
+		l.copy(path)
+	}
+	for _, path := range settings.links {
+		l.Dirs = append(l.Dirs, filepath.Dir(path))
+		l.link(path)
+	}
+	l.Masks = settings.masked
 	if o.Net {
 		for _, n := range etcNetFiles {
 			l.copy("/etc/" + n)

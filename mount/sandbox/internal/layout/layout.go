@@ -117,7 +117,8 @@ type Layout struct {
 	// renaming on the host, so that a bind mount would not follow them anyway.
 	Copies []Copy
 	Binds  []Bind
-	Places []Bind // of directories in PrivateDir: /tmp and the like
+	Masks  []string // files in Binds in whose place an empty one is
+	Places []Bind   // of directories in PrivateDir: /tmp and the like
 	// TreeFrom is the path of the tree, which the caller may have opened (TreeFile).
 	TreeFrom string
 	FlatAt   string // "": each root at its own path

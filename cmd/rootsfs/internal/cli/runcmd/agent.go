@@ -2,9 +2,8 @@ package runcmd
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -65,15 +64,6 @@ func agentCompletion(cmd *cobra.Command) {
 	}) // fails only for an unknown flag
 }
 
-// KeptHome is the directory that a HOME is kept in: of agents, or of servers.
-func KeptHome(of, name string) (string, error) {
-	dir, err := config.XDG("XDG_DATA_HOME", ".local/share", "rootsfs", of, name)
-	if err != nil {
-		return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
-	}
-	return dir, nil
-}
-
 // agentCommand is the command of a command line that names an agent and no command.
 func (f *Flags) agentCommand(args []string) []string {
 	if one, ok := agents.Find(f.Agent); ok && len(args) == 0 {
@@ -97,13 +87,6 @@ func (f *Flags) preset(cmd *cobra.Command) error {
 	if len(f.Roots) == 0 && len(f.Once) == 0 && f.Profile == "" {
 		if err := f.projectRoot(one.Mode); err != nil {
 			return err
-		}
-	}
-	if !cmd.Flags().Changed("home") {
-		if f.home = own.HomeDir; f.home == "" {
-			if f.home, err = KeptHome("agents", f.Agent); err != nil {
-				return err
-			}
 		}
 	}
 	if err := f.presetNet(cmd, &one, own.Net); err != nil {
@@ -152,17 +135,25 @@ func (f *Flags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) er
 		}
 		f.presetNets = append(f.presetNets, rule)
 	}
-	// A model's address that the owner has set, such as OPENAI_BASE_URL.
-	for _, name := range one.Env {
+	return f.presetBaseURLs(one)
+}
+
+// presetBaseURLs approves the hosts of the model's addresses that the owner has set, at their
+// ports. One that is a proxy's is left to the owner.
+func (f *Flags) presetBaseURLs(one *agents.Agent) error {
+	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			continue
 		}
-		rule, err := network.ParseRule(u.Host)
+		port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
+		rule, err := network.ParseRule(net.JoinHostPort(u.Hostname(), port))
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		f.presetNets = append(f.presetNets, rule)
+		if !slices.ContainsFunc(ownProxies(), func(p ownProxy) bool { return p.host == rule }) {
+			f.presetNets = append(f.presetNets, rule)
+		}
 	}
 	return nil
 }
@@ -228,57 +219,4 @@ func (f *Flags) askRepository() (granted bool) {
 		return false
 	}
 	return f.projectRoot("rw") == nil
-}
-
-// bringHome copies files of the owner's HOME into a kept one that lacks them. The command
-// can have made links there: os.Root follows none that leads out.
-func bringHome(home string, files []string, uid, gid uint32) error {
-	owner, err := os.UserHomeDir()
-	if err != nil || len(files) == 0 {
-		return nil //nolint:nilerr // without a HOME there is nothing to bring
-	}
-	in, err := os.OpenRoot(home)
-	if err != nil {
-		return fmt.Errorf("--home: %w", err)
-	}
-	defer in.Close()
-	for _, file := range files {
-		from := filepath.Join(owner, file)
-		if rest, ok := strings.CutPrefix(file, ".config/"); ok {
-			from, _ = config.XDG("XDG_CONFIG_HOME", ".config", rest) // the home is there
-		}
-		text, ok := readGitFile(from)
-		if !ok {
-			continue
-		}
-		if err := bringFile(in, file, text, int(uid), int(gid)); err != nil {
-			return fmt.Errorf("copy %s into the agent's HOME: %w", names.Quote(from), err)
-		}
-	}
-	return nil
-}
-
-func bringFile(in *os.Root, file, text string, uid, gid int) error {
-	for i := range len(file) {
-		if file[i] != '/' {
-			continue
-		}
-		switch err := in.Mkdir(file[:i], 0o700); {
-		case err == nil:
-			if err := in.Lchown(file[:i], uid, gid); err != nil {
-				return err
-			}
-		case !errors.Is(err, fs.ErrExist):
-			return err
-		}
-	}
-	f, err := in.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // it is the agent's own by now
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chown(uid, gid), f.Close())
 }

@@ -3,14 +3,11 @@ package runcmd
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
@@ -286,43 +283,4 @@ func (p *plan) homeOutside() error {
 			return nil
 		}
 	}
-}
-
-// makeHome makes the directory that is kept as HOME, for the user it is for. One that
-// was there is taken only if it belongs to that user: nothing is given away.
-func makeHome(dir string, uid, gid uint32) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return fmt.Errorf("--home: %w", err)
-	}
-	err := unix.Mkdir(dir, 0o700)
-	made := err == nil
-	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("--home: make %s: %w", names.Quote(dir), err)
-	}
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-	if made {
-		flags |= unix.O_NOFOLLOW
-	}
-	fd, err := unix.Open(dir, flags, 0)
-	if err != nil {
-		return fmt.Errorf("--home: open %s: %w", names.Quote(dir), err)
-	}
-	f := os.NewFile(uintptr(fd), dir)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("--home: %w", err)
-	}
-	if st.Uid == uid {
-		return nil
-	}
-	if made && int(st.Uid) == os.Geteuid() {
-		if _, err := f.Readdirnames(1); errors.Is(err, io.EOF) {
-			if err := unix.Fchown(fd, int(uid), int(gid)); err != nil {
-				return fmt.Errorf("--home: %w", err)
-			}
-			return nil
-		}
-	}
-	return homeRefused(dir, "belongs to user %d, and the command runs as user %d (chown it if it is for this command alone)", st.Uid, uid)
 }

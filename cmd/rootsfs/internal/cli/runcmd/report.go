@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,6 +107,12 @@ func (r *runner) hints(box *sandbox.Options) {
 	}
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
+	}
+	if hidden := slices.DeleteFunc(sandbox.Hidden(r.proc.Report().Level), r.plan.covered); len(hidden) > 0 {
+		r.a.Warn("not shown, because they hold a credential: %s", names.Escape(strings.Join(hidden, ", ")))
+	}
+	for _, note := range r.plan.notes {
+		r.a.Warn("%s", note)
 	}
 	if box.Level == sandbox.None {
 		return

@@ -68,6 +68,7 @@ type Flags struct {
 	homeMax    string
 	Agent      string   // of --for, "" for none
 	homeParts  []string // see agents.Agent.Home
+	homeOf     string   // the repository that the agent's HOME is for; "": --home or the configuration says
 }
 
 // New returns the command, for its flags.
@@ -141,6 +142,7 @@ type plan struct {
 	network *commandNet
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
+	notes    []string // what the owner is told when the command starts
 }
 
 // plan checks the flags, all of them before anything is made.
@@ -158,6 +160,9 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 		if p.session, err = f.Options(cmd, ""); err != nil {
 			return nil, err
 		}
+	}
+	if err := f.agentHome(cmd, p); err != nil {
+		return nil, err
 	}
 	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
@@ -240,6 +245,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if err := f.planNetwork(p); err != nil {
 		return err
 	}
+	f.passProxies(p)
 	switch f.paths {
 	case "same":
 	case "flat":

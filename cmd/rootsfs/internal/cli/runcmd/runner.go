@@ -282,12 +282,14 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if box.Home == "" {
 		return nil
 	}
-	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
+	isNew, err := makeHome(box.Home, box.UID, box.GID)
+	if err != nil {
 		return err
 	}
-	if err := bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID); err != nil {
-		return err
+	if f := r.plan.flags; isNew && f.homeOf != "" {
+		r.plan.notes = append(r.plan.notes, f.newHomeNote())
 	}
+	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err

@@ -1,0 +1,164 @@
+package layout
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The machine's settings of some programs may hold credentials, such as the token of a
+// registry. They are looked for in these files and directories of /etc, and in files of the
+// system's directories. A file that seems to hold one is not shown.
+var (
+	settingsFiles = []string{"gitconfig", "npmrc", "pip.conf", "wgetrc", "profile", "bashrc", "bash.bashrc"}
+	settingsDirs  = []string{"maven", "profile.d", "skel"}
+	systemFiles   = []string{
+		"/usr/etc/npmrc", "/usr/etc/gitconfig", "/usr/etc/wgetrc", "/usr/pip.conf",
+		"/usr/local/etc/npmrc", "/usr/local/etc/gitconfig", "/usr/local/etc/wgetrc", "/usr/local/pip.conf",
+		"/usr/lib/node_modules/npm/npmrc", "/usr/local/lib/node_modules/npm/npmrc",
+	}
+)
+
+// maxSettings bounds the files of one directory of settings. One with more is not shown.
+const maxSettings = 256
+
+// settings are the files with a credential, and what is shown of the directories around them.
+type settings struct {
+	hidden []string // not shown: of /etc
+	masked []string // an empty file is in their place: of the system's directories
+	dirs   []string // of /etc, in which something is hidden
+	files  []string // the others in dirs
+	links  []string // likewise
+}
+
+// findSettings looks at the machine's settings once.
+var findSettings = sync.OnceValue(func() *settings {
+	s := &settings{}
+	for _, name := range settingsFiles {
+		if path := "/etc/" + name; holdsCredential(path) {
+			s.hidden = append(s.hidden, path)
+		}
+	}
+	for _, name := range settingsDirs {
+		s.addDir("/etc/" + name)
+	}
+	for _, path := range systemFiles {
+		real, err := filepath.EvalSymlinks(path)
+		inSystem := func(dir string) bool { return names.Under(real, dir) }
+		if err == nil && slices.ContainsFunc(SystemDirs, inSystem) && holdsCredential(real) {
+			s.masked = append(s.masked, real)
+		}
+	}
+	return s
+})
+
+// addDir adds what is hidden and shown of a directory, if something in it is hidden.
+func (s *settings) addDir(dir string) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return
+	}
+	var hidden, files, links []string
+	err = filepath.WalkDir(real, func(path string, e fs.DirEntry, err error) error {
+		at := dir + strings.TrimPrefix(path, real)
+		switch {
+		case err != nil || e.IsDir():
+		case len(hidden)+len(files)+len(links) == maxSettings:
+			return fs.ErrInvalid
+		case e.Type()&fs.ModeSymlink != 0:
+			links = append(links, at)
+		case holdsCredential(path):
+			hidden = append(hidden, at)
+		default:
+			files = append(files, at)
+		}
+		return nil
+	})
+	if err != nil {
+		hidden, files, links = []string{dir}, nil, nil
+	}
+	if len(hidden) > 0 {
+		s.dirs = append(s.dirs, dir)
+		s.hidden, s.files, s.links = append(s.hidden, hidden...), append(s.files, files...), append(s.links, links...)
+	}
+}
+
+// Hidden returns the files of the machine's that are not shown, because they hold a
+// credential: in /etc, and in the system's directories, where an empty file is in their place.
+func Hidden() (etc, system []string) {
+	s := findSettings()
+	return slices.Clone(s.hidden), slices.Clone(s.masked)
+}
+
+var (
+	// assigned is a value that is given to something that is named like a credential.
+	assigned = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:_auth|_pwd|_pat|password|passwd|passphrase|token|secret|api_?key|access_?key|"auth")["']?(?:\[\])?\s*[=:>]\s*["']?([^\s"'<;]+)`)
+	})
+	// credential is what is one by its form: a URL with a user in it, a header, a private
+	// key, a token of a well-known kind.
+	credential = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)(?:https?|ftps?)://[^/\s"'<>$]+@|\b(?:authorization|cookie)["']?\s*[:=]\s*["']?[^\s"'$]|\bbearer\s+[\w.-]{8}|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:(?:gh[pousr]_|npm_)[a-z0-9]{30}|(?:github_pat_|glpat-|pypi-|xox[abp]-|sk-)[\w-]{20})|\bAKIA[A-Z0-9]{16}`)
+	})
+	// noValue is a value that is none: a variable, a switch, and the samples in Maven's
+	// own settings.
+	noValue = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?i)^(?:\$\{[^{}]*\}|\$[\w(].*|true|false|yes|no|on|off|proxypass|repopwd|optional)$`)
+	})
+)
+
+// credentialFiles hold nothing but credentials.
+var credentialFiles = []string{".netrc", ".pgpass", ".git-credentials"}
+
+// holdsCredential reports whether a regular file seems to hold a credential. One that is too
+// long to be copied is taken to hold one; one that cannot be read is not shown anyway.
+func holdsCredential(path string) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	text, err := io.ReadAll(io.LimitReader(f, CopyMax+1))
+	return err != nil || len(text) > CopyMax || len(text) > 0 && slices.Contains(credentialFiles, filepath.Base(path)) || isCredential(string(text))
+}
+
+// hints are in every line that the expressions match, in lower case: lines without one are not
+// looked at, which would take milliseconds.
+var hints = []string{
+	"_auth", "_pwd", "_pat", "passw", "passphrase", "token", "secret", "key", `"auth"`, "://", "authorization", "cookie", "bearer",
+	"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "npm_", "pypi-", "xox", "sk-", "akia",
+}
+
+// isCredential reports whether a text seems to hold a credential, be it in a comment.
+func isCredential(text string) bool {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lower := strings.ToLower(line)
+		if !slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(lower, h) }) {
+			continue
+		}
+		if i+1 < len(lines) {
+			line += "\n" + lines[i+1] // where the value of an element of XML may be
+		}
+		if credential().MatchString(line) {
+			return true
+		}
+		for _, m := range assigned().FindAllStringSubmatch(line, -1) {
+			if !noValue().MatchString(m[1]) {
+				return true
+			}
+		}
+	}
+	return false
+}

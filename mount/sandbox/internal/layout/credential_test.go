@@ -1,0 +1,56 @@
+package layout
+
+import (
+	"os"
+	"testing"
+)
+
+// Settings with a credential are found, however the program writes it, and settings without
+// one are shown.
+func TestIsCredential(t *testing.T) {
+	for text, want := range map[string]bool{
+		"//r.corp/:_authToken=abc":                                           true,
+		"//r.corp/:_auth = bWU6cHc=":                                         true,
+		"//r.corp/:_password=\"cHc=\"":                                       true,
+		"_authToken[]=abc":                                                   true,
+		"//r.corp/:_authToken=${A}abc${B}":                                   true,
+		"[global]\nindex-url = https://me:pw@r.corp/simple":                  true,
+		"[url \"https://ghp_token@github.com/\"]\n\tinsteadOf = git":         true,
+		"[http]\n\textraHeader = Authorization: Basic abc":                   true,
+		"http_password = x":                                                  true,
+		"header = X-Auth-Token: x":                                           true,
+		"<server><id>corp</id><password>{COQLCE6DU6GtcS5P=}</password>":      true,
+		"<password>\n  abc\n</password>":                                     true,
+		"<!-- <password>old</password> -->":                                  true,
+		"export AWS_SECRET_ACCESS_KEY=wJalr":                                 true,
+		"export HTTPS_PROXY=http://me:pw@proxy.corp:3128":                    true,
+		"export DB_PWD='x'":                                                  true,
+		"# curl -H 'Authorization: Bearer abcdefgh'":                         true,
+		"{\"auths\": {\"r.corp\": {\"auth\": \"bWU6cHc=\"}}}":                true,
+		"-----BEGIN OPENSSH PRIVATE KEY-----":                                true,
+		"x ghp_0123456789abcdefABCDEF0123456789abcd x":                       true,
+		"registry=https://r.corp/\nalways-auth=true\ncafile=/etc/ssl/ca.crt": false,
+		"//r.corp/:_authToken=${NPM_TOKEN}":                                  false,
+		"//r.corp/:_authToken=":                                              false,
+		"[global]\nindex-url = https://r.corp/simple":                        false,
+		"[user]\n\temail = me@corp\n\tsigningkey = ABC\n[credential]\n\thelper = cache\n[url \"ssh://git@github.com/\"]": false,
+		"passive_ftp = on\n#auth_no_challenge = off":                                                        false,
+		"export npm_config_userconfig=/etc/npmrc":                                                           false,
+		"export TOKEN=$OTHER PASSWORD=\"$(pass show x)\"":                                                   false,
+		"umask 022; PATH=/usr/bin; if [ \"$PS1\" ]; then fi":                                                false,
+		"      <password>proxypass</password>\n<passphrase>optional; leave empty if not used.</passphrase>": false,
+	} {
+		if got := isCredential(text); got != want {
+			t.Errorf("%q holds a credential: %v, want %v", text, got, want)
+		}
+	}
+}
+
+// What distributions bring is shown.
+func TestOwnSettingsAreShown(t *testing.T) {
+	for _, path := range []string{"/etc/profile", "/etc/bash.bashrc", "/etc/wgetrc", "/etc/maven/settings.xml", "/etc/maven/toolchains.xml", "/etc/skel/.bashrc", "/etc/profile.d/bash_completion.sh"} {
+		if text, err := os.ReadFile(path); err == nil && isCredential(string(text)) {
+			t.Errorf("%s seems to hold a credential", path)
+		}
+	}
+}
