@@ -21,7 +21,7 @@ func TestProjectsBwrap(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	if bwrap, err := findBwrap(); err == nil || !strings.Contains(err.Error(), "not root's") {
+	if bwrap, err := findBwrap(nil); err == nil || !strings.Contains(err.Error(), "not root's") {
 		t.Errorf("%s, %v", bwrap, err)
 	}
 }

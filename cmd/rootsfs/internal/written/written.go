@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -49,7 +49,7 @@ var _ guard.History = (*Dirs)(nil)
 
 // Open returns the owner's. Nothing is read before it is needed.
 func Open() (*Dirs, error) {
-	path, err := config.StateDir("writable")
+	path, err := xdg.State("writable")
 	return &Dirs{path: path, set: map[string]bool{}}, err
 }
 
@@ -69,7 +69,7 @@ func (d *Dirs) Writable(dir string) error {
 	}
 	err := d.addLocked(dir)
 	if err != nil {
-		return fmt.Errorf("a writable root is put on record first, which failed: %w", config.Unwritable(err))
+		return fmt.Errorf("a writable root is put on record first, which failed: %w", xdg.Unwritable(err))
 	}
 	return nil
 }

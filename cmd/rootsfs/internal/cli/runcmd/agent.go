@@ -233,9 +233,8 @@ func (f *Flags) askRepository() (granted bool) {
 // bringHome copies files of the owner's HOME into a kept one that lacks them. The command
 // can have made links there: os.Root follows none that leads out.
 func bringHome(home string, files []string, uid, gid uint32) error {
-	owner, err := os.UserHomeDir()
-	if err != nil || len(files) == 0 {
-		return nil //nolint:nilerr // without a HOME there is nothing to bring
+	if len(files) == 0 {
+		return nil
 	}
 	in, err := os.OpenRoot(home)
 	if err != nil {
@@ -243,9 +242,9 @@ func bringHome(home string, files []string, uid, gid uint32) error {
 	}
 	defer in.Close()
 	for _, file := range files {
-		from := filepath.Join(owner, file)
-		if rest, ok := strings.CutPrefix(file, ".config/"); ok {
-			from, _ = config.XDG("XDG_CONFIG_HOME", ".config", rest) // the home is there
+		from, err := ownerFile(file)
+		if err != nil {
+			return err
 		}
 		text, ok := readGitFile(from)
 		if !ok {
@@ -256,6 +255,15 @@ func bringHome(home string, files []string, uid, gid uint32) error {
 		}
 	}
 	return nil
+}
+
+// ownerFile is where a file lies that the owner has in his HOME.
+func ownerFile(file string) (string, error) {
+	if rest, ok := strings.CutPrefix(file, ".config/"); ok {
+		return config.XDG("XDG_CONFIG_HOME", ".config", rest)
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, file), err
 }
 
 func bringFile(in *os.Root, file, text string, uid, gid int) error {

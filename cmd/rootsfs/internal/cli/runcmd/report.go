@@ -107,6 +107,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
+	r.hintUngiven()
 	if box.Level == sandbox.None {
 		return
 	}

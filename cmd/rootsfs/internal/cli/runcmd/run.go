@@ -139,6 +139,10 @@ type plan struct {
 	netEnds map[network.Rule]time.Time // when rules of the configuration are taken back
 	secrets []*commandSecret
 	network *commandNet
+	passed  []string // what --env was given, without the preset's
+	// given is the name of the run if the owner gave it (Flags.givenName), ungiven one that
+	// he did not give and the configuration has something for.
+	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 }
@@ -146,7 +150,7 @@ type plan struct {
 // plan checks the flags, all of them before anything is made.
 func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	f.Locks, f.Posix = "local", "safe"
-	p := &plan{flags: f}
+	p := &plan{flags: f, passed: slices.Clone(f.env)}
 	err := f.preset(cmd)
 	if err != nil {
 		return nil, err
@@ -161,6 +165,7 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	}
 	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
+	p.session.NumberName = true
 	switch f.mcp {
 	case "auto":
 		p.mcp = proxy.Auto
@@ -234,6 +239,9 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	}
 	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	p.box.CheckProgram = p.judge().CheckProgram
+	p.given = f.givenName(p)
+	p.noteUngiven(p.session.Config)
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
@@ -386,10 +394,16 @@ var runners = []string{"exec", "run", "dlx", "x"}
 // commandName is what to call the session of a command: a package's name for
 // those that run packages, otherwise the program's.
 func commandName(args []string) string {
+	name, _ := nameOf(args)
+	return name
+}
+
+// nameOf also returns the word that the name is made of.
+func nameOf(args []string) (name, word string) {
 	base := filepath.Base(args[0])
 	running, known := launchers[base]
 	if !known {
-		return base
+		return base, args[0]
 	}
 	for _, arg := range args[1:] {
 		switch {
@@ -401,12 +415,13 @@ func commandName(args []string) string {
 		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
 			// A script, without "run".
 		case !running:
-			return base
+			return base, args[0]
 		}
+		word = arg
 		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
 			arg = name // a version
 		}
-		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg))), word
 	}
-	return base
+	return base, args[0]
 }

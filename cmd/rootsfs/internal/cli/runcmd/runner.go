@@ -285,7 +285,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if err := makeHome(box.Home, box.UID, box.GID); err != nil {
 		return err
 	}
-	if err := bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID); err != nil {
+	if err := bringHome(box.Home, r.trustedHome(), box.UID, box.GID); err != nil {
 		return err
 	}
 	home, err := filepath.EvalSymlinks(box.Home)
