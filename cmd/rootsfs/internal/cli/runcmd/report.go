@@ -107,7 +107,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.flags.Agent != "" {
 		r.hintPreset(box)
 	}
-	r.hintUngiven()
+	r.hintNames()
 	if box.Level == sandbox.None {
 		return
 	}

@@ -112,6 +112,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	cli.PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	f.Verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
+	fs.Lookup("name").Usage = "`name` of the session, with a number if a live one has it; [[net]] and [[secret]] blocks go by it (default: of the command)"
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"

@@ -84,8 +84,12 @@ func (p *plan) noteUngiven(conf *config.Config) {
 	}
 }
 
-// hintUngiven says why blocks of the configuration are left out.
-func (r *runner) hintUngiven() {
+// hintNames says that the session has another name than --name says, and why blocks of the
+// configuration are left out.
+func (r *runner) hintNames() {
+	if name := r.plan.flags.Name; name != "" && name != r.s.Name() {
+		r.a.Warn("a live session is named %s: this one is %s", names.Quote(name), names.ShellWord(r.s.Name()))
+	}
 	if name := r.plan.ungiven; name != "" {
 		r.a.Warn("the configuration has [[net]] or [[secret]] blocks for runs named %s, which this run does not get: the name is that of a file which programs can write or a root shows; add --name %s if this run is meant",
 			names.Quote(name), names.ShellWord(name))
