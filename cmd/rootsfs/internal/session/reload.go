@@ -138,6 +138,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	if err != nil {
 		return config.Changes{}, err
 	}
+	s.keepNew(old, next)
 	ch := config.DiffRoots(before, after)
 	if err := s.change(ctx, &ch); err != nil {
 		return config.Changes{}, err
@@ -155,6 +156,18 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	s.mu.Unlock()
 	s.announce(&ch, oldProfile, newProfile)
 	return ch, nil
+}
+
+// keepNew keeps later roots away from what no root may hold and only the next state names: the
+// files of new secrets. A root that is live stays.
+func (s *Session) keepNew(old, next *config.Config) {
+	had := old.Keep()
+	for _, k := range next.Keep() {
+		if !slices.Contains(had, k) {
+			k.Path = Resolve(k.Path)
+			s.reg.Keep(k)
+		}
+	}
 }
 
 // change makes the changes. New roots come first, because they may be refused,

@@ -67,6 +67,22 @@ func TestPlanSecrets(t *testing.T) {
 	}
 }
 
+// A variable that --env passes on may be a project's word: wrap writes it for what a project's
+// file sets. It is no secret that the configuration gives unasked.
+func TestPassedVariableIsNoSecret(t *testing.T) {
+	for _, passed := range []string{"MINE", "MI*"} {
+		p := &plan{flags: &Flags{}, given: "my-agent", passed: []string{passed}}
+		p.session.Config = &config.Config{Secrets: []config.Secret{block(t, "MINE", "https://mine.test", "my-agent")}}
+		if err := p.flags.planSecrets(p); err == nil || !strings.Contains(err.Error(), "leave --env MINE out") {
+			t.Errorf("--env %s: %v, %q", passed, err, texts(p.secrets))
+		}
+		p.flags.secrets = []string{"MINE"}
+		if err := p.flags.planSecrets(p); err != nil || len(p.secrets) != 1 {
+			t.Errorf("--secret MINE --env %s: %v, %q", passed, err, texts(p.secrets))
+		}
+	}
+}
+
 func TestPlanSecretsRefuses(t *testing.T) {
 	t.Setenv("OPENAI_BASE_URL", "https://evil.test/v1")
 	for want, f := range map[string]*Flags{

@@ -34,12 +34,14 @@ func (p *plan) judge() *written.Judge {
 // passes on by name are the command's: whoever wrote its line in a host's configuration may
 // have set them. Those that rootsfs itself obeys are kept, since wrap lets no project set them.
 func (p *plan) ownersEnviron() []string {
-	return p.judge().Environ(func(name string) bool {
-		isPassed := slices.ContainsFunc(p.passed, func(e string) bool {
-			prefix, isPrefix := strings.CutSuffix(e, "*")
-			return name == e || isPrefix && strings.HasPrefix(name, prefix)
-		})
-		return isPassed && !hostconfig.IsSteering(name)
+	return p.judge().Environ(func(name string) bool { return p.isPassed(name) && !hostconfig.IsSteering(name) })
+}
+
+// isPassed reports whether --env passes a variable on by name.
+func (p *plan) isPassed(name string) bool {
+	return slices.ContainsFunc(p.passed, func(e string) bool {
+		prefix, isPrefix := strings.CutSuffix(e, "*")
+		return name == e || isPrefix && strings.HasPrefix(name, prefix)
 	})
 }
 
