@@ -66,10 +66,13 @@ type Config struct {
 	limits   guard.Limits  // of [limits]
 }
 
+// Origin is the Origin of the file's grants.
+const Origin = "configuration"
+
 // Grant is what to ask the registry for at the moment now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
-		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
+		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: Origin, AllowSystem: r.AllowSystem,
 		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, Trash: r.Trash, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {

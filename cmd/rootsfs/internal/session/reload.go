@@ -185,7 +185,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	for _, r := range ch.Added {
 		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g):
+		case s.expired(r, now) || s.has(g) || !s.isFor(r):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -213,7 +213,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !s.expired(c.New, now) {
+		if !s.expired(c.New, now) && s.isFor(c.New) {
 			then = append(then, s.askWithin(c.New, now))
 		}
 	}
@@ -234,6 +234,10 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	return nil
 }
+
+// isFor reports whether a configured root may be granted here: one for a server's name only if
+// the owner has given the session its name.
+func (s *Session) isFor(r config.Root) bool { return r.Subject == "" || !s.opt.NameUngiven }
 
 // askWithin is what a configured root asks for within the command line's bound.
 func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {

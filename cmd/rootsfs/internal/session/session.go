@@ -53,6 +53,10 @@ type Options struct {
 	Name string // "": made of NameFor's base name
 	// NameFor is a path or name to call the session after; "": the mountpoint.
 	NameFor string
+	// NameUngiven is set if the session is called after a program, which may be a project's:
+	// what the configuration has for a name is not for this session, nor is anything saved
+	// for its name.
+	NameUngiven bool
 	// NumberName adds a number to Name if a live session has it, as to a name made of NameFor.
 	NumberName bool
 	Version    string

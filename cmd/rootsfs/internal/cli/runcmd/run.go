@@ -241,8 +241,7 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	p.box.CheckProgram = p.judge().CheckProgram
-	p.given = f.givenName(p)
-	p.noteUngiven(p.session.Config)
+	p.takeName(f.givenName(p))
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}

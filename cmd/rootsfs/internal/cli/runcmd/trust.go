@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -45,8 +46,8 @@ func (p *plan) isPassed(name string) bool {
 	})
 }
 
-// givenName returns the name of the run if the owner gave it, which [[net]] and [[secret]]
-// blocks go by: by --name, by the preset of an agent, or by a command that lies in no root and
+// givenName returns the name of the run if the owner gave it, which [[net]],
+// [[secret]] and [[root]] blocks go by: by --name, by the preset of an agent, or by a command that lies in no root and
 // no kept HOME. A project chooses the names of its own files.
 func (f *Flags) givenName(p *plan) string {
 	if f.Name != "" {
@@ -75,15 +76,22 @@ func (f *Flags) givenName(p *plan) string {
 	return name
 }
 
-// noteUngiven keeps the command's name for a hint if blocks of the configuration are for runs
-// of that name and this run, of which the owner gave none, does not get them.
-func (p *plan) noteUngiven(conf *config.Config) {
-	name := p.session.NameFor
-	isFor := slices.ContainsFunc(conf.Secrets, func(s config.Secret) bool { return s.Subject == name }) ||
-		slices.ContainsFunc(conf.Net, func(n config.Net) bool { return n.Subject == name })
-	if p.given == "" && isFor {
+// takeName is told the name that the owner gave the run, "" for none. Without one the run gets
+// nothing that the configuration has for a name, and a hint if it has something for the
+// command's.
+func (p *plan) takeName(given string) {
+	p.given, p.session.NameUngiven = given, given == ""
+	if given != "" {
+		return
+	}
+	name, conf := p.session.NameFor, p.session.Config
+	isOthers := func(g guard.Grant) bool { return g.Subject != "" && g.Origin == config.Origin }
+	if slices.ContainsFunc(conf.Secrets, func(s config.Secret) bool { return s.Subject == name }) ||
+		slices.ContainsFunc(conf.Net, func(n config.Net) bool { return n.Subject == name }) ||
+		slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return isOthers(g) && string(g.Subject) == name }) {
 		p.ungiven = name
 	}
+	p.session.Roots = slices.DeleteFunc(p.session.Roots, isOthers)
 }
 
 // hintNames says that the session has another name than --name says, and why blocks of the
@@ -93,7 +101,7 @@ func (r *runner) hintNames() {
 		r.a.Warn("a live session is named %s: this one is %s", names.Quote(name), names.ShellWord(r.s.Name()))
 	}
 	if name := r.plan.ungiven; name != "" {
-		r.a.Warn("the configuration has [[net]] or [[secret]] blocks for runs named %s, which this run does not get: the name is that of a file which programs can write or a root shows; add --name %s if this run is meant",
+		r.a.Warn("the configuration has [[net]], [[secret]] or [[root]] blocks for runs named %s, which this run does not get: the name is that of a file which programs can write or a root shows; add --name %s if this run is meant",
 			names.Quote(name), names.ShellWord(name))
 	}
 }
