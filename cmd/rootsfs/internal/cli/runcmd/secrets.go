@@ -97,7 +97,7 @@ func (f *Flags) planSecrets(p *plan) error {
 		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
 		if b.Subject != "" && b.Subject == p.given && !isAsked && !f.Net.All && !f.Net.none {
 			if b.File == "" && len(b.Command) == 0 && p.isPassed(b.Name) {
-				return cli.Usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", b.Name))
+				return cli.Usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", names.ShellWord(b.Name)))
 			}
 			list = append(list, &b.Secret)
 		}
