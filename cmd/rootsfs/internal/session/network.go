@@ -201,6 +201,9 @@ func decideHost(req control.AnswerRequest) ([]broker.Decision, error) {
 
 // saveHost writes a host that is to be allowed to the configuration, for runs of the same name.
 func (s *Session) saveHost(q *broker.Question, length time.Duration) (file string, err error) {
+	if s.opt.NameUngiven {
+		return "", invalid("nothing was saved or allowed: this run is called after its command, which may be a project's; allow the host for this run alone, and give later runs a name: rootsfs run --name NAME")
+	}
 	rule, err := network.ParseRule(q.Host.String())
 	if err != nil {
 		return "", err

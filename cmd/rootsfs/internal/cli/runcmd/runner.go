@@ -289,7 +289,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if f := r.plan.flags; isNew && f.homeOf != "" {
 		r.plan.notes = append(r.plan.notes, f.newHomeNote())
 	}
-	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID)...)
+	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err
