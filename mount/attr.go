@@ -166,7 +166,7 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 			return nil
 		}
 		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
-			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.shows())
+			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.linkUsers(n))
 			target = []byte(text)
 			return err
 		})
