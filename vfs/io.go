@@ -166,7 +166,7 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 		info, err := beneath.Stat(fd)
-		walk.HideCounts(l, &info)
+		walk.Present(l, &info)
 		return info, 0, err
 	})
 }

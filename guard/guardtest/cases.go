@@ -226,10 +226,20 @@ func linkCases() []Case {
 	}
 }
 
-// specialCases: FIFOs, sockets and devices are as if absent. Set-id bits, and attributes that
+// specialCases: FIFOs, devices and the host's sockets are as if absent. Set-id bits, and attributes that
 // the kernel obeys outside our mount, cannot be set.
 func specialCases() []Case {
 	tree := []string{"a=hello", "f|", "s@", "d%", "dir/"}
+	own := []string{"a=hello", "f|", "s@", "1600 own@", "1600 p|"} // a socket that was made in a root has the sticky bit
+	stillOwn := func(name string, perm uint32) func(e *Env) {
+		return func(e *Env) {
+			var st unix.Stat_t
+			e.Must(unix.Lstat(e.Src+"/"+name, &st))
+			if want := unix.S_IFSOCK | unix.S_ISVTX | perm; st.Mode != want {
+				e.Errorf("the mode of %s at the source is %#o, want %#o", name, st.Mode, want)
+			}
+		}
+	}
 	all := []Case{
 		{Name: "special/list", Tree: tree, Call: list("code", "a", "dir")},
 		{Name: "special/mkdir-over", Tree: tree, Call: mkdir("code/f"), Want: names.Exist},
@@ -239,6 +249,16 @@ func specialCases() []Case {
 			Steps: []Call{chmod("code/a", 0o4755)}, Call: mode("code/a", 0o4755)},
 		{Name: "special/list-full-posix", Tree: tree, Policy: guard.Policy{Rights: guard.ReadWrite, PosixFull: true},
 			Call: list("code", "a", "d", "dir", "f", "s")},
+		{Name: "special/own-socket-list", Tree: own, Call: list("code", "a", "own")},
+		{Name: "special/own-socket-stat", Tree: own, Call: stat("code/own")},
+		{Name: "special/own-socket-mode", Tree: own, Call: mode("code/own", 0o600)},
+		{Name: "special/own-socket-chmod", Tree: own, Call: chmod("code/own", 0o640), Check: stillOwn("own", 0o640)},
+		{Name: "special/own-socket-rename", Tree: own, Call: rename("code/own", "code/moved"), Check: stillOwn("moved", 0o600)},
+		{Name: "special/own-socket-remove", Tree: own, Call: remove("code/own")},
+		{Name: "special/own-socket-read", Tree: own, Call: read("code/own", whatever), Errno: unix.ENXIO},
+		{Name: "special/own-socket-read-only", Tree: own, Policy: guard.Policy{Rights: guard.ReadOnly}, Call: remove("code/own"), Want: names.ReadOnly, Unguarded: true},
+		{Name: "special/own-socket-hidden-by-name", Tree: []string{"a=", "1600 secret@"}, Policy: patterns(guard.Patterns{Hide: guard.Texts("secret")}),
+			Call: stat("code/secret"), Want: names.Hidden, Unguarded: true},
 		{Name: "special/security-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "security.x"), Want: names.Permission,
 			Errno: unix.EPERM, Unguarded: true},
 		{Name: "special/trusted-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "trusted.x"), Want: names.Permission,
