@@ -337,9 +337,12 @@ func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail
 	rec := c.record(time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
 	rec.Detail, rec.Room = detail, room
-	if err := g.record(rec); err == nil {
-		g.closeLost.CompareAndSwap(true, false)
-	} else if !g.closeLost.Swap(true) {
+	switch err := g.record(rec); {
+	case err == nil:
+		if g.closeLost.Load() {
+			g.closeLost.Store(false)
+		}
+	case !g.closeLost.Swap(true):
 		g.notify(Event{Kind: EventUnrecorded, Root: p.Root, Detail: "the bytes read through " + names.Escape(p.String()) + " are not on record: " + err.Error()})
 	}
 	g.closed(h)
