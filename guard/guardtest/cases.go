@@ -255,7 +255,6 @@ func specialCases() []Case {
 		{Name: "special/own-socket-chmod", Tree: own, Call: chmod("code/own", 0o640), Check: stillOwn("own", 0o640)},
 		{Name: "special/own-socket-rename", Tree: own, Call: rename("code/own", "code/moved"), Check: stillOwn("moved", 0o600)},
 		{Name: "special/own-socket-remove", Tree: own, Call: remove("code/own")},
-		{Name: "special/own-socket-read", Tree: own, Call: read("code/own", whatever), Errno: unix.ENXIO},
 		{Name: "special/own-socket-read-only", Tree: own, Policy: guard.Policy{Rights: guard.ReadOnly}, Call: remove("code/own"), Want: names.ReadOnly, Unguarded: true},
 		{Name: "special/own-socket-hidden-by-name", Tree: []string{"a=", "1600 secret@"}, Policy: patterns(guard.Patterns{Hide: guard.Texts("secret")}),
 			Call: stat("code/secret"), Want: names.Hidden, Unguarded: true},
