@@ -138,7 +138,7 @@ func TestNothingLateOverHTTP(t *testing.T) {
 		} {
 			t.Run(how+" "+revision, func(t *testing.T) {
 				b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
-				dir := b.root("data", guard.ReadWrite, "f="+strings.Repeat(secretLine+" 0123456789abcdef\n", 130_000)) // 3.6 MB
+				dir := b.root("data", guard.ReadWrite, "f="+strings.Repeat(secretLine+" 0123456789abcdef\n", 40_000)) // 1.1 MB, twice in an answer
 				site, _ := b.siteOf(tools.HTTPOptions{})
 				var conns []net.Conn
 				for range calls {
