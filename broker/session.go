@@ -66,9 +66,14 @@ func (s *Session) refused(kind names.Kind, detail string) {
 }
 
 // Sender takes one encoded JSON-RPC message to the peer. It may be called concurrently. It
-// may use what capacity the frame has beyond its length, and must not keep it. An error
-// means that the connection is over.
-type Sender func(ctx context.Context, frame []byte) error
+// may use what capacity the frame has beyond its length, and must not keep it. It asks
+// recheck, unless that is nil, when it has waited for everything else and writes the frame.
+// An error means that the connection is over.
+type Sender func(ctx context.Context, frame []byte, recheck Recheck) error
+
+// Recheck says at the moment of the write whether the peer may have a frame. If not, instead
+// is what it gets in its place, nil for nothing.
+type Recheck = jsonline.Recheck
 
 // Session begins a session. Grants and audit records name the subject; empty means no
 // server in particular.
@@ -130,15 +135,15 @@ func (s *Session) Close() {
 	s.b.mu.Unlock()
 }
 
-// notify sends a notification to the peer, if there is one.
-func (s *Session) notify(method string, params any) {
+// notify sends a notification to the peer, if there is one. recheck is that of a Sender.
+func (s *Session) notify(method string, params any, recheck Recheck) {
 	s.mu.Lock()
 	send := s.peer
 	s.mu.Unlock()
 	if send == nil {
 		return
 	}
-	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params))
+	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params), recheck)
 }
 
 // SetSender makes send the way to the peer for what it did not ask for: notifications of

@@ -185,6 +185,7 @@ func (c *clients) user(who identity) *user {
 			return nil
 		}
 		u = &user{srv: c.openLocked(who.subject)}
+		u.srv.requests = &c.requests
 		u.srv.shareConsents(c.shared)
 		c.users[who] = u
 	}

@@ -77,7 +77,7 @@ type Server struct {
 	// asking ends before ctx, by withdraw: no person is asked any more.
 	asking   context.Context
 	withdraw context.CancelFunc
-	requests *openRequests // of HTTP; nil: it is not known who has hung up
+	requests *openRequests // nil: the SDK's transport is another's, and nobody looks at its answers again
 	sharing  string        // what a question says of who else has what is allowed; "": nobody
 	offers   offers
 	narrow   narrowing

@@ -68,6 +68,7 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 		WriteTimeout: tools.DefaultWithin, // package tools puts it off while the client reads
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	bound.Watch(f.http)
+	f.tools.Watch(f.http)
 	return f, nil
 }
 
