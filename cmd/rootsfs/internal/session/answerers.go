@@ -86,7 +86,11 @@ func (s *Session) askStartingHost(ctx context.Context, q *broker.Question) (brok
 	return broker.AskHost.Ask(ctx, q)
 }
 
-// Connect begins the broker's side of a connection, by a way in and for a subject.
+// Connect begins the broker's side of a connection, by a way in and for a subject. A server
+// whose name is that of shared clients is one session of it: what it is allowed is not theirs.
 func (s *Session) Connect(w Way, subject guard.Subject) *broker.Session {
+	if subject == sharedSubject {
+		subject = subject.InSession(s.sharings.Add(1))
+	}
 	return s.broker.SessionFor(subject, s.asker(w))
 }

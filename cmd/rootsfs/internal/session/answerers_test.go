@@ -207,14 +207,29 @@ func TestAnswerers(t *testing.T) {
 	}
 }
 
-// What the owner allows the client on the standard streams of a session, clients that come
-// later by another way in do not have.
+// What is allowed to the client on the standard streams of a session, or to a server whose
+// run has the name that shared clients have, clients that come by another way in do not have.
 func TestConsentIsOneClients(t *testing.T) {
-	s, file := askable(t, "", false)
-	own := byTool(newGreedy(t, overStdio(t, s, true), "2025-11-25", true), file)
-	if !own.ask() {
-		t.Fatal("not granted")
+	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
+		"client": func(t *testing.T, s *Session, file string) attempt {
+			return byTool(newGreedy(t, overStdio(t, s, true), "2025-11-25", true), file)
+		},
+		"server": func(t *testing.T, s *Session, file string) attempt {
+			return byConsent(t, s.Connect(WayServer, sharedSubject), file, true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, file := askable(t, "", false)
+			if !begin(t, s, file).ask() {
+				t.Fatal("not granted")
+			}
+			notShared(t, s)
+		})
 	}
+}
+
+func notShared(t *testing.T, s *Session) {
+	t.Helper()
 	other := newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), "2025-11-25", true)
 	if text, ok := other.call("list_allowed_directories", map[string]any{}); !ok || strings.Contains(text, "private") {
 		t.Errorf("%v: %q", ok, text)

@@ -1,5 +1,7 @@
 package session
 
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+
 import (
 	"context"
 	"errors"
@@ -8,14 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
@@ -200,6 +205,58 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 					t.Errorf("the file has %q, %v", b, err)
 				}
 			})
+		}
+	}
+}
+
+// A question of one client is not answered by another one's answer, not even by its id.
+func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
+	s, file := askable(t, "", false)
+	to := overHTTP(t, s, control.HTTPRequest{Token: testToken})
+	var calls sync.WaitGroup
+	ask := func(state string) {
+		g := newGreedy(t, to(testToken), "2026-07-28", true)
+		calls.Go(func() {
+			res, err := g.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": file}, RequestState: state,
+				InputResponses: mcp.InputResponseMap{"rootsfs-consent": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow"}}}})
+			if err == nil && !res.IsError {
+				t.Errorf("an answer to %q was taken", state)
+			}
+		})
+	}
+	waiting := func(n int) []control.Question {
+		for {
+			list, changed := s.waitingQuestions()
+			if len(list) == n {
+				return list
+			}
+			select {
+			case <-changed:
+			case <-time.After(time.Minute):
+				t.Fatalf("%d questions wait, want %d", len(list), n)
+			}
+		}
+	}
+	ask("")
+	id := waiting(1)[0].ID
+	ask(id)
+	waiting(2)
+	if list := s.Registry().Roots(); len(list) != 0 {
+		t.Errorf("granted: %+v", list)
+	}
+	_, err := s.answer(t.Context(), control.AnswerRequest{All: true})
+	must(t, err)
+	calls.Wait()
+}
+
+// What the owner denied one user for good, others may still ask for.
+func TestDenialsAreOneUsers(t *testing.T) {
+	var d denials
+	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
+	must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
+	for who, want := range map[guard.Subject]bool{"oauth:bob#1": true, "oauth:bob#2": true, "oauth:bob": true, "oauth:alice#1": false, "oauth:bobby": false, "serve#1": false} {
+		if got := d.covers(who, &item); got != want {
+			t.Errorf("denied to %s: %v", who, got)
 		}
 	}
 }

@@ -176,7 +176,7 @@ func (s *Session) noteHost(h *broker.Host, verdict guard.Verdict, detail string,
 // askCommandsHost asks through the MCP host of the session's command.
 func (s *Session) askCommandsHost(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	for _, one := range s.broker.Sessions() {
-		if one.Subject() != q.Subject {
+		if one.Subject().WithoutSession() != q.Subject {
 			continue
 		}
 		if a, err := one.Ask(ctx, q); err == nil || !errors.Is(err, broker.ErrUnanswered) {
