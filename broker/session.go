@@ -16,6 +16,7 @@ import (
 type Session struct {
 	b       *Broker
 	subject guard.Subject
+	asker   Asker // nil: questions are refused
 	caller  guard.Caller
 	limits  *limiter
 	started time.Time
@@ -77,9 +78,13 @@ type Recheck = jsonline.Recheck
 
 // Session begins a session. Grants and audit records name the subject; empty means no
 // server in particular.
-func (b *Broker) Session(subject guard.Subject) *Session {
+func (b *Broker) Session(subject guard.Subject) *Session { return b.SessionFor(subject, b.cfg.Asker) }
+
+// SessionFor is Session with an Asker in the place of Config.Asker, where it depends on the
+// connection who may answer its questions.
+func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s := &Session{
-		b: b, subject: subject, started: time.Now(),
+		b: b, subject: subject, asker: asker, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
 		limits: newLimiter(b.cfg.Limits), rejections: flow.Budget{Count: maxRejections},
 		refusals: flow.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),

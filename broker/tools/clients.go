@@ -77,6 +77,7 @@ func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 
 func (c *clients) openLocked(who guard.Subject) *Server {
 	s := c.open(who)
+	s.cfg.ClientAnswers = false // a caller over the network does not grant himself anything
 	if c.leaving {
 		s.withdraw()
 	}

@@ -19,6 +19,8 @@
 //     consents belong to whom a request proves to be from: with OAuth, one user through one
 //     client. With a bearer token of the server's, or none, all clients share them until
 //     the server ends, and the question says so.
+//   - Whoever calls over HTTP answers no question, neither his own nor another's: it is put
+//     to the Asker of Config.Ask.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is recorded once.
 //   - A client that does not read delays no revocation. What was read before a revocation is

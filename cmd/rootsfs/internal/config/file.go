@@ -157,7 +157,7 @@ type Files struct {
 	Watches        int           `toml:"watches" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"open watches of one server (default 64)"`
 	WatchedDirs    int           `toml:"watched_directories" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"directories that the watches of one server watch together (default 8192); one with many names counts once more for each thousand"`
 	Frame          int           `toml:"frame" kind:"size" min:"64K" max:"1G" jsonschema:"longest message taken from a server, from 64K to 1G (default \"4M\"; in rootsfs run \"64M\")"`
-	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question; in force at once"`
+	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question, but not over HTTP; in force at once"`
 }
 
 // Allow is a path that is granted to a server that asks for it, or for something

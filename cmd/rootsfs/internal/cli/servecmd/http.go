@@ -216,6 +216,9 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 	req.Certificate, req.Key = cert, key
 	return serve(ctx, l, req, func() {
 		a.serving(servingMessage{at.String(), session, file, f.http.Issuer}, token, f.http.tokenFile == "")
+		if f.ask && !a.JSON {
+			a.Say("questions of clients wait for your answer; see them come: rootsfs consent list --watch")
+		}
 	})
 }
 
