@@ -57,9 +57,10 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"mount/sandbox/start.go exec.Cmd":                      {itself, "script run"},
 	// The command of run, and what it needs.
 	"cmd/rootsfs/internal/cli/runcmd/places.go exec.LookPath":     {commands, "script run"},
-	"cmd/rootsfs/internal/cli/runcmd/places.go unix.Open":         {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Open":           {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Openat":         {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/runcmd/run.go exec.LookPath":        {looks, "script run"},
-	"cmd/rootsfs/internal/cli/runcmd/agent.go os.OpenRoot":        {ofRoots, "script runfor"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go os.OpenRoot":         {ofRoots, "script runfor"},
 	"mount/sandbox/interpreter.go exec.LookPath":                  {commands, "script run"},
 	"mount/sandbox/internal/initproc/command.go exec.LookPath":    {commands, "script run"},
 	"mount/sandbox/internal/initproc/command.go syscall.ForkExec": {commands, "script run"},
