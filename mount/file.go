@@ -74,9 +74,9 @@ func (n *node) anyHandle() *handle {
 	return e.open[0]
 }
 
-// anyFile returns an open file of the node, a writable one if there is one. Without an open
-// file it returns the node's cached descriptor (level Max), else the reference to a file
-// without a name, else nil.
+// anyFile returns an open file or directory of the node, a writable file if there is one.
+// Without any it returns the node's cached descriptor (level Max), else the reference to a
+// file without a name, else nil.
 func (n *node) anyFile() *vfs.File {
 	e := n.ext.Load()
 	if e == nil {
@@ -89,6 +89,9 @@ func (n *node) anyFile() *vfs.File {
 		if found == nil || h.file.Writable() {
 			found = h.file
 		}
+	}
+	if found == nil && len(e.openDirs) > 0 {
+		found = e.openDirs[0].dir.File()
 	}
 	if found == nil {
 		k := &n.view.m.fileCache
