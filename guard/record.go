@@ -319,7 +319,7 @@ func (l *Lease) audit(n int64, e *Error) error {
 			}
 		}
 		rec.Detail = e.Text()
-		var by *Refusal
+		var by interface{ Why() string } // what the owner may read
 		if errors.As(e, &by) {
 			rec.Detail = by.Why()
 		}

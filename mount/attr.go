@@ -69,7 +69,7 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 	if h != nil && r.borrow(h.file) {
 		return h.file.Stat(r, r.caller)
 	}
-	err = n.byPathOrHandle(func(at vfs.At, f *vfs.File) (err error) {
+	err = r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) (err error) {
 		if f != nil {
 			info, err = f.Stat(r, r.caller)
 		} else {
@@ -77,6 +77,12 @@ func (r *request) stat(n *node, fh uint64) (info vfs.Info, err error) {
 		}
 		return err
 	})
+	if names.Errno(err) == errNoPath {
+		// A directory that a program has open, as files above.
+		if f := n.anyFile(); f != nil && r.borrow(f) {
+			return f.Stat(r, r.caller)
+		}
+	}
 	return info, err
 }
 
@@ -93,38 +99,26 @@ func (fs *fileSystem) Access(cancel <-chan struct{}, in *fuse.AccessIn) fuse.Sta
 // SetAttr changes attributes.
 func (fs *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return fs.changeNode(cancel, &in.InHeader, names.OpSetattr, func(r *request, n *node) error {
-		fh, _ := in.GetFh()
-		at, file, err := n.target(fs.files.get(fh))
-		if err != nil {
+		set := func(at vfs.At, file *vfs.File) error {
+			change := n.beginChange()
+			info, err := r.m.tree.Setattr(r, r.caller, at, file, r.m.attrsOf(in))
+			n.endChange(change, vfs.Touch{After: info.ChangeNanos()})
+			if err == nil {
+				r.fillAttrOut(n, &info, out)
+			}
 			return err
 		}
-		change := n.beginChange()
-		info, err := r.m.tree.Setattr(r, r.caller, at, file, r.m.attrsOf(in))
-		n.endChange(change, vfs.Touch{After: info.ChangeNanos()})
-		if err == nil {
-			r.fillAttrOut(n, &info, out)
+		fh, _ := in.GetFh()
+		if h := fs.files.get(fh); h != nil && h.file.Writable() {
+			at, ok := n.path()
+			if !ok {
+				at = vfs.At{Path: h.file.Path(), Epoch: n.view.epoch}
+			}
+			return set(at, h.file)
 		}
-		return err
+		r.isTruncation = in.Valid&fuse.FATTR_SIZE != 0
+		return r.byPathOrHandle(n, set)
 	})
-}
-
-// target returns what an operation that changes the node works on. That is the handle's
-// file if it is writable, else the node's path, else any open file of the node.
-func (n *node) target(h *handle) (vfs.At, *vfs.File, error) {
-	if h != nil && h.file.Writable() {
-		at, ok := n.path()
-		if !ok {
-			at = vfs.At{Path: h.file.Path(), Epoch: n.view.epoch}
-		}
-		return at, h.file, nil
-	}
-	if at, ok := n.path(); ok {
-		return at, nil, nil
-	}
-	if f := n.anyFile(); f != nil {
-		return vfs.At{Path: f.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, f, nil
-	}
-	return vfs.At{}, nil, errNoPath
 }
 
 func (m *Mount) attrsOf(in *fuse.SetAttrIn) vfs.Attrs {
@@ -165,7 +159,7 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 			target = []byte(own.target)
 			return nil
 		}
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.linkUsers(n))
 			target = []byte(text)
 			return err
@@ -175,19 +169,32 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 }
 
 // byPathOrHandle runs an operation on the node by its path. If the path no longer leads to
-// the node, it runs the operation through an open file of the node.
-func (n *node) byPathOrHandle(f func(at vfs.At, file *vfs.File) error) error {
+// the node, it runs the operation on what a look-up of the thread has found, or, if the
+// program named the file by a descriptor, on an open file of the node: where that lies now in
+// the root, or through the open file if it has no name any more. A program that named the
+// file by a path gets ESTALE, upon which the kernel looks the path up again.
+func (r *request) byPathOrHandle(n *node, f func(at vfs.At, file *vfs.File) error) error {
 	err := error(errNoPath)
-	if at, ok := n.path(); ok {
+	at, ok := r.pathOf(n)
+	if ok {
 		if err = f(at, nil); names.Errno(err) != errNoPath {
 			return err
 		}
 	}
-	if have := n.anyFile(); have != nil {
-		again := f(vfs.At{Path: have.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, have)
-		if names.Errno(again) != syscall.EBADF { // have was closed meanwhile
-			return again
+	have := at.Held
+	if have == nil {
+		if have = n.anyFile(); have == nil || ok && r.isByPath(n) {
+			return err
 		}
+		if at.Held = have; ok {
+			if err = f(at, nil); names.Errno(err) != errNoPath {
+				return err
+			}
+		}
+	}
+	again := f(vfs.At{Path: have.Path(), ID: n.identity(), Epoch: n.view.epoch, Nameless: true}, have)
+	if names.Errno(again) != syscall.EBADF { // have was closed meanwhile
+		return again
 	}
 	return err
 }
@@ -198,7 +205,7 @@ func (fs *fileSystem) GetXAttr(cancel <-chan struct{}, header *fuse.InHeader, at
 		if n.own() != nil {
 			return syscall.ENODATA
 		}
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			got, err := r.m.tree.Getxattr(r, r.caller, at, f, attr, dest)
 			size = uint32(got)
 			return err
@@ -213,7 +220,7 @@ func (fs *fileSystem) ListXAttr(cancel <-chan struct{}, header *fuse.InHeader, d
 		if n.own() != nil {
 			return nil
 		}
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			list, err := r.m.tree.Listxattr(r, r.caller, at, f)
 			size = uint32(len(list))
 			if err == nil && len(dest) < len(list) {
@@ -231,7 +238,7 @@ func (fs *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr
 	return fs.changeNode(cancel, &in.InHeader, names.OpSetxattr, func(r *request, n *node) error {
 		change := n.beginChange()
 		defer n.endChange(change, vfs.Touch{})
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			return r.m.tree.Setxattr(r, r.caller, at, f, attr, data, int(in.Flags))
 		})
 	})
@@ -240,7 +247,7 @@ func (fs *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr
 // RemoveXAttr removes one extended attribute.
 func (fs *fileSystem) RemoveXAttr(cancel <-chan struct{}, header *fuse.InHeader, attr string) fuse.Status {
 	return fs.changeNode(cancel, header, names.OpRemovexattr, func(r *request, n *node) error {
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			return r.m.tree.Removexattr(r, r.caller, at, f, attr)
 		})
 	})

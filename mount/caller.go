@@ -49,6 +49,59 @@ func groupsOf(pid uint32) []uint32 {
 	return out
 }
 
+// isByPath reports whether the program named the file by a path, as far as is known: the
+// kernel does not say. After a change of the host the path may lead to another file, which
+// the program means. A program that goes through a descriptor means the file that it has
+// open.
+func (r *request) isByPath(n *node) bool {
+	if r.isTruncation && r.m.retries.hasOpened(r.from.Pid, n) || r.m.retries.hasDescriptor(r.from.Pid, n) {
+		return false
+	}
+	call, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(r.from.Pid), 10) + "/syscall")
+	if err != nil {
+		return false
+	}
+	return namesPath(string(call))
+}
+
+// namesPath reports whether a system call names a file by a path. call is the text of
+// /proc/PID/syscall (proc(5)): the number and the arguments, or another text where the thread
+// is in no system call.
+func namesPath(call string) bool {
+	fields := strings.Fields(call)
+	if len(fields) < 7 {
+		return false
+	}
+	nr, err := strconv.Atoi(fields[0])
+	if err != nil || nr < 0 {
+		return false
+	}
+	arg := func(i int) uint64 {
+		n, _ := strconv.ParseUint(strings.TrimPrefix(fields[1+i], "0x"), 16, 64)
+		return n
+	}
+	flags, ok := map[int]int{
+		unix.SYS_FCHOWNAT: 4, unix.SYS_FCHMODAT2: 3, unix.SYS_LINKAT: 4, unix.SYS_STATX: 2,
+		sysSetxattrat: 2, sysSetxattrat + 1: 2, sysSetxattrat + 2: 2, sysSetxattrat + 3: 2,
+	}[nr]
+	switch {
+	case ok:
+		return int32(arg(0)) == unix.AT_FDCWD || arg(flags)&unix.AT_EMPTY_PATH == 0 //nolint:gosec // a descriptor
+	case nr == unix.SYS_UTIMENSAT:
+		return arg(1) != 0
+	}
+	switch nr {
+	case unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FTRUNCATE, unix.SYS_FSETXATTR, unix.SYS_FREMOVEXATTR,
+		unix.SYS_FGETXATTR, unix.SYS_FLISTXATTR, unix.SYS_FSTAT, unix.SYS_FSTATFS:
+		return false
+	}
+	return true
+}
+
+// sysSetxattrat is setxattrat(2), and those that follow are getxattrat, listxattrat and
+// removexattrat (Linux 6.13), on every architecture.
+const sysSetxattrat = 463
+
 // A request implements context.Context for its operation. The kernel sends an INTERRUPT
 // for every signal that reaches the thread that waits (fs/fuse/dev.c,
 // request_wait_answer), those that it handles included, and an answer of EINTR

@@ -53,16 +53,16 @@ func (fs *fileSystem) Symlink(cancel <-chan struct{}, header *fuse.InHeader, tar
 
 // Link gives a file another name.
 func (fs *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	return fs.createEntry(cancel, &in.InHeader, 0, names.OpLink, name, out, func(r *request, c guard.Caller, at vfs.At) (vfs.Info, error) {
+	return fs.createEntry(cancel, &in.InHeader, 0, names.OpLink, name, out, func(r *request, c guard.Caller, at vfs.At) (info vfs.Info, err error) {
 		old := r.m.nodes.find(in.Oldnodeid)
 		if old == nil || old.view != r.view {
 			return vfs.Info{}, syscall.EXDEV
 		}
-		oldAt, file, err := old.target(nil)
-		if err != nil {
-			return vfs.Info{}, err
-		}
-		return r.m.tree.Link(r, c, oldAt, file, at, name)
+		err = r.byPathOrHandle(old, func(oldAt vfs.At, file *vfs.File) error {
+			info, err = r.m.tree.Link(r, c, oldAt, file, at, name)
+			return err
+		})
+		return info, err
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -73,9 +74,9 @@ func (n *node) anyHandle() *handle {
 	return e.open[0]
 }
 
-// anyFile returns an open file of the node, a writable one if there is one. Without an open
-// file it returns the node's cached descriptor (level Max), else the reference to a file
-// without a name, else nil.
+// anyFile returns an open file or directory of the node, a writable file if there is one.
+// Without any it returns the node's cached descriptor (level Max), else the reference to a
+// file without a name, else nil.
 func (n *node) anyFile() *vfs.File {
 	e := n.ext.Load()
 	if e == nil {
@@ -88,6 +89,9 @@ func (n *node) anyFile() *vfs.File {
 		if found == nil || h.file.Writable() {
 			found = h.file
 		}
+	}
+	if found == nil && len(e.openDirs) > 0 {
+		found = e.openDirs[0].dir.File()
 	}
 	if found == nil {
 		k := &n.view.m.fileCache
@@ -145,10 +149,12 @@ func (m *Mount) openFlags(watched bool) uint32 {
 }
 
 // noPages returns the flag that keeps the kernel from caching pages for a descriptor that
-// must not overwrite data. Each write then goes straight to the gate, and the kernel refuses
-// a shared mapping (ENODEV), whose stores the gate could not check.
+// must not overwrite data, or that appends. Each write then goes straight to the gate, and
+// the kernel refuses a shared mapping (ENODEV), whose stores the gate could not check. With
+// pages the kernel would split one write(2) that ends in another page than it begins, and
+// what the host appends meanwhile would land between the parts.
 func noPages(f *vfs.File) uint32 {
-	if f.NoOverwriting() {
+	if f.NoOverwriting() || f.Writable() && f.Appending() {
 		return fuse.FOPEN_DIRECT_IO
 	}
 	return 0
@@ -207,9 +213,13 @@ func (fs *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]
 		return 0, fuse.EROFS // a mapping may have stored the data while the root was read-only
 	}
 	var touch vfs.Touch
+	appends := vfs.AppendNever
+	if in.Flags&unix.O_APPEND != 0 {
+		appends = vfs.AppendAlways
+	}
 	change := n.beginChange()
 	size, err := f.WriteAt(r, r.caller, data, int64(in.Offset), vfs.Writing{
-		Cached: cached, KillPriv: in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0, Touch: touchFor(change, &touch)})
+		Append: appends, Cached: cached, KillPriv: in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0, Touch: touchFor(change, &touch)})
 	n.endChange(change, touch)
 	return uint32(size), fuse.Status(names.Errno(err))
 }

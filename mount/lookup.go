@@ -59,12 +59,13 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 	if nested := dir.nestedRootAt(name); nested != "" {
 		return r.lookupRoot(dir, name, nested, out)
 	}
-	at, ok := dir.path()
+	again := r.m.retries.beginLookup(r.from.Pid, dir)
+	at, ok := r.pathOf(dir)
 	if !ok {
 		return dir.errnoWithoutPath()
 	}
 	watched := dir.ensureWatched()
-	info, err := r.m.tree.Lookup(r, r.caller, at, name)
+	ref, info, err := r.lookUp(at, name, again)
 	if err != nil {
 		// Not in a fixed directory: it outlives its root, and the kernel could not be made to
 		// drop a cached absence in it.
@@ -76,9 +77,25 @@ func (r *request) lookup(dir *node, name string, out *fuse.EntryOut) error {
 		return err
 	}
 	n := r.publishFound(dir, name, &info, watched, out)
+	if ref != nil {
+		r.m.retries.add(r.from.Pid, n, ref)
+	}
 	n.awaitWithdrawal()
 	n.kept.Store(out.AttrTimeout() == keepTimeout)
 	return nil
+}
+
+// lookUp looks a name up in a directory. In the second walk of a path (see retries) it also
+// returns a reference to the file, unless no more files can be open.
+func (r *request) lookUp(at vfs.At, name string, again bool) (ref *vfs.File, info vfs.Info, err error) {
+	if again {
+		ref, info, err = r.m.tree.LookupRef(r, r.caller, at, name)
+		if errno := names.Errno(err); errno != syscall.ENFILE && errno != syscall.EMFILE {
+			return ref, info, err
+		}
+	}
+	info, err = r.m.tree.Lookup(r, r.caller, at, name)
+	return nil, info, err
 }
 
 // publishFound publishes a file that was found under a name in directory dir, and fills

@@ -60,17 +60,25 @@ func (r *request) openCached(n *node, flags int) (*vfs.File, error) {
 }
 
 // openByPathOrHandle opens the file by its path. If the path no longer leads to the file, it
-// opens the file through an open descriptor of it.
+// opens the file through what a look-up of the thread has found. Else the answer is ESTALE,
+// upon which the kernel looks the name up again: the program may have asked for the file that
+// has the name now. Only if that leads here once more, or the node has no name, the file is
+// opened through an open descriptor of it. At level Max this is no open(2), and the kernel
+// does not try again.
 func (r *request) openByPathOrHandle(n *node, flags int) (*vfs.File, error) {
 	err := error(errNoPath)
-	if at, ok := n.path(); ok {
+	at, ok := r.pathOf(n)
+	if ok {
 		var f *vfs.File
 		f, _, err = r.m.tree.Open(r, r.caller, at, flags)
 		if names.Errno(err) != errNoPath {
 			return f, err
 		}
 	}
-	have := n.anyFile()
+	have := at.Held
+	if have == nil && (!ok || r.m.opt.Level == Max) {
+		have = n.anyFile()
+	}
 	if have == nil {
 		return nil, err
 	}
@@ -151,6 +159,7 @@ func (k *fileCache) drop(n *node) {
 
 // closeHeldFiles closes the cached files, references and locks of an ended root's nodes.
 func (v *view) closeHeldFiles() {
+	v.m.retries.closeView(v)
 	for _, n := range v.all() {
 		v.m.fileCache.drop(n)
 		n.dropRef()

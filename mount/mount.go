@@ -47,6 +47,7 @@ type Mount struct {
 	start      time.Time
 	user       guard.User // the daemon's
 	fileCache  fileCache
+	retries    retries
 	watcher    *watch.SourceWatcher // nil at level Strict: the kernel caches nothing
 	delivery   *delivery            // of the events that watcher reports
 	noWatches  sync.Once

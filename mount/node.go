@@ -61,6 +61,7 @@ type nodeExtra struct {
 	mu          sync.Mutex // guards the fields below
 	withdrawing int        // calls that are taking back the name of a directory
 	open        []*handle  // open files
+	openDirs    []*dirHandle
 	change      *ownChange // of a file changed through the mount
 	// locks are the owners' descriptions on the source, see locks.go.
 	locks map[lockOwner]*lockHolder

@@ -48,7 +48,7 @@ func (r *request) openDir(n *node) (*dirHandle, error) {
 	if n.own() != nil {
 		return &dirHandle{node: n, list: r.m.ownEntries(n)}, nil
 	}
-	at, ok := n.path()
+	at, ok := r.pathOf(n)
 	if !ok {
 		if errno := n.errnoWithoutPath(); errno != syscall.ENOENT {
 			return nil, errno
@@ -60,7 +60,12 @@ func (r *request) openDir(n *node) (*dirHandle, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &dirHandle{node: n, dir: d, watched: watched}, nil
+	h := &dirHandle{node: n, dir: d, watched: watched}
+	e := n.extra()
+	e.mu.Lock()
+	e.openDirs = append(e.openDirs, h)
+	e.mu.Unlock()
+	return h, nil
 }
 
 // ReadDir lists names.
@@ -185,6 +190,10 @@ func (r *request) lookupEntry(h *dirHandle, e *vfs.Entry, looked map[string]vfs.
 // ReleaseDir closes a directory.
 func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
 	if h := fs.dirs.remove(in.Fh); h != nil && h.dir != nil {
+		e := h.node.extra()
+		e.mu.Lock()
+		e.openDirs = slices.DeleteFunc(e.openDirs, func(o *dirHandle) bool { return o == h })
+		e.mu.Unlock()
 		h.dir.Close()
 	}
 }

@@ -53,8 +53,8 @@ func (r *request) rename(in *fuse.RenameIn, name, newName string) error {
 	if err != nil || to.view != dir.view {
 		return syscall.EXDEV
 	}
-	from, ok1 := dir.path()
-	dest, ok2 := to.path()
+	from, ok1 := r.pathOf(dir)
+	dest, ok2 := r.pathOf(to)
 	if !ok1 || !ok2 {
 		return dir.errnoWithoutPath()
 	}

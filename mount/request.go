@@ -56,6 +56,9 @@ type request struct {
 	from   fuse.Caller     // as the kernel says
 	cancel <-chan struct{} // closed by an INTERRUPT
 	caller guard.Caller    // as the gate is told
+	// isTruncation is set by a SETATTR of the size: open(2) with O_TRUNC goes on with one, and
+	// the kernel does not name the handle.
+	isTruncation bool
 	// alias is the fixed directory that the request is about, if that shows a root.
 	alias *node
 
@@ -91,7 +94,9 @@ func (fs *fileSystem) beginUnseen(cancel <-chan struct{}, header *fuse.InHeader)
 func (fs *fileSystem) answer(cancel <-chan struct{}, header *fuse.InHeader, do func(r *request) error) fuse.Status {
 	r := fs.begin(cancel, header)
 	defer r.end()
-	return fuse.Status(names.Errno(do(r)))
+	errno := fuse.Status(names.Errno(do(r)))
+	fs.m.retries.note(header, errno)
+	return errno
 }
 
 // onNode is answer for a request about a node.
@@ -124,12 +129,25 @@ func (fs *fileSystem) changeDir(cancel <-chan struct{}, header *fuse.InHeader, o
 		if err != nil {
 			return err
 		}
-		at, ok := dir.path()
+		at, ok := r.pathOf(dir)
 		if !ok {
 			return dir.errnoWithoutPath()
 		}
 		return do(r, dir, at)
 	})
+}
+
+// pathOf is path, with what a look-up of the thread has found of the node (see retries), or
+// an open file of the node if the thread has it open itself.
+func (r *request) pathOf(n *node) (vfs.At, bool) {
+	at, ok := n.path()
+	if ok {
+		at.Held = r.m.retries.find(r.from.Pid, n)
+		if at.Held == nil && r.m.retries.hasDescriptor(r.from.Pid, n) {
+			at.Held = n.anyFile()
+		}
+	}
+	return at, ok
 }
 
 // join counts the request as one about a root. Callers call it before the gate, so that a

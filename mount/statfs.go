@@ -17,7 +17,7 @@ func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out 
 			r.statRoots(out)
 			return nil
 		}
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
+		return r.byPathOrHandle(n, func(at vfs.At, f *vfs.File) error {
 			st, err := r.m.tree.Statfs(r, r.caller, at, f)
 			out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
 			out.Files, out.Ffree = st.Files, st.Ffree

@@ -65,14 +65,18 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 // Path is where the directory was opened.
 func (d *Dir) Path() guard.Path { return d.f.Path() }
 
+// File is the open directory as a file, for its attributes and where it lies.
+func (d *Dir) File() *File { return d.f }
+
 // Close ends the directory.
 func (d *Dir) Close() { d.f.Close() }
 
 // Reading is one reading of a directory by a front end.
 type Reading struct {
-	// At is where the directory lies now: it may have been renamed since it was
-	// opened. Before entries are read it is checked that it still lies there, because
-	// a descriptor keeps serving a directory that was moved out of the root.
+	// At is where the directory lies now, as far as the front end knows: it may have been
+	// renamed since it was opened. Before entries are read it is looked up there, and where
+	// the descriptor lies, because a descriptor keeps serving a directory that was moved out
+	// of the root.
 	At At
 	// Names says that entries are wanted: those after the entry whose Off is given, 0 for
 	// the beginning. Without Names, Read passes the gate and looks up Known.
@@ -113,6 +117,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 				d.reading.Lock()
 				defer d.reading.Unlock()
 			}
+			r.At.ID, r.At.Held = d.f.at.ID, d.f
 			if out, err = readEntries(ctx, l, fd, &r, seek || l.Remote()); err != nil {
 				return Read{}, 0, err
 			}
@@ -131,7 +136,11 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 // readEntries reads until there are entries to be shown, or the directory ends.
 func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek bool) (Read, error) {
 	out := Read{Next: r.Off}
-	if err := walk.StillThere(l, r.At.Path.Rel(), fd); err != nil {
+	err := walk.StillThere(l, r.At.Path.Rel(), fd)
+	for try := 0; err == unix.ESTALE && try < maxExchanges && r.At.follow(l); try++ { //nolint:errorlint // bare errno
+		err = walk.StillThere(l, r.At.Path.Rel(), fd)
+	}
+	if err != nil {
 		if errors.Is(err, walk.ErrRemoved) {
 			err = nil
 		}

@@ -35,6 +35,9 @@ type File struct {
 	// latest path by which everything may be done with the file, nil for none.
 	lastCheck atomic.Int64
 	lastPath  atomic.Pointer[string]
+	// alias is the name that otherName has found, missed is when it found none.
+	alias  atomic.Pointer[string]
+	missed atomic.Int64
 	// isWriter says that Tree.claims counts the file as open for writing until it is
 	// closed; lent, that it does only while an operation runs.
 	isWriter, lent bool

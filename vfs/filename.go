@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // An open file was judged by the name it was opened by. The host may have renamed it
@@ -18,16 +20,38 @@ import (
 // open before it became .mcp.json does not write to .mcp.json.
 //
 // The kernel (the link in /proc/self/fd) follows the name that the file was opened by,
-// wherever that is moved. Two kinds of files are not written any more, because nobody can
-// tell what they are called: a file that lost that name and has another one (link(2), then
-// unlink(2)), and a file deeper than PATH_MAX, whose path the kernel does not show, once
-// it does not lie where it was opened. A file that was kept in a trash, or has no name at
-// all, belongs to those who have it open.
+// wherever that is moved. A file that lost that name and has another one (link(2), then
+// unlink(2)) is looked for in the root, see otherName. Two kinds of files are not written any
+// more, because nobody can tell what they are called: one that is not found in this way, and
+// a file deeper than PATH_MAX, whose path the kernel does not show, once it does not lie where
+// it was opened. A file that was kept in a trash, or has no name at all, belongs to those who
+// have it open.
 
 // recheckAfter is how long a check of a file's name counts. A program can still write for so
 // long after the host has renamed the file. That gives it little: before the rename it could
 // write to the file all the time.
 const recheckAfter = 10 * time.Millisecond
+
+const (
+	// maxSearched bounds the names that a search for another name of a file looks at. They
+	// take about a tenth of a second.
+	maxSearched = 100_000
+	// searchAgainAfter is how long a search counts that found nothing.
+	searchAgainAfter = time.Second
+)
+
+// nameLost is why an open file is not used any more.
+type nameLost string
+
+func (n nameLost) Error() string { return string(n) }
+
+// Why is what the record says.
+func (n nameLost) Why() string { return string(n) }
+
+const (
+	notFound nameLost = "the file has lost the name that it was opened by, and its other name was not found in the root; open it again by that name"
+	outside  nameLost = "the file was moved out of the root after it was opened"
+)
 
 // since is when an operation began, in nanoseconds since the tree was made, by a clock
 // that nobody sets back.
@@ -52,7 +76,6 @@ func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 // judgeName looks up the file's name and judges it. all says that the name allows every
 // access, so that the check counts for the next operation, whatever that does.
 func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err error) {
-	gone := &guard.Error{Kind: names.Revoked}
 	path, err := beneath.PathOf(fd)
 	if err != nil {
 		// The path is longer than /proc shows, or the file cannot be reached from this
@@ -60,7 +83,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 		if f.isAt(l, f.at.Path.Rel()) {
 			return true, nil
 		}
-		return false, gone
+		return false, &guard.Error{Kind: names.Permission, Err: notFound}
 	}
 	if seen := f.lastPath.Load(); seen != nil && *seen == path {
 		return true, nil
@@ -77,14 +100,21 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	case err != nil:
 		return false, err
 	case strings.HasSuffix(path, beneath.Deleted) && !f.isAt(l, rel):
-		if a != guard.ToRead && !f.isAt(l, f.at.Path.Rel()) && !f.t.trash.MayBeWritten(info.ID()) {
-			return false, gone
+		if a == guard.ToRead || f.isAt(l, f.at.Path.Rel()) || f.t.trash.MayBeWritten(info.ID()) {
+			return a != guard.ToRead, nil
 		}
-		return a != guard.ToRead, nil
+		other, ok := f.otherName(l, strings.TrimSuffix(rel, beneath.Deleted))
+		if !ok {
+			return false, &guard.Error{Kind: names.Permission, Err: notFound}
+		}
+		if err := l.JudgeNow(a, other); err != nil {
+			return false, err
+		}
+		return l.JudgeNow(guard.ToChange, other) == nil, nil
 	case !below && info.IsDir(): // the host has moved it out of the root
 		return false, unix.ESTALE // as walk.StillThere says
 	case !below:
-		return false, gone
+		return false, &guard.Error{Kind: names.Permission, Err: outside}
 	}
 	if rel != f.at.Path.Rel() && !inTrash(l, rel) { // the path that it was opened by is judged with the hold
 		if err := l.JudgeNow(a, rel); err != nil {
@@ -107,6 +137,56 @@ func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
 	}
 	rel, below = strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/")
 	return rel, below, nil
+}
+
+// otherName finds a name of the file in the root, by which it was not opened. last is the name
+// that it has lost. The name that was found before, those in the directory of last and all
+// others of the root are tried in this order.
+func (f *File) otherName(l *guard.Lease, last string) (rel string, ok bool) {
+	if known := f.alias.Load(); known != nil && f.isAt(l, *known) {
+		return *known, true
+	}
+	now := f.t.since(l)
+	if missed := f.missed.Load(); l.Remote() || missed != 0 && now-missed < int64(searchAgainAfter) {
+		return "", false
+	}
+	rel, ok = f.search(l, last[:max(strings.LastIndexByte(last, '/'), 0)], false)
+	if !ok && !l.HasNested() { // a walk would enter nested roots, and so narrow the operation's rights
+		rel, ok = f.search(l, "", true)
+	}
+	if ok {
+		f.alias.Store(&rel)
+	} else {
+		f.missed.Store(now)
+	}
+	return rel, ok
+}
+
+// search looks for the file in a directory below the root, and with deep in all below it.
+func (f *File) search(l *guard.Lease, start string, deep bool) (rel string, ok bool) {
+	w := walk.New(context.Background(), l, walk.Options{})
+	defer w.Close()
+	if w.Start(start) != nil {
+		return "", false
+	}
+	for range maxSearched {
+		e, err := w.Next()
+		if e == nil || err != nil {
+			return "", false
+		}
+		name, at := e.Name, strings.TrimPrefix(w.Rel()+"/"+e.Name, "/")
+		isDir, is := e.Type == unix.S_IFDIR, e.Ino == f.at.ID.Ino && e.Type == unix.S_IFREG
+		w.Take()
+		switch {
+		case is && f.isAt(l, at):
+			return at, true
+		case isDir && deep:
+			if _, err := w.Enter(name); err != nil {
+				return "", false
+			}
+		}
+	}
+	return "", false
 }
 
 // isAt reports whether the file lies at a path below the root.

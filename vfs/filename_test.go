@@ -1,6 +1,8 @@
 package vfs_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +22,14 @@ import (
 func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 	const ok = names.Kind(0)
 	outside := t.TempDir()
+	linked := func(name string) func(b *bed) error { // ln tmp NAME; rm tmp
+		return func(b *bed) error {
+			if err := os.Link(b.host("tmp"), b.host(name)); err != nil {
+				return err
+			}
+			return os.Remove(b.host("tmp"))
+		}
+	}
 	for _, tt := range []struct {
 		name        string
 		moves       func(b *bed) error // by the host, unless it goes through b.t
@@ -31,13 +41,27 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 		{"with its directory", func(b *bed) error { return os.Rename(b.host("dir"), b.host(".claude")) }, names.Permission, ok},
 		{"hidden", func(b *bed) error { return os.Rename(b.host("tmp"), b.host(".env")) }, names.Hidden, names.Hidden},
 		{"denied", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("denied")) }, names.Permission, names.Permission},
-		{"outside", func(*bed) error { return nil }, names.Revoked, names.Revoked},
-		{"linked", func(b *bed) error {
-			if err := os.Link(b.host("tmp"), b.host(".mcp.json")); err != nil {
+		{"outside", func(*bed) error { return nil }, names.Permission, names.Permission},
+		{"linked", linked(".mcp.json"), names.Permission, ok},
+		{"linked to another name", linked("other"), ok, ok},
+		{"linked into another directory", linked("dir/deeper/other"), ok, ok},
+		{"linked into a protected directory", linked(".vscode/tasks.json"), names.Permission, ok},
+		{"linked to a denied name", linked("denied"), names.Permission, ok},
+		{"linked by itself", func(b *bed) error {
+			if _, err := b.t.Link(bg, who, b.at("tmp"), nil, b.at("dir"), "other"); err != nil {
 				return err
 			}
+			return b.t.Unlink(bg, who, b.at(""), "tmp")
+		}, ok, ok},
+		{"linked outside", func(b *bed) error {
+			if err := os.Link(b.host("tmp"), filepath.Join(outside, "linked")); err != nil {
+				return err
+			}
+			defer func() {
+				_ = os.Rename(filepath.Join(outside, "linked"), filepath.Join(outside, fmt.Sprint(time.Now().UnixNano())))
+			}()
 			return os.Remove(b.host("tmp"))
-		}, names.Revoked, ok},
+		}, names.Permission, ok},
 		{"elsewhere", func(b *bed) error { return os.Rename(b.host("tmp"), b.host("dir/other (deleted)")) }, ok, ok},
 		{"by itself", func(b *bed) error { return b.t.Rename(bg, who, b.at(""), "tmp", b.at("dir"), "mine", 0) }, ok, ok},
 		{"unlinked", func(b *bed) error { return b.t.Unlink(bg, who, b.at(""), "tmp") }, ok, ok},
@@ -48,6 +72,7 @@ func TestOpenFilesAreJudgedByTheirName(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite, Trash: guard.Trash{On: trash}, Patterns: guard.Patterns{Deny: guard.Texts("denied")}})
 				b.must(os.Mkdir(b.host(".vscode"), 0o755))
+				b.must(os.MkdirAll(b.host("dir/deeper"), 0o755))
 				b.put("tmp", "text")
 				b.put("dir/file", "text")
 				b.put("dir/new", "new")
@@ -116,7 +141,7 @@ func TestOpenFilesBeyondAnyPath(t *testing.T) {
 	}
 	b.must(os.Rename(b.host(strings.Repeat("d", 250)), b.host("elsewhere")))
 	time.Sleep(30 * time.Millisecond)
-	b.wantKind(b.write(f, "evil", 0), names.Revoked)
+	b.wantKind(b.write(f, "evil", 0), names.Permission)
 }
 
 // Both files of a copy are judged by their names.
@@ -156,4 +181,25 @@ func TestLooksAreByTheProcessClock(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // the look at its opening counts no more
 	b.must(b.write(f, "x", 0))
 	check("written")
+}
+
+// The record of a refusal says what has become of the file's name, and not that its root was
+// revoked.
+func TestWhyAnOpenFileIsRefused(t *testing.T) {
+	for want, change := range map[string]func(old, out string) error{
+		"its other name was not found in the root": func(old, out string) error { return errors.Join(os.Link(old, out), os.Remove(old)) },
+		"was moved out of the root":                os.Rename,
+	} {
+		b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+		b.put("f", "text")
+		f := b.open("f", unix.O_WRONLY)
+		b.must(change(b.host("f"), filepath.Join(t.TempDir(), "f")))
+		time.Sleep(30 * time.Millisecond) // a look at the name counts for a moment
+		err := b.write(f, "more", 0)
+		all := b.rec.All()
+		if last := all[len(all)-1]; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(last.Detail, want) || last.Kind != names.Permission {
+			t.Errorf("%v, on record %v %q; want %q", err, last.Kind, last.Detail, want)
+		}
+		f.Close()
+	}
 }

@@ -44,8 +44,20 @@ type Touch struct {
 	Before, After int64
 }
 
+// Append says whether a write lands at the end of the file.
+type Append uint8
+
+// By default a write lands at the end if the file was opened with O_APPEND. A front end that
+// knows the flags that the descriptor has now (fcntl(2), F_SETFL) says so.
+const (
+	AppendAsOpened Append = iota
+	AppendAlways
+	AppendNever
+)
+
 // Writing says how a write is to be done.
 type Writing struct {
+	Append Append
 	// Cached: the write comes from the kernel's page cache and not from a
 	// write(2), so O_APPEND does not concern it.
 	Cached bool
@@ -54,8 +66,20 @@ type Writing struct {
 	Touch    *Touch // filled in, unless nil
 }
 
-// WriteAt writes bufs at off, or at the end of the file if it was opened with O_APPEND. Short
-// writes come with an error. Without the right to write, a file that was created by its
+// appends reports whether a write lands at the end of the file. A file that was opened for
+// appending only is never written anywhere else.
+func (f *File) appends(w Writing) bool {
+	switch {
+	case w.Cached:
+		return false
+	case w.Append == AppendAlways:
+		return true
+	}
+	return f.Appending() && (w.Append == AppendAsOpened || f.ahead)
+}
+
+// WriteAt writes bufs at off, or at the end of the file (see Append), by one system call.
+// Short writes come with an error. Without the right to write, a file that was created by its
 // opening can be written behind its end only: it can get contents, but none can be
 // overwritten.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
@@ -63,14 +87,14 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	for _, b := range bufs {
 		total += len(b)
 	}
-	appending := f.Appending() && !w.Cached
+	appending := f.appends(w)
 	// A page written back lands anywhere in the file, however it was opened.
 	need := guard.Write
 	switch {
+	case f.made && !f.Appending() && !w.Cached:
+		need = 0 // refuseOverwriting checks
 	case appending:
 		need = guard.Append
-	case f.made && !w.Cached:
-		need = 0 // refuseOverwriting checks
 	}
 	req := guard.Request{Caller: c, Op: names.OpWrite, Need: need, Bytes: int64(total), Size: off + int64(total)}
 	own := func() func() {
@@ -79,7 +103,11 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	}
 	n, err := onFileDrop(ctx, f, req, own, nil, func(l *guard.Lease, fd int) (int, int64, error) {
 		if need == 0 {
-			if err := refuseOverwriting(l, fd, off); err != nil {
+			at := off
+			if appending {
+				at = math.MaxInt64
+			}
+			if err := refuseOverwriting(l, fd, at); err != nil {
 				return 0, 0, err
 			}
 		}

@@ -48,6 +48,15 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 				return Info{}, err
 			}
 			defer f.leave()
+			if old.Nameless {
+				info, err := beneath.Stat(fd)
+				if err == nil {
+					err = nameless(&info)
+				}
+				if err != nil {
+					return Info{}, err
+				}
+			}
 			return linked(l, fd, d, dir, name)
 		}
 		src, info, err := nodeAt(l, old, guard.ToChange)

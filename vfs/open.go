@@ -60,10 +60,11 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 
 // open is Open, admitted. It tries again if the name is given to another file
 // meanwhile; then it locks the name, so that no replacement through this Tree outruns it.
+// The expected file (At.ID) is looked for where it lies now (At.Held).
 func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
 	for try := range maxExchanges {
 		o, err = t.openOnce(ctx, l, c, at, flags, try > 0)
-		if err != unix.ESTALE || at.ID != anyFile { //nolint:errorlint // bare errno
+		if err != unix.ESTALE || at.ID != anyFile && !at.follow(l) { //nolint:errorlint // bare errno
 			break
 		}
 	}

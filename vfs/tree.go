@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,6 +85,10 @@ type At struct {
 	// outside of the root by now, or where other patterns hold; a file that was removed
 	// belongs to those who have it open.
 	Nameless bool
+	// Held, unless nil, is an open file or a reference (see Ref) of the file with the identity
+	// ID. If the path does not lead to the file any more, because the host has moved it, the
+	// operation looks for it where Held lies now, and judges it there.
+	Held *File
 	// Removed, of a directory in which an operation removes or replaces a name, asks for a
 	// reference to the file that has the name.
 	Removed *Removed
@@ -112,8 +117,54 @@ func (a At) stale(err error) error {
 	return walk.Stale(err)
 }
 
+// follow changes the path to where Held lies now. It reports false if Held is nil, or does not
+// lie in the root. The caller calls it after ESTALE, and resolves and judges the new path.
+func (a *At) follow(l *guard.Lease) bool {
+	if a.Held == nil || a.ID == anyFile {
+		return false
+	}
+	fd, err := a.Held.enter()
+	if err != nil {
+		return false
+	}
+	defer a.Held.leave()
+	path, err := beneath.PathOf(fd)
+	if err != nil {
+		return false
+	}
+	rel, below, err := relNow(l, path)
+	if err != nil || !below {
+		return false
+	}
+	if last, deleted := strings.CutSuffix(rel, beneath.Deleted); deleted {
+		info, err := beneath.Stat(fd)
+		if err != nil || info.Nlink == 0 {
+			return false
+		}
+		if other, ok := a.Held.otherName(l, last); ok {
+			rel = other
+		}
+	}
+	p, err := guard.NewPath(a.Path.Root, rel)
+	if err != nil {
+		return false
+	}
+	a.Path = p
+	return true
+}
+
 // dirAt resolves a directory and checks that it is the expected one.
 func dirAt(l *guard.Lease, at At) (beneath.Dir, error) {
+	d, err := dirAtOnce(l, at)
+	for try := 0; err == unix.ESTALE && try < maxExchanges && at.follow(l); try++ { //nolint:errorlint // bare errno
+		if d, err = dirAtOnce(l, at); err == nil {
+			d.Spell(at.Path.Rel())
+		}
+	}
+	return d, err
+}
+
+func dirAtOnce(l *guard.Lease, at At) (beneath.Dir, error) {
 	d, err := beneath.OpenDir(l, at.Path.Rel())
 	if err != nil {
 		return d, at.stale(err)
@@ -135,6 +186,14 @@ func dirAt(l *guard.Lease, at At) (beneath.Dir, error) {
 // nodeAt resolves whatever lies at a place, judges it for an access, checks that it is the
 // expected file, and that it may be seen.
 func nodeAt(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
+	d, info, err := nodeAtOnce(l, at, a)
+	for try := 0; err == unix.ESTALE && try < maxExchanges && at.follow(l); try++ { //nolint:errorlint // bare errno
+		d, info, err = nodeAtOnce(l, at, a)
+	}
+	return d, info, err
+}
+
+func nodeAtOnce(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error) {
 	d, err := beneath.Node(l, at.Path, a)
 	if err != nil {
 		return d, Info{}, at.stale(err)
@@ -178,6 +237,37 @@ func (t *Tree) child(op guard.Op, dir At, name string) (guard.Path, error) {
 		return p, &guard.Error{Op: op, Path: dir.Path, Kind: names.Reason(err), Err: err}
 	}
 	return p, nil
+}
+
+// LookupRef is Lookup that also returns a reference to what it has found, see Ref.
+func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name string) (*File, Info, error) {
+	p, err := t.child(names.OpLookup, dir, name)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	req := dir.request(c, names.OpLookup, p)
+	return t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
+		d, err := parentAt(l, dir, name, l.Access())
+		if err != nil {
+			return opened{}, err
+		}
+		defer d.Close()
+		fd, info, err := beneath.Reference(d, name)
+		if err == nil {
+			if err = walk.Visible(l, &info); err == nil {
+				_, err = beneath.CrossEntry(l, d, name, &info)
+			}
+			if err != nil {
+				beneath.Close(fd)
+			}
+		}
+		if err != nil {
+			return opened{}, err
+		}
+		f := newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
+		f.quiet, f.ref = true, true
+		return opened{f, info}, nil
+	})
 }
 
 // Lookup returns what a name in a directory refers to, without following links.

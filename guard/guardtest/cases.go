@@ -13,7 +13,7 @@ import (
 
 // Cases returns the suite's rows, without those of the rights matrix.
 func Cases() []Case {
-	all := slices.Concat(plainCases(), nameCases(), parsedCases(), escapeCases(), linkCases(),
+	all := slices.Concat(plainCases(), replacedCases(), nameCases(), parsedCases(), escapeCases(), linkCases(),
 		specialCases(), readOnlyCases(), appendOnlyCases(), endedCases(), fileRootCases(), nestedCases(), mountCases(), policyCases(), limitCases())
 	seen := map[string]bool{}
 	for _, c := range all {
@@ -55,6 +55,27 @@ func plainCases() []Case {
 		{Name: "plain/write-directory", Tree: tree, Call: write("code/sub", "x"), Want: names.IsDir},
 	}
 }
+
+// replacedCases: when the host has replaced a file that the front end knows, a call by name is
+// about the file that has the name.
+func replacedCases() []Case {
+	c := func(name string, call Call, check func(e *Env)) Case {
+		call.needs = func(k Can) bool { return !k.LearnsLater }
+		return Case{Name: "replaced/" + name, Tree: []string{"a=old"}, Call: call, Check: check, Then: func(e *Env) {
+			e.Must(second(e.Front.ReadFile("code/a")))
+			e.Must(os.WriteFile(e.Src+"/tmp", []byte("new"), 0o644))
+			e.Must(os.Rename(e.Src+"/tmp", e.Src+"/a"))
+		}}
+	}
+	return []Case{
+		c("read", read("code/a", "new"), nil),
+		c("append", appendTo("code/a", "+"), func(e *Env) { e.Contents(e.Src+"/a", "new+") }),
+		c("write", write("code/a", "text"), func(e *Env) { e.Contents(e.Src+"/a", "text") }),
+		c("truncate", truncate("code/a", 1), func(e *Env) { e.Contents(e.Src+"/a", "n") }),
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // nameCases: R130, and names that are hard on parsers. The cases with paths longer than
 // PATH_MAX are not Unguarded, because no system call takes such a path.

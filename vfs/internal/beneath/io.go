@@ -6,14 +6,27 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+// maxExchanges bounds how often a name is opened again because another file has got it.
+const maxExchanges = 16
+
 // Close closes a descriptor that this package opened.
 func Close(fd int) { _ = unix.Close(fd) }
 
 // OpenFile opens the regular file called base. Flags are those of open(2);
 // O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
 // regular file: the type is looked at first and, in case the name was exchanged
-// in between, again on the descriptor. O_NONBLOCK keeps the opening from hanging on a FIFO.
-func OpenFile(d Dir, base string, flags int) (int, Info, error) {
+// in between, again on the descriptor; then it tries again, and after maxExchanges the error
+// is ESTALE. O_NONBLOCK keeps the opening from hanging on a FIFO.
+func OpenFile(d Dir, base string, flags int) (fd int, info Info, err error) {
+	for range maxExchanges {
+		if fd, info, err = openFileOnce(d, base, flags); err != unix.ESTALE { //nolint:errorlint // bare errno
+			break
+		}
+	}
+	return fd, info, err
+}
+
+func openFileOnce(d Dir, base string, flags int) (int, Info, error) {
 	before, err := StatIn(d, base)
 	if err != nil {
 		return -1, Info{}, err

@@ -45,6 +45,14 @@ func (d Dir) Rel(asked string) string {
 	return asked
 }
 
+// Spell notes the path below the root by which the directory was found, if the caller asked
+// for another. A spelling that the source differs in stays.
+func (d *Dir) Spell(rel string) {
+	if d.spelled == "" {
+		d.spelled = rel
+	}
+}
+
 // In returns a directory of the lease's root that the caller keeps open. Other file
 // systems are entered from it if the grant allows that, and never from a Dir that was made
 // without a lease.

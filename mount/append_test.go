@@ -1,0 +1,130 @@
+package mount
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/childfs"
+)
+
+// hostWriter is a mount beside which the host appends a line to the file "log" at every
+// request about the root, while on is set.
+type hostWriter struct {
+	*testMount
+	on atomic.Bool
+}
+
+func newHostWriter(t *testing.T, level Level) *hostWriter {
+	w := &hostWriter{}
+	src := t.TempDir()
+	w.testMount = newTestMount(t, guard.ReadWrite, func(o *Options, g *guard.Grant) {
+		g.Dir, o.Level = src, level
+		o.atStep = func(s step, _ guard.RootName) {
+			if s != viewEntry || !w.on.Load() {
+				return
+			}
+			if f, err := os.OpenFile(filepath.Join(src, "log"), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+				_, _ = f.WriteString("H\n")
+				_ = f.Close()
+			}
+		}
+	})
+	w.src = src
+	must(t, childfs.WriteFile(filepath.Join(src, "log"), nil, 0o644))
+	return w
+}
+
+// lines returns how often each line is in the file.
+func (w *hostWriter) lines(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := childfs.ReadFile(filepath.Join(w.src, "log"))
+	must(t, err)
+	counts := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		counts[line]++
+	}
+	return counts
+}
+
+// What one write(2) appends stays together, whatever the host appends meanwhile, up to what
+// one request of the kernel's holds (see help roots).
+func TestOneAppendIsOneWrite(t *testing.T) {
+	for _, level := range []Level{Strict, Audit} { // at max the kernel does not ask how a file is to be opened
+		for name, flags := range map[string]int{"O_WRONLY": os.O_WRONLY, "O_RDWR": os.O_RDWR, "new": os.O_WRONLY | os.O_CREATE} {
+			t.Run(level.String()+"/"+name, func(t *testing.T) {
+				w := newHostWriter(t, level)
+				log := filepath.Join(w.root, "log")
+				if flags&os.O_CREATE != 0 {
+					must(t, childfs.Remove(filepath.Join(w.src, "log")))
+				}
+				f, err := childfs.OpenFile(log, flags|os.O_APPEND, 0o644)
+				must(t, err)
+				defer f.Close()
+				w.on.Store(true)
+				want := map[string]int{}
+				for i, size := range []int{600, 5000, 100, 4097, 70_000, 508 << 10} {
+					line := strings.Repeat(string(rune('a'+i)), size-1) + "\n"
+					n, err := f.Write([]byte(line))
+					if err != nil || n != size {
+						t.Fatalf("wrote %d of %d bytes, %v", n, size, err)
+					}
+					want[line] = 1
+				}
+				w.on.Store(false)
+				got := w.lines(t)
+				for line := range want {
+					if got[line] != 1 {
+						t.Errorf("the line of %d bytes is not whole", len(line))
+					}
+				}
+				if got["H\n"] < len(want) {
+					t.Errorf("the host has written %d lines, want %d at least", got["H\n"], len(want))
+				}
+			})
+		}
+	}
+}
+
+// O_APPEND counts from the moment that it is set, and until it is taken away, also at max,
+// where the kernel does not say how a file was opened.
+func TestAppendFollowsTheFlag(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		w := newHostWriter(t, level)
+		log := filepath.Join(w.root, "log")
+		for _, c := range []struct {
+			name         string
+			opened, then int
+			want         string
+		}{
+			{"opened to append", os.O_APPEND, os.O_APPEND, "hostmount"},
+			{"set later", 0, os.O_APPEND, "hostmount"},
+			{"taken away", os.O_APPEND, 0, "mount"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				must(t, childfs.WriteFile(filepath.Join(w.src, "log"), nil, 0o644))
+				f, err := childfs.OpenFile(log, os.O_WRONLY|c.opened, 0)
+				must(t, err)
+				defer f.Close()
+				_, err = childfs.SysFcntlInt(f.Fd(), unix.F_SETFL, c.then)
+				must(t, err)
+				// The kernel does not know of the host's bytes yet, so it sends offset 0.
+				host, err := childfs.OpenFile(filepath.Join(w.src, "log"), os.O_WRONLY|os.O_APPEND, 0)
+				must(t, err)
+				defer host.Close()
+				_, err = host.WriteString("host")
+				must(t, err)
+				_, err = f.WriteString("mount")
+				must(t, err)
+				if got, err := childfs.ReadFile(filepath.Join(w.src, "log")); err != nil || string(got) != c.want {
+					t.Errorf("the log holds %q, %v; want %q", got, err, c.want)
+				}
+			})
+		}
+	})
+}
