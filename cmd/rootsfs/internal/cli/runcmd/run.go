@@ -142,7 +142,8 @@ type plan struct {
 	network *commandNet
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
-	notes    []string // what the owner is told when the command starts
+	resolved map[string]string // the directories of roots without links; see resolve
+	notes    []string          // what the owner is told when the command starts
 }
 
 // plan checks the flags, all of them before anything is made.
