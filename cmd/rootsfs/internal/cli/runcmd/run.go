@@ -131,7 +131,6 @@ type plan struct {
 	flags   *Flags
 	session session.Options
 	box     sandbox.Options
-	program string // the command's first word, as it was written
 	mcp     proxy.Mode
 	// pinned is the configuration that demands the level, "" if none does.
 	pinned  string
@@ -238,7 +237,6 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
 		return cli.Usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
-	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
