@@ -34,7 +34,7 @@ type Config struct {
 	// closes it. Users of one Hub share its room fairly. nil: the broker makes its own.
 	Hub *watch.Hub
 	// Asker decides about files/consent for paths that nobody approved; nil
-	// refuses them.
+	// refuses them. Broker.SessionFor takes another one for a session.
 	Asker Asker
 	// AskFor is how long a question waits for its answer.
 	AskFor time.Duration

@@ -256,7 +256,7 @@ func (c *consentCall) ask(message string) {
 		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem)
 		return
 	}
-	if s.b.cfg.Asker == nil {
+	if s.asker == nil {
 		c.denied("denied", "there is nobody to ask")
 		return
 	}
@@ -275,7 +275,7 @@ func (c *consentCall) ask(message string) {
 	}
 	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
 	defer cancel()
-	ans, err := s.b.cfg.Asker.Ask(ctx, q)
+	ans, err := s.asker.Ask(ctx, q)
 	switch { // an answer that comes too late is none
 	case c.r.ctx.Err() != nil:
 		c.denied("timeout", "withdrawn: whoever asked waits no more")

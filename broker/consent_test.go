@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -400,5 +402,39 @@ func TestQueue(t *testing.T) {
 	cancel()
 	if _, err := u.Ask(ctx, &Question{ID: "late"}); !errors.Is(err, ErrUnanswered) || len(u.List()) != 0 {
 		t.Errorf("without an answer: %v, %+v", err, u.List())
+	}
+}
+
+// One who asks and asks, in however many sessions, keeps nobody else from asking.
+func TestQueueHasRoomForOthers(t *testing.T) {
+	u := &Queue{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer cancel()
+	var refused atomic.Int64
+	ask := func(who guard.Subject) {
+		asking.Go(func() {
+			_, _ = u.Ask(ctx, &Question{ID: NewID(), Subject: who})
+			refused.Add(1)
+		})
+	}
+	settled := func(n int) {
+		for range 30_000 {
+			if len(u.List())+int(refused.Load()) >= n {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+		t.Fatal("the questions are neither waiting nor refused")
+	}
+	for i := range maxWaiting {
+		ask(guard.Subject("oauth:bob").InSession(uint64(i)))
+	}
+	settled(maxWaiting)
+	ask("oauth:alice#1")
+	settled(maxWaiting + 1)
+	if !slices.ContainsFunc(u.List(), func(q Question) bool { return q.Subject == "oauth:alice#1" }) {
+		t.Errorf("%d questions of one user wait, and nobody else can ask", len(u.List()))
 	}
 }

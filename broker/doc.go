@@ -17,7 +17,8 @@
 // outside the roots appears in an answer. A bad frame, an unknown method, a flood or
 // a hang-up costs the connection nothing but an error. Memory held for requests is
 // bounded. What a revoked root gave (watches, uploads, requests under way) is over
-// when Revoke returns.
+// when Revoke returns. An answer that waits for its peer is looked at once more before each
+// piece of it is written (Recheck), and replaced by a refusal.
 //
 // No update of a file is lost silently among the users of one tree: other sessions
 // and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
@@ -30,6 +31,10 @@
 // Two trees know nothing of each other, nor does a tree know when processes of the
 // host write: there the etag is compared immediately before the new contents take the
 // name, and what is written between the two is lost.
+//
+// A piece of an answer, 64 KiB at most, that is being written when Revoke returns may still
+// arrive, and so may what the system holds for the peer. Over an SDK's transport (Transport)
+// it is the whole of one answer.
 //
 // roots/list restrains no server: roots over MCP are advice. What restrains it is
 // having no other way to the files.

@@ -16,8 +16,8 @@ import (
 
 // late is a request that was let in before the session's end and comes to its
 // work only after it.
-func late(params string) *request {
-	return &request{params: []byte(params), ctx: context.Background()}
+func late(s *Session, params string) *request {
+	return &request{params: []byte(params), ctx: context.Background(), stamps: s.stamps()}
 }
 
 // Nothing that a session holds begins after its end.
@@ -26,10 +26,10 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
 	p := l.connect("")
 	p.s.Close()
-	if _, err := methods[wire.Watch].run(p.s, late(`{"path":"r"}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Watch].run(p.s, late(p.s, `{"path":"r"}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("watch: %v", err)
 	}
-	if _, err := methods[wire.Write].run(p.s, late(`{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
+	if _, err := methods[wire.Write].run(p.s, late(p.s, `{"path":"r/f","content":"x","upload":true}`)); guardError(err).Kind != names.Revoked {
 		t.Errorf("upload: %v", err)
 	}
 	if n, dirs := l.b.hub.Counts(); n != 0 || dirs != 0 {

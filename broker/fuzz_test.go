@@ -32,7 +32,7 @@ func FuzzParams(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, params string) {
 		done := make(chan []byte, 1)
 		fr := wire.Frame{ID: []byte("1"), Method: method, Params: []byte(params)}
-		if !s.Take(fr, len(params), func(_ context.Context, b []byte) error { done <- append([]byte(nil), b...); return nil }) {
+		if !s.Take(fr, len(params), func(_ context.Context, b []byte, _ Recheck) error { done <- append([]byte(nil), b...); return nil }) {
 			return
 		}
 		var m struct {
@@ -63,7 +63,7 @@ func FuzzEvents(f *testing.F) {
 			s := l.b.Session("")
 			defer s.Close()
 			done := make(chan struct{}, len(stream)+1)
-			e := newEvents(io.NopCloser(r), s, func(context.Context, []byte) error { done <- struct{}{}; return nil })
+			e := newEvents(io.NopCloser(r), s, func(context.Context, []byte, Recheck) error { done <- struct{}{}; return nil })
 			out, err := io.ReadAll(e)
 			if err != nil {
 				t.Fatal(err)

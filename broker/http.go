@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
@@ -123,33 +124,77 @@ func (f *filter) sender(req *http.Request, res *http.Response) Sender {
 	if id := res.Header.Get("Mcp-Session-Id"); id != "" {
 		header.Set("Mcp-Session-Id", id)
 	}
-	url := *req.URL
-	return func(ctx context.Context, frame []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, postTimeout)
-		defer cancel()
-		// The frame's memory is used again when send returns.
-		post, err := http.NewRequestWithContext(ctx, http.MethodPost, url.String(), bytes.NewReader(bytes.Clone(frame)))
-		if err != nil {
-			return err
+	url := req.URL.String()
+	return func(ctx context.Context, frame []byte, recheck Recheck) error {
+		// The frame's memory is used again when the sender returns.
+		body := &takenBack{frame: bytes.Clone(frame), recheck: recheck}
+		err := f.post(ctx, url, header, body)
+		if instead := body.instead.Load(); instead != nil {
+			return f.post(ctx, url, header, &takenBack{frame: *instead})
 		}
-		post.Header = header.Clone()
-		f.s.mu.Lock()
-		revision := f.s.revision
-		f.s.mu.Unlock()
-		if revision != "" && post.Header.Get("Mcp-Protocol-Version") == "" {
-			post.Header.Set("Mcp-Protocol-Version", revision)
-		}
-		res, err := f.inner.RoundTrip(post)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
-		if res.StatusCode >= 300 {
-			return fmt.Errorf("the server did not take an answer: %s", res.Status)
-		}
-		return nil
+		return err
 	}
+}
+
+// post posts one frame.
+func (f *filter) post(ctx context.Context, url string, header http.Header, body *takenBack) error {
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	defer cancel()
+	post, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body.reader())
+	if err != nil {
+		return err
+	}
+	post.ContentLength = int64(len(body.frame))
+	post.GetBody = func() (io.ReadCloser, error) { return body.reader(), nil }
+	post.Header = header.Clone()
+	f.s.mu.Lock()
+	revision := f.s.revision
+	f.s.mu.Unlock()
+	if revision != "" && post.Header.Get("Mcp-Protocol-Version") == "" {
+		post.Header.Set("Mcp-Protocol-Version", revision)
+	}
+	res, err := f.inner.RoundTrip(post)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10))
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("the server did not take an answer: %s", res.Status)
+	}
+	return nil
+}
+
+// takenBack is the body of a POST that ends with an error, and with it the connection, when
+// the peer may not have the rest any more.
+type takenBack struct {
+	frame   []byte
+	recheck Recheck // nil: the peer may have it
+	instead atomic.Pointer[[]byte]
+}
+
+var errTakenBack = errors.New("what may be read has changed, so the answer is not sent any further")
+
+func (t *takenBack) reader() io.ReadCloser {
+	return io.NopCloser(&takenBackReader{t, bytes.NewReader(t.frame)})
+}
+
+type takenBackReader struct {
+	of   *takenBack
+	rest *bytes.Reader
+}
+
+// Read implements io.Reader.
+func (r *takenBackReader) Read(p []byte) (int, error) {
+	if r.of.recheck != nil && r.rest.Len() > 0 {
+		if ok, instead := r.of.recheck(); !ok {
+			if instead != nil {
+				r.of.instead.Store(&instead)
+			}
+			return 0, errTakenBack
+		}
+	}
+	return r.rest.Read(p[:min(len(p), jsonline.Piece)])
 }
 
 // events takes our requests out of an event stream (WHATWG HTML, "Server-sent

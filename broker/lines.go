@@ -94,7 +94,9 @@ func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 }
 
 // send writes a frame of the session's.
-func (c *lineConn) send(_ context.Context, frame []byte) error { return c.Send(frame) }
+func (c *lineConn) send(_ context.Context, frame []byte, recheck Recheck) error {
+	return c.SendIf(frame, recheck)
+}
 
 // Close implements mcp.Connection.
 func (c *lineConn) Close() error {

@@ -32,7 +32,7 @@ func (s *Session) list(r *request, p *wire.ListParams) (any, error) {
 		}
 		return s.listTop(), nil
 	}
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}

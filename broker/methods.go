@@ -17,6 +17,8 @@ type method struct {
 	run func(*Session, *request) (any, error)
 	// waits: it waits for a person, so Limits.Timeout does not hold for it.
 	waits bool
+	// shows: its result says what was read in a root.
+	shows bool
 }
 
 // methods is the whole protocol. Anything else is -32601.
@@ -25,15 +27,15 @@ var methods map[string]method
 func init() { // not a literal: the methods count themselves by it
 	methods = map[string]method{
 		wire.Consent:   {run: handle((*Session).consent), waits: true},
-		wire.Read:      {run: handle((*Session).read)},
+		wire.Read:      {run: handle((*Session).read), shows: true},
 		wire.Write:     {run: handle((*Session).write)},
-		wire.List:      {run: handle((*Session).list)},
+		wire.List:      {run: handle((*Session).list), shows: true},
 		wire.Create:    {run: handle((*Session).create)},
 		wire.Delete:    {run: handle((*Session).remove)},
 		wire.Rename:    {run: handle((*Session).rename)},
 		wire.Watch:     {run: handle((*Session).watch)},
 		wire.Unwatch:   {run: handle((*Session).unwatch)},
-		wire.Stat:      {run: handle((*Session).stat)},
+		wire.Stat:      {run: handle((*Session).stat), shows: true},
 		wire.Copy:      {run: handle((*Session).copy)},
 		wire.RootsList: {run: handle((*Session).listRoots)},
 	}
@@ -51,12 +53,16 @@ func handle[P any](f func(*Session, *request, *P) (any, error)) func(*Session, *
 }
 
 // path reads a path parameter: "root/a/b", an absolute path inside a root, or a
-// file URI. field is its name, for the error.
-func (s *Session) path(field, p string) (guard.Path, error) {
+// file URI. field is its name, for the error. It notes the root's stamp in the request.
+func (s *Session) path(r *request, field, p string) (guard.Path, error) {
 	if p == "" {
 		return guard.Path{}, badParams{text: "params: " + field + " is missing"}
 	}
-	return s.b.parse(s.subject, p) // the gate tells another's root and one that never was alike
+	q, err := s.b.parse(s.subject, p) // the gate tells another's root and one that never was alike
+	if err == nil {
+		r.stamps.Add(q.Root)
+	}
+	return q, err
 }
 
 // sees reports whether there is such a root that the session may know of.

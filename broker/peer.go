@@ -36,7 +36,7 @@ func (s *Session) AskThrough(host Elicitor) {
 // ListRoots answers roots/list where a server asks for it inside a result
 // (SEP-2322): params and result are those of the request, without its frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
-	r := &request{method: wire.RootsList, params: params, ctx: s.ctx}
+	r := &request{method: wire.RootsList, params: params, ctx: s.ctx, stamps: s.stamps()}
 	res, err := s.dispatch(r)
 	if err != nil {
 		return nil, wireError(err)
@@ -69,7 +69,7 @@ func (s *Session) Consent(ctx context.Context, host Elicitor, p wire.ConsentPara
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	r := &request{method: wire.Consent, params: params, ctx: ctx, host: host}
+	r := &request{method: wire.Consent, params: params, ctx: ctx, host: host, stamps: s.stamps()}
 	res, err := s.dispatch(r)
 	if err != nil {
 		return nil, err

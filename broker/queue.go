@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // Queue is an Asker whose questions wait for somebody to look at them: the
-// control socket, a web page. It keeps at most maxWaiting; more are unanswered
-// at once.
+// control socket, a web page. It keeps at most maxWaiting, and maxOfOne of one subject; more
+// are unanswered at once.
 type Queue struct {
 	// By is who answers, for the record.
 	By string
@@ -25,7 +27,12 @@ type waiting struct {
 	answer chan Answer
 }
 
-const maxWaiting = 100
+// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that who asks and asks
+// leaves room for others.
+const (
+	maxWaiting = 100
+	maxOfOne   = maxWaiting / 4
+)
 
 // Ask implements Asker.
 func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
@@ -35,7 +42,7 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	if u.waiting == nil {
 		u.waiting = map[string]*waiting{}
 	}
-	if len(u.waiting) >= maxWaiting {
+	if len(u.waiting) >= maxWaiting || u.ofLocked(q.Subject) >= maxOfOne {
 		u.mu.Unlock()
 		return Answer{}, ErrUnanswered
 	}
@@ -54,6 +61,17 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	case <-ctx.Done():
 		return Answer{}, ErrUnanswered
 	}
+}
+
+// ofLocked returns how many questions of a subject wait, in all its sessions. Those without
+// a name are not known to be one.
+func (u *Queue) ofLocked(who guard.Subject) (n int) {
+	for _, w := range u.waiting {
+		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {
+			n++
+		}
+	}
+	return n
 }
 
 // List returns the questions that wait, the oldest first.

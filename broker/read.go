@@ -37,7 +37,7 @@ func (s *Session) read(r *request, p *wire.ReadParams) (any, error) {
 			limit: s.limits.MaxChunk, hint: "read in chunks with offset and length",
 		}
 	}
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type request struct {
 	params []byte
 	send   Sender
 	room   *flow.Reservation // what it holds of the session's limit; nil: nothing
+	stamps guard.Stamps      // of the roots that it names
 	host   Elicitor          // asks the person about this one; nil: that of the session does
 
 	ctx     context.Context
@@ -60,7 +61,7 @@ func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
 		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
 		return true
 	}
-	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send}
+	r := &request{id: f.ID, method: f.Method, params: f.Params, send: send, stamps: s.stamps()}
 	if err := s.admit(r, int64(size)); err != nil {
 		s.record(r, err)
 		s.reject(r, err)
@@ -256,8 +257,31 @@ func (s *Session) answer(r *request, result any, err error) {
 		s.record(r, full)
 		frame = encodeReply(r.id, nil, full)
 	}
-	_ = r.send(s.ctx, frame) // a connection that ended needs no answer
+	_ = r.send(s.ctx, frame, s.recheck(r, result, err)) // a connection that ended needs no answer
 	jsonline.Frames.Put(frame)
+}
+
+// stamps returns the stamps of a request that has named no root yet.
+func (s *Session) stamps() guard.Stamps { return s.b.cfg.Registry.Stamps(s.subject) }
+
+// recheck returns the second look at an answer that says what was read in a root, at the
+// moment of the write; nil for any other answer. What a request has changed stays changed,
+// and its answer says so.
+func (s *Session) recheck(r *request, result any, err error) Recheck {
+	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].shows {
+		return nil
+	}
+	return func() (ok bool, instead []byte) {
+		err := r.stamps.Err()
+		if err == nil {
+			return true, nil
+		}
+		s.record(r, err)
+		if errors.Is(err, names.Conflict) {
+			err = &hinted{err: err, hint: "send the request again"}
+		}
+		return false, encodeReply(r.id, nil, err)
+	}
 }
 
 // repeatable reports whether a result may be long and costs nothing to ask for again.

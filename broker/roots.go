@@ -198,7 +198,7 @@ func (a *announcer) run() {
 	for a.next() {
 		quiet := time.NewTimer(a.wait)
 		a.s.stats.notified.Add(1)
-		a.s.notify(wire.RootsChanged, nil)
+		a.s.notify(wire.RootsChanged, nil, nil)
 		select {
 		case <-quiet.C:
 		case <-a.s.ctx.Done():

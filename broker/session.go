@@ -16,6 +16,7 @@ import (
 type Session struct {
 	b       *Broker
 	subject guard.Subject
+	asker   Asker // nil: questions are refused
 	caller  guard.Caller
 	limits  *limiter
 	started time.Time
@@ -66,15 +67,24 @@ func (s *Session) refused(kind names.Kind, detail string) {
 }
 
 // Sender takes one encoded JSON-RPC message to the peer. It may be called concurrently. It
-// may use what capacity the frame has beyond its length, and must not keep it. An error
-// means that the connection is over.
-type Sender func(ctx context.Context, frame []byte) error
+// may use what capacity the frame has beyond its length, and must not keep it. It asks
+// recheck, unless that is nil, when it has waited for everything else and writes the frame.
+// An error means that the connection is over.
+type Sender func(ctx context.Context, frame []byte, recheck Recheck) error
+
+// Recheck says at the moment of the write whether the peer may have a frame. If not, instead
+// is what it gets in its place, nil for nothing.
+type Recheck = jsonline.Recheck
 
 // Session begins a session. Grants and audit records name the subject; empty means no
 // server in particular.
-func (b *Broker) Session(subject guard.Subject) *Session {
+func (b *Broker) Session(subject guard.Subject) *Session { return b.SessionFor(subject, b.cfg.Asker) }
+
+// SessionFor is Session with an Asker in the place of Config.Asker, where it depends on the
+// connection who may answer its questions.
+func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s := &Session{
-		b: b, subject: subject, started: time.Now(),
+		b: b, subject: subject, asker: asker, started: time.Now(),
 		caller: guard.Caller{Subject: subject, Via: guard.ViaFiles, UID: b.cfg.UID, GID: b.cfg.GID},
 		limits: newLimiter(b.cfg.Limits), rejections: flow.Budget{Count: maxRejections},
 		refusals: flow.NewTally[names.Kind](refusalBurst, refusalsPerSecond, time.Second),
@@ -130,15 +140,15 @@ func (s *Session) Close() {
 	s.b.mu.Unlock()
 }
 
-// notify sends a notification to the peer, if there is one.
-func (s *Session) notify(method string, params any) {
+// notify sends a notification to the peer, if there is one. recheck is that of a Sender.
+func (s *Session) notify(method string, params any, recheck Recheck) {
 	s.mu.Lock()
 	send := s.peer
 	s.mu.Unlock()
 	if send == nil {
 		return
 	}
-	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params))
+	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params), recheck)
 }
 
 // SetSender makes send the way to the peer for what it did not ask for: notifications of

@@ -38,7 +38,8 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 // conn takes the session's requests out of what an SDK connection reads.
 type conn struct {
 	mcp.Connection
-	s *Session
+	s       *Session
+	sending sync.Mutex // held by who has asked whether the peer may have a frame, and writes it
 }
 
 // Read implements mcp.Connection. It returns the messages that the session does not take.
@@ -96,8 +97,19 @@ func (c *conn) Close() error {
 	return err
 }
 
-// send writes a frame of the session's.
-func (c *conn) send(ctx context.Context, frame []byte) error {
+// send writes a frame of the session's, as a whole: how much of it the peer has taken when
+// its root ends, only the SDK's connection knows.
+func (c *conn) send(ctx context.Context, frame []byte, recheck Recheck) error {
+	if recheck != nil {
+		c.sending.Lock()
+		defer c.sending.Unlock()
+		if ok, instead := recheck(); !ok {
+			frame = instead
+		}
+		if frame == nil {
+			return nil
+		}
+	}
 	msg, err := jsonrpc.DecodeMessage(frame)
 	if err != nil {
 		return err

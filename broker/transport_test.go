@@ -208,7 +208,7 @@ func TestEvents(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 7, 1000} {
 		s, n := l.b.Session(""), len(l.recs.all())
 		answers := make(chan string, 1)
-		send := func(_ context.Context, frame []byte) error { answers <- string(frame); return nil }
+		send := func(_ context.Context, frame []byte, _ Recheck) error { answers <- string(frame); return nil }
 		r, w := io.Pipe()
 		go func() {
 			text := before + ours + after
@@ -240,7 +240,7 @@ func TestEventsUnreadable(t *testing.T) {
 	l := newLab(t, nil)
 	s := l.b.Session("")
 	answers := make(chan string, 1)
-	send := func(_ context.Context, frame []byte) error { answers <- string(frame); return nil }
+	send := func(_ context.Context, frame []byte, _ Recheck) error { answers <- string(frame); return nil }
 	const theirs = "data: {\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"ping\",\"params\":{\"a\":\"\\ud800\"}}\n\n"
 	const mine = "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"files/read\",\"params\":{\"path\":\"\\ud800\"}}\n\n"
 	got, err := io.ReadAll(newEvents(io.NopCloser(strings.NewReader(mine+theirs)), s, send))

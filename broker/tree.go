@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *Session) stat(r *request, p *wire.StatParams) (any, error) {
 }
 
 func (s *Session) create(r *request, p *wire.CreateParams) (any, error) {
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s *Session) create(r *request, p *wire.CreateParams) (any, error) {
 }
 
 func (s *Session) remove(r *request, p *wire.DeleteParams) (any, error) {
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -76,15 +76,15 @@ func (s *Session) remove(r *request, p *wire.DeleteParams) (any, error) {
 }
 
 // oldAndNew reads the two paths of a rename or a copy.
-func (s *Session) oldAndNew(p *wire.RenameParams) (from, to guard.Path, err error) {
-	if from, err = s.path("oldPath", p.OldPath); err == nil {
-		to, err = s.path("newPath", p.NewPath)
+func (s *Session) oldAndNew(r *request, p *wire.RenameParams) (from, to guard.Path, err error) {
+	if from, err = s.path(r, "oldPath", p.OldPath); err == nil {
+		to, err = s.path(r, "newPath", p.NewPath)
 	}
 	return from, to, err
 }
 
 func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
-	from, to, err := s.oldAndNew(p)
+	from, to, err := s.oldAndNew(r, p)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *Session) rename(r *request, p *wire.RenameParams) (any, error) {
 }
 
 func (s *Session) copy(r *request, p *wire.RenameParams) (any, error) {
-	from, to, err := s.oldAndNew(p)
+	from, to, err := s.oldAndNew(r, p)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (s *Session) reporter(r *request, meta *wire.Meta) func(done int64) {
 				return
 			}
 			go func() {
-				s.notify(wire.Progress, map[string]any{"progressToken": meta.ProgressToken, "progress": done})
+				s.notify(wire.Progress, map[string]any{"progressToken": meta.ProgressToken, "progress": done}, nil)
 				<-r.reporting
 			}()
 		})

@@ -43,7 +43,7 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 		}
 		mask |= k
 	}
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,8 @@ const maxEmitWait = 50 * time.Millisecond
 
 // emit sends the changes to the peer and waits until it has taken them, so that
 // what it does not take stays in the hub's bounded queue. After ctx has ended, emit
-// begins no other frame and returns within maxEmitWait. One frame may still be on its
-// way then. The last event, that of the watch's end, follows it.
+// writes no other frame and returns within maxEmitWait. Then the last event, that of the
+// watch's end, may still wait for the peer.
 func (w *watching) emit(ctx context.Context, events []watch.Event) {
 	taken := make(chan struct{})
 	go func() {
@@ -171,5 +171,5 @@ func (w *watching) send(ctx context.Context, e *watch.Event) {
 		p.Path = strings.ToValidUTF8(p.Path, "\uFFFD")
 	}
 	w.s.stats.notified.Add(1)
-	w.s.notify(wire.Changed, &p)
+	w.s.notify(wire.Changed, &p, func() (ok bool, instead []byte) { return ctx.Err() == nil, nil })
 }

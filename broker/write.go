@@ -26,7 +26,7 @@ func (s *Session) write(r *request, p *wire.WriteParams) (any, error) {
 			limit: s.limits.MaxChunk, hint: "write it in chunks, as an upload",
 		}
 	}
-	q, err := s.path("path", p.Path)
+	q, err := s.path(r, "path", p.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ type policyChange struct {
 	// narrows says that the change may forbid more than before, widens that it may allow
 	// more. A change that widens is recorded before it takes effect.
 	narrows, widens bool
+	// hides says that the change may forbid reading what could be read before.
+	hides bool
 	// apply, unless nil, is called right after the policy is stored. outers are the live
 	// roots around the root.
 	apply func(outers []*root)
@@ -62,6 +64,11 @@ func (g *Registry) changeLocked(ctx context.Context, r *root, prepare func(old P
 		r.policy.Store(c.policy)
 		if c.apply != nil {
 			c.apply(outers)
+		}
+		if c.hides {
+			for _, o := range append(slices.Clone(outers), r) {
+				o.narrowed.Add(1)
+			}
 		}
 	}
 	if c.narrows {
@@ -128,7 +135,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		return err
 	}
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
-		narrows := next.Rights&^rights != 0
+		lost := next.Rights &^ rights
 		detail := next.Rights.String() + " -> " + rights.String()
 		next.Rights = rights
 		if err := g.noteWritable(r.grant.Resolved, rights); err != nil {
@@ -137,7 +144,7 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 		if err := next.Trash.check(r.src, r.grant.Resolved, rights); err != nil {
 			return policyChange{}, err
 		}
-		return policyChange{policy: &next, detail: detail, narrows: narrows, widens: !narrows}, nil
+		return policyChange{policy: &next, detail: detail, narrows: lost != 0, widens: lost == 0, hides: lost&^mutating != 0}, nil
 	})
 }
 
@@ -160,7 +167,7 @@ func (g *Registry) SetPatterns(ctx context.Context, name RootName, p Patterns) e
 	return g.change(ctx, r, func(next Policy) (policyChange, error) {
 		next.Patterns, next.rules = p, rules
 		detail := "patterns: " + p.Summary() + lifted(&p)
-		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, apply: func(outers []*root) {
+		return policyChange{policy: &next, detail: detail, narrows: true, widens: true, hides: true, apply: func(outers []*root) {
 			g.judgeHoldsAgain(append(slices.Clone(outers), r))
 		}}, nil
 	})

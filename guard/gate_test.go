@@ -316,6 +316,26 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// A close cannot be refused, so the owner is told if it could not be recorded: once, until a
+// close was recorded again.
+func TestUnrecordedCloseIsTold(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/a", guard.Policy{})
+	l, err := s.Admit(bg, req(t, names.OpOpen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := l.Hold()
+	_ = l.Done(0, nil)
+	for i, failure := range []error{syscall.ENOSPC, syscall.ENOSPC, nil, syscall.ENOSPC} {
+		s.rec.Fail(failure)
+		s.Closed(h, who, path(t, "r", "a"), 10, 0, "", 0)
+		if got, want := s.seen(guard.EventUnrecorded), 1+i/3; got != want {
+			t.Errorf("close %d (%v): the owner was told %d times, want %d", i, failure, got, want)
+		}
+	}
+}
+
 // Closing a file records what passed through it; an ordinary "no" is no failure.
 func TestRecordOfCloseAndOrdinaryAnswers(t *testing.T) {
 	s := newSetup(t, nil)

@@ -186,6 +186,35 @@ func (g *Registry) pauseMoves(ctx context.Context, made []*root) (release func()
 	return func() { releaseAll(locks, 1) }, nil
 }
 
+// JudgeMoved judges the new path of the file id, of type t, that is to be moved there from
+// another path. What belongs to a repository that the root's users made may come, or come
+// back, to a name that is protected where it exists and may be made where it does not.
+func (l *Lease) JudgeMoved(from, to string, id Identity, t pattern.Type) error {
+	if !l.patterned {
+		return nil
+	}
+	return l.eachRules(to, func(r *root, set *ruleset, rel string) error {
+		dir, base := splitRel(rel)
+		err := l.judgeIn(r, set, ToMake, dir, base, t)
+		var refused *Refusal
+		if errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins && l.movesMade(r, from, id) {
+			return nil
+		}
+		return err
+	})
+}
+
+// movesMade reports whether a file is remembered as a part of a repository that the users of
+// r made themselves. path is the file's, below the lease's root.
+func (l *Lease) movesMade(r *root, path string, id Identity) bool {
+	made := false
+	_ = l.eachRoot(path, func(o *root, rel string) error {
+		made = made || o == r && o.repos.has(rel, id)
+		return nil
+	})
+	return made
+}
+
 // JudgeMove returns a function that judges the names in a directory that is to be moved
 // from one path to another: no pattern may be about a name at either. rel is the path of
 // the directory that holds the name, below the directory that is moved.

@@ -139,6 +139,7 @@ func (g *Registry) rebuildNesting(s *snapshot, sorted [][]string, o *root) bool 
 	}
 	next.gen = old.gen + 1
 	o.nesting.Store(next)
+	o.narrowed.Add(1)
 	return true
 }
 

@@ -332,12 +332,19 @@ func (l *Lease) audit(n int64, e *Error) error {
 // Closed records that an open file was closed, with the bytes that were read and written.
 // detail can be "". A close cannot fail because it cannot be recorded: the kernel does not
 // wait for it. So room for the record was promised when the file was opened for writing
-// (Lease.TakeClosing).
+// (Lease.TakeClosing). The owner is told of a close that could not be recorded.
 func (g *Registry) Closed(h *Hold, c Caller, p Path, read, written int64, detail string, room int64) {
 	rec := c.record(time.Now())
 	rec.Op, rec.Path, rec.Read, rec.Written = names.OpClose, p, read, written
 	rec.Detail, rec.Room = detail, room
-	_ = g.record(rec)
+	switch err := g.record(rec); {
+	case err == nil:
+		if g.closeLost.Load() {
+			g.closeLost.Store(false)
+		}
+	case !g.closeLost.Swap(true):
+		g.notify(Event{Kind: EventUnrecorded, Root: p.Root, Detail: "the bytes read through " + names.Escape(p.String()) + " are not on record: " + err.Error()})
+	}
 	g.closed(h)
 }
 

@@ -74,6 +74,9 @@ const (
 	// suspension.
 	EventSuspended EventKind = "suspended"
 	EventResumed   EventKind = "resumed"
+	// EventUnrecorded: a file was closed, and the record of that was not taken. It is not
+	// repeated until a close was recorded again.
+	EventUnrecorded EventKind = "unrecorded"
 )
 
 // Event tells observers what changed. Record is set for refusals.
@@ -116,6 +119,8 @@ type Registry struct {
 
 	abuse     abuse
 	suspended atomic.Bool // some subject is
+
+	closeLost atomic.Bool // the record of the latest close was not taken
 
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View

@@ -154,19 +154,26 @@ func repoTop(rel string) string {
 }
 
 // NoteName tells the lease that the operation has created a file or directory, and its name.
-// If that begins a repository, the repository is remembered as one of the root's users. This
-// is so in roots without protections, too, because the owner is told of it.
 func (l *Lease) NoteName(dirRel, name string, id Identity, dir bool) {
-	if builtin.MayBePart(dirRel, name) {
-		_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
-			f := (*rootFacts)(r)
-			if builtin.IsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
-				l.rememberRepo(r, rel, repo{id: id})
-			}
-			return nil
-		})
-	}
+	l.NotePart(dirRel, name, id, dir)
 	l.NoteNewName(dirRel, name)
+}
+
+// NotePart tells the lease that the operation has given a name to a file or directory, or
+// has replaced one that had the name. If that begins a repository, the repository is
+// remembered as one of the root's users. This is so in roots without protections, too,
+// because the owner is told of it.
+func (l *Lease) NotePart(dirRel, name string, id Identity, dir bool) {
+	if !builtin.MayBePart(dirRel, name) {
+		return
+	}
+	_ = l.eachRoot(under(dirRel, name), func(r *root, rel string) error {
+		f := (*rootFacts)(r)
+		if builtin.IsPart(rel, dir, f.bare) && !r.repos.around(rel, true, f.identity) {
+			l.rememberRepo(r, rel, repo{id: id})
+		}
+		return nil
+	})
 }
 
 // NoteNewName tells the lease that a name exists now that did not, by a rename or a link for

@@ -142,11 +142,12 @@ type root struct {
 	refused        atomic.Int64
 	lastUse        atomic.Int64
 	nesting        atomic.Pointer[nesting]
-	timer          *time.Timer  // guarded by Registry.mu
-	expires        atomic.Int64 // nanoseconds since 1970; 0: with the session
-	expiresOwn     atomic.Int64 // the same end by the process's clock, see instant
-	since          atomic.Int64 // when it was granted or renewed, nanoseconds since 1970
-	endingOverdue  atomic.Bool  // it is overdue, and somebody ends it
+	narrowed       atomic.Uint64 // grows when less may be read through the root than before, see Stamps
+	timer          *time.Timer   // guarded by Registry.mu
+	expires        atomic.Int64  // nanoseconds since 1970; 0: with the session
+	expiresOwn     atomic.Int64  // the same end by the process's clock, see instant
+	since          atomic.Int64  // when it was granted or renewed, nanoseconds since 1970
+	endingOverdue  atomic.Bool   // it is overdue, and somebody ends it
 	created        createdFiles
 	repos          repos
 	moves          *moveLock

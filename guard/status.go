@@ -117,12 +117,6 @@ func (g *Registry) EpochOf(name RootName) (uint64, bool) {
 	return of(g, name, func(r *root) uint64 { return r.epoch })
 }
 
-// NestingOf returns a number that grows whenever a root is granted, or ends, inside one root.
-// It is as cheap as EpochOf.
-func (g *Registry) NestingOf(name RootName) (uint64, bool) {
-	return of(g, name, func(r *root) uint64 { return r.nesting.Load().gen })
-}
-
 // Version is the number of the current snapshot; it grows with every change of
 // the set of roots.
 func (g *Registry) Version() uint64 { return g.snap.Load().version }

@@ -166,7 +166,7 @@ func (fs *fileSystem) Readlink(cancel <-chan struct{}, header *fuse.InHeader) (t
 			return nil
 		}
 		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
-			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.shows())
+			text, err := r.m.tree.ReadlinkWhere(r, r.caller, at, f, r.m.linkUsers(n))
 			target = []byte(text)
 			return err
 		})
@@ -190,24 +190,6 @@ func (n *node) byPathOrHandle(f func(at vfs.At, file *vfs.File) error) error {
 		}
 	}
 	return err
-}
-
-// StatFs describes the source's file system. For a directory of the mount's own it returns
-// no sizes: the roots may lie on different file systems.
-func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	return fs.onNode(cancel, header, func(r *request, n *node) error {
-		if n.own() != nil {
-			out.Bsize, out.Frsize, out.NameLen = 4096, 4096, names.MaxElement
-			return nil
-		}
-		return n.byPathOrHandle(func(at vfs.At, f *vfs.File) error {
-			st, err := r.m.tree.Statfs(r, r.caller, at, f)
-			out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
-			out.Files, out.Ffree = st.Files, st.Ffree
-			out.Bsize, out.Frsize, out.NameLen = uint32(st.Bsize), uint32(st.Frsize), uint32(st.Namelen)
-			return err
-		})
-	})
 }
 
 // GetXAttr reads one extended attribute.

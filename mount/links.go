@@ -14,20 +14,38 @@ import (
 // to a path that Options.Visible allows is shown. Any other such link is refused, so that
 // its text reveals no other host path.
 
-// shows returns the function that decides which links out of their root are shown; nil: none.
-func (m *Mount) shows() vfs.Shows {
-	if m.opt.Visible == nil {
-		return nil
+// linkUsers says from where and to where programs walk the node, which is a link.
+func (m *Mount) linkUsers(n *node) vfs.Where {
+	where := vfs.Where{Holders: n.holders}
+	if m.opt.Visible != nil {
+		where.Shows = m.showsLink
 	}
-	return m.showsLink
+	return where
+}
+
+// holders returns the directories of all names by which the kernel may know the node. A
+// directory without a path counts as the root.
+func (n *node) holders() (dirs []guard.Path) {
+	t := &n.view.m.nodes
+	t.mu.Lock()
+	known := n.namesLocked()
+	t.mu.Unlock()
+	for _, name := range known {
+		at, ok := name.dir.path()
+		if !ok {
+			at.Path, _ = guard.NewPath(n.view.name, "")
+		}
+		dirs = append(dirs, at.Path)
+	}
+	return dirs
 }
 
 // showsLink reports whether a link with a target is shown. It judges the text of the target.
 // A target with ".." after a name is refused: cleaning the text removes the name, which may
 // itself be a link, and which the text would reveal.
-func (m *Mount) showsLink(dir guard.Path, target string, several bool) bool {
+func (m *Mount) showsLink(dir guard.Path, target string) bool {
 	relative := !strings.HasPrefix(target, "/")
-	if climbsLater(target) || relative && (several || !m.opt.Layout.ByPath) {
+	if climbsLater(target) || relative && !m.opt.Layout.ByPath {
 		return false
 	}
 	dest := path.Clean(target)

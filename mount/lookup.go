@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -143,11 +144,15 @@ func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 	out.SetAttrTimeout(attr)
 }
 
-// timeouts returns how long the kernel may cache a name and its attributes.
+// timeouts returns how long the kernel may cache a name and its attributes. It may not cache
+// the mode of a file with set-id bits: a write may clear them at the source, and the kernel
+// then asks only for size and times anew.
 func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
 	switch {
 	case v.m.opt.Level == Strict:
 		return 0, 0
+	case info.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && info.IsRegular():
+		return looseTimeout, 0
 	case !watched:
 		return looseTimeout, looseTimeout
 	case info.Nlink > 1 && !info.IsDir():

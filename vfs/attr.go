@@ -139,6 +139,9 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 		if !before.IsDir() {
 			mode = safeMode(l, mode)
 		}
+		if before.Type() == unix.S_IFSOCK && !l.PosixFull() {
+			mode |= walk.SocketMark
+		}
 		if err := beneath.Chmod(l, fd, mode); err != nil {
 			return Info{}, err
 		}
@@ -163,7 +166,7 @@ func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, err
 		}
 	}
 	info, err := beneath.Stat(fd)
-	walk.HideCounts(l, &info)
+	walk.Present(l, &info)
 	return info, err
 }
 

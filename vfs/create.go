@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 func owner(c guard.Caller) beneath.Owner {
@@ -120,15 +121,22 @@ func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, m
 	})
 }
 
-// Mknod makes a regular file; with full POSIX also FIFOs, sockets and devices,
-// which are otherwise refused: they would be hidden, and a device made here
-// would work on the source.
+// Mknod makes a regular file or a socket; with full POSIX also FIFOs and devices, which are
+// otherwise refused: they would be hidden, and would work on the source. A socket does not:
+// the kernel finds who listens by the inode of the mount in which it was bound.
 func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
 	return t.make(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
-		if mode&unix.S_IFMT != unix.S_IFREG && mode&unix.S_IFMT != 0 && !l.PosixFull() {
+		perm, kind := umasked(c, d, safeMode(l, mode&07777)), mode&unix.S_IFMT
+		switch {
+		case l.PosixFull() || kind == unix.S_IFREG || kind == 0:
+		case kind == unix.S_IFSOCK:
+			perm |= walk.SocketMark
+		default:
 			return Info{}, &guard.Error{Kind: names.Permission, Err: unix.EPERM}
 		}
-		return beneath.Mknod(l, d, name, mode&unix.S_IFMT|umasked(c, d, safeMode(l, mode&07777)), dev, owner(c))
+		info, err := beneath.Mknod(l, d, name, kind|perm, dev, owner(c))
+		walk.Present(l, &info)
+		return info, err
 	})
 }
 

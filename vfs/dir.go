@@ -153,7 +153,7 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		}
 		out.Entries = beneath.ParseDirents(buf[:n], "", func(e *Entry) bool {
 			out.Next = e.Off
-			return walk.Shown(l, rel, e)
+			return walk.Shown(l, rel, fd, e)
 		})
 		if len(out.Entries) > 0 {
 			return out, nil

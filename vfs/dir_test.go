@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -151,4 +152,33 @@ func TestReadDirHidesSpecialFiles(t *testing.T) {
 		b.wantKind(second(b.t.Mknod(bg, who, b.at(""), "new", unix.S_IFIFO|0o644, 0)), names.Permission)
 		b.wantKind(second(b.t.Mknod(bg, who, b.at(""), "new", unix.S_IFCHR|0o644, 0x103)), names.Permission)
 	})
+}
+
+// A directory that may be read and not searched has names, as natively: its entries can be
+// listed and not looked at.
+func TestListWithoutSearch(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user takes root")
+	}
+	b := newBed(t, false, guard.Policy{Rights: guard.ReadWrite})
+	b.put("d/f", "x")
+	b.must(os.Chown(b.host("d"), 65534, 65534))
+	b.must(os.Chmod(b.host("d"), 0o600))
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b.must(unix.Setfsuid(65534)) // of this thread, which has no file-system capabilities then
+	defer func() { b.must(unix.Setfsuid(0)) }()
+	d, err := b.t.Opendir(bg, who, b.at("d"))
+	b.must(err)
+	defer d.Close()
+	if list := b.readAll(d, b.at("d")); len(list) != 1 || list[0].Name != "f" {
+		t.Errorf("%+v", list)
+	}
+	page, err := b.t.List(bg, who, b.at("d").Path, vfs.ListOptions{Limit: 10, Depth: 1})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Name != "f" || page.Entries[0].Info.Type() != unix.S_IFREG {
+		t.Errorf("%+v, %v", page, err)
+	}
+	if _, err := b.t.Lookup(bg, who, b.at("d"), "f"); names.Errno(err) != unix.EACCES {
+		t.Errorf("the look-up of a name: %v", err)
+	}
 }

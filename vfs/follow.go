@@ -109,6 +109,11 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	}
 	w.d = beneath.In(w.l, w.l.Dir())
 	w.push(p.Rel(), false)
+	return w.run(last)
+}
+
+// run is walk for the elements in todo, from the directory that has been reached.
+func (w *follower) run(last bool) error {
 	for len(w.todo) > 0 {
 		if err := w.l.Ended(w.ctx); err != nil {
 			return err

@@ -135,10 +135,12 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 
 // killPriv clears the set-id bits of a regular file, as the kernel does when
 // somebody without CAP_FSETID writes to it; we have that capability as root, so
-// the source's kernel does not do it for us.
+// the source's kernel does not do it for us. Without the permission to execute for the
+// group, the set-group-id bit stays for members of the group (setattr_should_drop_sgid of
+// Linux 6.2).
 func killPriv(l *guard.Lease, fd int, info *Info) error {
 	kill := uint32(unix.S_ISUID)
-	if info.Mode&unix.S_IXGRP != 0 {
+	if info.Mode&unix.S_ISGID != 0 && (info.Mode&unix.S_IXGRP != 0 || !l.Caller().InGroup(info.GID)) {
 		kill |= unix.S_ISGID
 	}
 	if !info.IsRegular() || info.Mode&kill == 0 {
@@ -164,7 +166,7 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
 		info, err := beneath.Stat(fd)
-		walk.HideCounts(l, &info)
+		walk.Present(l, &info)
 		return info, 0, err
 	})
 }

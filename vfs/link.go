@@ -81,93 +81,112 @@ func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string) (Info, e
 // name any more, else nil. A target that leaves the root, or could, is refused:
 // the kernel would walk it in the caller's namespace, outside.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
-	return t.ReadlinkWhere(ctx, c, at, f, nil)
+	return t.ReadlinkWhere(ctx, c, at, f, Where{})
 }
 
-// Shows reports whether a target that leaves the root is shown as it is. dir is the
-// directory in the root that holds the link. several says that the link has other names,
-// too, which may lie in other directories.
-type Shows func(dir guard.Path, target string, several bool) bool
+// Where says from where and to where a front end's users walk a link.
+type Where struct {
+	// Holders returns the directories of the names by which the users know the link. nil:
+	// they know it by the name of the operation alone.
+	Holders func() []guard.Path
+	// Shows reports whether a target that leaves the root is shown as it is, for users in a
+	// namespace of their own. dir is the directory in the root that holds the link. nil: no
+	// such target is shown.
+	Shows func(dir guard.Path, target string) bool
+}
 
-// ReadlinkWhere is Readlink for a caller in a namespace of its own, in which shows
-// says where a target may lead. nil: nowhere out of the root.
-func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, shows Shows) (string, error) {
+// ReadlinkWhere is Readlink for a front end whose users walk the target themselves.
+func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, where Where) (string, error) {
 	req := at.request(c, names.OpReadlink, at.Path)
 	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (string, error) {
 		if info.Type() != unix.S_IFLNK {
 			return "", unix.EINVAL
 		}
 		text, err := beneath.Readlink(fd)
-		if err == nil && !l.PosixFull() {
-			dir, _ := at.Path.Split()
-			holder := dir
-			if info.Nlink > 1 {
-				// The link has other names, and the kernel may be walking
-				// from one that lies less deep: judged from the top.
-				dir = guard.Path{Root: at.Path.Root}
-			}
-			err = staysInside(l, dir, text)
-			if names.Reason(err) == names.Escaped {
-				if shows != nil && shows(holder, text, info.Nlink > 1) {
-					err = nil
-				} else {
-					l.NoteRefusedLink(text)
-				}
-			}
+		if err != nil {
+			return "", err
 		}
-		return text, err
+		dir, _ := at.Path.Split()
+		holders := []guard.Path{dir}
+		if info.Nlink > 1 && where.Holders != nil {
+			// The kernel may be walking from another name, which lies less deep.
+			holders = append(holders, where.Holders()...)
+		}
+		for _, dir := range holders {
+			err := staysInside(ctx, l, dir, text)
+			if err == nil || names.Reason(err) == names.Escaped && where.Shows != nil && where.Shows(dir, text) {
+				continue
+			}
+			if names.Reason(err) == names.Escaped {
+				l.NoteRefusedLink(text)
+			}
+			return "", err
+		}
+		return text, nil
 	})
 }
 
-// staysInside judges a link's target by its text. Leading ".." elements climb
-// real directories, so counting them is exact. A later ".." undoes a name,
-// which is exact too as long as that name is a directory and not a link to a
-// shallower place; so those names are looked at.
-func staysInside(l *guard.Lease, dir guard.Path, target string) error {
+// staysInside refuses a link's target, in the directory dir of the root, if it leads out of
+// the root (Escaped). Leading ".." elements climb real directories, so counting them is exact.
+// A later ".." leaves what the names before it lead to, which may be a link: so these are
+// followed. The names after the last ".." stay inside, or are links that are judged when
+// they are read.
+func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target string) error {
 	leaves := &guard.Error{Kind: names.Escaped}
 	if strings.HasPrefix(target, "/") {
 		return leaves
 	}
-	var at []string
+	depth := 0
 	if !dir.IsRoot() {
-		at = strings.Split(dir.Rel(), "/")
+		depth = 1 + strings.Count(dir.Rel(), "/")
 	}
-	elems := strings.Split(target, "/")
-	climbsLater := false
-	for i, named := 0, false; i < len(elems); i++ {
-		switch elems[i] {
-		case "", ".":
-		case "..":
-			climbsLater = climbsLater || named
-		default:
-			named = true
+	climbs, climbsLater := countClimbs(target, depth)
+	if climbsLater {
+		// From the last ".." on nothing climbs.
+		err := followClimbs(ctx, l, dir, target[:strings.LastIndex(target, "..")+2])
+		if err == nil || names.Reason(err) == names.Escaped {
+			return err
 		}
+		// The kernel cannot walk it either, at this moment. In a moment what stopped the walk
+		// may be a directory, so it counts as one.
 	}
-	for i, e := range elems {
-		switch e {
-		case "", ".":
-			continue
-		case "..":
-			if len(at) == 0 {
-				return leaves
-			}
-			at = at[:len(at)-1]
-			continue
-		}
-		at = append(at, e)
-		if climbsLater && i < len(elems)-1 && isLink(l, strings.Join(at, "/")) {
-			return leaves
-		}
+	if climbs {
+		return leaves
 	}
 	return nil
 }
 
-// isLink reports whether rel is, or passes through, a symbolic link.
-func isLink(l *guard.Lease, rel string) bool {
-	d, err := beneath.OpenDir(l, rel)
-	if err != nil {
-		return err != unix.ENOENT //nolint:errorlint // bare errno
+// countClimbs reports whether a target climbs out of a directory that lies depth names below
+// the root, if every name in it is a directory; and whether it has ".." after a name.
+func countClimbs(target string, depth int) (out, later bool) {
+	named := false
+	for e := range strings.SplitSeq(target, "/") {
+		switch e {
+		case "", ".":
+		case "..":
+			later = later || named
+			depth--
+			out = out || depth < 0
+		default:
+			named = true
+			depth++
+		}
 	}
-	d.Close()
-	return false
+	return out, later
+}
+
+// followClimbs walks a target that ends in "..", from a directory of the root.
+func followClimbs(ctx context.Context, l *guard.Lease, dir guard.Path, target string) error {
+	w := follower{ctx: ctx, l: l}
+	if !dir.IsRoot() {
+		w.at = strings.Split(dir.Rel(), "/")
+	}
+	d, err := beneath.OpenDir(l, dir.Rel())
+	if err != nil {
+		return err
+	}
+	w.d = d
+	defer func() { w.d.Close() }()
+	w.push(target, true)
+	return w.run(true)
 }

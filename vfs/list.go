@@ -344,6 +344,10 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 		return true, nil
 	}
 	if *to, err = beneath.StatAt(l, ls.w.FD(), name); err != nil {
+		if err == unix.EACCES && typ != 0 { //nolint:errorlint // bare errno: a directory that may be read and not searched
+			*to = Info{Mode: typ}
+			return true, nil
+		}
 		if walk.Passable(err) {
 			err = nil
 		}

@@ -106,6 +106,7 @@ type move struct {
 	respectLocks bool
 	ofDir        bool // a directory is moved, and the lock is that for directories; with patterns only
 	replaces     bool // something has the new name already; found out with patterns only
+	moved        Info // what has the old name; with patterns only
 }
 
 // rename moves a name: it keeps names from being made in what is moved, and judges the
@@ -140,8 +141,12 @@ func (t *Tree) rename(m *move) error {
 		return err
 	}
 	m.l.NoteMoved(from, to, m.exchanges())
+	dir := m.dst.Rel(m.newDir.Path.Rel())
+	if m.l.Patterned() && !m.exchanges() {
+		m.l.NotePart(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // as judged, so if another file is there it is not remembered
+	}
 	if !m.replaces {
-		m.l.NoteNewName(m.dst.Rel(m.newDir.Path.Rel()), m.newName)
+		m.l.NoteNewName(dir, m.newName)
 	}
 	return nil
 }
@@ -255,11 +260,12 @@ func (m *move) judge() error {
 			return err
 		}
 	}
-	from, to := m.from(), m.to()
-	if err := m.judgePlace(m.src, m.oldName, from, m.dst.Rel(m.newDir.Path.Rel()), m.newName, to); err != nil || !m.exchanges() {
+	info, err := m.judgePlace(m.src, m.oldName, m.from(), m.to())
+	if m.moved = info; err != nil || !m.exchanges() {
 		return err
 	}
-	return m.judgePlace(m.dst, m.newName, to, m.src.Rel(m.oldDir.Path.Rel()), m.oldName, from)
+	_, err = m.judgePlace(m.dst, m.newName, m.to(), m.from())
+	return err
 }
 
 // judgeReplaced judges what the move does to the new name.
@@ -271,23 +277,20 @@ func (m *move) judgeReplaced() error {
 	return beneath.Judge(m.l, m.dst, m.newDir.Path.Rel(), m.newName, access)
 }
 
-// judgePlace judges what lies at one name for the place of another.
-func (m *move) judgePlace(d beneath.Dir, name, at, toDir, toName, to string) error {
+// judgePlace judges what lies at one path, a name of d, for the place of another.
+func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
 	info, err := beneath.StatIn(d, name)
 	if err != nil {
-		return err
+		return Info{}, err
 	}
 	typ := walk.TypeOf(info.Type())
-	if err := m.l.JudgeAs(guard.ToMake, toDir, toName, typ); err != nil {
-		return err
-	}
-	if typ != pattern.Dir {
-		return nil
+	if err := m.l.JudgeMoved(at, to, info.ID(), typ); err != nil || typ != pattern.Dir {
+		return info, err
 	}
 	if !m.ofDir {
-		return &guard.Error{Kind: names.Conflict} // it was no directory when the lock was taken
+		return Info{}, &guard.Error{Kind: names.Conflict} // it was no directory when the lock was taken
 	}
-	return m.judgeBelow(at, to)
+	return info, m.judgeBelow(at, to)
 }
 
 // judgeBelow judges everything in a directory, at its own place and at another.

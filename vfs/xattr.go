@@ -92,7 +92,7 @@ func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		if err := beneath.Setxattr(l, fd, name, value, flags); err != nil {
 			return none, err
 		}
-		if name == "system.posix_acl_access" && !c.InGroup(info.GID) && info.Mode&unix.S_ISGID != 0 && info.IsRegular() {
+		if name == "system.posix_acl_access" && info.Mode&unix.S_ISGID != 0 && !c.InGroup(info.GID) {
 			// As chmod(2) does for an owner outside the file's group; the
 			// kernel would tell us only through an extension of SETXATTR
 			// that go-fuse does not speak.

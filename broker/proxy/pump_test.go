@@ -140,12 +140,29 @@ var lineSeeds = []string{
 	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`, `{"a":"` + strings.Repeat(`calm \" \\`, 40) + `"}`,
 }
 
+// asItCame reports whether out is what came in. Where nothing is decided and a part of a
+// server's line has passed, and then a CR with a message behind it, what follows is judged
+// as a line: so it begins one.
+func asItCame(in, out string, undecided bool) bool {
+	if in == out {
+		return true
+	}
+	at := 0
+	for at < min(len(in), len(out)) && in[at] == out[at] {
+		at++
+	}
+	return undecided && strings.HasPrefix(in[at:], "\r") && in[:at]+"\n"+in[at:] == out
+}
+
 // Whatever comes, in whatever pieces, goes out as it came.
 func FuzzPump(f *testing.F) {
 	for _, s := range lineSeeds {
 		f.Add([]byte(s+"\n"+s), uint64(1))
 	}
 	f.Add([]byte("a\r\n\xff\xfe\n\n{\"a\":1}"), uint64(2))
+	for seed := range uint64(10) {
+		f.Add([]byte(strings.Repeat("progress ", 20)+"\r{\"method\":\"files/read\"}\r\n{}"), seed)
+	}
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
 		if bytes.Contains(b, []byte("drop")) || bytes.Contains(b, []byte("change")) || bytes.Contains(b, []byte("cut")) || len(b) == 0 {
 			return
@@ -153,7 +170,7 @@ func FuzzPump(f *testing.F) {
 		for _, m := range []Mode{Auto, On, Off} {
 			for _, asks := range []bool{true, false} {
 				out, _ := carried(t, &shreds{b, rand.New(rand.NewPCG(seed, 0))}, m, asks, 1<<20)
-				if out != string(b) {
+				if !asItCame(string(b), out, m == Auto && !asks) {
 					t.Fatalf("mode %v, from the host %v: %q", m, asks, out)
 				}
 			}

@@ -62,7 +62,9 @@ func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
 }
 
 // toServer sends a frame of the session's.
-func (p *Proxy) toServer(_ context.Context, frame []byte) error { return p.server.Send(frame) }
+func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck) error {
+	return p.server.SendIf(frame, recheck)
+}
 
 // response deals with an answer of the server's.
 func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {

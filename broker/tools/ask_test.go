@@ -2,7 +2,6 @@ package tools_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,26 +21,32 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// person is who sits at one host: answers its forms, and counts them.
-type person struct {
-	allow  bool
+// caller is a client over HTTP, which would allow whatever it is asked, and counts that.
+type caller struct {
 	asked  atomic.Int64
 	client *mcp.ClientSession
 }
 
-func (p *person) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+func (p *caller) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 	p.asked.Add(1)
-	if !strings.Contains(req.Params.Message, "editor-of-theirs") {
-		return nil, errors.New("the form does not say who asks: " + req.Params.Message)
-	}
-	if !p.allow {
-		return &mcp.ElicitResult{Action: "decline"}, nil
-	}
 	return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": 0}}, nil
 }
 
+// connect connects one more client to a site, in a revision of the protocol.
+func connect(t *testing.T, url string, token http.RoundTripper, revision string) *caller {
+	t.Helper()
+	p := &caller{}
+	c := mcp.NewClient(&mcp.Implementation{Name: "editor-of-theirs", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+	var err error
+	p.client, err = c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: token}},
+		&mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(t, err)
+	t.Cleanup(func() { _ = p.client.Close() })
+	return p
+}
+
 // reads calls read_text_file.
-func (p *person) reads(t *testing.T, path string) (text string, ok bool) {
+func (p *caller) reads(t *testing.T, path string) (text string, ok bool) {
 	t.Helper()
 	res, err := p.client.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": path}})
 	if err != nil {
@@ -50,23 +55,25 @@ func (p *person) reads(t *testing.T, path string) (text string, ok bool) {
 	return res.Content[0].(*mcp.TextContent).Text, !res.IsError
 }
 
-// asking makes a bench with hosts over HTTP, each with a person.
-func asking(t *testing.T, revision string, people ...*person) *bench {
-	t.Helper()
-	b := start(t, nil, nil)
-	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 20 * time.Second})
-	t.Cleanup(b.ask.Close)
-	site := b.site(tools.HTTPOptions{})
-	for _, p := range people {
-		c := mcp.NewClient(&mcp.Implementation{Name: "editor-of-theirs", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
-		var err error
-		p.client, err = c.Connect(context.Background(), &mcp.StreamableClientTransport{
-			Endpoint: site.URL, HTTPClient: &http.Client{Transport: bearer{}},
-		}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
-		must(t, err)
-		t.Cleanup(func() { _ = p.client.Close() })
-	}
-	return b
+// owner is who answers the questions of a bench; AskHost comes before, should anybody be
+// reached by it.
+type owner struct {
+	allow bool
+	asked []*broker.Question
+}
+
+// Ask implements broker.Asker.
+func (o *owner) Ask(_ context.Context, q *broker.Question) (broker.Answer, error) {
+	o.asked = append(o.asked, q)
+	return broker.Answer{By: "owner", Decisions: []broker.Decision{{Allow: o.allow}}}, nil
+}
+
+// owned makes the questions of a bench the owner's.
+func (b *bench) owned() *owner {
+	o := &owner{}
+	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.Chain(broker.AskHost, o), AskFor: 20 * time.Second})
+	b.t.Cleanup(b.ask.Close)
+	return o
 }
 
 // won are the roots that consent gave to a session.
@@ -79,33 +86,42 @@ func (b *bench) won(who guard.Subject) (list []guard.RootName) {
 	return list
 }
 
-// Each HTTP session asks its own person, has what that person gave, and nobody
-// else has it. It is taken back when the session ends.
-func TestHTTPSessionsAskTheirOwn(t *testing.T) {
-	yes, no := &person{allow: true}, &person{}
-	b := asking(t, "2025-11-25", yes, no)
+// A session over HTTP does not answer its own question: the owner does. What is allowed is
+// that session's, nobody else has it, and it is taken back when the session ends.
+func TestHTTPSessionsAskTheOwner(t *testing.T) {
+	b := start(t, func(c *tools.Config) { c.ClientAnswers = true }, nil) // which HTTP takes away
+	o := b.owned()
+	site := b.site(tools.HTTPOptions{})
+	one, two := connect(t, site.URL, bearer{}, "2025-11-25"), connect(t, site.URL, bearer{}, "2025-11-25")
 	path := filepath.Join(t.TempDir(), "f")
 	must(t, os.WriteFile(path, []byte("outside"), 0o600))
-	if text, ok := yes.reads(t, path); !ok || text != "outside" {
+	o.allow = true
+	if text, ok := one.reads(t, path); !ok || text != "outside" {
 		t.Errorf("allowed: %q", text)
 	}
-	if text, ok := no.reads(t, path); ok || strings.Contains(text, "outside") {
+	o.allow = false
+	if text, ok := two.reads(t, path); ok || strings.Contains(text, "outside") {
 		t.Errorf("denied: %q", text)
 	}
-	if text, ok := yes.reads(t, path); !ok || text != "outside" {
+	if text, ok := one.reads(t, path); !ok || text != "outside" {
 		t.Errorf("allowed before: %q", text)
 	}
-	if y, n := yes.asked.Load(), no.asked.Load(); y != 1 || n != 1 {
-		t.Errorf("asked %d and %d times, want once each", y, n)
+	if n := one.asked.Load() + two.asked.Load(); n != 0 || len(o.asked) != 2 {
+		t.Fatalf("the callers were asked %d times, the owner %d times; want 0 and 2", n, len(o.asked))
+	}
+	for i, who := range []guard.Subject{"test#1", "test#2"} {
+		if q := o.asked[i]; q.Subject != who || q.Server != "editor-of-theirs" {
+			t.Errorf("the question does not say who asks: %+v", q)
+		}
 	}
 	if one, two := b.won("test#1"), b.won("test#2"); len(one) != 1 || len(two) != 0 {
 		t.Fatalf("the sessions have %q and %q", one, two)
 	}
 	name := b.won("test#1")[0]
-	if text, ok := no.reads(t, string(name)); ok {
+	if text, ok := two.reads(t, string(name)); ok {
 		t.Errorf("by the root's name: %q", text)
 	}
-	must(t, yes.client.Close())
+	must(t, one.client.Close())
 	for end := time.Now().Add(20 * time.Second); len(b.won("test#1")) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the root outlives its session")
@@ -117,6 +133,30 @@ func TestHTTPSessionsAskTheirOwn(t *testing.T) {
 	}
 	if !slices.Contains(records, "test#1") || !slices.Contains(records, "test#2") {
 		t.Errorf("the records are of %q", records)
+	}
+}
+
+// The answer says how the question ended and what to do, and names no path.
+func TestAnswerSaysHowTheQuestionEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		ask  broker.AskerFunc
+		want string
+	}{
+		"denied": {func(context.Context, *broker.Question) (broker.Answer, error) { return broker.Answer{}, nil },
+			"nobody approved this: the owner or the configuration denied it; list_allowed_directories tells what is approved"},
+		"no answer": {func(context.Context, *broker.Question) (broker.Answer, error) {
+			return broker.Answer{}, broker.ErrUnanswered
+		}, "nobody approved this: the owner was asked and has not answered in time; ask the owner to answer (rootsfs consent list --watch), then call again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t, nil, nil)
+			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: c.ask})
+			t.Cleanup(b.ask.Close)
+			p := connect(t, b.site(tools.HTTPOptions{}).URL, bearer{}, "2026-07-28")
+			if text, ok := p.reads(t, t.TempDir()); ok || text != c.want {
+				t.Errorf("%v: %s", ok, text)
+			}
+		})
 	}
 }
 
@@ -138,40 +178,36 @@ func (p *chooser) elicit(_ context.Context, req *mcp.ElicitRequest) (*mcp.Elicit
 // with the answer: what is allowed is done, what is denied is not asked again in that
 // call, and each of several paths is asked about once.
 func TestAskInsideACall(t *testing.T) {
-	for name, connect := range map[string]func(*bench, string){"stdio": (*bench).overStdio, "http": (*bench).overHTTP} {
-		t.Run(name, func(t *testing.T) {
-			p := &chooser{allow: "yes"}
-			b := start(t, func(c *tools.Config) {
-				c.Subject = guard.Subject("test").InSession(7)
-			}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
-			b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
-			t.Cleanup(b.ask.Close)
-			b.askingItself()
-			connect(b, "2026-07-28")
-			dir := t.TempDir()
-			paths := []string{dir + "/no-1", dir + "/yes-1", dir + "/no-2", dir + "/yes-2"}
-			for _, f := range paths {
-				must(t, os.WriteFile(f, []byte("of "+filepath.Base(f)), 0o600))
-			}
-			text := b.ok("read_multiple_files", m{"paths": paths})
-			for _, f := range paths {
-				if got, want := strings.Contains(text, "of "+filepath.Base(f)), strings.Contains(f, "yes"); got != want {
-					t.Errorf("%s: %v in %q", f, got, text)
-				}
-			}
-			if n := p.asked.Load(); n != 4 {
-				t.Errorf("asked %d times, want 4", n)
-			}
-			if got := b.ok("read_text_file", m{"path": dir + "/yes-1"}); got != "of yes-1" || p.asked.Load() != 4 {
-				t.Errorf("%q, asked %d times", got, p.asked.Load())
-			}
-			b.refused("read_text_file", m{"path": dir + "/no-1"}, "nobody approved")
-			res, err := b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": dir + "/no-2"}, RequestState: "made up",
-				InputResponses: mcp.InputResponseMap{"rootsfs-consent": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow"}}}})
-			if err == nil && !res.IsError {
-				t.Errorf("an answer to no question: %+v", res)
-			}
-		})
+	p := &chooser{allow: "yes"}
+	b := start(t, func(c *tools.Config) {
+		c.Subject = guard.Subject("test").InSession(7)
+	}, &mcp.ClientOptions{ElicitationHandler: p.elicit})
+	b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 30 * time.Second})
+	t.Cleanup(b.ask.Close)
+	b.askingItself()
+	b.overStdio("2026-07-28")
+	dir := t.TempDir()
+	paths := []string{dir + "/no-1", dir + "/yes-1", dir + "/no-2", dir + "/yes-2"}
+	for _, f := range paths {
+		must(t, os.WriteFile(f, []byte("of "+filepath.Base(f)), 0o600))
+	}
+	text := b.ok("read_multiple_files", m{"paths": paths})
+	for _, f := range paths {
+		if got, want := strings.Contains(text, "of "+filepath.Base(f)), strings.Contains(f, "yes"); got != want {
+			t.Errorf("%s: %v in %q", f, got, text)
+		}
+	}
+	if n := p.asked.Load(); n != 4 {
+		t.Errorf("asked %d times, want 4", n)
+	}
+	if got := b.ok("read_text_file", m{"path": dir + "/yes-1"}); got != "of yes-1" || p.asked.Load() != 4 {
+		t.Errorf("%q, asked %d times", got, p.asked.Load())
+	}
+	b.refused("read_text_file", m{"path": dir + "/no-1"}, "nobody approved")
+	res, err := b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: "read_text_file", Arguments: m{"path": dir + "/no-2"}, RequestState: "made up",
+		InputResponses: mcp.InputResponseMap{"rootsfs-consent": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow"}}}})
+	if err == nil && !res.IsError {
+		t.Errorf("an answer to no question: %+v", res)
 	}
 }
 

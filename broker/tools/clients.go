@@ -77,6 +77,7 @@ func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 
 func (c *clients) openLocked(who guard.Subject) *Server {
 	s := c.open(who)
+	s.cfg.ClientAnswers = false // a caller over the network does not grant himself anything
 	if c.leaving {
 		s.withdraw()
 	}
@@ -185,6 +186,7 @@ func (c *clients) user(who identity) *user {
 			return nil
 		}
 		u = &user{srv: c.openLocked(who.subject)}
+		u.srv.requests = &c.requests
 		u.srv.shareConsents(c.shared)
 		c.users[who] = u
 	}

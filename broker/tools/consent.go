@@ -17,7 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A path that no root holds is put before the person at the host. Up to revision
+// A path that no root holds is put before the owner, and the call waits. Where the client is
+// the owner's own host (Config.ClientAnswers), its user is asked first. Up to revision
 // 2025-11-25 that is a request of ours, in the middle of the call. Since 2026-07-28 a
 // client takes none: the question is the result of the call, which the client repeats
 // with what its user said (SEP-2322; package proxy does the same for servers). Then the
@@ -136,26 +137,32 @@ func asksInside(err error) bool {
 	return errors.As(err, &n)
 }
 
-// consent asks the person at the host for a path that nobody approved.
+// consent asks for a path that nobody approved.
 func (c *call) consent(host string) error {
 	if err, known := c.decided[host]; known {
 		return err
 	}
-	ss := c.req.Session
-	p := ss.InitializeParams()
-	switch {
-	case p == nil || p.ProtocolVersion < sessionless:
-		ctx, cancel := c.untilHangup()
-		defer cancel()
-		return c.askFor(ctx, host, ss)
-	case p.Capabilities == nil || p.Capabilities.Elicitation == nil || p.Capabilities.Elicitation.Form == nil && p.Capabilities.Elicitation.URL != nil:
-		return c.askFor(c.ctx, host, nobody{}) // it waits for "rootsfs consent"
+	var through broker.Elicitor // nil: the client is not asked
+	if c.s.cfg.ClientAnswers {
+		switch p := c.req.Session.InitializeParams(); {
+		case p == nil || p.ProtocolVersion < sessionless:
+			through = c.req.Session
+		case showsForms(p.Capabilities):
+			return c.askInside(host)
+		}
 	}
-	return c.askInside(host)
+	ctx, cancel := c.untilHangup()
+	defer cancel()
+	return c.askFor(ctx, host, through)
 }
 
-// askFor asks through a host, and waits. The question ends with ctx, and when the
-// server withdraws its questions.
+// showsForms reports whether a client can ask its user by a form.
+func showsForms(c *mcp.ClientCapabilities) bool {
+	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
+}
+
+// askFor asks through a host, nil for none, or whoever else may answer, and waits. The
+// question ends with ctx, and when the server withdraws its questions.
 func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,9 +177,18 @@ func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor)
 		Message: "The tool " + c.req.Params.Name + " is to be used on this path." + c.s.sharing, RequestedPaths: []string{host}, Mode: mode,
 	})
 	if err == nil && !res.Granted {
-		err = &guard.Error{Kind: names.NoConsent}
+		err = notGranted(res.Reason)
 	}
 	return err
+}
+
+// notGranted tells a client how the question about its path ended.
+func notGranted(reason string) error {
+	if reason == "timeout" {
+		return hint(&guard.Error{Kind: names.NoConsent, Err: errors.New("nobody approved this: the owner was asked and has not answered in time")},
+			"ask the owner to answer (rootsfs consent list --watch), then call again")
+	}
+	return &guard.Error{Kind: names.NoConsent, Err: errors.New("nobody approved this: the owner or the configuration denied it")}
 }
 
 // shareConsents says that what is allowed here is shared: others have it, too, because
@@ -182,13 +198,6 @@ func (s *Server) shareConsents(by string) {
 	if s.cfg.Ask != nil {
 		s.cfg.Ask.ShareConsents(by)
 	}
-}
-
-// nobody is a host that cannot ask.
-type nobody struct{}
-
-func (nobody) Elicit(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	return nil, errors.New("it has no forms")
 }
 
 // askInside puts the question in the place of the call's answer, unless somebody

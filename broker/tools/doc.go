@@ -19,10 +19,13 @@
 //     consents belong to whom a request proves to be from: with OAuth, one user through one
 //     client. With a bearer token of the server's, or none, all clients share them until
 //     the server ends, and the question says so.
+//   - Whoever calls over HTTP answers no question, neither his own nor another's: it is put
+//     to the Asker of Config.Ask.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is recorded once.
 //   - A client that does not read delays no revocation. What was read before a revocation is
-//     in no answer that is written after it.
+//     in no answer that is written after it, and a connection over HTTP whose client has not
+//     got all of such an answer is reset (HTTP.Watch).
 //
 // # Not promised
 //
@@ -30,6 +33,7 @@
 // can narrow a session, but they restrain only that client: what restrains every client is
 // what the owner granted.
 //
-// While a client does not read, the answer that is being written counts as written, and so do
-// the answers of less than 128 KiB behind it.
+// Over streams, a piece of an answer, 64 KiB at most, that is being written when a revocation
+// returns may still arrive, and so may what the system holds for the client. What the SDK
+// writes to a transport of another package (Server.MCP) is not looked at again.
 package tools

@@ -60,7 +60,11 @@ func (c *call) editFile(a *editArgs) (*result, error) {
 			return nil, err
 		}
 	}
-	return c.showDiff(at, old, text)
+	res, err := c.showDiff(at, old, text)
+	if err == nil && !a.DryRun {
+		res.done = "The edits were made. What may be read has changed meanwhile, so they are not shown."
+	}
+	return res, err
 }
 
 // readText reads a text file that is to be edited.

@@ -1,9 +1,16 @@
 package tools
 
-// Hold lowers the bounds of calls without an answer to n bytes, for lines and for bodies.
-// It returns the function that restores them.
+import (
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
+)
+
+// Hold lowers the bounds of calls without an answer to n bytes, for lines and for bodies, and
+// lets those that find no room wait for as long as a test takes on a busy machine. It returns
+// the function that restores them.
 func Hold(n int64) (restore func()) {
-	lines, bodies := maxHeld, subjectBodies
-	maxHeld, subjectBodies = n, n
-	return func() { maxHeld, subjectBodies = lines, bodies }
+	lines, bodies, wait := maxHeld, subjectBodies, flow.MaxWait
+	maxHeld, subjectBodies, flow.MaxWait = n, n, time.Hour
+	return func() { maxHeld, subjectBodies, flow.MaxWait = lines, bodies, wait }
 }

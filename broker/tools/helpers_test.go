@@ -58,11 +58,11 @@ func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptio
 	return b
 }
 
-// askingItself makes the server that is not over HTTP ask, too.
+// askingItself makes the server that is not over HTTP ask, too, and its client answer.
 func (b *bench) askingItself() {
 	b.srv.Close()
 	cfg := b.cfg
-	cfg.Ask = b.ask.Session(cfg.Subject)
+	cfg.Ask, cfg.ClientAnswers = b.ask.Session(cfg.Subject), true
 	b.srv = tools.New(cfg)
 }
 

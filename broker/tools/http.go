@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -97,6 +98,7 @@ type HTTP struct {
 	leaving          context.Context // ends by Withdraw
 	leave            context.CancelFunc
 	refusals         *flow.Tally[int] // by status
+	connections      sync.Map         // of *connection, by net.Conn; see Watch
 }
 
 // NewHTTP serves subjects by the Servers that open makes of them, which it closes.
@@ -140,6 +142,7 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		inner = auth.RequireBearerToken(h.verify, nil)(inner)
 	}
 	h.handler = h.check(inner)
+	o.Registry.AddView(h)
 	return h
 }
 
@@ -182,6 +185,7 @@ func (h *HTTP) Withdraw() {
 func (h *HTTP) Close() {
 	h.leave()
 	h.clients.close()
+	h.o.Registry.RemoveView(h)
 	h.refusals.Flush()
 }
 
@@ -260,6 +264,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 			return
 		}
 		defer h.clients.leave(u)
+		defer h.clients.requests.track(r)()
 		h.single.ServeHTTP(w, withServer(r, u.srv))
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "":
 		if !h.whole(w, r) {
@@ -321,7 +326,8 @@ func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 // check lets a request in, or not, and tells of what was refused, here or behind.
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		res := &response{ResponseWriter: w, taking: h.o.Taking}
+		conn, r := h.withConnection(r)
+		res := &response{ResponseWriter: w, conn: conn, taking: h.o.Taking}
 		switch {
 		case !h.addressed(r):
 			http.Error(res, foreignHost, http.StatusForbidden)
@@ -329,6 +335,9 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		default:
 			next.ServeHTTP(res, r)
+		}
+		if conn.recheck() != nil {
+			panic(http.ErrAbortHandler) // the client must not take it for the whole answer
 		}
 		res.extend() // for the end of the answer
 		// 405 is how a client learns that there is no stream of events.

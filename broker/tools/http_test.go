@@ -70,7 +70,9 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 		}
 		return tools.New(cfg)
 	}, o)
-	site := httptest.NewServer(h)
+	site := httptest.NewUnstartedServer(h)
+	h.Watch(site.Config)
+	site.Start()
 	b.t.Cleanup(func() {
 		h.Close()
 		site.CloseClientConnections()

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
@@ -41,6 +43,7 @@ const patience = 3 * time.Second
 // the lines and answered here: through the SDK, which reads and writes each message
 // several times, they would take several times as long (lab/mcp.md).
 func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
+	s.requests = &openRequests{}
 	t := &lines{s: s, r: r, w: w}
 	ss, err := s.mcp.Connect(ctx, t, nil)
 	if err != nil {
@@ -71,7 +74,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{
 		s: t.s, requests: &flow.Budget{Count: t.s.cfg.InFlight, Bytes: maxHeld}, calls: map[string]context.CancelFunc{},
 	}
-	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Lenient: true, HungUp: c.hungUp})
+	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Hand: c.hand, Lenient: true, HungUp: c.hungUp})
 	c.Bound(c.requests,
 		func() bool { return t.s.questions.Load() == 0 },
 		func(why string) { t.s.recordRefusal("a request", &guard.Error{Kind: names.Rate, Err: errors.New(why)}) })
@@ -90,7 +93,8 @@ type lineConn struct {
 	end      context.CancelFunc
 	requests *flow.Budget // that have no answer yet
 
-	long sync.Mutex // held by who writes a long answer
+	long  sync.Mutex // held by who writes a long answer
+	shown sync.Map   // *guard.Stamps of answers of the SDK's that are not written yet, by their requests' marks
 
 	mu    sync.Mutex                    // guards the field below
 	calls map[string]context.CancelFunc // that are answered here, by id
@@ -192,8 +196,44 @@ func (c *lineConn) send(id []byte, res *result) {
 		}
 	}
 	b := res.frame(id)
-	_ = c.Send(b)
+	var recheck jsonline.Recheck
+	if res.stamps != nil {
+		recheck = func() (ok bool, instead []byte) {
+			if now := res.unlessRevoked(); now != res {
+				return false, now.frame(id)
+			}
+			return true, nil
+		}
+	}
+	_ = c.SendIf(b, recheck)
 	putBuffer(b)
+}
+
+// hand marks a request that the SDK is handed by its id, so that its answer finds what it
+// shows.
+func (c *lineConn) hand(r *jsonrpc.Request) {
+	if !r.IsCall() {
+		return
+	}
+	mark := markOf(r.ID)
+	r.Extra = &mcp.RequestExtra{Header: http.Header{markHeader: {mark}}}
+	c.s.requests.byMark.Store(mark, &openRequest{c.ctx, func(s *guard.Stamps) { c.shown.Store(mark, s) }})
+}
+
+// markOf is the mark of a request by its id, which is also how JSON has the id.
+func markOf(id jsonrpc.ID) string { return string(jsonline.AppendValue(nil, id.Raw())) }
+
+// Write implements mcp.Connection.
+func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+	var recheck jsonline.Recheck
+	if r, ok := msg.(*jsonrpc.Response); ok {
+		mark := markOf(r.ID)
+		c.s.requests.byMark.Delete(mark)
+		if stamps, ok := c.shown.LoadAndDelete(mark); ok && r.Error == nil {
+			recheck = c.s.recheck([]byte(mark), stamps.(*guard.Stamps))
+		}
+	}
+	return c.WriteIf(msg, recheck)
 }
 
 // cancelled ends a call; ok is false where it is the SDK's.

@@ -47,7 +47,7 @@ func (c *call) target(field, text string) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	c.use(at.Root)
+	c.stamps.Add(at.Root)
 	err = c.s.checkRoots(c.ctx, c.req.Session, &at)
 	return at, err
 }

@@ -45,6 +45,7 @@ const piece = 64 << 10
 // not take a piece of it in time loses its connection.
 type response struct {
 	http.ResponseWriter
+	conn   *connection
 	taking time.Duration // for a piece
 	status int
 	reason string
@@ -67,6 +68,10 @@ func (w *response) Write(p []byte) (n int, err error) {
 		w.reason += string(p[:min(len(p), maxReason-len(w.reason))])
 	}
 	for part := range slices.Chunk(p, piece) {
+		if err := w.conn.recheck(); err != nil {
+			w.cutOff()
+			return n, err
+		}
 		w.extend()
 		m, err := w.ResponseWriter.Write(part)
 		if n += m; err != nil {

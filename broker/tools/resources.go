@@ -93,15 +93,16 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	if err != nil {
 		return nil, s.rpc(err)
 	}
-	used := newUses(s.cfg.Registry)
-	used.use(at.Root)
+	stamps := s.stamps()
+	stamps.Add(at.Root)
 	contents, err := s.contents(ctx, at.Path, req.Params.URI)
 	if err == nil {
-		err = used.revoked()
+		err = stamps.Err()
 	}
 	if err != nil {
 		return nil, s.rpc(err)
 	}
+	s.shows(req.GetExtra(), &stamps)
 	return &mcp.ReadResourceResult{Contents: contents}, nil
 }
 
@@ -207,6 +208,9 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 	if err != nil {
 		return out, nil //nolint:nilerr // there is nothing to complete there
 	}
+	stamps := s.stamps()
+	stamps.Add(at.Root)
+	s.shows(req.GetExtra(), &stamps)
 	page, err := s.cfg.Tree.List(ctx, s.caller, at.Path, vfs.ListOptions{Hidden: strings.HasPrefix(base, "."), Follow: true, NoInfo: true})
 	if err != nil {
 		return out, nil //nolint:nilerr // as above

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // result is what a tool answers: a text, which structured results repeat, or media.
@@ -19,6 +20,9 @@ type result struct {
 	note   string // unless "", a second block of text: how to go on, what to know of the first
 	media  mcp.Content
 	failed bool // text says why
+
+	done   string        // unless "", the text is of what was changed; done is what is left to say when it may not be shown
+	stamps *guard.Stamps // of the roots that it shows something of; nil: of none
 
 	unlessRevoked func() *result // see call.unlessRevoked; nil: it was refused
 }

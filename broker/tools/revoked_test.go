@@ -69,7 +69,7 @@ func TestRevokedBeforeTheAnswer(t *testing.T) {
 				{"the same, and another path in it is used", func(k *call) {
 					s.revoke("code")
 					s.grant("code", s.dir)
-					k.use("code")
+					k.stamps.Add("code")
 				}, "revoked"},
 				{"the root ends while the client takes the last progress", func(k *call) {
 					k.reporting <- struct{}{}

@@ -46,6 +46,10 @@ type Config struct {
 	// ends with the server, and so do the roots it won, if the subject is a
 	// session (guard.Subject.InSession).
 	Ask *broker.Session
+	// ClientAnswers lets the client's own user answer the questions of its calls: for a
+	// client that is the owner's own host. Without it, and always over HTTP, Ask puts them
+	// to nobody but its Asker, and whoever calls does not answer.
+	ClientAnswers bool
 	// IgnoreRoots leaves the client's roots out of account. Otherwise they
 	// narrow what its session reaches, from the first list that names any.
 	IgnoreRoots bool
@@ -77,7 +81,7 @@ type Server struct {
 	// asking ends before ctx, by withdraw: no person is asked any more.
 	asking   context.Context
 	withdraw context.CancelFunc
-	requests *openRequests // of HTTP; nil: it is not known who has hung up
+	requests *openRequests // nil: the SDK's transport is another's, and nobody looks at its answers again
 	sharing  string        // what a question says of who else has what is allowed; "": nobody
 	offers   offers
 	narrow   narrowing

@@ -1,17 +1,11 @@
 package tools_test
 
 import (
-	"context"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
@@ -21,57 +15,41 @@ import (
 func TestSessionlessConsents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	must(t, os.WriteFile(path, []byte("outside"), 0o600))
-	connect := func(b *bench, url string, token sends, say *string, allow bool) *person {
-		p := &person{}
-		c := mcp.NewClient(&mcp.Implementation{Name: "editor", Version: "1"}, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-			*say = req.Params.Message
-			if !allow {
-				return &mcp.ElicitResult{Action: "decline"}, nil
-			}
-			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": 0}}, nil
-		}})
-		var err error
-		p.client, err = c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: token}},
-			&mcp.ClientSessionOptions{ProtocolVersion: "2026-07-28"})
-		must(b.t, err)
-		t.Cleanup(func() { _ = p.client.Close() })
-		return p
-	}
-	asks := func(b *bench) {
-		b.ask = broker.New(broker.Config{Registry: b.reg, Tree: b.cfg.Tree, Asker: broker.AskHost, AskFor: 20 * time.Second})
-		t.Cleanup(b.ask.Close)
-	}
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
-		asks(b)
+		o := b.owned()
 		tokenOf := func(sub, client string) sends {
 			return sends(i.Token(audience, m{"sub": sub, "client_id": client, "scope": "files"}))
 		}
-		var said, others string
-		if text, ok := connect(b, site.URL, tokenOf("alice", "one"), &said, true).reads(t, path); !ok || text != "outside" {
+		reads := func(sub, client string) (string, bool) {
+			return connect(t, site.URL, tokenOf(sub, client), "2026-07-28").reads(t, path)
+		}
+		o.allow = true
+		if text, ok := reads("alice", "one"); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if !strings.Contains(said, "this user through this OAuth client") {
+		if said := o.asked[0].Message; !strings.Contains(said, "this user through this OAuth client") {
 			t.Errorf("the question: %s", said)
 		}
+		o.allow = false
 		for _, who := range [][2]string{{"alice", "two"}, {"bob", "one"}} {
-			if text, ok := connect(b, site.URL, tokenOf(who[0], who[1]), &others, false).reads(t, path); ok {
+			if text, ok := reads(who[0], who[1]); ok {
 				t.Errorf("%v has it: %q", who, text)
 			}
 		}
-		if text, ok := connect(b, site.URL, tokenOf("alice", "one"), &others, false).reads(t, path); !ok {
+		if text, ok := reads("alice", "one"); !ok {
 			t.Errorf("the same again: %q", text)
 		}
 	})
 	t.Run("token", func(t *testing.T) {
 		b := start(t, nil, nil)
-		asks(b)
+		o := b.owned()
+		o.allow = true
 		site := b.site(tools.HTTPOptions{})
-		var said string
-		if text, ok := connect(b, site.URL, sends(token), &said, true).reads(t, path); !ok || text != "outside" {
+		if text, ok := connect(t, site.URL, sends(token), "2026-07-28").reads(t, path); !ok || text != "outside" {
 			t.Fatalf("%q", text)
 		}
-		if !strings.Contains(said, "every such client with the server's bearer token has") {
+		if said := o.asked[0].Message; !strings.Contains(said, "every such client with the server's bearer token has") {
 			t.Errorf("the question: %s", said)
 		}
 		// The owner's status tells it of the session, by whose subject the root is found.

@@ -47,11 +47,11 @@ type pathArgs struct {
 
 // call is one call of a tool.
 type call struct {
-	uses
-	s     *Server
-	ctx   context.Context
-	req   *mcp.CallToolRequest
-	reads bool // it changes nothing
+	stamps guard.Stamps // of the roots that it names
+	s      *Server
+	ctx    context.Context
+	req    *mcp.CallToolRequest
+	reads  bool // it changes nothing
 	// reporting has an element while a progress notification is on its way to the client.
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
@@ -68,9 +68,13 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 			}
 			return nil, err // if it is client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
+		s.shows(req.GetExtra(), res.stamps)
 		return res.toMCP(), nil
 	}
 }
+
+// stamps returns the stamps of a request that has named no root yet.
+func (s *Server) stamps() guard.Stamps { return s.cfg.Registry.Stamps(s.cfg.Subject) }
 
 // answer runs a tool. A refusal or failure is a result, too; an error means that there is
 // no result.
@@ -82,7 +86,7 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	c := &call{
-		uses: newUses(s.cfg.Registry), s: s, ctx: ctx, req: req,
+		stamps: s.stamps(), s: s, ctx: ctx, req: req,
 		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1),
 	}
 	res, err := s.runTool(t, c)
@@ -94,14 +98,18 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	return c.unlessRevoked(t.def.Name, res, err), nil
 }
 
-// unlessRevoked returns what the client is answered: a result that was read, until a root
-// that it was read from is revoked. It is called when the client has been waited for.
+// unlessRevoked returns what the client is answered: a result that was read, while all of it
+// may be read. It is called when the client has been waited for.
 func (c *call) unlessRevoked(tool string, res *result, err error) *result {
-	if err == nil && c.reads {
-		err = c.revoked()
+	if err == nil && (c.reads || res.done != "") {
+		res.stamps = &c.stamps
+		err = c.stamps.Err()
 	}
 	if err != nil {
 		c.s.recordRefusal(tool, err)
+		if res != nil && res.done != "" {
+			return &result{text: res.done}
+		}
 		return &result{text: errorText(err), failed: true}
 	}
 	res.unlessRevoked = func() *result { return c.unlessRevoked(tool, res, nil) }
@@ -128,7 +136,7 @@ func (c *call) stopped() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
 	}
-	return c.revoked()
+	return c.stamps.Err()
 }
 
 // recordPanic records a panic that was recovered, and returns the error of its call.

@@ -267,7 +267,7 @@ func TestAsk(t *testing.T) {
 	b := start(t, func(c *tools.Config) {
 		br := broker.New(broker.Config{Registry: c.Registry, Tree: c.Tree, Asker: broker.AskHost})
 		t.Cleanup(br.Close)
-		c.Ask = br.Session("test")
+		c.Ask, c.ClientAnswers = br.Session("test"), true
 	}, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		asked = append(asked, req.Params.Message)
 		if say == "accept" {

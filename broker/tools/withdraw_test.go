@@ -196,7 +196,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 			t.Run(revision+" "+name, func(t *testing.T) {
 				b, u := queued(t)
 				cfg := b.cfg
-				cfg.Subject, cfg.Ask = guard.Subject("test").InSession(1), b.ask.Session("test#1")
+				cfg.Subject, cfg.Ask, cfg.ClientAnswers = guard.Subject("test").InSession(1), b.ask.Session("test#1"), true
 				srv := tools.New(cfg)
 				defer srv.Close()
 				ours, theirs, err := os.Pipe()

@@ -50,6 +50,8 @@ type Hooks struct {
 	Unread func(h *jsonline.Head, why string) (taken bool)
 	// Lenient leaves it to the SDK to judge what is no message: Take gets an empty Frame.
 	Lenient bool
+	// Hand is told of each message that the SDK is handed, before the SDK has it.
+	Hand func(*jsonrpc.Request)
 	// HungUp is told that the peer has hung up, before the SDK is.
 	HungUp func()
 }
@@ -179,8 +181,13 @@ func (c *LineConn) pass(frame []byte) bool {
 		c.complainTo(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
 	}
-	if r, ok := msg.(*jsonrpc.Request); ok && !c.admit(r, len(frame)) {
-		return true
+	if r, ok := msg.(*jsonrpc.Request); ok {
+		if !c.admit(r, len(frame)) {
+			return true
+		}
+		if c.hooks.Hand != nil {
+			c.hooks.Hand(r)
+		}
 	}
 	return c.hand(msg) && c.backlog.Probe()
 }
@@ -222,9 +229,12 @@ func (c *LineConn) sendComplaints() {
 	}
 }
 
-// Write implements mcp.Connection. A result is JSON already, and is not read again to be
-// written.
-func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error {
+// Write implements mcp.Connection.
+func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error { return c.WriteIf(msg, nil) }
+
+// WriteIf writes a message as SendIf writes a frame. A result is JSON already, and is not
+// read again to be written.
+func (c *LineConn) WriteIf(msg jsonrpc.Message, recheck jsonline.Recheck) error {
 	r, ok := msg.(*jsonrpc.Response)
 	if ok {
 		defer c.backlog.Answered(r.ID)
@@ -235,24 +245,27 @@ func (c *LineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	if ok && r.Error == nil && len(r.Result) > 0 {
 		b := make([]byte, 0, len(r.Result)+64) // and the rest of the frame
 		b = jsonline.AppendResult(jsonline.AppendReply(b, jsonline.AppendValue(nil, r.ID.Raw())))
-		return c.Send(append(append(b, r.Result...), '}'))
+		return c.SendIf(append(append(b, r.Result...), '}'), recheck)
 	}
 	b, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return err
 	}
-	return c.Send(b)
+	return c.SendIf(b, recheck)
 }
 
 // Send writes one frame on a line of its own. After Close it fails with
 // mcp.ErrConnectionClosed.
-func (c *LineConn) Send(frame []byte) error {
+func (c *LineConn) Send(frame []byte) error { return c.SendIf(frame, nil) }
+
+// SendIf is Send for a frame that may be taken back until it is written (jsonline.Writer).
+func (c *LineConn) SendIf(frame []byte, recheck jsonline.Recheck) error {
 	select {
 	case <-c.done:
 		return mcp.ErrConnectionClosed
 	default:
 	}
-	return c.out.Send(frame)
+	return c.out.SendIf(frame, recheck)
 }
 
 // Close closes both streams, once.

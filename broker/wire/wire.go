@@ -52,7 +52,7 @@ const (
 	TypeFile      = "file"
 	TypeDirectory = "directory"
 	TypeSymlink   = "symlink"
-	TypeOther     = "other" // only where the owner lifted the hiding of special files
+	TypeOther     = "other" // a socket made in the root; others where the owner lifted the hiding of special files
 )
 
 // Kinds of change.

@@ -99,7 +99,7 @@ func newAsker(t *testing.T, conf string) *asker {
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()
-	one := a.s.Broker().Session(subject)
+	one := a.s.Connect(session.WayServer, subject)
 	conn, err := one.Lines(ours, ours, a.s.Frame()).Connect(a.t.Context())
 	if err != nil {
 		a.t.Fatal(err)
@@ -410,6 +410,6 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 // connect2 is another connection of the same subject, silent.
 func (a *asker) connect2(t *testing.T) {
 	t.Helper()
-	one := a.s.Broker().Session("indexer")
+	one := a.s.Connect(session.WayServer, "indexer")
 	t.Cleanup(one.Close)
 }

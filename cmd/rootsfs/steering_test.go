@@ -23,9 +23,8 @@ var harmless = map[string]string{
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
 	"PWD": "believed only if it is the working directory", "GOROOT": "no toolchain is started",
 	"DEBUG_HTTP2_GOROUTINES": moreChecks, "GOPROTODEBUG": moreChecks,
-	"LOCALDOMAIN": noNetwork, "RES_OPTIONS": noNetwork, "HOSTALIASES": noNetwork, "ASR_CONFIG": noNetwork,
-	"SSL_CERT_FILE": noNetwork, "SSL_CERT_DIR": noNetwork, "REQUEST_METHOD": noNetwork,
-	"PAGER": ofHelp, "LESS": ofHelp,
+	"REQUEST_METHOD": ofOAuth,
+	"PAGER":          ofHelp, "LESS": ofHelp,
 	"USER": inside, "SHELL": inside,
 	"SSH_TTY": topAlone, "WT_SESSION": topAlone, "TERM": topAlone, "TERM_PROGRAM": topAlone, "TERM_PROGRAM_VERSION": topAlone,
 	"TERMINFO": topAlone, "TERMINFO_DIRS": topAlone, "COLORTERM": topAlone, "FORCE_COLOR": topAlone, "TEA_DEBUG": topAlone, "TEA_TRACE": topAlone,
@@ -37,7 +36,7 @@ var harmless = map[string]string{
 const (
 	speed      = "how fast the one process is, and how much memory it takes"
 	moreChecks = "checks of a library's own"
-	noNetwork  = "rootsfs run asks nobody by name and opens no connection"
+	ofOAuth    = "rootsfs serve --oauth-issuer alone, which no host starts: what run connects to, it connects to itself"
 	ofHelp     = "rootsfs help alone, which no host starts"
 	inside     = "the name and the shell that the server sees of its own user"
 	topAlone   = "rootsfs top alone, which no host starts, and colours"
@@ -51,6 +50,7 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/proxyenv.go": "proxies of the owner, which run --for passes on once their hosts are approved",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/secrets.go":  "the base URL of a secret, which is compared only",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret/source.go":       "the credential of run --secret",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written/judge.go":       "for the owner's own commands, which get none that --env passes on",
 	"os/env.go":  "Getenv and Environ themselves",
 	"os/file.go": "HOME",
 	"internal/syscall/execenv/execenv_default.go":                            "for the commands that are started: see steering",
@@ -58,7 +58,7 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mountcmd/daemon.go": "for this program itself",
 	"os/exec/exec.go":                                                       "for the commands that are started: see steering",
 	"golang.org/x/sys/unix/env_unix.go":                                     "Getenv itself",
-	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                       "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + noNetwork,
+	"vendor/golang.org/x/net/http/httpproxy/proxy.go":                       "HTTP_PROXY, HTTPS_PROXY, NO_PROXY: " + ofOAuth,
 	"github.com/spf13/cobra/active_help.go":                                 "ROOTSFS_, and COBRA_ACTIVE_HELP for completions alone",
 	"github.com/spf13/cobra/completions.go":                                 "ROOTSFS_, and COBRA_COMPLETION_DESCRIPTIONS for completions alone",
 	"github.com/charmbracelet/ultraviolet/environ.go":                       topAlone,
@@ -67,7 +67,7 @@ var computed = map[string]string{
 	"charm.land/lipgloss/v2/writer.go":                                      topAlone,
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrapcmd/file.go":   "variables of hosts, for rootsfs wrap alone",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/run.go":     "what --env names, to tell that it is not set",
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config/config.go":      "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg/xdg.go":            "XDG_CONFIG_HOME, XDG_STATE_HOME and their like",
 	"github.com/rootsfs/rootsfs/mount/sandbox/environ.go":                   "what --env names, for the server",
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd/sockets.go": "for what the server is given",
 }
@@ -102,7 +102,7 @@ func TestSteeringVariablesAreKnown(t *testing.T) {
 			t.Errorf("computed: nothing is read at %s", at)
 		}
 	}
-	for _, name := range []string{"LD_PRELOAD", "GODEBUG", "BASH_ENV", "GLIBC_TUNABLES"} { // no code of ours reads them
+	for _, name := range []string{"LD_PRELOAD", "GODEBUG", "BASH_ENV", "GLIBC_TUNABLES", "RESOLV_HOST_CONF"} { // no code of ours reads them
 		if !steers(t, name) {
 			t.Errorf("%s does not steer", name)
 		}

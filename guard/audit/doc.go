@@ -60,9 +60,9 @@
 //     disk, if the file system can promise that (fallocate). An operation for which
 //     there is no room is refused before it begins. Bytes written to an open file are in
 //     the record of its close. The guard reserves room for that record when a file is
-//     opened for writing, so such writes go on while the disk is full. How many records
-//     without a reservation were not taken is itself recorded (op "lost") once there is
-//     room.
+//     opened for writing, so such writes go on while the disk is full. A record without a
+//     reservation waits while the disk is merely slow. How many of them were not taken
+//     because the disk is full is itself recorded (op "lost") once there is room.
 //   - Whatever one subject does, its refusals and failures take at most 1 MiB and then 4
 //     KiB a second. Its other records take about 256 MiB and then 24 KiB a second,
 //     compressed.

@@ -74,7 +74,7 @@ type Status struct {
 	Written   uint64 // lines of the chain that are in files, headers included, over all runs
 	Bytes     int64  // written by this Log, before compression
 	Queued    int64  // bytes not yet written, at most
-	Lost      uint64 // records that were not taken; their operations failed
+	Lost      uint64 // records that were not taken: their operations failed, or were closes
 	Err       error  // of the writer's last turn; nil if it succeeded
 	RoomErr   error  // of the last attempt to reserve room on disk
 	AnchorErr error  // of the last attempt to anchor
@@ -167,20 +167,25 @@ func (l *Log) Record(r guard.Record) error {
 	return nil // an allowed operation does not wait for its line to be written
 }
 
-// makeRoomLocked waits until the writer has written what is queued, because the disk may
-// merely be slow. It unlocks mu while it waits.
+// makeRoomLocked waits until there is room for a record, or the disk is full or fails. It
+// unlocks mu while it waits. While the caller waited, others may have filled the queue
+// again. The record is then taken nevertheless: it takes no more memory in the queue than
+// in the waiting caller.
 func (l *Log) makeRoomLocked(cost int64) error {
-	l.want = max(l.want, cost)
-	l.mu.Unlock()
-	err := l.Flush()
-	l.mu.Lock()
-	switch {
-	case l.closed:
-		return ErrClosed
-	case l.fitsLocked(cost):
-		return nil
+	for {
+		l.want = max(l.want, cost)
+		l.mu.Unlock()
+		err := l.Flush()
+		l.mu.Lock()
+		switch {
+		case l.closed:
+			return ErrClosed
+		case err == nil && l.promised+cost <= l.room, l.fitsLocked(cost):
+			return nil
+		case err != nil || l.status.RoomErr != nil:
+			return errors.Join(ErrFull, err, l.status.RoomErr)
+		}
 	}
-	return errors.Join(ErrFull, err, l.status.RoomErr)
 }
 
 // missLocked accounts for a record for which there is no room: it adds a refusal or a

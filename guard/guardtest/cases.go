@@ -196,6 +196,21 @@ func linkCases() []Case {
 			Want: names.Escaped, Unguarded: true},
 		{Name: "links/climb-behind-a-link", Tree: []string{"sub/deep/", "x => sub/deep", "l => x/../../../002/secret"},
 			Outside: []string{"secret=s"}, Call: read("code/l", whatever), Want: names.Escaped, Unguarded: true},
+		{Name: "links/climb-behind-a-link-inside", Tree: []string{"d/e/", "d/x=hello", "l => d/e", "good => l/../x"}, Call: read("code/good", "hello")},
+		{Name: "links/climb-twice-behind-a-link-inside", Tree: []string{"d/e/f/", "d/x=hello", "l => d/e/f", "good => l/../../x"}, Call: read("code/good", "hello")},
+		{Name: "links/climb-behind-links-of-links", Tree: []string{"d/e/", "d/x=hello", "m => d/e", "l => m", "good => l/../x"}, Call: readlink("code/good", "l/../x")},
+		{Name: "links/climb-behind-itself", Tree: []string{"z => z/../z"}, Call: readlink("code/z", "z/../z")},
+		{Name: "links/climb-behind-a-loop", Tree: []string{"z => z", "l => z/../../002/secret"}, Outside: []string{"secret=s"},
+			Call: readlink("code/l", whatever), Want: names.Escaped},
+		{Name: "links/climb-behind-nothing", Tree: []string{"l => none/../../002/secret"}, Outside: []string{"secret=s"},
+			Call: readlink("code/l", whatever), Want: names.Escaped},
+		{Name: "links/hard-linked", Tree: []string{"p/tool=hello", "p/bin/t => ../tool", "q/bin/t -> p/bin/t", "q/tool=x"},
+			Steps: []Call{read("code/q/bin/t", "x")}, Call: read("code/p/bin/t", "hello")},
+		{Name: "links/hard-linked-target", Tree: []string{"p/tool=hello", "p/bin/t => ../tool", "q/bin/t -> p/bin/t"}, Call: readlink("code/q/bin/t", "../tool")},
+		{Name: "links/hard-linked-less-deep", Tree: []string{"sub/dir/l => ../../002/secret", "l -> sub/dir/l"}, Outside: []string{"secret=s"},
+			Call: readlink("code/l", whatever), Want: names.Escaped},
+		{Name: "links/absolute-full-posix", Tree: []string{"l => $OUT/secret"}, Outside: []string{"secret=s"},
+			Policy: guard.Policy{Rights: guard.ReadWrite, PosixFull: true}, Call: read("code/l", whatever), Want: names.Escaped, Unguarded: true},
 		{Name: "links/magic-fd", Tree: []string{"a=", "l => /proc/self/fd/0"}, Call: read("code/l", whatever), Want: names.Escaped},
 		{Name: "links/magic-cwd", Tree: []string{"l => /proc/self/cwd"}, Call: list("code/l"), Want: names.Escaped, Unguarded: true},
 		{Name: "links/stat-itself", Tree: []string{"l => $OUT"}, Call: stat("code/l")},
@@ -211,10 +226,20 @@ func linkCases() []Case {
 	}
 }
 
-// specialCases: FIFOs, sockets and devices are as if absent. Set-id bits, and attributes that
+// specialCases: FIFOs, devices and the host's sockets are as if absent. Set-id bits, and attributes that
 // the kernel obeys outside our mount, cannot be set.
 func specialCases() []Case {
 	tree := []string{"a=hello", "f|", "s@", "d%", "dir/"}
+	own := []string{"a=hello", "f|", "s@", "1600 own@", "1600 p|"} // a socket that was made in a root has the sticky bit
+	stillOwn := func(name string, perm uint32) func(e *Env) {
+		return func(e *Env) {
+			var st unix.Stat_t
+			e.Must(unix.Lstat(e.Src+"/"+name, &st))
+			if want := unix.S_IFSOCK | unix.S_ISVTX | perm; st.Mode != want {
+				e.Errorf("the mode of %s at the source is %#o, want %#o", name, st.Mode, want)
+			}
+		}
+	}
 	all := []Case{
 		{Name: "special/list", Tree: tree, Call: list("code", "a", "dir")},
 		{Name: "special/mkdir-over", Tree: tree, Call: mkdir("code/f"), Want: names.Exist},
@@ -224,6 +249,15 @@ func specialCases() []Case {
 			Steps: []Call{chmod("code/a", 0o4755)}, Call: mode("code/a", 0o4755)},
 		{Name: "special/list-full-posix", Tree: tree, Policy: guard.Policy{Rights: guard.ReadWrite, PosixFull: true},
 			Call: list("code", "a", "d", "dir", "f", "s")},
+		{Name: "special/own-socket-list", Tree: own, Call: list("code", "a", "own")},
+		{Name: "special/own-socket-stat", Tree: own, Call: stat("code/own")},
+		{Name: "special/own-socket-mode", Tree: own, Call: mode("code/own", 0o600)},
+		{Name: "special/own-socket-chmod", Tree: own, Call: chmod("code/own", 0o640), Check: stillOwn("own", 0o640)},
+		{Name: "special/own-socket-rename", Tree: own, Call: rename("code/own", "code/moved"), Check: stillOwn("moved", 0o600)},
+		{Name: "special/own-socket-remove", Tree: own, Call: remove("code/own")},
+		{Name: "special/own-socket-read-only", Tree: own, Policy: guard.Policy{Rights: guard.ReadOnly}, Call: remove("code/own"), Want: names.ReadOnly, Unguarded: true},
+		{Name: "special/own-socket-hidden-by-name", Tree: []string{"a=", "1600 secret@"}, Policy: patterns(guard.Patterns{Hide: guard.Texts("secret")}),
+			Call: stat("code/secret"), Want: names.Hidden, Unguarded: true},
 		{Name: "special/security-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "security.x"), Want: names.Permission,
 			Errno: unix.EPERM, Unguarded: true},
 		{Name: "special/trusted-attribute", Root: true, Tree: tree, Call: setxattr("code/a", "trusted.x"), Want: names.Permission,

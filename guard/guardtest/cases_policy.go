@@ -233,6 +233,10 @@ func repositoryCases() []Case {
 		c.Name, c.Tree = "git/"+name, tree
 		return c
 	}
+	refused := func(c Case) Case {
+		c.Want = names.Permission
+		return c
+	}
 	return []Case{
 		no("hook", own, write("code/.git/hooks/pre-commit", "#!/bin/sh")),
 		no("no-hooks-yet", []string{".git/HEAD="}, mkdir("code/.git/hooks")),
@@ -260,6 +264,20 @@ func repositoryCases() []Case {
 		named("one's-own-gitdir", []string{"src="}, steps(write("code/w/.git", "gitdir: b"), mkdir("code/w"), write("code/w/.git", "gitdir: a"))),
 		named("one's-own-moved", []string{"src="}, steps(write("code/s/.git/config", "x"),
 			mkdir("code/r"), mkdir("code/r/.git"), write("code/r/.git/config", "[core]"), rename("code/r", "code/s"))),
+		named("one's-own-away-and-back", []string{"src="}, steps(write("code/r/.git/config", "x"), mkdir("code/r"), mkdir("code/r/.git"),
+			write("code/r/.git/config", "[core]"), rename("code/r/.git", "code/r/x"), rename("code/r/x", "code/r/.git"))),
+		named("one's-own-gitdir-by-rename", []string{"src="}, steps(write("code/w/.git", "gitdir: c"), mkdir("code/w"),
+			write("code/w/.git", "gitdir: a"), write("code/w/n", "gitdir: b"), rename("code/w/n", "code/w/.git"))),
+		named("one's-own-gitdir-moved", []string{"src="}, steps(write("code/v/.git", "gitdir: c"), mkdir("code/w"),
+			write("code/w/.git", "gitdir: a"), rename("code/w", "code/v"), rename("code/v/.git", "code/v/x"), rename("code/v/x", "code/v/.git"))),
+		named("one's-own-to-owner's-hooks", []string{"o/.git/HEAD="}, refused(steps(rename("code/r/.git", "code/o/.git/hooks"),
+			mkdir("code/r"), mkdir("code/r/.git")))),
+		named("one's-own-to-owner's-config", []string{"o/.git/HEAD="}, refused(steps(rename("code/r/.git", "code/o/.git/config"),
+			mkdir("code/r"), write("code/r/.git", "[core]")))),
+		named("a-bare-one-to-.git", []string{"r/hooks/post-checkout=x"}, refused(steps(rename("code/r", "code/.git"),
+			write("code/r/HEAD", "ref: x"), mkdir("code/r/objects"), mkdir("code/r/refs")))),
+		named("one's-own-over-owner's", []string{"o/.git=gitdir: x"}, refused(steps(rename("code/r/.git", "code/o/.git"),
+			mkdir("code/r"), write("code/r/.git", "gitdir: evil")))),
 		named("one's-own-top", []string{"src="}, steps(write("code/r/.vscode", "x"), mkdir("code/r"), mkdir("code/r/.git"))),
 		named("a-worktree", own, steps(write("code/.git/worktrees/w/commondir", "../.."),
 			mkdir("code/.git/worktrees"), mkdir("code/.git/worktrees/w"), mkdir("code/w"), write("code/w/.git", "gitdir: x"))),

@@ -19,7 +19,7 @@ import (
 //	"name|"             a FIFO
 //	"name@"             a Unix socket
 //	"name%"             a character device (1, 3); a FIFO if the test does not run as root
-//	"0640 name..."      any of them with this mode
+//	"0640 name..."      any of them with this mode, which begins with 0 or 1
 //
 // Parents are made as needed. In targets, $OUT and $ROOT stand for the outside
 // directory and the root. Names may hold any byte; those with one of =|@% or an
@@ -29,7 +29,7 @@ func Tree(t testing.TB, dir, out string, entries ...string) {
 	expand := strings.NewReplacer("$OUT", out, "$ROOT", dir)
 	for _, e := range entries {
 		mode := os.FileMode(0)
-		if len(e) > 5 && e[0] == '0' && e[4] == ' ' {
+		if len(e) > 5 && (e[0] == '0' || e[0] == '1') && e[4] == ' ' {
 			m, err := strconv.ParseUint(e[:4], 8, 32)
 			if err != nil {
 				t.Fatalf("tree entry %q: %v", e, err)

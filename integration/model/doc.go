@@ -8,8 +8,9 @@
 // counterexample. The searches of mutations are breadth first: their counterexamples
 // are the shortest, in Spin's steps. `make test` runs the smallest ones.
 //
-// gate.pml is the gate, which the other two models include. mount.pml is the mount with
-// the kernel and programs; tree.pml is the operations on the source and their callers.
+// gate.pml is the gate, which the other models include. mount.pml is the mount with
+// the kernel and programs; tree.pml is the operations on the source and their callers;
+// answers.pml is the answers of the broker and the tools that wait for their peers.
 //
 // # Properties
 //
@@ -28,6 +29,8 @@
 //	    those who open the file later.
 //	P6  Names and attributes are part of P1: the configuration walks, looks up and stats.
 //	P7  No event of a watch begins after the ending.
+//	P8  Of the answers that say what was read in a root, a connection gets one piece at
+//	    most after the ending or the narrowing: the one that is being written.
 //
 // # What is modelled
 //
@@ -51,6 +54,8 @@
 //     CROSSWISE.
 //   - A name that is granted again, before or after the ending has returned, by the owner
 //     or by a consent: REGRANT, MEANWHILE.
+//   - Answers that wait, and are written in pieces: answers.pml. A peer stops reading at
+//     any piece. That HTTP connections are reset as well is left out.
 //   - Uploads and open files are operations by what is held; watches: WATCH.
 //
 // # What is left out
@@ -67,7 +72,8 @@
 //
 // Change the model first, or say why it stays the same. guard's generation.go is
 // gate.pml; its gate.go, wait.go and vfs/internal/gate are Op and Part of tree.pml, its revoke.go
-// and change.go are Owner of both, and vfs/watch is Watch. mount's revoke.go is invalidate
+// and change.go are Owner of all, its stamp.go is stamp and recheck of answers.pml, where
+// broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is invalidate
 // and content, request.go is ENTER, land and drainFlights, mount.go's view is view, node.go
 // is node and Forget. A new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.

@@ -32,6 +32,10 @@ func tree(properties, name, flags string) run {
 	return run{name, "tree.pml", strings.Fields(flags), properties, false}
 }
 
+func answers(properties, name, flags string) run {
+	return run{name, "answers.pml", strings.Fields(flags), properties, true}
+}
+
 // small is for a run of less than a million states.
 func small(r run) run {
 	r.small = true
@@ -71,6 +75,9 @@ var tables = []table{{
 		small(tree("P1 P2 P3", "the same, a nested root ends", "NESTED REMOTE DEADLINE NW=1")),
 		small(tree("P1 P2 P3", "the same, one call ends a root and the root around", "NESTED TOGETHER REMOTE DEADLINE NW=1")),
 		small(tree("P1 P2 P3", "roots in each other end at the same time", "NESTED CROSSWISE REMOTE NW=1")),
+		answers("P3 P8", "answers that wait for a peer that does not read", ""),
+		answers("P3 P8", "the same, granted again", "REGRANT"),
+		answers("P3 P5 P8", "the same, less may be read", "NARROW REGRANT"),
 		small(mount("P3 P5", "hidden by a pattern", "LIST PATTERNS")),
 		small(mount("P3 P5", "the same, lists without attributes", plain)),
 		small(mount("P1 P3", "a nested root's name in a listing", "NESTED")),
@@ -104,6 +111,10 @@ var tables = []table{{
 		small(tree("", "no drain of operations", "NW=1 M_NODRAIN")),
 		small(tree("", "an upload goes by the root's name", "REGRANT NW=1 M_BYNAME")),
 		small(tree("", "the end of a watch is not waited for", "WATCH NW=1 M_NOWATCHWAIT")),
+		answers("", "no second look at an answer", "M_NOSECONDLOOK"),
+		answers("", "a second look before the first piece only", "M_FIRSTPIECEONLY"),
+		answers("", "an answer is stamped when it has been read", "REGRANT M_STAMPLATE"),
+		answers("", "a narrowing is counted before it is in force", "NARROW M_COUNTFIRST"),
 		small(mount("", "no epoch in the request", "NAMES REGRANT M_NOEPOCH")),
 		small(mount("", "all taken back before the drains", "NAMES M_PAGESFIRST")),
 		small(mount("", "gate shut last", "PAGES M_SHUTLAST")),

@@ -121,9 +121,13 @@ func testACL(s *scene) {
 	s.sub("setgid", func(s *scene) { // like chmod, for an owner outside the group
 		s.needRoot()
 		s.needFull()
-		s.createAs(regular, "f", 0o2755, cred{alice.uid, carol.gid, nil})
-		s.ok(s.as(alice).Setxattr("f", aclAccess, withBob(7, 5, 5, 5, 5, 5), 0), "set by an owner outside the group")
-		s.mode("f", 0o755)
+		for _, k := range []kind{regular, directory} {
+			s.createAs(k, k.name, 0o2755, cred{alice.uid, carol.gid, nil})
+			s.ok(s.as(alice.in(carol.gid)).Setxattr(k.name, aclAccess, withBob(7, 5, 5, 5, 5, 5), 0), "set by an owner in the group")
+			s.mode(k.name, 0o2755)
+			s.ok(s.as(alice).Setxattr(k.name, aclAccess, withBob(7, 5, 5, 5, 5, 5), 0), "set by an owner outside the group")
+			s.mode(k.name, 0o755)
+		}
 	})
 }
 

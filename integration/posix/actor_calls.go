@@ -108,6 +108,11 @@ func (a *Actor) Truncate(p string, size int64) error {
 	return a.run(command{Op: "truncate", P: []byte(p), Len: size})
 }
 
+// Allocate is fallocate(2) of n bytes, without flags.
+func (a *Actor) Allocate(fd int, n int64) error {
+	return a.run(command{Op: "fallocate", Fd: fd, Len: n})
+}
+
 func (a *Actor) Ftruncate(fd int, size int64) error {
 	return a.run(command{Op: "ftruncate", Fd: fd, Len: size})
 }
@@ -133,6 +138,12 @@ func (a *Actor) Stat(p string) (unix.Stat_t, error) { return a.fstatat(p, 0) }
 
 func (a *Actor) Lstat(p string) (unix.Stat_t, error) {
 	return a.fstatat(p, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// Mode asks for the mode of p itself and nothing else (statx(2) with STATX_MODE).
+func (a *Actor) Mode(p string) (uint32, error) {
+	r, err := a.do(command{Op: "mode", P: []byte(p)})
+	return uint32(r.N), err
 }
 
 func (a *Actor) Fstat(fd int) (unix.Stat_t, error) {

@@ -48,11 +48,18 @@ var ops = map[string]func(*helper, *command, *reply) error{
 	"fchown":    func(_ *helper, c *command, _ *reply) error { return unix.Fchown(c.Fd, c.U, c.G) },
 	"truncate":  func(_ *helper, c *command, _ *reply) error { return unix.Truncate(string(c.P), c.Len) },
 	"ftruncate": func(_ *helper, c *command, _ *reply) error { return unix.Ftruncate(c.Fd, c.Len) },
+	"fallocate": func(_ *helper, c *command, _ *reply) error { return unix.Fallocate(c.Fd, 0, 0, c.Len) },
 	"utimensat": func(_ *helper, c *command, _ *reply) error { return utimens(c.Fd, string(c.P), c.Times, c.Flags) },
 
 	"stat": func(_ *helper, c *command, r *reply) error {
 		r.Stat = new(unix.Stat_t)
 		return unix.Fstatat(c.Fd, string(c.P), r.Stat, c.Flags)
+	},
+	"mode": func(_ *helper, c *command, r *reply) error {
+		var st unix.Statx_t
+		err := unix.Statx(c.Fd, string(c.P), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MODE, &st)
+		r.N = int64(st.Mode)
+		return err
 	},
 	"fstat": func(_ *helper, c *command, r *reply) error {
 		r.Stat = new(unix.Stat_t)

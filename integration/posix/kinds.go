@@ -115,6 +115,9 @@ func (s *scene) lstat(p string) unix.Stat_t {
 // mode asserts the permission bits of p itself.
 func (s *scene) mode(p string, want uint32) {
 	s.Helper()
+	only, err := s.root.Mode(p) // first: lstat has the kernel ask for everything
+	s.must(err, "statx(STATX_MODE) of %q", p)
+	s.yes(only&0o7777 == want, "mode alone of %q: got %#o, want %#o", p, only&0o7777, want)
 	st := s.lstat(p)
 	s.yes(st.Mode&0o7777 == want, "mode of %q: got %#o, want %#o", p, st.Mode&0o7777, want)
 }

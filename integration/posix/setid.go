@@ -23,6 +23,9 @@ var changers = []struct {
 	{"ftruncate", func(a *Actor, p string) error {
 		return withFd(a, p, unix.O_WRONLY, func(fd int) error { return a.Ftruncate(fd, 1) })
 	}},
+	{"fallocate", func(a *Actor, p string) error {
+		return withFd(a, p, unix.O_WRONLY, func(fd int) error { return a.Allocate(fd, 100) })
+	}},
 	{"open_trunc", func(a *Actor, p string) error { return a.TryOpen(p, unix.O_WRONLY|unix.O_TRUNC, 0) }},
 }
 
@@ -38,6 +41,7 @@ func testSetid(s *scene) {
 				mode, want uint32
 			}{
 				{bob, 0o6777, 0o777}, {bob, 0o4777, 0o777}, {bob, 0o2777, 0o777}, {bob, 0o4666, 0o666}, {bob, 0o1777, 0o1777},
+				{bob, 0o6666, 0o666}, {bob.in(alice.gid), 0o6666, 0o2666}, {alice, 0o6660, 0o2660}, {self(), 0o6666, 0o6666},
 				{alice, 0o6777, 0o777}, {alice, 0o4700, 0o700}, {alice, 0o2770, 0o770}, {alice, 0o7777, 0o1777},
 				{self(), 0o6777, 0o6777}, {self(), 0o4700, 0o4700}, {self(), 0o2711, 0o2711},
 			} {

@@ -196,3 +196,16 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 	t.Fatalf("%s did not arrive", what)
 }
+
+// tmux: server and client talk over a socket in the root, and a new server takes the place of
+// one that was killed.
+func TestTmux(t *testing.T) {
+	inside(t, byDefault, func(t *testing.T, b *box) {
+		need(t, "tmux", "sh")
+		if s := b.sh(`tmux -S sock new-session -d -s one 'sleep 100'; tmux -S sock ls -F '#S'
+kill -9 $(tmux -S sock display -p '#{pid}'); test -S sock
+tmux -S sock new-session -d -s two 'sleep 100'; tmux -S sock ls -F '#S'; tmux -S sock kill-server; test -S sock && echo socket; true`); s != "one\ntwo\nsocket\n" {
+			t.Errorf("tmux said %q", s)
+		}
+	})
+}

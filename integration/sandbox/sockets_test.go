@@ -14,8 +14,8 @@ import (
 )
 
 // At level Namespaces the command's own processes talk over sockets of the unix family,
-// in HOME, TMPDIR and XDG_RUNTIME_DIR and by abstract names, as tmux, agents and language
-// servers do. Issue 17, item 20.
+// in HOME, TMPDIR and XDG_RUNTIME_DIR, in a writable root and by abstract names, as tmux,
+// agents, language servers and git's fsmonitor do. Issue 17, item 20; issue 47, item 22.
 func TestOwnSockets(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

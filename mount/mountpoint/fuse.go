@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -68,24 +69,45 @@ func (c fuseCheck) run() error {
 }
 
 // helper finds fusermount3, and refuses one that is not set-user-id root: PATH may name
-// directories of a project (npx, virtual environments), whose programs must not be run. The
-// error proposes no command that would give such a file rights.
+// directories of a project (npx, virtual environments), whose programs must not be run. Nor
+// may the file be in a directory where another one can take its place before it is run: the
+// path is without links, and root alone can write its directories. The error proposes no
+// command that would give such a file rights.
 func (c fuseCheck) helper() (string, error) {
 	bin, err := findHelper(c.look)
 	if err != nil {
 		return "", err
 	}
 	var st unix.Stat_t
+	if real, err := filepath.EvalSymlinks(bin); err == nil {
+		bin = real
+	}
 	if err := unix.Stat(bin, &st); err != nil {
 		return "", errorf(ErrNoFUSE, "%s cannot be looked at: %v; %s", names.ShellWord(bin), err, distro.Install("fuse3"))
 	}
 	switch {
 	case (st.Mode&unix.S_ISUID == 0 || st.Uid != 0) && !hasFileCaps(bin):
 		return "", errorf(ErrNoFUSE, "%s is the first in PATH and not set-user-id root, so it cannot mount for users; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
+	case !isSystems(filepath.Dir(bin)):
+		return "", errorf(ErrNoFUSE, "%s lies in a directory that others than root can write; %s, or take its directory out of PATH", names.ShellWord(bin), distro.Install("fuse3"))
 	case c.noNewPrivs:
 		return "", errorf(ErrNoFUSE, "this process may not gain privileges (no_new_privs is set, as sandboxes and some services do), so %s cannot mount: start rootsfs outside", names.ShellWord(bin))
 	}
 	return bin, nil
+}
+
+// isSystems reports whether root alone can replace what lies in a directory, which is a path
+// without links.
+func isSystems(dir string) bool {
+	for ; ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) != nil || st.Uid != 0 || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+	}
 }
 
 func (c fuseCheck) deviceError(err error) error {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -122,4 +123,47 @@ func TestCheckAllowOther(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "none")
 	oneLine(t, checkAllowOther(absent, 1000), "add the line user_allow_other to "+absent, "does not exist yet")
 	oneLine(t, checkAllowOther(t.TempDir(), 1000), "cannot be read")
+}
+
+// What has the bit must also lie where root alone can put something in its place: between the
+// look at it and its start, a program could make a link to another one of it.
+func TestHelperIsTheSystems(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make a set-user-id file")
+	}
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "fusermount3")
+	if err := os.WriteFile(bin, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(bin, 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(dir, "theirs")
+	if err := os.Mkdir(theirs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(theirs, "fusermount3")
+	if err := os.Symlink(bin, link); err != nil {
+		t.Fatal(err)
+	}
+	look := func(path string) fuseCheck {
+		return fuseCheck{look: func(string) (string, error) { return path, nil }}
+	}
+	for _, path := range []string{bin, link} { // what is started is not the link
+		if got, err := look(path).helper(); err != nil || got != bin {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	for _, open := range []func() error{
+		func() error { return os.Chown(dir, 1000, 1000) },
+		func() error { return errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o777)) },
+	} {
+		if err := open(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := look(link).helper(); err == nil || !strings.Contains(err.Error(), "others than root can write") {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
 }

@@ -24,8 +24,9 @@ const initAt = "/.rootsfs-init"
 
 // findBwrap finds the program, and refuses one that is not the system's: PATH may name
 // directories of a project, as npx and virtual environments have it, and what confines is
-// not the project's. Root's files are those of nobody in a user namespace.
-func findBwrap() (string, error) {
+// not the project's. Root's files are those of nobody in a user namespace, and of every program
+// in a session of root's: check, which may be nil, refuses those.
+func findBwrap(check func(path string) error) (string, error) {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
 		return "", cannot("bwrap is not installed: install the package bubblewrap")
@@ -35,19 +36,29 @@ func findBwrap() (string, error) {
 	if err := unix.Stat(bwrap, &st); err != nil || st.Uid != 0 && st.Uid != nobody || st.Mode&0o022 != 0 {
 		return "", cannot("%s is the first bwrap in PATH and not root's: install the package bubblewrap, or take its directory out of PATH", names.Quote(bwrap))
 	}
+	if check != nil {
+		if err := check(bwrap); err != nil {
+			return "", cannot("bwrap is not run: %v", err)
+		}
+	}
 	return bwrap, nil
 }
 
 // bubblewrap prepares level Bubblewrap: bwrap makes the same root with its own
 // means and starts the init in it, as pid 1.
 func (l *launch) bubblewrap(where privatePlaces) error {
-	bwrap, err := findBwrap()
+	bwrap, err := findBwrap(l.o.CheckProgram)
 	if err != nil {
 		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return cannot("this program's own file is gone: start it again (%v)", err)
+	}
+	if check := l.o.CheckProgram; check != nil { // bwrap opens it by its path
+		if err := check(self); err != nil {
+			return cannot("this program's own file is not run: %v", err)
+		}
 	}
 	lay, err := layout.New(l.o.layoutSpec(where))
 	if err != nil {

@@ -129,7 +129,7 @@ func judge(ctx context.Context, o *Options, level Level, err error) error {
 	}
 	lacks := e.isUnsupported()
 	if lacks && !o.probe {
-		_, probed := try(ctx, level)
+		_, probed := try(ctx, level, o.CheckProgram)
 		lacks = errors.Is(probed, ErrCannot)
 	}
 	if lacks {

@@ -174,6 +174,9 @@ type Options struct {
 
 	// Umask is the command's; nil: the caller's own when Start is called.
 	Umask *int
+	// CheckProgram, if not nil, refuses a program of the host that is about to be run outside
+	// of any confinement, by its absolute path; for level Bubblewrap.
+	CheckProgram func(path string) error `json:"-"`
 	// OnLevel, if not nil, is told of the level before a start at that level is tried:
 	// the last one is the command's.
 	OnLevel func(Level) `json:"-"`

@@ -9,7 +9,7 @@ import (
 // What Probe reports is what Start reaches: each level that works is reported as one,
 // and the strongest of them with its layers. R113.
 func TestProbe(t *testing.T) {
-	rep := Probe(context.Background())
+	rep := Probe(context.Background(), nil)
 	strongest := Level(0)
 	for i, level := range confining {
 		p, err := Start(context.Background(), Options{Level: level, Tree: tree(t), Private: private(t), Args: []string{"true"}})

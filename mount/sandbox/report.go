@@ -60,13 +60,13 @@ type Report struct {
 // Probe tries every level on this machine, as this user, up to the point where a
 // command would be started, and reports the strongest one that works with its
 // layers and holes, and for each level whether it works and why not. It takes
-// some ten milliseconds a level and leaves nothing.
-func Probe(ctx context.Context) Report {
+// some ten milliseconds a level and leaves nothing. checkProgram is that of Options.
+func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	var best Report
 	var levels []Reach
 	for level := Namespaces; level < None; level++ {
 		r := Reach{Level: level, Name: level.String()}
-		rep, err := try(ctx, level)
+		rep, err := try(ctx, level, checkProgram)
 		if err != nil {
 			r.Why = err.Error()
 		} else if best.Level == 0 {
@@ -80,9 +80,9 @@ func Probe(ctx context.Context) Report {
 }
 
 // try goes as far as to where a command would be started.
-func try(ctx context.Context, level Level) (Report, error) {
+func try(ctx context.Context, level Level, checkProgram func(path string) error) (Report, error) {
 	// Any directory stands in for the tree: nothing is started.
-	o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, probe: true}
+	o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, CheckProgram: checkProgram, probe: true}
 	if err := errors.Join(o.check(), checkProcesses()); err != nil {
 		return Report{}, err
 	}

@@ -54,12 +54,12 @@ func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message
 	}
 }
 
-// maxWait is how long a message that finds no room holds up those behind it. Those may be
+// MaxWait is how long a message that finds no room holds up those behind it. Those may be
 // what ends the requests in flight (a cancellation, the peer's hanging up), so the message
-// is refused then, and reading goes on.
-const maxWait = 10 * time.Second
+// is refused then, and reading goes on. Only tests change it.
+var MaxWait = 10 * time.Second
 
-// patience returns the function by which one call of Acquire gives up: after maxWait, or when
+// patience returns the function by which one call of Acquire gives up: after MaxWait, or when
 // canWait has reported false for two steps.
 func (b *Backlog) patience() func(waited time.Duration) bool {
 	var free time.Duration // when canWait last reported true
@@ -70,7 +70,7 @@ func (b *Backlog) patience() func(waited time.Duration) bool {
 		case b.canWait():
 			free = waited
 		}
-		return waited < maxWait && waited-free < 2*WaitStep
+		return waited < MaxWait && waited-free < 2*WaitStep
 	}
 }
 

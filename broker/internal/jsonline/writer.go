@@ -20,9 +20,20 @@ type Writer struct {
 	next *batch     // what the next write takes; nil: nothing waits
 }
 
+// Recheck is asked about a frame right before it is written, and about a long one before
+// each piece. ok says that the peer may have it. If not, instead is what the peer gets in
+// its place, nil for nothing.
+type Recheck func() (ok bool, instead []byte)
+
+// outgoing is a frame that is to be written; recheck may be nil.
+type outgoing struct {
+	frame   []byte
+	recheck Recheck
+}
+
 // batch is written by the caller who began it, on behalf of those who joined.
 type batch struct {
-	frames [][]byte
+	frames []outgoing
 	size   int
 	done   chan struct{}
 	err    error // set before done is closed
@@ -34,6 +45,10 @@ const (
 	maxBatch  = 1 << 20  // so that nobody waits for more than that of others'
 	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
 )
+
+// Piece is how much of a frame is written before it is asked again whether the peer may
+// have it, in bytes. So much of a frame that is taken back may still arrive.
+const Piece = 64 << 10
 
 // NewWriter makes a Writer on w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
@@ -47,16 +62,21 @@ func (l *Writer) Pass(b []byte) error {
 
 // Send writes a frame on a line of its own; it returns when the line is written. It waits
 // for the peer: whoever reads what the peer sends must not call it.
-func (l *Writer) Send(frame []byte) error {
+func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
+
+// SendIf is Send for a frame that may be taken back until it is written. If a part of it has
+// been written by then, the line ends there, which makes it no JSON, and what comes in its
+// place follows on a line of its own.
+func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next
 	if b != nil && b.size < maxBatch {
-		b.frames, b.size = append(b.frames, frame), b.size+len(frame)
+		b.frames, b.size = append(b.frames, outgoing{frame, recheck}), b.size+len(frame)
 		l.mu.Unlock()
 		<-b.done
 		return b.err
 	}
-	b = &batch{frames: [][]byte{frame}, size: len(frame), done: make(chan struct{})}
+	b = &batch{frames: []outgoing{{frame, recheck}}, size: len(frame), done: make(chan struct{})}
 	l.next = b
 	l.mu.Unlock()
 	if len(frame) <= gathered {
@@ -76,25 +96,59 @@ func (l *Writer) Send(frame []byte) error {
 
 // writeLines writes frames, joining small ones. It changes nothing of what follows a frame
 // in memory, which may be the next line.
-func (l *Writer) writeLines(frames [][]byte) error {
+func (l *Writer) writeLines(frames []outgoing) error {
 	l.pack = l.pack[:0]
 	if l.midLine {
 		l.pack = append(l.pack, '\n')
 	}
 	for _, f := range frames {
-		if len(l.pack)+len(f) >= maxPacked || len(f) > packed {
+		if len(l.pack)+len(f.frame) >= maxPacked || len(f.frame) > packed {
 			if err := l.flush(); err != nil {
 				return err
 			}
 		}
-		if len(f) <= packed {
-			l.pack = append(l.pack, f...)
-		} else if err := l.write(f); err != nil {
+		if len(f.frame) <= packed {
+			l.join(f)
+		} else if err := l.writePieces(f); err != nil {
 			return err
 		}
-		l.pack = append(l.pack, '\n')
 	}
 	return l.flush()
+}
+
+// join adds a small frame to those that are written next, without waiting in between.
+func (l *Writer) join(f outgoing) {
+	text := f.frame
+	if f.recheck != nil {
+		if ok, instead := f.recheck(); !ok {
+			text = instead
+		}
+	}
+	if text != nil {
+		l.pack = append(append(l.pack, text...), '\n')
+	}
+}
+
+// writePieces writes a long frame, and leaves the end of its line to the next write.
+func (l *Writer) writePieces(f outgoing) error {
+	rest := f.frame
+	for f.recheck != nil && len(rest) > 0 {
+		ok, instead := f.recheck()
+		if !ok {
+			if len(rest) < len(f.frame) {
+				l.pack = append(l.pack, '\n')
+			}
+			l.join(outgoing{frame: instead})
+			return nil
+		}
+		piece := rest[:min(Piece, len(rest))]
+		if err := l.write(piece); err != nil {
+			return err
+		}
+		rest = rest[len(piece):]
+	}
+	l.pack = append(l.pack, '\n')
+	return l.write(rest)
 }
 
 func (l *Writer) flush() error {

@@ -104,6 +104,10 @@ func OpenDirFD(d Dir) (int, error) {
 		fd, err = unix.Openat(d.FD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
 	})
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		// "." takes the permission to search the directory, too, which reading it does not.
+		return Reopen(d.FD, unix.O_RDONLY|unix.O_DIRECTORY)
+	}
 	return fd, err
 }
 

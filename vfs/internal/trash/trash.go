@@ -153,6 +153,12 @@ func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
 	b.added(b.diskUsage(info))
 }
 
+// leaves reports whether a file is not kept: a directory, a socket, which holds nothing, or
+// what is too large.
+func (b *Bin) leaves(info *beneath.Info) bool {
+	return info.IsDir() || info.Type() == unix.S_IFSOCK || b.tooLarge(info)
+}
+
 // tooLarge reports whether a file is too large to be kept, and says so in the record.
 func (b *Bin) tooLarge(info *beneath.Info) bool {
 	if b.diskUsage(info) <= b.largest() {
@@ -169,7 +175,7 @@ func (b *Bin) Unlink(l *guard.Lease, d beneath.Dir, name, rel string) error {
 		return beneath.Unlink(l, d, name)
 	}
 	info, err := beneath.StatIn(d, name)
-	if err != nil || info.IsDir() || b.tooLarge(&info) {
+	if err != nil || b.leaves(&info) {
 		return beneath.Unlink(l, d, name) // which says what is wrong
 	}
 	id, err := b.writeNote(rel)
@@ -218,7 +224,7 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	}
 	defer beneath.Close(fd)
 	info, err := beneath.Stat(fd)
-	if err != nil || info.IsDir() || b.tooLarge(&info) {
+	if err != nil || b.leaves(&info) {
 		return "", err
 	}
 	if id, err = b.writeNote(rel); err != nil {

@@ -20,29 +20,49 @@ const (
 	uncountedBlocks = uncountedSize / 512
 )
 
-// Visible refuses a special file as hidden, unless the grant shows special files, and applies
-// HideCounts to a directory.
+// SocketMark is the mode bit that a socket has on the source if it was made in a root: the
+// sticky bit, which means nothing there. A socket of the host's is hidden; a program that
+// connected to it would reach nobody, because the kernel finds who listens by the inode of
+// the mount. So those that were made in a root are told apart without any state, and one that
+// an earlier session has left can be removed.
+const SocketMark = unix.S_ISVTX
+
+// madeInside reports whether a file is a socket that was made in a root.
+func madeInside(info *beneath.Info) bool {
+	return info.Type() == unix.S_IFSOCK && info.Mode&SocketMark != 0
+}
+
+// Visible refuses a special file as hidden, unless the grant shows special files or it is a
+// socket that was made in a root, and applies Present.
 func Visible(l *guard.Lease, info *beneath.Info) error {
-	if info.Special() && !l.PosixFull() {
+	if info.Special() && !l.PosixFull() && !madeInside(info) {
 		return &guard.Error{Kind: names.Hidden}
 	}
-	HideCounts(l, info)
+	Present(l, info)
 	return nil
 }
 
-// HideCounts removes from the attributes of a directory what tells how many names it
-// has, where names may be hidden.
-func HideCounts(l *guard.Lease, info *beneath.Info) {
-	if info.IsDir() && info.Nlink > 0 && l.Hides() && !l.PosixFull() {
+// Present removes from the attributes of a file what is not to be seen: of a directory what
+// tells how many names it has, where names may be hidden, and of a socket SocketMark.
+func Present(l *guard.Lease, info *beneath.Info) {
+	switch {
+	case l.PosixFull():
+	case info.IsDir() && info.Nlink > 0 && l.Hides():
 		info.Nlink, info.Size, info.Blocks = uncountedLinks, uncountedSize, uncountedBlocks
+	case madeInside(info):
+		info.Mode &^= SocketMark
 	}
 }
 
-// Shown reports whether a name in the directory rel may be seen, judged by the name and the
-// type in its directory entry.
-func Shown(l *guard.Lease, rel string, e *beneath.Entry) bool {
+// Shown reports whether a name in the directory rel, which is open as dirfd, may be seen,
+// judged by the name and the type in its directory entry. Of a socket it reads the mode.
+func Shown(l *guard.Lease, rel string, dirfd int, e *beneath.Entry) bool {
 	switch e.Type {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
+	case unix.S_IFSOCK:
+		if info, err := beneath.StatAt(l, dirfd, e.Name); err != nil || Visible(l, &info) != nil {
+			return false
+		}
 	default:
 		if !l.PosixFull() {
 			return false

@@ -242,7 +242,7 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 	case w.o.Keep != nil:
 		return w.o.Keep(e)
 	}
-	return Shown(w.l, w.Rel(), e)
+	return Shown(w.l, w.Rel(), w.FD(), e)
 }
 
 // doubt makes the walker verify the levels above before it uses more of them: whoever has

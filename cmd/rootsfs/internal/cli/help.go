@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -113,6 +114,9 @@ func (a *App) width() int {
 	return min(int(size.Col), most)
 }
 
+// shellSyntax is what makes a word more than a program's name for a shell.
+const shellSyntax = "|&;<>()$`\\\"'*?[#~={}"
+
 // page prints text: through $PAGER, or less, if standard output is a terminal.
 func (a *App) page(text string) error {
 	out, ok := a.Stdout.(*os.File)
@@ -121,10 +125,25 @@ func (a *App) page(text string) error {
 		_, err := io.WriteString(a, text)
 		return err
 	}
-	cmd := exec.Command("sh", "-c", pager)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), out, a.Stderr
-	cmd.Env = append(cmd.Environ(), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
-	err := cmd.Run()
+	judge := written.NewJudge()
+	words := []string{"sh", "-c", pager}
+	sh, err := judge.Command(words)
+	if err == nil {
+		if first, _, _ := strings.Cut(strings.TrimSpace(pager), " "); !strings.ContainsAny(first, shellSyntax) {
+			_, err = judge.Program(first)
+		}
+	}
+	if err != nil {
+		if !errors.Is(err, exec.ErrNotFound) {
+			a.Warn("the pager is not used: %s", names.EscapeQuoted(err.Error()))
+		}
+		_, err := io.WriteString(a, text)
+		return err
+	}
+	cmd := exec.Command(sh, words[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir = strings.NewReader(text), out, a.Stderr, "/"
+	cmd.Env = append(judge.Environ(nil), "LESS="+cmp.Or(os.Getenv("LESS"), "FRX"))
+	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() != 126 && ended.ExitCode() != 127 {
 		return nil // left by its user, who need not have read to the end

@@ -3,8 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -207,13 +205,4 @@ func (f *File) element(text string, known map[string]Root, home string) (Root, e
 		root.Name, err = rootspec.DefaultName(root.Path)
 	}
 	return root, err
-}
-
-// homeDir is what ~ stands for, "" if nothing.
-func homeDir() string {
-	home, err := os.UserHomeDir()
-	if err != nil || !filepath.IsAbs(home) {
-		return ""
-	}
-	return filepath.Clean(home)
 }

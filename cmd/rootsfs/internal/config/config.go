@@ -30,13 +30,13 @@ package config
 
 import (
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -66,10 +66,13 @@ type Config struct {
 	limits   guard.Limits  // of [limits]
 }
 
+// Origin is the Origin of the file's grants.
+const Origin = "configuration"
+
 // Grant is what to ask the registry for at the moment now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
-		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: "configuration", AllowSystem: r.AllowSystem,
+		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: Origin, AllowSystem: r.AllowSystem,
 		Policy: guard.Policy{Rights: r.Rights, Patterns: r.Patterns, Limits: r.Limits, Trash: r.Trash, OtherFileSystems: r.CrossFileSystems},
 	}
 	if r.For > 0 {
@@ -101,9 +104,9 @@ func (c *Config) Select(profile string) ([]Root, error) {
 		"no profile %s in %s: %s", names.Quote(profile), names.Escape(c.Path), known)}
 }
 
-// Keep are the places no root may contain: the file under its own name and
-// under the one links lead to. They hold even where no file is yet, because
-// whoever can make it decides the next session.
+// Keep are the places no root may contain: the files of secrets, whether a run uses them or
+// not, and the configuration file under its own name and under the one links lead to. They
+// hold even where no file is yet, because whoever can make it decides the next session.
 func (c *Config) Keep() []guard.Keep {
 	const what = "the configuration file"
 	list := []guard.Keep{{Path: c.Path, What: what}}
@@ -113,7 +116,30 @@ func (c *Config) Keep() []guard.Keep {
 	if c.Resolved != "" {
 		list = append(list, guard.Keep{Path: c.Resolved, What: what})
 	}
+	for _, s := range c.Secrets {
+		if s.File != "" {
+			list = append(list, guard.Keep{Path: s.File, What: "the file of the secret " + s.Name})
+		}
+	}
 	return list
+}
+
+// WritableDirs are the directories that the file lets programs write: its roots, those of
+// profiles included, and the HOMEs of agents.
+func (c *Config) WritableDirs() (dirs []string) {
+	for _, set := range append(slices.Collect(maps.Values(c.Profiles)), c.Roots) {
+		for _, r := range set {
+			if r.Rights.Mutating() {
+				dirs = append(dirs, r.Path)
+			}
+		}
+	}
+	for _, a := range c.Agents {
+		if a.HomeDir != "" {
+			dirs = append(dirs, a.HomeDir)
+		}
+	}
+	return dirs
 }
 
 // Error is what is wrong with a file, and where.
@@ -153,10 +179,8 @@ func DefaultPath() (string, error) {
 	return XDG("XDG_CONFIG_HOME", ".config", "rootsfs", "config.toml")
 }
 
-// StateDir is $XDG_STATE_HOME/rootsfs, or what elem names below it. Nothing is created.
-func StateDir(elem ...string) (string, error) {
-	return XDG("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
-}
+// StateDir is xdg.State.
+func StateDir(elem ...string) (string, error) { return xdg.State(elem...) }
 
 // AuditDir is where the sessions' audit files lie.
 func AuditDir() (string, error) { return StateDir("audit") }
@@ -165,28 +189,10 @@ func AuditDir() (string, error) { return StateDir("audit") }
 // audit directory, one file for each session.
 func AnchorPath(session string) (string, error) { return StateDir("anchors", session+".anchor") }
 
-// Unwritable adds to an error about a file in StateDir what to do, where it is that
-// this user, or nobody, may write there, or that it can be no directory, as below /proc.
-// Another error, or nil, it returns as it is.
-func Unwritable(err error) error {
-	switch names.Errno(err) { //nolint:exhaustive // the others are not about the place
-	case unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR:
-		return fmt.Errorf("%w; set XDG_STATE_HOME to a directory that you can write in", err)
-	}
-	return err
-}
+// Unwritable is xdg.Unwritable.
+func Unwritable(err error) error { return xdg.Unwritable(err) }
 
-// XDG is what elem names below the directory of a variable, or below fallback in the home
-// directory if that is unset or, as the XDG specification wants it, relative.
+// XDG is xdg.Path.
 func XDG(variable, fallback string, elem ...string) (string, error) {
-	dir := os.Getenv(variable)
-	if !filepath.IsAbs(dir) {
-		home := homeDir()
-		if home == "" {
-			return "", &names.Error{Kind: names.Invalid, Err: fmt.Errorf(
-				"no home directory: set HOME or %s to an absolute path", variable)}
-		}
-		dir = filepath.Join(home, fallback)
-	}
-	return filepath.Join(append([]string{dir}, elem...)...), nil
+	return xdg.Path(variable, fallback, elem...)
 }

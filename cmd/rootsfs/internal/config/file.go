@@ -111,7 +111,7 @@ type netBlock struct {
 type Net struct {
 	Hosts   []network.Rule `toml:"hosts" jsonschema:"names, *.domains, addresses and prefixes, each with :port or without"`
 	Ask     bool           `toml:"ask" jsonschema:"ask you about each other host, while the connection waits (run.net_timeout); for and expires end that, too"`
-	Subject string         `toml:"subject" kind:"server" jsonschema:"the name of the run that it is for; default: every run"`
+	Subject string         `toml:"subject" kind:"server" jsonschema:"the name that you give the run that it is for (--name, --for, or a command outside of every root); default: every run"`
 	Profile string         `toml:"profile" jsonschema:"the [profile.NAME] that a run must have (--profile) to get them; default: every run"`
 	For     time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long after the start of the run; default: until it ends"`
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
@@ -141,7 +141,7 @@ type secretBlock struct {
 // Secret is a credential that commands of `rootsfs run` use and do not get.
 type Secret struct {
 	secret.Secret
-	Subject string `toml:"subject" kind:"server" jsonschema:"the name of the run that gets it unasked; default: only runs with --secret NAME"`
+	Subject string `toml:"subject" kind:"server" jsonschema:"the name that you give the run that gets it unasked (--name, --for, or a command outside of every root); default: only runs with --secret NAME"`
 }
 
 // Files is what [files] says about servers that are served over files/*. Zero
@@ -157,7 +157,7 @@ type Files struct {
 	Watches        int           `toml:"watches" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"open watches of one server (default 64)"`
 	WatchedDirs    int           `toml:"watched_directories" max:"1000000" zero:"0 would be none; write a number from 1 on, or deny the right to watch in a root's mode" jsonschema:"directories that the watches of one server watch together (default 8192); one with many names counts once more for each thousand"`
 	Frame          int           `toml:"frame" kind:"size" min:"64K" max:"1G" jsonschema:"longest message taken from a server, from 64K to 1G (default \"4M\"; in rootsfs run \"64M\")"`
-	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question; in force at once"`
+	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question, but not over HTTP; in force at once"`
 }
 
 // Allow is a path that is granted to a server that asks for it, or for something

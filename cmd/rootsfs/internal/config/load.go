@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -28,7 +30,7 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, &Error{File: path, Err: err}
 	}
-	c, err := parse(path, homeDir(), doc)
+	c, err := parse(path, xdg.Home(), doc)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +74,13 @@ func LoadFlag(file string) (c *Config, path string, err error) {
 	return c, path, err
 }
 
-// read returns the contents of a file that nobody else could have written.
+// read returns the contents of a file that nobody else, and no program, could have written.
 func read(path string) (doc []byte, resolved string, err error) {
 	resolved, err = trusted(path, os.Geteuid())
 	if err != nil {
+		return nil, "", err
+	}
+	if err := written.NewJudge().File(path); err != nil {
 		return nil, "", err
 	}
 	// NONBLOCK, so that a FIFO is found out rather than waited for.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -104,7 +105,7 @@ func extend(path string, add func(*Config) (string, error)) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := parse(path, homeDir(), old)
+	cfg, err := parse(path, xdg.Home(), old)
 	if err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func extend(path string, add func(*Config) (string, error)) error {
 	if len(doc) > MaxSize {
 		return fmt.Errorf("the file would be larger than the limit of %d bytes", MaxSize)
 	}
-	if _, err := parse(path, homeDir(), []byte(doc)); err != nil {
+	if _, err := parse(path, xdg.Home(), []byte(doc)); err != nil {
 		var e *Error
 		if errors.As(err, &e) {
 			err = e.Err

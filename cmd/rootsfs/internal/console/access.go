@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -188,6 +189,11 @@ func peerUID(c net.Conn) (uint32, error) {
 	}
 	for try := 1; ; try++ {
 		uid, err := lookUp(local, remote)
+		if err == nil && uid == 0 {
+			// A row can be written while the socket is being closed, with a uid that is
+			// no longer its user's. The next one then says so.
+			uid, err = lookUp(local, remote)
+		}
 		// The kernel writes the table in parts: what moves meanwhile can be left out.
 		if err == nil || try == 3 {
 			return uid, err
@@ -202,15 +208,32 @@ func lookUp(local, remote netip.AddrPort) (uint32, error) {
 		return 0, fmt.Errorf("whose connections are: %w", err)
 	}
 	defer f.Close()
+	return ownerIn(f, local, remote)
+}
+
+// The columns of a row of tcpTable: sl local_address rem_address st tx:rx tr:when retrnsmt
+// uid timeout inode.
+const (
+	columnLocal, columnRemote, columnState = 1, 2, 3
+	columnUID, columnInode                 = 7, 9
+	established                            = "01"
+)
+
+// ownerIn finds that user in tcpTable. The kernel shows a socket that its program has closed
+// with uid 0 and without an inode: it is nobody's, whoever made it. Root's is believed only
+// where the connection stands.
+func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
 	// The other end is the one that calls ours remote.
 	want, from := tableAddr(remote), tableAddr(local)
-	for in := bufio.NewScanner(f); in.Scan(); {
-		// sl local_address rem_address st tx:rx tr:when retrnsmt uid ...
-		line := strings.Fields(in.Text())
-		if len(line) < 8 || line[1] != want || line[2] != from {
+	for in := bufio.NewScanner(table); in.Scan(); {
+		row := strings.Fields(in.Text())
+		if len(row) <= columnInode || row[columnLocal] != want || row[columnRemote] != from {
 			continue
 		}
-		uid, err := strconv.ParseUint(line[7], 10, 32)
+		uid, err := strconv.ParseUint(row[columnUID], 10, 32)
+		if row[columnInode] == "0" || uid == 0 && row[columnState] != established {
+			break
+		}
 		return uint32(uid), err
 	}
 	return 0, errors.New("the other end of the connection is gone")

@@ -2,14 +2,18 @@ package console
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Whose a connection is, is told by the kernel.
@@ -32,6 +36,134 @@ func TestPeerUID(t *testing.T) {
 			t.Errorf("%d, %v", uid, err)
 		}
 		_, _ = ours.Close(), theirs.Close()
+	}
+}
+
+// The kernel shows a socket that its program has closed as root's. Nobody is let in by that.
+func TestPeerHasGone(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for name, end := range map[string]func(*net.TCPConn) error{
+		"closed": (*net.TCPConn).Close,
+		"shut": func(c *net.TCPConn) error {
+			return errors.Join(c.CloseWrite(), c.Close())
+		},
+		"reset": func(c *net.TCPConn) error {
+			return errors.Join(c.SetLinger(0), c.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, err := net.Dial("tcp4", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirs.Close()
+			if _, err := ours.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			if err := end(ours.(*net.TCPConn)); err != nil {
+				t.Fatal(err)
+			}
+			if uid, err := peerUID(theirs); err == nil {
+				t.Errorf("a connection that its program has closed is taken for one of user %d", uid)
+			}
+		})
+	}
+}
+
+// Whose a row of the kernel's table says that a connection is.
+func TestTableRows(t *testing.T) {
+	local, remote := netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("127.0.0.1:4660")
+	ends := tableAddr(remote) + " " + tableAddr(local)
+	const counters = " 00000000:00000000 00:00000000 00000000 "
+	for name, c := range map[string]struct {
+		row  string
+		uid  uint32
+		gone bool
+	}{
+		"a user's":             {row: ends + " 01" + counters + " 1001        0 4711 1 0", uid: 1001},
+		"root's":               {row: ends + " 01" + counters + "    0        0 4711 1 0"},
+		"a user's, half shut":  {row: ends + " 05" + counters + " 1001        0 4711 1 0", uid: 1001},
+		"root's, half shut":    {row: ends + " 05" + counters + "    0        0 4711 1 0", gone: true},
+		"without a program":    {row: ends + " 01" + counters + "    0        0 0 1 0", gone: true},
+		"of the past":          {row: ends + " 06" + counters + "    0        0 0 3 0", gone: true},
+		"not accepted yet":     {row: ends + " 03" + counters + "    0        0 0 1 0", gone: true},
+		"cut off":              {row: ends + " 01" + counters + "    0        0", gone: true},
+		"the other direction":  {row: tableAddr(local) + " " + tableAddr(remote) + " 01" + counters + "    0        0 4711 1 0", gone: true},
+		"not a number":         {row: ends + " 01" + counters + "    x        0 4711 1 0", gone: true},
+		"a user's, no program": {row: ends + " 04" + counters + " 1001        0 0 1 0", gone: true},
+	} {
+		uid, err := ownerIn(strings.NewReader("  sl  local_address rem_address   st\n   7: "+c.row+"\n"), local, remote)
+		if (err != nil) != c.gone || uid != c.uid {
+			t.Errorf("%s: user %d, %v", name, uid, err)
+		}
+	}
+}
+
+// Another user who connects, sends and closes before the console looks is not read either.
+func TestAnotherUserWhoHasGone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be another user")
+	}
+	inner, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &ownListener{Listener: inner, log: slog.New(slog.DiscardHandler)}
+	defer l.Close()
+	host, port, err := net.SplitHostPort(inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const times = 20
+	cmd := exec.CommandContext(t.Context(), "/bin/bash", "-c", fmt.Sprintf(`for i in {1..%d}; do exec 3<>/dev/tcp/%s/%s; echo foreign >&3; exec 3>&-; done`, times, host, port))
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65533}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	to := tableAddr(netip.MustParseAddrPort(inner.Addr().String()))
+	for range 1000 { // until the kernel has forgotten whose they were
+		table, err := os.ReadFile(tcpTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(table), " "+to+" 04 ") { // FIN-WAIT-1
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	own, err := net.Dial("tcp4", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if _, err := own.Write([]byte("own\n")); err != nil {
+		t.Fatal(err)
+	}
+	foreign := 0
+	for range times + 1 {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(c).ReadString('\n')
+		_ = c.Close()
+		if line == "own\n" {
+			break
+		}
+		t.Logf("%q, %v", line, err)
+		foreign++
+	}
+	if foreign > 0 {
+		t.Errorf("%d of %d connections of another user were let in", foreign, times)
 	}
 }
 

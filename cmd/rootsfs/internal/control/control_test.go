@@ -298,7 +298,7 @@ func TestSessionDirectory(t *testing.T) {
 	if err := d.Publish(Info{Point: "/mnt/work"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create("work"); !errors.Is(err, errTaken) {
+	if _, err := Create("work"); !errors.Is(err, ErrTaken) {
 		t.Errorf("the name was taken twice: %v", err)
 	}
 	other, err := CreateFor("/somewhere/work")

@@ -84,7 +84,7 @@ func CreateFor(point string) (*Dir, error) {
 			name = base + "-" + strconv.Itoa(n)
 		}
 		d, err := Create(name)
-		if err == nil || !errors.Is(err, errTaken) || n == 1000 {
+		if err == nil || !errors.Is(err, ErrTaken) || n == 1000 {
 			return d, err
 		}
 	}
@@ -380,11 +380,11 @@ type Dir struct {
 	fd   int // open and locked
 }
 
-// errTaken means that a live session has the name.
-var errTaken = errors.New("a live session has this name")
+// ErrTaken means that a live session has the name.
+var ErrTaken = errors.New("a live session has this name")
 
 // Create makes the directory of a session and takes its lock. What a dead
-// daemon left under the name is removed. The error wraps errTaken if a live
+// daemon left under the name is removed. The error wraps ErrTaken if a live
 // session has it.
 func Create(name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
@@ -423,7 +423,7 @@ func Create(name string) (*Dir, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), errTaken)
+	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), ErrTaken)
 }
 
 // lock takes the lock of the directory unless somebody has it, and makes sure

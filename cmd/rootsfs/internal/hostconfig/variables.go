@@ -97,19 +97,27 @@ func (p *proposer) expand(s string) (target, bool) {
 // TestSteeringVariablesAreKnown compares the list with what is read.
 var (
 	steering = []string{"HOME", "PATH", "TMPDIR", "NOTIFY_SOCKET", "JOURNAL_STREAM", "GODEBUG", "MCPGODEBUG", "JSONSCHEMAGODEBUG", "GOTRACEBACK",
-		"ENV", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH"}
-	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_", "DBUS_", "BASH_"}
+		"ENV", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH",
+		// Where a secret is sent: authorities, and how Go and the C library look names up.
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "ASR_CONFIG"}
+	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_", "DBUS_", "BASH_", "RESOLV_"}
 )
 
+// IsSteering reports whether rootsfs itself, or a program that it starts, obeys a variable.
+func IsSteering(name string) bool {
+	return slices.Contains(steering, name) || slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
 // Steers returns what of a server's configuration rootsfs itself obeys if it starts the
-// server: variables, and "envFile" for all that such a file may set. The owner's own file is the owner's word, but for what a host fills
-// in there from the project. A host joins name and value by "=", so a name that has one
-// sets the variable before it; a variable that is taken away steers, too.
-func (s *Server) Steers(own bool) []string {
+// server: variables, and "envFile" for all that such a file may set. more are variables that
+// rootsfs obeys beside its own: those of secrets. The owner's own file is the owner's word, but
+// for what a host fills in there from the project. A host joins name and value by "=", so a
+// name that has one sets the variable before it; a variable that is taken away steers, too.
+func (s *Server) Steers(own bool, more ...string) []string {
 	var list []string
 	for _, v := range s.set {
 		name, _, _ := strings.Cut(v.name, "=")
-		steers := slices.Contains(steering, name) || slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
+		steers := IsSteering(name) || slices.Contains(more, name)
 		if !own && (steers || fillsIn(v.name)) || own && (steers && projectFills(v.value) || projectFills(v.name)) {
 			list = append(list, v.name)
 		}

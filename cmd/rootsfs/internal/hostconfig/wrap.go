@@ -10,6 +10,7 @@ import (
 
 // How says with which flags of `rootsfs run` a server is to be started.
 type How struct {
+	Name  string   // of the run; "": it is called after the command
 	Roots []string // SPECs
 	Env   []string // names, or NAME=VALUE
 	Home  string   // the directory that is kept as HOME; "": a new one each time
@@ -19,6 +20,9 @@ type How struct {
 // args is the command line up to the server's own command.
 func (h How) args() []string {
 	list := []string{"run"}
+	if h.Name != "" {
+		list = append(list, option("--name", h.Name)...)
+	}
 	if h.Net {
 		list = append(list, "--net")
 	}

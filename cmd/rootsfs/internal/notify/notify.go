@@ -49,8 +49,10 @@ func New(failed func(error)) *Notifier {
 // Show shows a notification, beside the caller. Of too many at a time the rest is
 // dropped. summary is ours; body holds foreign text.
 func (n *Notifier) Show(summary, body string) {
-	// The variable alone: godbus would otherwise start a bus of its own.
-	if os.Getenv("DBUS_SESSION_BUS_ADDRESS") == "" {
+	// The variable alone, and no ConnectSessionBus: that would start a bus of its own, by
+	// dbus-launch of PATH, without an address and with "autolaunch:".
+	address := os.Getenv("DBUS_SESSION_BUS_ADDRESS")
+	if address == "" {
 		return
 	}
 	select {
@@ -60,17 +62,17 @@ func (n *Notifier) Show(summary, body string) {
 	}
 	go func() {
 		defer func() { <-n.running }()
-		if err := show(summary, body); err != nil && n.Failed != nil {
+		if err := show(address, summary, body); err != nil && n.Failed != nil {
 			n.Failed(err)
 		}
 	}()
 }
 
-func show(summary, body string) error {
+func show(address, summary, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	// A connection of its own: kept open, it would end with the desktop.
-	conn, err := dbus.ConnectSessionBus(dbus.WithContext(ctx))
+	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
 	if err != nil {
 		return fmt.Errorf("the session bus: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -113,4 +114,24 @@ func TestNoDesktop(t *testing.T) {
 	}
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "")
 	New(func(err error) { t.Error(err) }).Show("s", "b")
+}
+
+// No program is looked for in PATH, where one of a project may be the first: not even by an
+// address that asks for it.
+func TestNothingIsLaunched(t *testing.T) {
+	dir := t.TempDir()
+	ran := filepath.Join(dir, "ran")
+	if err := os.WriteFile(filepath.Join(dir, "dbus-launch"), []byte("#!/bin/sh\ntouch "+ran+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "autolaunch:")
+	failed := make(chan error, 1)
+	New(func(err error) { failed <- err }).Show("summary", "body")
+	if err := <-failed; err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("dbus-launch of PATH was run")
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -38,14 +39,18 @@ func (c Credential) In(text string) bool { return c.value != "" && strings.Conta
 
 // Read returns the credential: what the command prints, what the file holds, or the value of
 // the variable, which it removes from the environment of this process. No error holds it.
-func (s *Secret) Read(ctx context.Context) (Credential, error) {
+// The judge refuses a command or a file that programs can write. env is the environment of the
+// command, which is run in no project: its working directory is /.
+func (s *Secret) Read(ctx context.Context, judge *written.Judge, env []string) (Credential, error) {
 	var text []byte
 	var err error
 	switch {
 	case len(s.Command) > 0:
-		text, err = output(ctx, s.Command)
+		text, err = output(ctx, judge, s.Command, env)
 	case s.File != "":
-		text, err = readFile(s.File)
+		if err = judge.File(s.File); err == nil {
+			text, err = readFile(s.File)
+		}
 	default:
 		value, ok := os.LookupEnv(s.Name)
 		if !ok || value == "" {
@@ -90,11 +95,16 @@ func readFile(path string) ([]byte, error) {
 
 // output runs a command and returns the beginning of what it prints. What it says to a person
 // goes to standard error.
-func output(ctx context.Context, command []string) ([]byte, error) {
+func output(ctx context.Context, judge *written.Judge, command, env []string) ([]byte, error) {
+	path, err := judge.Command(command)
+	if err != nil {
+		return nil, fmt.Errorf("the command: %w", err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out := &firstBytes{most: maxCredential + 2}
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)         //nolint:gosec // the owner wrote it
+	cmd := exec.CommandContext(ctx, path, command[1:]...) //nolint:gosec // the owner wrote it
+	cmd.Args[0], cmd.Dir, cmd.Env = command[0], "/", env
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, os.Stderr, time.Second // standard input may be an MCP client's
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("the command %s: %w", names.Quote(command[0]), err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 )
 
 func write(t *testing.T, text string) string {
@@ -22,13 +24,14 @@ func write(t *testing.T, text string) string {
 
 // A credential comes from the variable, which is unset then, from a file or from a command.
 func TestRead(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("API_TOKEN", "from the variable")
 	for want, s := range map[string]Secret{
 		"from a file":       {Name: "API_TOKEN", File: write(t, " from a file\n\n")},
 		"from a command":    {Name: "API_TOKEN", Command: []string{"sh", "-c", "echo '  from a command'; echo more >&2"}},
 		"from the variable": {Name: "API_TOKEN"},
 	} {
-		c, err := s.Read(context.Background())
+		c, err := s.Read(context.Background(), written.NewJudge(), os.Environ())
 		if err != nil || c.value != want || !c.In("x"+want) || c.In("x") {
 			t.Errorf("%+v: %q, %v", s, c.value, err)
 		}
@@ -53,6 +56,7 @@ func fifo(t *testing.T) string {
 
 // What is no credential is refused, by an error that does not hold it.
 func TestReadRefuses(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	t.Setenv("EMPTY", "")
 	for want, s := range map[string]Secret{
 		"is not set here":                      {Name: "NOT_SET"},
@@ -68,7 +72,7 @@ func TestReadRefuses(t *testing.T) {
 		"executable file not":                  {Name: "A", Command: []string{"no-such-command-at-all"}},
 		"the command \"false\"":                {Name: "A", Command: []string{"false"}},
 	} {
-		_, err := s.Read(context.Background())
+		_, err := s.Read(context.Background(), written.NewJudge(), os.Environ())
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") || !strings.HasPrefix(err.Error(), "secret "+s.Name+": ") {
 			t.Errorf("%+v: %v, want %s", s, err, want)
 		}

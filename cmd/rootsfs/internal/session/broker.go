@@ -35,7 +35,7 @@ func (s *Session) serveFiles() {
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
 		Registry: s.reg, Tree: s.tree, Hub: s.watching, Log: s.log,
-		Asker:  broker.Chain(broker.AskerFunc(s.askConfig), broker.AskHost, broker.AskerFunc(s.askOwner)),
+		Asker:  s.asker(WayOther), // see Connect
 		AskFor: f.ConsentTimeout, Terms: s.opt.Bound.Apply,
 		UID: uint32(os.Geteuid()), GID: uint32(os.Getegid()), FlatAt: s.opt.FlatAt,
 		Limits: broker.Limits{
@@ -67,7 +67,7 @@ func (s *Session) keepJournal(ctx context.Context) error {
 }
 
 // Broker serves MCP servers on the session's roots: whoever runs a server begins
-// a session of it. It ends with the session, before the roots do.
+// a session of it, by Connect. It ends with the session, before the roots do.
 func (s *Session) Broker() *broker.Broker { return s.broker }
 
 // Frame is the longest message to take from a server, in bytes, for the
@@ -125,25 +125,31 @@ func (p *preapproved) covers(it *broker.Item) bool {
 		err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// askConfig answers what the configuration decides: questions for nothing but
-// pre-approved paths, and, where nobody is to be asked, all others. A path that cannot
-// be granted is left to a person: the answer would tell at once that it is not there.
-func (s *Session) askConfig(_ context.Context, q *broker.Question) (broker.Answer, error) {
-	s.mu.Lock()
-	allow, deny := s.allow, s.noAsking
-	s.mu.Unlock()
-	a := broker.Answer{By: originConfig, Decisions: make([]broker.Decision, len(q.Items))}
-	all := true
-	for i := range q.Items {
-		for _, p := range allow {
-			a.Decisions[i].Allow = a.Decisions[i].Allow || p.covers(&q.Items[i])
+// askConfig answers what the configuration decides about paths: questions for nothing but
+// pre-approved ones, if it may allow, and, where nobody is to be asked, all others. A path
+// that cannot be granted is left to a person: the answer would tell at once that it is not
+// there.
+func (s *Session) askConfig(mayAllow bool) broker.Asker {
+	return broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
+		if q.Host != nil { // which rules decide about, before there is a question
+			return broker.Answer{}, broker.ErrUnanswered
 		}
-		all = all && a.Decisions[i].Allow
-	}
-	if all || deny {
-		return a, nil
-	}
-	return broker.Answer{}, broker.ErrUnanswered
+		s.mu.Lock()
+		allow, deny := s.allow, s.noAsking
+		s.mu.Unlock()
+		a := broker.Answer{By: originConfig, Decisions: make([]broker.Decision, len(q.Items))}
+		all := true
+		for i := range q.Items {
+			for _, p := range allow {
+				a.Decisions[i].Allow = a.Decisions[i].Allow || mayAllow && p.covers(&q.Items[i])
+			}
+			all = all && a.Decisions[i].Allow
+		}
+		if all || deny {
+			return a, nil
+		}
+		return broker.Answer{}, broker.ErrUnanswered
+	})
 }
 
 // askOwner leaves a question for `rootsfs consent`, and tells of it.

@@ -72,7 +72,7 @@ func consentIn(t *testing.T, home string, paths []string, after time.Duration) (
 			time.Sleep(after)
 			return broker.Answer{}, nil
 		})
-		b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), AskFor: 2 * time.Minute, Asker: broker.Chain(broker.AskerFunc(s.askConfig), person)})
+		b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), AskFor: 2 * time.Minute, Asker: broker.Chain(s.askConfig(true), person)})
 		front := b.Session("x")
 		var asked []string
 		for _, p := range paths {

@@ -184,6 +184,9 @@ func (s *Session) observe(e guard.Event) {
 		s.log.Warn("a server was refused too often: "+string(e.Kind), "detail", e.Detail, "see", "rootsfs status; rootsfs resume")
 	case guard.EventRepository:
 		s.log.Warn("a repository was created in a root", "root", e.Root, "detail", e.Detail)
+	case guard.EventUnrecorded:
+		s.log.Warn("a file was closed, and the audit log could not take the record of that; make room on the disk of the audit files",
+			"detail", e.Detail, "see", "rootsfs audit verify")
 	case guard.EventExpired, guard.EventRevoked, guard.EventAdded, guard.EventChanged:
 		s.log.Info("root "+string(e.Kind), "root", e.Root, "detail", e.Detail)
 	case guard.EventRefusal:

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
@@ -59,7 +60,8 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 		}
 		f.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
-	f.tools = tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.NewTools(who, req.ToolsRequest) }, opt)
+	way := wayOf(&req)
+	f.tools = tools.NewHTTP(func(who guard.Subject) *tools.Server { return s.newTools(way, who, req.ToolsRequest) }, opt)
 	mux := http.NewServeMux()
 	mux.Handle(req.Path, f.tools)
 	mux.Handle(oauth.WellKnown, f.tools.Metadata())
@@ -68,7 +70,19 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 		WriteTimeout: tools.DefaultWithin, // package tools puts it off while the client reads
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	bound.Watch(f.http)
+	f.tools.Watch(f.http)
 	return f, nil
+}
+
+// wayOf returns the way in that a front end over HTTP is.
+func wayOf(req *control.HTTPRequest) Way {
+	switch {
+	case req.Issuer != "":
+		return WayOAuth
+	case req.Token != "":
+		return WayToken
+	}
+	return WayNoToken
 }
 
 // Serve serves on a port until ctx or the session ends, then withdraws questions that wait
@@ -121,15 +135,21 @@ const maxShared = 64
 // session of it.
 const sharedSubject guard.Subject = "serve"
 
-// NewTools makes MCP tools on the session's roots, for one subject. The caller
-// closes them, before the session.
+// NewTools makes MCP tools on the session's roots, for the client on the standard streams of
+// the program that calls, as a session of the subject. The caller closes them, before the
+// session.
 func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
+	return s.newTools(WayStdio, subject.InSession(s.sharings.Add(1)), req)
+}
+
+func (s *Session) newTools(way Way, subject guard.Subject, req control.ToolsRequest) *tools.Server {
 	cfg := tools.Config{
 		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Version: s.opt.Version, Log: s.log,
 	}
 	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
 	if req.Ask {
-		cfg.Ask = s.broker.Session(subject)
+		cfg.Ask = s.Connect(way, subject)
+		cfg.ClientAnswers = slices.Contains(answerersOf(way), startingHost)
 	}
 	return tools.New(cfg)
 }
@@ -149,7 +169,7 @@ func (s *Session) Tools(req control.ToolsRequest) (func(io.ReadWriteCloser) erro
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		defer context.AfterFunc(s.ending, cancel)()
-		t := s.NewTools(sharedSubject.InSession(s.sharings.Add(1)), req)
+		t := s.NewTools(sharedSubject, req)
 		defer t.Close()
 		return t.Run(ctx, conn, conn)
 	}, nil

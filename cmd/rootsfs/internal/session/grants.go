@@ -242,7 +242,7 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 }
 
 // originConfig is the Origin of configured roots.
-const originConfig = "configuration"
+const originConfig = config.Origin
 
 // systemDir puts the remedy that fits into the rules' refusal of a writable
 // system directory. Any other error is returned as it is.

@@ -283,3 +283,12 @@ func TestHostIsElicited(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 }
+
+// A host is not saved for a name that a project's program has chosen.
+func TestHostIsNotSavedForACommandsName(t *testing.T) {
+	s := &Session{opt: Options{NameFor: "my-agent", NameUngiven: true}}
+	q := &broker.Question{Kind: broker.HostKind, Host: &broker.Host{Name: "evil.test", Port: 443}}
+	if file, err := s.saveHost(q, 0); err == nil || !strings.Contains(err.Error(), "rootsfs run --name NAME") {
+		t.Errorf("%q, %v", file, err)
+	}
+}

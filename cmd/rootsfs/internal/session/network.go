@@ -133,7 +133,7 @@ func (s *Session) command() guard.Subject { return guard.Subject(s.dir.Name()) }
 func (s *Session) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
 	until, _ := ctx.Deadline()
 	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: s.command(), Items: []broker.Item{}, Host: &h}
-	a, err := broker.Chain(broker.AskerFunc(s.askCommandsHost), broker.AskerFunc(s.askOwner)).Ask(ctx, q)
+	a, err := s.asker(WayNetwork).Ask(ctx, q)
 	what := "network " + h.String()
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, network.ErrPermitted):
@@ -176,7 +176,7 @@ func (s *Session) noteHost(h *broker.Host, verdict guard.Verdict, detail string,
 // askCommandsHost asks through the MCP host of the session's command.
 func (s *Session) askCommandsHost(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	for _, one := range s.broker.Sessions() {
-		if one.Subject() != q.Subject {
+		if one.Subject().WithoutSession() != q.Subject {
 			continue
 		}
 		if a, err := one.Ask(ctx, q); err == nil || !errors.Is(err, broker.ErrUnanswered) {
@@ -201,6 +201,9 @@ func decideHost(req control.AnswerRequest) ([]broker.Decision, error) {
 
 // saveHost writes a host that is to be allowed to the configuration, for runs of the same name.
 func (s *Session) saveHost(q *broker.Question, length time.Duration) (file string, err error) {
+	if s.opt.NameUngiven {
+		return "", invalid("nothing was saved or allowed: this run is called after its command, which may be a project's; allow the host for this run alone, and give later runs a name: rootsfs run --name NAME")
+	}
 	rule, err := network.ParseRule(q.Host.String())
 	if err != nil {
 		return "", err

@@ -138,6 +138,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	if err != nil {
 		return config.Changes{}, err
 	}
+	s.keepNew(old, next)
 	ch := config.DiffRoots(before, after)
 	if err := s.change(ctx, &ch); err != nil {
 		return config.Changes{}, err
@@ -157,6 +158,18 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 	return ch, nil
 }
 
+// keepNew keeps later roots away from what no root may hold and only the next state names: the
+// files of new secrets. A root that is live stays.
+func (s *Session) keepNew(old, next *config.Config) {
+	had := old.Keep()
+	for _, k := range next.Keep() {
+		if !slices.Contains(had, k) {
+			k.Path = Resolve(k.Path)
+			s.reg.Keep(k)
+		}
+	}
+}
+
 // change makes the changes. New roots come first, because they may be refused,
 // and then nothing has changed; only a root that takes over the name or the
 // directory of one that goes has to come after it.
@@ -172,7 +185,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	for _, r := range ch.Added {
 		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g):
+		case s.expired(r, now) || s.has(g) || !s.isFor(r):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -200,7 +213,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !s.expired(c.New, now) {
+		if !s.expired(c.New, now) && s.isFor(c.New) {
 			then = append(then, s.askWithin(c.New, now))
 		}
 	}
@@ -221,6 +234,10 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	}
 	return nil
 }
+
+// isFor reports whether a configured root may be granted here: one for a server's name only if
+// the owner has given the session its name.
+func (s *Session) isFor(r config.Root) bool { return r.Subject == "" || !s.opt.NameUngiven }
 
 // askWithin is what a configured root asks for within the command line's bound.
 func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {

@@ -24,6 +24,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -52,9 +53,15 @@ type Options struct {
 	Name string // "": made of NameFor's base name
 	// NameFor is a path or name to call the session after; "": the mountpoint.
 	NameFor string
-	Version string
-	Flags   []string      // for people who look at session.json
-	Mount   mount.Options // Point as it was written; Log is filled in
+	// NameUngiven is set if the session is called after a program, which may be a project's:
+	// what the configuration has for a name is not for this session, nor is anything saved
+	// for its name.
+	NameUngiven bool
+	// NumberName adds a number to Name if a live session has it, as to a name made of NameFor.
+	NumberName bool
+	Version    string
+	Flags      []string      // for people who look at session.json
+	Mount      mount.Options // Point as it was written; Log is filled in
 	// Unmounted makes a session without a mount: its roots are reached through
 	// its other fronts only. Mount is not looked at then.
 	Unmounted bool
@@ -222,6 +229,9 @@ func (s *Session) prepare() (err error) {
 	}
 	if s.opt.Name != "" {
 		s.dir, err = control.Create(s.opt.Name)
+		if errors.Is(err, control.ErrTaken) && s.opt.NumberName {
+			s.dir, err = control.CreateFor(s.opt.Name)
+		}
 	} else {
 		s.dir, err = control.CreateFor(cmp.Or(s.opt.NameFor, s.opt.Mount.Point))
 	}

@@ -1,6 +1,7 @@
 // Package written remembers the directories that programs were allowed to write, in
 // all sessions of the owner: in one of them a program may have left a link that is to
-// lead another grant.
+// lead another grant, or a program that rootsfs is to run for the owner. Judge refuses
+// such programs and files.
 //
 // # Promises
 //
@@ -10,7 +11,9 @@
 // # Not promised
 //
 // The file holds the newest directories, see maxDirs. A directory that was renamed
-// is not known by its new path; the roots of a live session are, by their place.
+// is not known by its new path; the roots of a live session are, by their place. Nor is
+// a file with a second name (hard link) or a directory that is mounted in two places, nor
+// what was writable on another machine, for another user or with another state directory.
 package written
 
 import (
@@ -27,7 +30,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -49,7 +52,7 @@ var _ guard.History = (*Dirs)(nil)
 
 // Open returns the owner's. Nothing is read before it is needed.
 func Open() (*Dirs, error) {
-	path, err := config.StateDir("writable")
+	path, err := xdg.State("writable")
 	return &Dirs{path: path, set: map[string]bool{}}, err
 }
 
@@ -69,7 +72,7 @@ func (d *Dirs) Writable(dir string) error {
 	}
 	err := d.addLocked(dir)
 	if err != nil {
-		return fmt.Errorf("a writable root is put on record first, which failed: %w", config.Unwritable(err))
+		return fmt.Errorf("a writable root is put on record first, which failed: %w", xdg.Unwritable(err))
 	}
 	return nil
 }

@@ -34,11 +34,12 @@ import (
 type Rules struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
-	// Sockets are those of Write in which sockets may be made: what is the command's own.
+	// Sockets are those of Write in which sockets may be made: what is the command's own, and
+	// the tree.
 	Sockets []string `json:"sockets,omitempty"`
 	// Reach are directories whose sockets may be connected to, whoever has made them.
 	Reach []string `json:"reach,omitempty"`
-	// Spare may be written to as well; relative to the tree.
+	// Spare may be written to as well, and sockets made in it; relative to the tree.
 	Spare []string `json:"spare,omitempty"`
 	// NoNet also refuses TCP and UDP; it is for levels without a network
 	// namespace, where there is no loopback interface of the command's own.
@@ -128,7 +129,7 @@ func Restrict(r Rules, tree int) (done string, err error) {
 		{ll.AccessFSIoctlDev, unix.AT_FDCWD, devices},
 		{ll.AccessFSMakeSock, unix.AT_FDCWD, r.Sockets},
 		{resolveUnix, unix.AT_FDCWD, r.Reach}, // whoever listens there is outside of the rules
-		{writeRights, tree, r.Spare},
+		{writeRights | ll.AccessFSMakeSock, tree, r.Spare},
 	} {
 		for _, path := range rule.paths {
 			if err := addRule(set, rule.dir, path, rule.rights&attr.HandledAccessFS); err != nil {

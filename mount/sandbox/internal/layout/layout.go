@@ -309,10 +309,17 @@ func (l *Layout) Rules() landlock.Rules {
 			r.Write = append(r.Write, b.To)
 		}
 	}
+	tree := slices.Concat(l.Tops, l.Nested)
 	if l.FlatAt != "" {
-		r.Write = append(r.Write, l.FlatAt)
+		tree = append(tree, l.FlatAt)
 	}
-	r.Write = append(append(r.Write, l.Tops...), l.Nested...)
+	r.Write = append(r.Write, tree...)
+	for _, dir := range tree {
+		// Nobody outside reaches a socket in the tree by the source, but those in a HOME below.
+		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && names.Under(b.To, dir) }) {
+			r.Sockets = append(r.Sockets, dir)
+		}
+	}
 	return r
 }
 

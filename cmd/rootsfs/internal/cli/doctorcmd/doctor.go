@@ -25,6 +25,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount/distro"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
@@ -196,7 +197,7 @@ func checkAllowOther() Check {
 // CheckConfinement tries how `rootsfs run` could confine a command here.
 func CheckConfinement(ctx context.Context) Check {
 	c := Check{Name: "confinement"}
-	rep := sandbox.Probe(ctx)
+	rep := sandbox.Probe(ctx, written.NewJudge().CheckProgram)
 	var why []string
 	for _, l := range rep.Levels {
 		if l.OK {

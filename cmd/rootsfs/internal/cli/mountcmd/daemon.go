@@ -95,17 +95,14 @@ func (d *daemon) logger(f *grantflags.Session, name string) (*slog.Logger, error
 // spawn starts this command line again as a daemon and returns when the mount
 // answers, or with the child's error.
 func (a *app) spawn(ctx context.Context) error {
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	defer r.Close()
 	cmd := &exec.Cmd{
-		Path: exe, Args: append([]string{"rootsfs"}, a.Args...),
+		// This very program, whatever its path leads to by now.
+		Path: "/proc/self/exe", Args: append([]string{"rootsfs"}, a.Args...),
 		Env:         append(os.Environ(), fmt.Sprintf("%s=%d", daemonVar, daemonFD)),
 		ExtraFiles:  []*os.File{w},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},

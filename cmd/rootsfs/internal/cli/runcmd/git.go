@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -55,8 +56,11 @@ func gitIdentity() [][2]string {
 	}
 	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // home is there
 	found := map[string]string{}
+	judge := written.NewJudge()                                              // which knows the roots of this session
 	for _, file := range []string{conf, filepath.Join(home, ".gitconfig")} { // the later one counts
-		readGitUser(file, found)
+		if judge.File(file) == nil {
+			readGitUser(file, found)
+		}
 	}
 	var out [][2]string
 	for _, key := range []string{"name", "email"} {

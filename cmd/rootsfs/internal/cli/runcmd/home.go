@@ -144,9 +144,8 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 // can have made links there: os.Root follows none that leads out. What it has put in the place
 // of a file or a directory is left alone: the start goes on, and notes say so.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
-	owner, err := os.UserHomeDir()
-	if err != nil || len(files) == 0 {
-		return nil // without a HOME there is nothing to bring
+	if len(files) == 0 {
+		return nil
 	}
 	in, err := os.OpenRoot(home)
 	if err != nil {
@@ -154,9 +153,9 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	}
 	defer in.Close()
 	for _, file := range files {
-		from := filepath.Join(owner, file)
-		if rest, ok := strings.CutPrefix(file, ".config/"); ok {
-			from, _ = config.XDG("XDG_CONFIG_HOME", ".config", rest) // the home is there
+		from, err := ownerFile(file)
+		if err != nil {
+			continue // without a HOME there is nothing to bring
 		}
 		text, ok := readGitFile(from)
 		if !ok {
@@ -168,6 +167,15 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 		}
 	}
 	return notes
+}
+
+// ownerFile is where a file lies that the owner has in his HOME.
+func ownerFile(file string) (string, error) {
+	if rest, ok := strings.CutPrefix(file, ".config/"); ok {
+		return config.XDG("XDG_CONFIG_HOME", ".config", rest)
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, file), err
 }
 
 // obstacle returns the first element on the way to a file that is no directory which can be

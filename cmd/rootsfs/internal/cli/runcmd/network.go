@@ -451,7 +451,7 @@ func (f *Flags) planNetwork(p *plan) error {
 	}
 	p.net.Rules = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
 	if !f.Net.All && !f.Net.none {
-		p.configuredHosts(p.session.Config.Net, cmp.Or(f.Name, p.session.NameFor), f.Profile)
+		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
 	}
 	if f.netAsk {
 		p.net.Ask = &network.Ask{}

@@ -77,7 +77,7 @@ func (p *plan) needs() error {
 			// What a command may write must not decide what it is shown: a link
 			// or a first line that an earlier run left there would show it any
 			// file.
-			return cli.Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s, and needs %s outside of it: if that is meant, say --root %s",
+			return cli.Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
 		p.need(n.Path, command)
@@ -171,13 +171,14 @@ func (p *plan) writable() func(place string) string {
 	if p.box.Home != "" {
 		add(p.box.Home) // which the command may write in each run
 	}
+	judge := p.judge()
 	return func(place string) string {
 		for _, r := range roots {
 			if names.Under(place, r.at) {
 				return r.name
 			}
 		}
-		return ""
+		return judge.Holder(place) // a root of an earlier session
 	}
 }
 

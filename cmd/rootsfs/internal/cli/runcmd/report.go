@@ -113,6 +113,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	for _, note := range r.plan.notes {
 		r.a.Warn("%s", note)
 	}
+	r.hintNames()
 	if box.Level == sandbox.None {
 		return
 	}

@@ -113,6 +113,7 @@ func (a *app) newRunCmd() *cobra.Command {
 	cli.PathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
 	f.Verbosity(fs, "every request of the kernel")
 	f.Add(cmd)
+	fs.Lookup("name").Usage = "`name` of the session, with a number if a live one has it; [[net]] and [[secret]] blocks go by it (default: of the command)"
 	one := fs.Lookup("for")
 	one.Value, one.DefValue = ForValue{f}, ""
 	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
@@ -139,6 +140,10 @@ type plan struct {
 	netEnds map[network.Rule]time.Time // when rules of the configuration are taken back
 	secrets []*commandSecret
 	network *commandNet
+	passed  []string // what --env was given, without the preset's
+	// given is the name of the run if the owner gave it (Flags.givenName), ungiven one that
+	// he did not give and the configuration has something for.
+	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 	resolved map[string]string // the directories of roots without links; see resolve
@@ -148,7 +153,7 @@ type plan struct {
 // plan checks the flags, all of them before anything is made.
 func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	f.Locks, f.Posix = "local", "safe"
-	p := &plan{flags: f}
+	p := &plan{flags: f, passed: slices.Clone(f.env)}
 	err := f.preset(cmd)
 	if err != nil {
 		return nil, err
@@ -166,6 +171,7 @@ func (f *Flags) plan(cmd *cobra.Command, args []string) (*plan, error) {
 	}
 	f.configured(cmd, p.session.Config)
 	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
+	p.session.NumberName = true
 	switch f.mcp {
 	case "auto":
 		p.mcp = proxy.Auto
@@ -238,6 +244,8 @@ func (f *Flags) confinement(p *plan, args []string) error {
 		return cli.Usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	p.box.CheckProgram = p.judge().CheckProgram
+	p.takeName(f.givenName(p))
 	if p.box.Listen, err = f.ports(); err != nil {
 		return err
 	}
@@ -391,10 +399,16 @@ var runners = []string{"exec", "run", "dlx", "x"}
 // commandName is what to call the session of a command: a package's name for
 // those that run packages, otherwise the program's.
 func commandName(args []string) string {
+	name, _ := nameOf(args)
+	return name
+}
+
+// nameOf also returns the word that the name is made of.
+func nameOf(args []string) (name, word string) {
 	base := filepath.Base(args[0])
 	running, known := launchers[base]
 	if !known {
-		return base
+		return base, args[0]
 	}
 	for _, arg := range args[1:] {
 		switch {
@@ -406,12 +420,13 @@ func commandName(args []string) string {
 		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
 			// A script, without "run".
 		case !running:
-			return base
+			return base, args[0]
 		}
+		word = arg
 		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
 			arg = name // a version
 		}
-		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg)))
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg))), word
 	}
-	return base
+	return base, args[0]
 }

@@ -289,7 +289,7 @@ func (r *runner) describeTree(box *sandbox.Options) error {
 	if f := r.plan.flags; isNew && f.homeOf != "" {
 		r.plan.notes = append(r.plan.notes, f.newHomeNote())
 	}
-	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.plan.flags.homeParts, box.UID, box.GID)...)
+	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
 	home, err := filepath.EvalSymlinks(box.Home)
 	if err != nil {
 		return err
@@ -434,7 +434,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
+		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
 		r.a.Warn("the conversation broke off: %s", names.Escape(broken.Error()))

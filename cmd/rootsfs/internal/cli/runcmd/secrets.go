@@ -1,13 +1,11 @@
 package runcmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -85,7 +83,7 @@ func checkPreset(s *secret.Secret) error {
 }
 
 // planSecrets finds the secrets of a run: those of --secret, and those that the configuration
-// gives to runs of this name.
+// gives to runs of the name that the owner gave this one.
 func (f *Flags) planSecrets(p *plan) error {
 	blocks := p.session.Config.Secrets
 	list, err := f.askedSecrets(blocks)
@@ -95,10 +93,12 @@ func (f *Flags) planSecrets(p *plan) error {
 	if len(list) > 0 && f.Net.All {
 		return cli.Usage(errors.New("--secret needs a network of approved hosts, and --net without a value is the whole network: write --net=HOSTS, or leave it out"))
 	}
-	name := cmp.Or(f.Name, p.session.NameFor)
 	for _, b := range blocks {
 		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
-		if b.Subject == name && !isAsked && !f.Net.All && !f.Net.none {
+		if b.Subject != "" && b.Subject == p.given && !isAsked && !f.Net.All && !f.Net.none {
+			if b.File == "" && len(b.Command) == 0 && p.isPassed(b.Name) {
+				return cli.Usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", names.ShellWord(b.Name)))
+			}
 			list = append(list, &b.Secret)
 		}
 	}
@@ -120,19 +120,19 @@ func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.R
 }
 
 // readSecrets reads the credentials. The variables that hold them are not the command's any
-// more, and their files are in no root.
+// more. Their files are in no root: see config.Config.Keep.
 func (f *Flags) readSecrets(ctx context.Context, p *plan) error {
+	if len(p.secrets) == 0 {
+		return nil
+	}
+	judge, env := p.judge(), p.ownersEnviron()
+	if err := judge.CertificateFiles(); err != nil {
+		return err
+	}
 	for _, s := range p.secrets {
 		var err error
-		if s.credential, err = s.Read(ctx); err != nil {
+		if s.credential, err = s.Read(ctx, judge, env); err != nil {
 			return err
-		}
-		if s.File != "" {
-			path, err := filepath.EvalSymlinks(s.File)
-			if err != nil {
-				return err
-			}
-			p.session.Keep = append(p.session.Keep, guard.Keep{Path: path, What: "the file of the secret " + s.Name})
 		}
 		variable, _ := s.BaseURL()
 		f.env = slices.DeleteFunc(f.env, func(e string) bool {

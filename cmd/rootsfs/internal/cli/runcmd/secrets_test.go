@@ -18,8 +18,8 @@ import (
 // secretsOf plans the secrets of a run.
 func secretsOf(t *testing.T, f *Flags, blocks ...config.Secret) (*plan, error) {
 	t.Helper()
-	p := &plan{}
-	p.session.Config, p.session.NameFor = &config.Config{Secrets: blocks}, "my-agent"
+	p := &plan{flags: f, given: "my-agent"}
+	p.session.Config = &config.Config{Secrets: blocks}
 	return p, f.planSecrets(p)
 }
 
@@ -67,6 +67,22 @@ func TestPlanSecrets(t *testing.T) {
 	}
 }
 
+// A variable that --env passes on may be a project's word: wrap writes it for what a project's
+// file sets. It is no secret that the configuration gives unasked.
+func TestPassedVariableIsNoSecret(t *testing.T) {
+	for _, passed := range []string{"MINE", "MI*"} {
+		p := &plan{flags: &Flags{}, given: "my-agent", passed: []string{passed}}
+		p.session.Config = &config.Config{Secrets: []config.Secret{block(t, "MINE", "https://mine.test", "my-agent")}}
+		if err := p.flags.planSecrets(p); err == nil || !strings.Contains(err.Error(), "leave --env MINE out") {
+			t.Errorf("--env %s: %v, %q", passed, err, texts(p.secrets))
+		}
+		p.flags.secrets = []string{"MINE"}
+		if err := p.flags.planSecrets(p); err != nil || len(p.secrets) != 1 {
+			t.Errorf("--secret MINE --env %s: %v, %q", passed, err, texts(p.secrets))
+		}
+	}
+}
+
 func TestPlanSecretsRefuses(t *testing.T) {
 	t.Setenv("OPENAI_BASE_URL", "https://evil.test/v1")
 	for want, f := range map[string]*Flags{
@@ -88,6 +104,7 @@ func TestPlanSecretsRefuses(t *testing.T) {
 func TestReadSecrets(t *testing.T) {
 	const value = "v4lue-of-foo"
 	t.Setenv("FOO", value)
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("another-credential\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -101,8 +118,8 @@ func TestReadSecrets(t *testing.T) {
 	if err != nil || !slices.Equal(f.env, want) {
 		t.Fatalf("%q, %v", f.env, err)
 	}
-	if len(p.session.Keep) != 1 || p.session.Keep[0].Path != file {
-		t.Errorf("kept from roots: %+v", p.session.Keep)
+	if keep := p.session.Config.Keep(); len(keep) < 2 || keep[len(keep)-1].Path != file {
+		t.Errorf("kept from roots: %+v", keep)
 	}
 	for want, box := range map[string]sandbox.Options{
 		"":                               {Env: f.env, Args: []string{"curl", "x"}},

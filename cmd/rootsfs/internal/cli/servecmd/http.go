@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -125,7 +125,7 @@ func (f *httpFlags) checkOAuth() error {
 	if err := oauth.CheckURL(f.Issuer); err != nil {
 		return cli.Usage(fmt.Errorf("--oauth-issuer %s %w", cli.QuoteIfNeeded(f.Issuer), err))
 	}
-	return nil
+	return written.NewJudge().CertificateFiles()
 }
 
 // resources are the URLs of the server by each of its names. The port is the
@@ -216,6 +216,9 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 	req.Certificate, req.Key = cert, key
 	return serve(ctx, l, req, func() {
 		a.serving(servingMessage{at.String(), session, file, f.http.Issuer}, token, f.http.tokenFile == "")
+		if f.ask && !a.JSON {
+			a.Say("questions of clients wait for your answer; see them come: rootsfs consent list --watch")
+		}
 	})
 }
 
@@ -280,9 +283,10 @@ func (f *httpFlags) readPair() (cert, key []byte, err error) {
 	if f.cert == "" {
 		return nil, nil, nil
 	}
-	cert, err = os.ReadFile(f.cert)
+	judge := written.NewJudge()
+	cert, err = judge.ReadFile(f.cert)
 	if err == nil {
-		key, err = os.ReadFile(f.key)
+		key, err = judge.ReadFile(f.key)
 	}
 	if err == nil {
 		_, err = tls.X509KeyPair(cert, key)

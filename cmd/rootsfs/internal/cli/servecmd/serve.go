@@ -58,7 +58,7 @@ func (a *app) newServeCmd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	f.AddStart(cmd, "serve")
-	fs.BoolVar(&f.ask, "ask", false, "ask the person at the host about paths outside of the roots")
+	fs.BoolVar(&f.ask, "ask", false, "ask about paths outside of the roots: the MCP host's user, over HTTP the owner")
 	fs.StringVar(&f.clientRoots, "client-roots", "narrow", "`effect` of the client's own roots: narrow or ignore")
 	cli.HideFlags(fs, "client-roots")
 	f.Verbosity(fs, "every refusal")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -124,6 +125,9 @@ func (t *tokenFile) remove() {
 
 // readToken reads a token that others cannot read.
 func readToken(path string) (string, error) {
+	if err := written.NewJudge().File(path); err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("--token-file: %s does not exist: write a token to it, or leave the flag out for a new one", cli.QuoteIfNeeded(path))

@@ -25,6 +25,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -138,16 +139,16 @@ func projectOf(path, target string) string {
 	return ""
 }
 
-// isOwners reports whether the file is the owner's word: of no project, and at a place for
-// settings, in the home directory itself or below a directory there whose name begins
-// with a dot. What was unpacked from an archive lies anywhere else.
+// isOwners reports whether the file is the owner's word: of no project, where no program can
+// write, and at a place for settings, in the home directory itself or below a directory there
+// whose name begins with a dot. What was unpacked from an archive lies anywhere else.
 func (f *hostFile) isOwners() bool {
 	home, err := os.UserHomeDir()
 	if err == nil {
 		home, err = filepath.EvalSymlinks(home)
 	}
 	rest, within := strings.CutPrefix(f.target, home+"/")
-	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/"))
+	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/")) && written.NewJudge().File(f.path) == nil
 }
 
 // outside reports whether a path leads out of the project that brings the file.
@@ -405,7 +406,7 @@ func wrapProgram(given string) (string, error) {
 				exe = abs
 			}
 		}
-		return exe, nil
+		return checkedProgram(exe)
 	}
 	if !strings.Contains(given, "/") {
 		return given, nil // the host looks it up
@@ -417,7 +418,17 @@ func wrapProgram(given string) (string, error) {
 	if _, err := exec.LookPath(path); err != nil {
 		return "", fmt.Errorf("--rootsfs %s: there is no program: write the path of rootsfs, or a bare name that the host looks up", names.Quote(given))
 	}
-	return path, nil
+	return checkedProgram(path)
+}
+
+// checkedProgram refuses a rootsfs that programs can write: hosts start it outside of any
+// confinement.
+func checkedProgram(path string) (string, error) {
+	_, err := written.NewJudge().Program(path)
+	if err != nil {
+		err = fmt.Errorf("rootsfs itself would be started from a place that is not trusted: %w", err)
+	}
+	return path, err
 }
 
 // wrapSpecs checks SPECs, and makes relative paths absolute: the host starts

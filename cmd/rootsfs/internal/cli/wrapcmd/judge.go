@@ -40,7 +40,7 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	default:
 		r.Notes = append(r.Notes, `it is not of the form "run FLAGS -- COMMAND": what it starts is not known`)
 	}
-	for _, name := range s.Steers(w.file.isOwners()) {
+	for _, name := range w.steers(s) {
 		r.Broad = append(r.Broad, name+` in its configuration: rootsfs itself obeys it, outside of any confinement`)
 	}
 	if w.file.project != "" {
@@ -129,6 +129,9 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 		if why := w.broadRoot(text, home); why != "" {
 			add("root "+text, why)
 		}
+	}
+	if f := fs.Lookup("name"); f != nil && f.Changed && !w.file.isOwners() && w.own != nil {
+		list = append(list, w.gives(f.Value.String())...)
 	}
 	if w.file.project == "" {
 		return list, confined

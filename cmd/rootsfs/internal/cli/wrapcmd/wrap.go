@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
@@ -118,7 +119,8 @@ type wrapping struct {
 	*wrapFlags
 	file *hostFile
 	conf *hostconfig.Config
-	doc  []byte // that takes the place of the file
+	own  *config.Config // the owner's configuration; nil with --undo
+	doc  []byte         // that takes the place of the file
 	res  wrapResult
 	// exact is the backup that undoing comes to, if there is one.
 	exact string
@@ -151,6 +153,11 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	}
 	if st, ok := w.file.info.Sys().(*syscall.Stat_t); ok {
 		w.res.Links = int(st.Nlink) - 1
+	}
+	if !f.undo {
+		if w.own, _, err = config.LoadFlag(""); err != nil {
+			return nil, cli.Usage(fmt.Errorf("%w; nothing was written: which variables and names your secrets have must be known", err))
+		}
 	}
 	if err := w.known(); err != nil {
 		return nil, err
@@ -228,7 +235,7 @@ func (w *wrapping) known() error {
 	}
 	for _, s := range w.conf.Servers {
 		err := s.Err
-		if list := s.Steers(w.file.isOwners()); err == nil && !w.undo && s.Kind == hostconfig.Stdio && len(list) > 0 {
+		if list := w.steers(s); err == nil && !w.undo && s.Kind == hostconfig.Stdio && len(list) > 0 {
 			err = fmt.Errorf("server %v sets %s, which rootsfs itself obeys, outside of any confinement: remove it from the file, and give it to the server alone with --env NAME=VALUE",
 				s, names.Quote(list[0]))
 		}
@@ -292,7 +299,10 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 		base, r.Net = w.fetchedHome, true
 	}
 	r.Home = w.homeOf(s, base)
-	h := hostconfig.How{Env: r.Env, Home: r.Home, Net: r.Net}
+	h := hostconfig.How{Name: runName(s), Env: r.Env, Home: r.Home, Net: r.Net}
+	if !w.file.isOwners() {
+		r.Notes = append(r.Notes, w.gives(h.Name)...)
+	}
 	for _, root := range r.Roots {
 		h.Roots = append(h.Roots, root.Spec)
 	}
@@ -328,18 +338,59 @@ func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 	if base == "" {
 		return ""
 	}
-	safe := strings.Map(func(r rune) rune {
-		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
-			return r
-		}
-		return '-'
-	}, s.Name.Raw())
-	dir := filepath.Join(base, strings.TrimLeft(safe, ".")+"-")
+	dir := filepath.Join(base, strings.TrimLeft(plainName(s), ".")+"-")
 	path := strings.TrimSuffix(dir, "-")
 	for n := 2; path == base || strings.HasSuffix(path, "/") || slices.ContainsFunc(w.res.Servers, func(r wrapServer) bool { return r.Home == path }); n++ {
 		path = dir + strconv.Itoa(n)
 	}
 	return path
+}
+
+// plainName is the server's name in letters, digits, dots, underscores and hyphens.
+func plainName(s *hostconfig.Server) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return '-'
+	}, s.Name.Raw())
+}
+
+// runName is the name of the server's runs. [[net]] and [[secret]] blocks of the owner's go by
+// it, so it is the one that the owner reads in the host's configuration, and not that of the
+// server's file, which a project chooses.
+func runName(s *hostconfig.Server) string {
+	name := strings.TrimLeft(plainName(s), "._-")
+	return cmp.Or(name[:min(len(name), maxRunName)], "server")
+}
+
+// maxRunName leaves room for a number in the name of a session.
+const maxRunName = 56
+
+// gives says what the owner's configuration gives to runs of a name.
+func (w *wrapping) gives(name string) (notes []string) {
+	for _, s := range w.own.Secrets {
+		if s.Subject == name {
+			notes = append(notes, fmt.Sprintf("LOOK: your configuration gives runs named %s the secret %s, and its file has chosen this name", names.Quote(name), s.Name))
+		}
+	}
+	for _, n := range w.own.Net {
+		if n.Subject == name {
+			notes = append(notes, fmt.Sprintf("LOOK: your configuration gives runs named %s hosts, and its file has chosen this name", names.Quote(name)))
+		}
+	}
+	return notes
+}
+
+// steers are variables of a server that rootsfs obeys, and that its file may not set.
+func (w *wrapping) steers(s *hostconfig.Server) []string {
+	var secrets []string
+	if w.own != nil {
+		for i := range w.own.Secrets {
+			secrets = append(secrets, w.own.Secrets[i].Name)
+		}
+	}
+	return s.Steers(w.file.isOwners(), secrets...)
 }
 
 // verify reads what is to be written: a file that the host cannot read takes all

@@ -1,0 +1,180 @@
+package broker
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// secret is in every file and every name of the root that ends.
+const secret = "SECRETLINE"
+
+// lateLab is a lab with a root of long files, a root in it, and another root.
+func lateLab(t *testing.T) (l *lab, dir string) {
+	l = newLab(t, nil)
+	long := strings.Repeat(secret+" 0123456789abcdef\n", 40_000) // 1.1 MB
+	dir = l.root("data", guard.ReadWrite, map[string]string{"f": long, "in/f": long, "d/" + strings.Repeat(secret, 20): ""})
+	for i := range 500 {
+		if err := os.WriteFile(filepath.Join(dir, "d", fmt.Sprintf("%s%d", strings.Repeat(secret, 20), i)), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.grant(guard.Grant{Root: "inner", Dir: filepath.Join(dir, "in"), Policy: guard.Policy{Rights: guard.ReadOnly}})
+	l.root("other", guard.ReadOnly, map[string]string{"f": long})
+	return l, dir
+}
+
+// What was read in a root before it ended, or before less of it could be read, does not
+// reach a server after that: a server that asks and does not read gets the refusal of each
+// request that waits, and of the answer that is being written one piece at most.
+func TestNothingLateAfterTheRootEnds(t *testing.T) {
+	requests := []struct{ method, params string }{
+		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},
+		{wire.Read, `{"path":"data/in/f"}`}, {wire.List, `{"path":"data/d"}`}, {wire.Stat, `{"path":"data/d/` + strings.Repeat(secret, 20) + `"}`},
+		{wire.Read, `{"path":"data/f"}`}, {wire.List, `{"path":"data","recursive":true}`},
+	}
+	for _, c := range []struct {
+		what string
+		end  func(l *lab) error
+		want string // reason of the refusals; "" for answers
+	}{
+		{"nothing ends", func(*lab) error { return nil }, ""},
+		{"another root ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "other"); return err }, ""},
+		{"it may not be written any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.ReadOnly) }, ""},
+		{"it ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "data"); return err }, "Revoked"},
+		{"all end", func(l *lab) error { _, err := l.reg.RevokeAll(l.t.Context()); return err }, "Revoked"},
+		{"its time is up", func(l *lab) error {
+			if err := l.reg.Renew(l.t.Context(), "data", time.Now().Add(20*time.Millisecond)); err != nil {
+				return err
+			}
+			for live := true; live; _, live = l.reg.Lookup("data") {
+				time.Sleep(time.Millisecond)
+			}
+			return nil
+		}, "Revoked"},
+		{"it ends and is granted again", func(l *lab) error {
+			st, _ := l.reg.Lookup("data")
+			_, err := l.reg.Revoke(l.t.Context(), "data")
+			l.grant(guard.Grant{Root: "data", Dir: st.Grant.Resolved, Policy: guard.Policy{Rights: guard.ReadWrite}})
+			return err
+		}, "Revoked"},
+		{"a root inside it ends", func(l *lab) error { _, err := l.reg.Revoke(l.t.Context(), "inner"); return err }, "Conflict"},
+		{"names are hidden", func(l *lab) error {
+			return l.reg.SetPatterns(l.t.Context(), "data", guard.Patterns{Hide: guard.Texts("f", "d/")})
+		}, "Conflict"},
+		{"names are hidden in a root inside it", func(l *lab) error {
+			return l.reg.SetPatterns(l.t.Context(), "inner", guard.Patterns{Hide: guard.Texts("f")})
+		}, "Conflict"},
+		{"it may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "data", guard.Write) }, "Conflict"},
+		{"a root inside it may not be read any more", func(l *lab) error { return l.reg.Set(l.t.Context(), "inner", guard.Watch) }, "Conflict"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			l, _ := lateLab(t)
+			s, line, out := l.reluctant()
+			for id, r := range requests {
+				line(id, r.method, r.params)
+			}
+			for s.Stats().Requests < int64(len(requests)) { // each has been run, and waits for the peer
+				time.Sleep(time.Millisecond)
+			}
+			if err := c.end(l); err != nil {
+				t.Fatal(err)
+			}
+			contents, reasons := readLate(t, out, len(requests))
+			if c.want == "" {
+				if len(reasons) > 0 {
+					t.Errorf("%d answers, refused: %v", len(requests), reasons)
+				}
+				return
+			}
+			if contents > jsonline.Piece {
+				t.Errorf("%d bytes with contents came late; %d of %d requests were refused", contents, len(reasons), len(requests))
+			}
+			for id, reason := range reasons {
+				if reason != c.want {
+					t.Errorf("request %d: %s, want %s", id, reason, c.want)
+				}
+			}
+		})
+	}
+}
+
+// readLate reads until so many requests have their answers. contents is how many bytes there
+// are of lines that say what was read; reasons are those of the refusals, by id.
+func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
+	t.Helper()
+	reasons = map[int]string{}
+	for answered := 0; answered < requests; {
+		text, err := out.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			ID     int
+			Method string
+			Result json.RawMessage
+			Error  *struct{ Data wire.ErrorData }
+		}
+		if json.Unmarshal(text, &m) != nil { // cut
+			contents += len(text) - 1
+			continue
+		}
+		if m.Method != "" {
+			continue
+		}
+		answered++
+		if m.Error != nil {
+			reasons[m.ID] = m.Error.Data.Reason
+			continue
+		}
+		contents += len(text)
+	}
+	return contents, reasons
+}
+
+// Nor does an event of a name that was hidden while the event waited for the server: the
+// server is told to list again.
+func TestNoLateEventOfAHiddenName(t *testing.T) {
+	l, dir := lateLab(t)
+	s, line, out := l.reluctant()
+	line(1, wire.Watch, `{"path":"data"}`)
+	if _, err := out.ReadBytes('\n'); err != nil {
+		t.Fatal(err)
+	}
+	line(2, wire.Read, `{"path":"other/f"}`)
+	for s.Stats().Requests < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := os.WriteFile(filepath.Join(dir, secret), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for s.Stats().Notified == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.reg.SetPatterns(t.Context(), "data", guard.Patterns{Hide: guard.Texts(secret)}); err != nil {
+		t.Fatal(err)
+	}
+	for overflow := false; !overflow; {
+		text, err := out.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct{ Params wire.ChangedParams }
+		if err := json.Unmarshal(text, &m); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(m.Params.Path, secret) {
+			t.Errorf("an event came late: %s", text)
+		}
+		overflow = m.Params.Overflow
+	}
+}

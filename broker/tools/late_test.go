@@ -1,0 +1,192 @@
+package tools_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+const secretLine = "SECRETLINE"
+
+// endings are what ends, or narrows, what was read in the root data.
+var endings = map[string]func(b *bench) error{
+	"revoke": func(b *bench) error { _, err := b.reg.Revoke(b.t.Context(), "data"); return err },
+	"hide": func(b *bench) error {
+		return b.reg.SetPatterns(b.t.Context(), "data", guard.Patterns{Hide: guard.Texts("f*")})
+	},
+	"rights": func(b *bench) error { return b.reg.Set(b.t.Context(), "data", guard.Write) },
+	"nested": func(b *bench) error {
+		_, err := b.reg.Grant(b.t.Context(), guard.Grant{Root: "file", Dir: b.dir("data") + "/f", Origin: "test", Policy: guard.Policy{Rights: guard.Write}})
+		return err
+	},
+}
+
+func (b *bench) dir(root guard.RootName) string {
+	dir, _ := b.reg.Dir(root)
+	return dir
+}
+
+// opened waits until so many files, or directories, have been read.
+func (b *bench) opened(n int) {
+	b.t.Helper()
+	for late := time.Now().Add(4 * enough); ; time.Sleep(time.Millisecond) {
+		have := 0
+		for _, rec := range b.recs.All() {
+			if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
+				have++
+			}
+		}
+		if have >= n {
+			return
+		}
+		if time.Now().After(late) {
+			b.t.Fatalf("%d files have been read, not %d", have, n)
+		}
+	}
+}
+
+// What was read in a root before it ended, or before less of it could be read, does not
+// reach a client after that, whoever writes the answer: one that asks and does not read
+// gets one piece at most, and the refusal of each request.
+func TestNothingLateOverStdio(t *testing.T) {
+	const calls = 4
+	read := `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}`
+	begun := []string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`}
+	for how, end := range endings {
+		for name, c := range map[string]struct {
+			lines  []string
+			params string
+			opens  int // that are done before the client reads
+		}{
+			"2025-11-25": {begun, read + `}`, calls},
+			"2026-07-28": {nil, read + noHandshakeMeta + `}`, calls},
+			"resource":   {begun, `"method":"resources/read","params":{"uri":"file://%s/f"}`, calls},
+			"edit":       {begun, `"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/f","edits":[{"oldText":"` + secretLine + `","newText":"` + secretLine + `!"}]}}`, 1},
+			"completion": {begun, `"method":"completion/complete","params":{"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"%s/n"}}`, 0},
+		} {
+			t.Run(how+" "+name, func(t *testing.T) {
+				b := start(t, nil, nil)
+				var tree []string
+				for i := range 90 {
+					tree = append(tree, fmt.Sprintf("n%s%d=1", strings.Repeat(secretLine, 20), i))
+				}
+				dir := b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat(secretLine+" 0123456789abcdef\n", 10_000))...)
+				ours, w := io.Pipe()
+				r, theirs := io.Pipe()
+				over := make(chan error, 1)
+				go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+				in := bufio.NewReader(r)
+				for _, line := range c.lines {
+					_, err := io.WriteString(w, line+"\n")
+					must(t, err)
+				}
+				if len(c.lines) > 0 {
+					_, err := in.ReadString('\n') // the answer to hello
+					must(t, err)
+				}
+				go func() {
+					for n := range calls {
+						_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,%s}`+"\n", 1000+n, strings.ReplaceAll(c.params, "%s", dir))
+					}
+				}()
+				b.opened(c.opens)
+				time.Sleep(50 * time.Millisecond) // most are encoded then; what is not shows nothing
+				must(t, end(b))
+				late, answered := 0, 0
+				for answered < calls {
+					line, err := in.ReadString('\n')
+					must(t, err)
+					if strings.Contains(line, secretLine) {
+						late += len(line) - 1
+					}
+					if strings.HasSuffix(line, "}\n") && !strings.Contains(line, `"method"`) {
+						answered++
+					}
+				}
+				if late > jsonline.Piece {
+					t.Errorf("%d bytes with contents came late", late)
+				}
+				go func() { _, _ = io.Copy(io.Discard, in) }() // notifications
+				_ = w.Close()
+				must(t, <-over)
+				_ = r.Close()
+			})
+		}
+	}
+}
+
+// The same over HTTP: the connection is reset, and nothing arrives that the client's system
+// does not have.
+func TestNothingLateOverHTTP(t *testing.T) {
+	const calls = 3
+	for how, end := range endings {
+		for revision, body := range map[string]string{
+			"2026-07-28 tool":     `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}` + noHandshakeMeta + `}}`,
+			"2026-07-28 resource": `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file://%s/f"` + noHandshakeMeta + `}}`,
+			"2025-06-18 tool":     `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}}}`,
+		} {
+			t.Run(how+" "+revision, func(t *testing.T) {
+				b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
+				dir := b.root("data", guard.ReadWrite, "f="+strings.Repeat(secretLine+" 0123456789abcdef\n", 40_000)) // 1.1 MB, twice in an answer
+				site, _ := b.siteOf(tools.HTTPOptions{})
+				var conns []net.Conn
+				for range calls {
+					conns = append(conns, slowPost(t, site, revision, strings.ReplaceAll(body, "%s", dir)))
+				}
+				b.opened(calls)
+				time.Sleep(100 * time.Millisecond) // most are being written then
+				must(t, end(b))
+				late := 0
+				for _, c := range conns {
+					_ = c.SetReadDeadline(time.Now().Add(enough))
+					got, _ := io.ReadAll(c) // the error is a reset
+					late += strings.Count(string(got), secretLine) * len(secretLine+" 0123456789abcdef\n")
+				}
+				if late > calls*256<<10 {
+					t.Errorf("%d bytes with contents came late", late)
+				}
+			})
+		}
+	}
+}
+
+// slowPost sends a request over a connection of its own, whose system takes little before
+// the test reads.
+func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Conn {
+	t.Helper()
+	version, _, _ := strings.Cut(revision, " ")
+	head := "Mcp-Protocol-Version: " + version + "\r\n"
+	if version == "2026-07-28" {
+		head += "Mcp-Method: tools/call\r\nMcp-Name: read_text_file\r\n"
+		if strings.Contains(body, "resources/read") {
+			_, uri, _ := strings.Cut(body, `"uri":"`)
+			uri, _, _ = strings.Cut(uri, `"`)
+			head = "Mcp-Protocol-Version: " + version + "\r\nMcp-Method: resources/read\r\nMcp-Name: " + uri + "\r\n"
+		}
+	} else {
+		status, session := post(t, site, hello, func(*http.Request) {})
+		if status != 200 {
+			t.Fatal(status)
+		}
+		head += "Mcp-Session-Id: " + session + "\r\n"
+	}
+	c, err := net.Dial("tcp", site.Listener.Addr().String())
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	must(t, c.(*net.TCPConn).SetReadBuffer(4096))
+	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Accept: application/json, text/event-stream\r\n%sContent-Length: %d\r\n\r\n%s", site.Listener.Addr(), token, head, len(body), body)
+	must(t, err)
+	return c
+}

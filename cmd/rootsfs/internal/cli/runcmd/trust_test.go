@@ -1,0 +1,81 @@
+package runcmd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A run has a name that the configuration may go by only if the owner gave it.
+func TestGivenName(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	for _, d := range []string{"root", "rw", "kept", "early", "own"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []string{"agent", "agent.py", "codex"} {
+			if err := os.WriteFile(filepath.Join(dir, d, f), nil, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for link, to := range map[string]string{"own/planted": "early/agent", "own/link": "own/agent", "early/agent-link": "own/agent"} {
+		if err := os.Symlink(filepath.Join(dir, to), filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := written.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Writable(filepath.Join(dir, "early")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		flags *Flags
+		args  []string
+		path  string
+		want  string
+	}{
+		{&Flags{}, []string{dir + "/own/agent"}, "", "agent"},
+		{&Flags{}, []string{dir + "/own/link"}, "", "link"},
+		{&Flags{}, []string{"python3", dir + "/own/agent.py"}, "", "agent"},
+		{&Flags{}, []string{"agent"}, dir + "/own", "agent"},
+		{&Flags{}, []string{dir + "/root/agent"}, "", ""},
+		{&Flags{}, []string{dir + "/rw/agent"}, "", ""},
+		{&Flags{}, []string{dir + "/kept/agent"}, "", ""},
+		{&Flags{}, []string{dir + "/early/agent"}, "", ""},
+		{&Flags{}, []string{dir + "/early/agent-link"}, "", ""},
+		{&Flags{}, []string{dir + "/own/planted"}, "", ""},
+		{&Flags{}, []string{"python3", dir + "/root/agent.py"}, "", ""},
+		{&Flags{}, []string{"python3", "agent.py"}, "", ""},
+		{&Flags{}, []string{"./agent"}, "", ""},
+		{&Flags{}, []string{"agent"}, dir + "/root", ""},
+		{&Flags{}, []string{"agent"}, dir + "/early", ""},
+		{&Flags{}, []string{"npx", "agent"}, dir + "/own", ""},
+		{&Flags{}, []string{"npm", "run", "agent"}, dir + "/own", ""},
+		{&Flags{}, []string{dir + "/own/none"}, "", ""},
+		{&Flags{Agent: "codex"}, []string{dir + "/root/codex"}, "", "codex"},
+		{&Flags{Agent: "codex"}, []string{dir + "/root/agent"}, "", ""},
+	} {
+		t.Setenv("PATH", c.path)
+		c.flags.home = filepath.Join(dir, "kept")
+		p := &plan{flags: c.flags}
+		p.box.Args, p.session.Config = c.args, &config.Config{}
+		p.session.Roots = []guard.Grant{
+			{Dir: filepath.Join(dir, "root"), Policy: guard.Policy{Rights: guard.ReadOnly}},
+			{Dir: filepath.Join(dir, "rw"), Policy: guard.Policy{Rights: guard.ReadWrite}},
+		}
+		if got := c.flags.givenName(p); got != c.want {
+			t.Errorf("%q with PATH %q: %q, want %q", c.args, c.path, got, c.want)
+		}
+		if c.flags.Name = "mine"; c.flags.givenName(p) != "mine" {
+			t.Errorf("%q: --name is not the name", c.args)
+		}
+	}
+}

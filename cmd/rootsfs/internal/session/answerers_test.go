@@ -1,0 +1,242 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+)
+
+// The table of .github/SECURITY.md is that of the code, row by row.
+func TestAnswerersAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../../.github/SECURITY.md")
+	must(t, err)
+	_, section, found := strings.Cut(string(page), "\n## Who may answer what\n")
+	if !found {
+		t.Fatal("SECURITY.md has no section \"Who may answer what\"")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	documented := map[Way]string{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(section, -1) {
+		if row[1] != "who asks" {
+			documented[Way(row[1])] = row[2]
+		}
+	}
+	for way, list := range mayAnswer {
+		var texts []string
+		for _, a := range list {
+			texts = append(texts, string(a))
+		}
+		want := strings.Join(texts, "; ")
+		if len(list) == 0 {
+			want = "nobody"
+		}
+		if got := documented[way]; got != want {
+			t.Errorf("SECURITY.md: %s: %q; the code: %q", way, got, want)
+		}
+		delete(documented, way)
+	}
+	for way := range documented {
+		t.Errorf("SECURITY.md has a row that the code has not: %s", way)
+	}
+}
+
+// attempt asks by a way in for what was not granted; greedy is on the asker's own side.
+type attempt struct {
+	*greedy
+	ask func() (granted bool)
+}
+
+const testToken = "0123456789abcdef0123456789abcdef"
+
+// ways has an attempt for each way in, in each revision of the protocol where that matters.
+var ways = map[Way]func(t *testing.T, s *Session, file, revision string, forms bool) attempt{
+	WayMount: func(t *testing.T, s *Session, file, _ string, _ bool) attempt {
+		return attempt{&greedy{t: t}, func() bool {
+			for _, path := range []string{file, filepath.Base(file)} {
+				if _, err := childfs.ReadFile(filepath.Join(s.opt.Mount.Point, path)); err == nil {
+					return true
+				}
+			}
+			return false
+		}}
+	},
+	WayServer: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
+		return byConsent(t, s.Connect(WayServer, "me"), file, forms)
+	},
+	WayNetwork: func(t *testing.T, s *Session, _, _ string, forms bool) attempt {
+		g, own := &greedy{t: t, unable: !forms}, s.Connect(WayServer, "me")
+		t.Cleanup(own.Close)
+		own.AskThrough(g)
+		return attempt{g, func() bool {
+			permitted := false
+			err := s.AskHost(in(t, time.Minute), broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { permitted = true; return nil })
+			return err == nil && permitted
+		}}
+	},
+	WayStdio: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+		return byTool(newGreedy(t, overStdio(t, s, true), revision, forms), file)
+	},
+	WayToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+		to := overHTTP(t, s, control.HTTPRequest{Token: testToken})
+		return byTool(newGreedy(t, to(testToken), revision, forms), file)
+	},
+	WayOAuth: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+		i := oauthissuer.New(t)
+		to := overHTTP(t, s, control.HTTPRequest{Issuer: i.URL, Audiences: []string{"files"}, Resources: []string{"http://127.0.0.1/mcp"}})
+		return byTool(newGreedy(t, to(i.Token("files", map[string]any{"sub": "bob"})), revision, forms), file)
+	},
+	WayNoToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+		return byTool(newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), revision, forms), file)
+	},
+	WayRoots: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+		return byTool(newGreedy(t, overStdio(t, s, false), revision, forms, filepath.Dir(file), file), file)
+	},
+	WayOther: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
+		return byConsent(t, s.Connect("a way in that nobody has thought of", "x"), file, forms)
+	},
+}
+
+// byTool reads a file by a tool.
+func byTool(g *greedy, file string) attempt {
+	return attempt{g, func() bool {
+		text, ok := g.call("read_text_file", map[string]any{"path": file})
+		return ok && text == "private"
+	}}
+}
+
+// byConsent asks by files/consent.
+func byConsent(t *testing.T, c *broker.Session, file string, forms bool) attempt {
+	g := &greedy{t: t, unable: !forms}
+	c.AskThrough(g)
+	t.Cleanup(c.Close)
+	return attempt{g, func() bool {
+		res, err := c.Consent(t.Context(), nil, wire.ConsentParams{RequestedPaths: []string{file}})
+		must(t, err)
+		return res.Granted
+	}}
+}
+
+// overStdio is the way to a server of tools over a pair of streams, as `serve` makes it.
+func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
+	t.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	srv := s.NewTools("serve", control.ToolsRequest{Ask: ask})
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(t.Context(), toServer, fromServer) }()
+	t.Cleanup(func() {
+		_ = fromClient.Close()
+		<-ended
+		srv.Close()
+	})
+	return &mcp.IOTransport{Reader: toClient, Writer: fromClient}
+}
+
+// By each way in, a question is answered by those of the table, in its order, and by nobody
+// else.
+func TestAnswerers(t *testing.T) {
+	for way := range mayAnswer {
+		if ways[way] == nil {
+			t.Errorf("no attempt is made by: %s", way)
+		}
+	}
+	for way, begin := range ways {
+		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+			for name, c := range map[string]struct {
+				conf  string
+				ready []answerer // to answer that it is allowed
+			}{
+				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []answerer{configuration, startingHost, owner}},
+				"no configuration": {"", []answerer{startingHost, owner}},
+				"no form":          {"", []answerer{owner}},
+				"nobody is asked":  {"[files]\nconsent = \"deny\"\n", nil},
+			} {
+				if way == WayNetwork && name == "nobody is asked" {
+					continue // which is about paths
+				}
+				t.Run(fmt.Sprintf("%s, %s, %s", way, revision, name), func(t *testing.T) {
+					var want answerer
+					for _, one := range slices.Backward(mayAnswer[way]) {
+						if slices.Contains(c.ready, one) {
+							want = one
+						}
+					}
+					s, file := askable(t, c.conf, way == WayMount)
+					a := begin(t, s, file, revision, slices.Contains(c.ready, startingHost))
+					var granted bool
+					over := make(chan struct{})
+					go func() {
+						defer close(over)
+						granted = a.ask()
+					}()
+					q := waitsOrDone(t, s, over)
+					if (q != nil) != (want == owner) {
+						t.Errorf("a question waits for the owner: %v, and %q should answer", q != nil, want)
+					}
+					if q != nil {
+						_, err := s.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true})
+						must(t, err)
+					}
+					<-over
+					if granted != (want != "") {
+						t.Errorf("granted: %v, and %q should answer", granted, want)
+					}
+					if n := a.asked.Load(); n > 0 && !slices.Contains(mayAnswer[way], startingHost) {
+						t.Errorf("whoever asks was asked %d times", n)
+					}
+					if n := len(s.Registry().Roots()); way != WayNetwork && (n > 0) != granted {
+						t.Errorf("%d roots were granted", n)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What is allowed to the client on the standard streams of a session, or to a server whose
+// run has the name that shared clients have, clients that come by another way in do not have.
+func TestConsentIsOneClients(t *testing.T) {
+	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
+		"client": func(t *testing.T, s *Session, file string) attempt {
+			return byTool(newGreedy(t, overStdio(t, s, true), "2025-11-25", true), file)
+		},
+		"server": func(t *testing.T, s *Session, file string) attempt {
+			return byConsent(t, s.Connect(WayServer, sharedSubject), file, true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, file := askable(t, "", false)
+			if !begin(t, s, file).ask() {
+				t.Fatal("not granted")
+			}
+			notShared(t, s)
+		})
+	}
+}
+
+func notShared(t *testing.T, s *Session) {
+	t.Helper()
+	other := newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), "2025-11-25", true)
+	if text, ok := other.call("list_allowed_directories", map[string]any{}); !ok || strings.Contains(text, "private") {
+		t.Errorf("%v: %q", ok, text)
+	}
+	for _, st := range s.Registry().Roots() {
+		if st.Grant.Subject == "" || st.Grant.Subject == st.Grant.Subject.WithoutSession() {
+			t.Errorf("granted to %q: %+v", st.Grant.Subject, st.Grant)
+		}
+	}
+}

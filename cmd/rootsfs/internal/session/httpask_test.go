@@ -1,0 +1,262 @@
+package session
+
+//lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+)
+
+// greedy is an MCP client that allows whatever it is asked itself.
+type greedy struct {
+	t       *testing.T
+	asked   atomic.Int64
+	unable  bool // it can show no form after all
+	session *mcp.ClientSession
+}
+
+func newGreedy(t *testing.T, transport mcp.Transport, revision string, forms bool, roots ...string) *greedy {
+	t.Helper()
+	g := &greedy{t: t}
+	var options mcp.ClientOptions
+	if forms {
+		options.ElicitationHandler = func(ctx context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return g.Elicit(ctx, r.Params)
+		}
+	}
+	c := mcp.NewClient(&mcp.Implementation{Name: "greedy", Version: "1"}, &options)
+	for _, dir := range roots {
+		c.AddRoots(&mcp.Root{URI: names.FormatURI(dir), Name: "mine"})
+	}
+	var err error
+	g.session, err = c.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: revision})
+	must(t, err)
+	t.Cleanup(func() { _ = g.session.Close() })
+	return g
+}
+
+// Elicit implements broker.Elicitor.
+func (g *greedy) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	g.asked.Add(1)
+	if g.unable {
+		return nil, errors.New("not supported")
+	}
+	content := map[string]any{"minutes": 0}
+	for _, key := range []string{"path1", "host"} {
+		if properties, _ := p.RequestedSchema.(map[string]any)["properties"].(map[string]any); properties[key] != nil {
+			content[key] = "allow"
+		}
+	}
+	return &mcp.ElicitResult{Action: "accept", Content: content}, nil
+}
+
+// call calls a tool and returns its text, and whether it was done.
+func (g *greedy) call(tool string, args map[string]any) (text string, ok bool) {
+	res, err := g.session.CallTool(g.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	if err != nil {
+		return err.Error(), false
+	}
+	return res.Content[0].(*mcp.TextContent).Text, !res.IsError
+}
+
+// bearer sends a token with each request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if b != "" {
+		r.Header.Set("Authorization", "Bearer "+string(b))
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// overHTTP has a session serve a port, and returns how clients with a token reach it.
+func overHTTP(t *testing.T, s *Session, req control.HTTPRequest) func(token string) mcp.Transport {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	_, req.Port, _ = net.SplitHostPort(l.Addr().String())
+	req.Path, req.Sessions, req.Ask = "/mcp", 10, true
+	f, err := s.NewFront(t.Context(), "serve", req)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- f.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-over)
+		f.Close()
+	})
+	return func(token string) mcp.Transport {
+		return &mcp.StreamableClientTransport{Endpoint: "http://" + l.Addr().String() + "/mcp", HTTPClient: &http.Client{Transport: bearer(token)}}
+	}
+}
+
+// askable starts a session, and makes a file that it was not granted. In conf, FILE stands
+// for the file.
+func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) {
+	t.Helper()
+	opt, work := places(t)
+	opt.Unmounted, opt.Name = !mounted, "me"
+	file = filepath.Join(work, "private")
+	must(t, os.WriteFile(file, []byte("private"), 0o600))
+	path := filepath.Join(work, "config.toml")
+	must(t, os.WriteFile(path, []byte(strings.ReplaceAll(conf, "FILE", file)), 0o600))
+	var err error
+	opt.Config, err = config.Load(path)
+	must(t, err)
+	s, err = Start(context.Background(), opt)
+	must(t, err)
+	stop, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(stop) }()
+	t.Cleanup(func() {
+		close(stop)
+		must(t, <-ended)
+	})
+	return s, file
+}
+
+// waitsOrDone returns the question that waits, or nil when the call is over without one.
+func waitsOrDone(t *testing.T, s *Session, over <-chan struct{}) *control.Question {
+	t.Helper()
+	for {
+		list, changed := s.waitingQuestions()
+		if len(list) > 0 {
+			return &list[0]
+		}
+		select {
+		case <-changed:
+		case <-over:
+			return nil
+		case <-time.After(time.Minute):
+			t.Fatal("neither a question nor an answer")
+		}
+	}
+}
+
+// Whoever calls over HTTP is asked nothing: with the token, as a user of the issuer, or
+// without a token. His question waits for the owner, whose answer alone decides.
+func TestHTTPCallersAnswerNothing(t *testing.T) {
+	for name, how := range map[string]func(*testing.T) (req control.HTTPRequest, token string){
+		"token": func(*testing.T) (control.HTTPRequest, string) {
+			const token = "0123456789abcdef0123456789abcdef"
+			return control.HTTPRequest{Token: token}, token
+		},
+		"oauth": func(t *testing.T) (control.HTTPRequest, string) {
+			i := oauthissuer.New(t)
+			req := control.HTTPRequest{Issuer: i.URL, Audiences: []string{"files"}, Resources: []string{"http://127.0.0.1/mcp"}}
+			return req, i.Token("files", map[string]any{"sub": "bob"})
+		},
+		"no token": func(*testing.T) (control.HTTPRequest, string) { return control.HTTPRequest{}, "" },
+	} {
+		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
+			t.Run(name+" "+revision, func(t *testing.T) {
+				s, file := askable(t, "", false)
+				req, token := how(t)
+				g := newGreedy(t, overHTTP(t, s, req)(token), revision, true)
+				for _, tool := range []struct {
+					name string
+					args map[string]any
+				}{
+					{"read_text_file", map[string]any{"path": file}},
+					{"write_file", map[string]any{"path": file, "content": "changed by the caller"}},
+				} {
+					var text string
+					var ok bool
+					over := make(chan struct{})
+					go func() {
+						defer close(over)
+						text, ok = g.call(tool.name, tool.args)
+					}()
+					q := waitsOrDone(t, s, over)
+					if q == nil {
+						t.Errorf("%s: nobody was asked, and the answer is %v: %q", tool.name, ok, text)
+						continue
+					}
+					_, err := s.answer(t.Context(), control.AnswerRequest{ID: q.ID})
+					must(t, err)
+					<-over
+					if ok || strings.Contains(text, filepath.Dir(file)) || !strings.Contains(text, "owner") {
+						t.Errorf("%s after the owner's no: %v: %q", tool.name, ok, text)
+					}
+				}
+				if n := g.asked.Load(); n != 0 {
+					t.Errorf("the caller was asked %d times", n)
+				}
+				if b, err := os.ReadFile(file); string(b) != "private" {
+					t.Errorf("the file has %q, %v", b, err)
+				}
+			})
+		}
+	}
+}
+
+// A question of one client is not answered by another one's answer, not even by its id.
+func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
+	s, file := askable(t, "", false)
+	to := overHTTP(t, s, control.HTTPRequest{Token: testToken})
+	var calls sync.WaitGroup
+	ask := func(state string) {
+		g := newGreedy(t, to(testToken), "2026-07-28", true)
+		calls.Go(func() {
+			res, err := g.session.CallTool(t.Context(), &mcp.CallToolParams{Name: "read_text_file", Arguments: map[string]any{"path": file}, RequestState: state,
+				InputResponses: mcp.InputResponseMap{"rootsfs-consent": &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow"}}}})
+			if err == nil && !res.IsError {
+				t.Errorf("an answer to %q was taken", state)
+			}
+		})
+	}
+	waiting := func(n int) []control.Question {
+		for {
+			list, changed := s.waitingQuestions()
+			if len(list) == n {
+				return list
+			}
+			select {
+			case <-changed:
+			case <-time.After(time.Minute):
+				t.Fatalf("%d questions wait, want %d", len(list), n)
+			}
+		}
+	}
+	ask("")
+	id := waiting(1)[0].ID
+	ask(id)
+	waiting(2)
+	if list := s.Registry().Roots(); len(list) != 0 {
+		t.Errorf("granted: %+v", list)
+	}
+	_, err := s.answer(t.Context(), control.AnswerRequest{All: true})
+	must(t, err)
+	calls.Wait()
+}
+
+// What the owner denied one user for good, others may still ask for.
+func TestDenialsAreOneUsers(t *testing.T) {
+	var d denials
+	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
+	must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
+	for who, want := range map[guard.Subject]bool{"oauth:bob#1": true, "oauth:bob#2": true, "oauth:bob": true, "oauth:alice#1": false, "oauth:bobby": false, "serve#1": false} {
+		if got := d.covers(who, &item); got != want {
+			t.Errorf("denied to %s: %v", who, got)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package written
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// What rootsfs runs or reads for the owner is the owner's word. What programs can write is
+// theirs. Each such program and file passes a Judge; integration/deps lists all of them
+// (ownerfiles_test.go), and fails for a new one.
+
+// Judge says what programs can write.
+type Judge struct {
+	coming  []string // without links
+	history *Dirs    // nil: no session was ever started
+	opener  guard.Opener
+}
+
+// Error is the reason why a program or file is refused that is to be run or read for the
+// owner: programs can write it, or what decides which one it is.
+type Error struct {
+	Path string
+	Dir  string // that programs can write; "/": that is not known
+}
+
+func (e *Error) Error() string {
+	if e.Dir == "/" {
+		return fmt.Sprintf("whether programs can write %s is not known, because the list of writable roots cannot be read: make it readable, in the state directory of rootsfs",
+			names.Quote(e.Path))
+	}
+	return fmt.Sprintf("%s lies in %s, which programs can write or could in an earlier session; move it to a directory that is no writable root",
+		names.Quote(e.Path), names.Quote(e.Dir))
+}
+
+// NewJudge returns a Judge of what programs could write in any session so far, live ones
+// included. coming are directories that they are about to be able to write: roots of the
+// configuration and of the command line, and a HOME that is kept.
+func NewJudge(coming ...string) *Judge {
+	j := &Judge{opener: vfs.Opener()}
+	if d, err := Open(); err == nil { // without a state directory no session can start
+		j.history = d
+	}
+	for _, dir := range coming {
+		if resolved, _, err := j.opener.Trace(dir); err == nil {
+			j.coming = append(j.coming, resolved)
+		}
+	}
+	return j
+}
+
+// Holder returns the directory that programs can write and that place, a path without
+// links, is or lies in; "" if there is none.
+func (j *Judge) Holder(place string) string {
+	for _, dir := range j.coming {
+		if names.Under(place, dir) {
+			return dir
+		}
+	}
+	if j.history == nil {
+		return ""
+	}
+	return j.history.Writer(place)
+}
+
+// place refuses a place, a path without links, that programs can write.
+func (j *Judge) place(place string) error {
+	if dir := j.Holder(place); dir != "" {
+		return &guard.Error{Kind: names.Permission, Err: &Error{Path: place, Dir: dir}}
+	}
+	return nil
+}
+
+// File refuses a file or directory that programs can write, or whose path passes a link that
+// they, or other users, can change. Its end need not exist.
+func (j *Judge) File(path string) error {
+	resolved, links, err := j.opener.Trace(path)
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		who := l.Others
+		if dir := j.Holder(l.Path); who == "" && dir != "" {
+			who = "programs for which " + names.Quote(dir) + " is or was a writable root"
+		}
+		if who != "" {
+			return &guard.Error{Kind: names.Permission, Err: &guard.LinkError{Asked: path, Link: l.Path, Others: who, Resolved: resolved}}
+		}
+	}
+	return j.place(resolved)
+}
+
+// ReadFile is os.ReadFile for a file that File does not refuse.
+func (j *Judge) ReadFile(path string) ([]byte, error) {
+	if err := j.File(path); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// Program returns the full path of a program, which it finds in PATH if name has no slash.
+// It refuses one that is not named in full otherwise, and one of which File refuses the
+// program, its interpreter, a library or whatever else sandbox.Interpreter looks at.
+func (j *Judge) Program(name string) (string, error) {
+	invalid := func(format string, args ...any) error {
+		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("%s "+format, append([]any{names.Quote(name)}, args...)...)}
+	}
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		return "", invalid("is a relative path: write it in full")
+	}
+	path, err := exec.LookPath(name)
+	switch {
+	case errors.Is(err, exec.ErrDot):
+		return "", invalid("is found in the working directory, by a relative directory of PATH: write the full path")
+	case err != nil:
+		return "", err
+	}
+	if err := j.File(path); err != nil {
+		return "", err
+	}
+	var refused error
+	_, err = sandbox.Interpreter(path, func(place string) bool {
+		err := j.place(place)
+		if refused == nil {
+			refused = err
+		}
+		return err != nil
+	})
+	if refused != nil {
+		err = refused
+	}
+	return path, err
+}
+
+// CheckProgram refuses what Program refuses. It is for sandbox.Options.
+func (j *Judge) CheckProgram(path string) error {
+	_, err := j.Program(path)
+	return err
+}
+
+// Command returns the full path of a command's program. It refuses what Program refuses, and
+// arguments with an absolute path that File refuses, as a script for an interpreter is one.
+func (j *Judge) Command(words []string) (path string, err error) {
+	if path, err = j.Program(words[0]); err != nil {
+		return "", err
+	}
+	for _, arg := range words[1:] {
+		for _, p := range pathsIn(arg) {
+			if _, _, err := j.opener.Trace(p); err != nil {
+				continue // it is no path, or the command cannot reach it either
+			}
+			if err := j.File(p); err != nil {
+				return "", err
+			}
+		}
+	}
+	return path, nil
+}
+
+// pathsIn returns the absolute paths in a text, which may be an option or a shell script.
+func pathsIn(text string) (list []string) {
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=:,", r) }) {
+		for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
+			if rest, ok := strings.CutPrefix(word, home); ok {
+				word = filepath.Join(xdg.Home(), rest)
+			}
+		}
+		if filepath.IsAbs(word) {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// Environ is the environment for a program that is run for the owner: this process's, without
+// the variables that drop names. PATH has no relative directory and none that programs can
+// write, so that what the program runs itself is not theirs either.
+func (j *Judge) Environ(drop func(name string) bool) (env []string) {
+	for _, e := range os.Environ() {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case name == "PATH":
+			env = append(env, "PATH="+j.searchPath(value))
+		case drop == nil || !drop(name):
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+func (j *Judge) searchPath(path string) string {
+	var list []string
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) && j.File(dir) == nil {
+			list = append(list, dir)
+		}
+	}
+	return strings.Join(list, string(os.PathListSeparator))
+}
+
+// CertificateFiles refuses certificate authorities that programs can write: those that
+// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It has them read at once: a root that is
+// granted later may hold them.
+func (j *Judge) CertificateFiles() error {
+	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
+		if err := j.File(file); err != nil {
+			return fmt.Errorf("SSL_CERT_FILE: %w", err)
+		}
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // crypto/x509 does without it, too
+		}
+		list := []string{dir}
+		for _, e := range entries {
+			list = append(list, filepath.Join(dir, e.Name()))
+		}
+		for _, path := range list {
+			if err := j.File(path); err != nil {
+				return fmt.Errorf("SSL_CERT_DIR: %w", err)
+			}
+		}
+	}
+	_, _ = x509.SystemCertPool() // what is wrong with them is told when a host is asked
+	return nil
+}

@@ -1,0 +1,153 @@
+package written
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// judged makes three directories: root is about to be writable, early was it once, and own is
+// the owner's alone.
+func judged(t *testing.T) (j *Judge, dir string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	t.Setenv("HOME", dir)
+	for _, d := range []string{"root", "early", "own", "rootless"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, d, "tool"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"own/to-own": "own/tool", "own/to-root": "root/tool", "own/to-early": "early/tool",
+		"root/to-own": "own/tool", "early/to-own": "own/tool", "early/dir": "own", "to-root": "root",
+	} {
+		if err := os.Symlink(filepath.Join(dir, to), filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, first := range map[string]string{"own/by-line": dir + "/early/tool", "own/by-env": "/usr/bin/env early-tool"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!"+first+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "early", "early-tool"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t).Writable(filepath.Join(dir, "early")); err != nil {
+		t.Fatal(err)
+	}
+	return NewJudge(filepath.Join(dir, "to-root")), dir
+}
+
+// isRefused reports whether an error says that programs can write something.
+func isRefused(err error) bool {
+	return errors.As(err, new(*Error)) || errors.As(err, new(*guard.LinkError))
+}
+
+// What programs can write is refused by its path, and by each link on it.
+func TestFile(t *testing.T) {
+	j, dir := judged(t)
+	for path, refused := range map[string]bool{
+		"own/tool": false, "own/to-own": false, "own/none": false, "rootless/tool": false, "own": false,
+		"root/tool": true, "early/tool": true, "early/none": true, "root": true, "to-root/tool": true,
+		"own/to-root": true, "own/to-early": true, "root/to-own": true, "early/to-own": true, "early/dir/tool": true,
+		"own/../early/tool": true,
+	} {
+		if err := j.File(filepath.Join(dir, path)); isRefused(err) != refused || err != nil && !refused {
+			t.Errorf("%s: %v, want refused: %v", path, err, refused)
+		}
+	}
+	if text, err := j.ReadFile(filepath.Join(dir, "early/tool")); !isRefused(err) || text != nil {
+		t.Errorf("ReadFile: %q, %v", text, err)
+	}
+}
+
+// A program is refused by what else decides what it does, and a relative one by what that is
+// relative to.
+func TestProgram(t *testing.T) {
+	j, dir := judged(t)
+	t.Chdir(filepath.Join(dir, "own"))
+	path := os.Getenv("PATH")
+	for _, c := range []struct {
+		name, first string // first directories of PATH
+		want        string // of the error
+	}{
+		{dir + "/own/tool", "", ""},
+		{"tool", dir + "/own", ""},
+		{"sh", "", ""},
+		{dir + "/early/tool", "", "programs can write"},
+		{dir + "/own/by-line", "", "programs can write"},
+		{dir + "/own/by-env", dir + "/early", "programs can write"},
+		{"tool", dir + "/root", "programs can write"},
+		{"tool", dir + "/early:" + dir + "/own", "programs can write"},
+		{"./tool", "", "is a relative path: write it in full"},
+		{"own/tool", "", "is a relative path: write it in full"},
+		{"tool", ".", "by a relative directory of PATH"},
+		{"no-such-program", "", "not found"},
+	} {
+		t.Setenv("PATH", c.first+":"+path)
+		if c.first == "" {
+			t.Setenv("PATH", path)
+		}
+		got, err := j.Program(c.name)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && !filepath.IsAbs(got) {
+			t.Errorf("%s with PATH %s: %q, %v, want %q", c.name, c.first, got, err, c.want)
+		}
+	}
+}
+
+// Arguments may be scripts, options with a path, or scripts of a shell.
+func TestCommand(t *testing.T) {
+	j, dir := judged(t)
+	for _, c := range []struct {
+		arg     string
+		refused bool
+	}{
+		{dir + "/own/tool", false}, {"tool", false}, {"github/token", false}, {"op://vault/item", false}, {"/no/such/place", false}, {"/dev/null/x", false},
+		{dir + "/early/tool", true}, {"--file=" + dir + "/root/tool", true}, {"cat " + dir + "/early/tool | head -1", true},
+		{"PATH=/bin:" + dir + "/root/ x", true}, {`"` + dir + `/early/tool"`, true}, {"~/early/tool", true}, {"exec $HOME/early/tool", true}, {"${HOME}/early", true},
+	} {
+		_, err := j.Command([]string{"sh", "-c", c.arg})
+		if isRefused(err) != c.refused || err != nil && !c.refused {
+			t.Errorf("%s: %v, want refused: %v", c.arg, err, c.refused)
+		}
+	}
+}
+
+// What a program of the owner's runs itself is not found where programs can write.
+func TestEnviron(t *testing.T) {
+	j, dir := judged(t)
+	t.Setenv("PATH", strings.Join([]string{dir + "/root", ".", dir + "/own", "", dir + "/early/dir", dir + "/to-root", "/usr/bin"}, ":"))
+	t.Setenv("DROPPED", "x")
+	t.Setenv("LEFT", "y")
+	env := j.Environ(func(name string) bool { return name == "DROPPED" })
+	for text, want := range map[string]bool{"PATH=" + dir + "/own:/usr/bin": true, "DROPPED=x": false, "LEFT=y": true} {
+		if slices.Contains(env, text) != want {
+			t.Errorf("%s is there: %v\n%q", text, !want, env)
+		}
+	}
+}
+
+// Without a list of the directories that could be written, nothing is the owner's.
+func TestUnknown(t *testing.T) {
+	j, dir := judged(t)
+	list := filepath.Join(dir, "state", "rootsfs", "writable")
+	if err := errors.Join(os.Remove(list), os.Mkdir(list, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.File(filepath.Join(dir, "own/tool")); !isRefused(err) || !strings.Contains(err.Error(), "is not known") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,98 @@
+package audit
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// hooked is a sink that calls a function before each write.
+type hooked struct {
+	sink
+	before *atomic.Pointer[func()]
+}
+
+func (h hooked) Write(p []byte) (int, error) {
+	if f := h.before.Load(); f != nil {
+		(*f)()
+	}
+	return h.sink.Write(p)
+}
+
+// A record without a reservation waits for room while the disk is merely slow: a close of a
+// file that was opened for reading is not lost because other programs fill the queue
+// meanwhile.
+func TestBurstOfClosesIsRecorded(t *testing.T) {
+	o := options(t)
+	before := new(atomic.Pointer[func()])
+	l, err := open(o, func(path string) (sink, error) {
+		f, err := createFile(path)
+		return hooked{f, before}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	closing := func(i int) guard.Record {
+		r := allowed(t, fmt.Sprintf("%0200d", i))
+		r.Op, r.Rights, r.Written = names.OpClose, 0, 1
+		return r
+	}
+	model := closing(0)
+	perQueue := queueLimit/int(lineBound(o.Session, &model)) + 1
+	var rooms []int64
+	for range 2 * perQueue {
+		r := closing(0)
+		room, err := l.Reserve(t.Context(), nil, &r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rooms = append(rooms, room)
+	}
+	fill := func() { // the queue, with records that have a reservation
+		for i := range perQueue {
+			r := closing(len(rooms)*perQueue + i)
+			r.Room, rooms = rooms[0], rooms[1:]
+			mustRecord(t, l, r)
+		}
+	}
+	begun, write := make(chan struct{}), make(chan struct{})
+	calls := 0
+	hook := func() {
+		switch calls++; calls {
+		case 1:
+			close(begun)
+			<-write
+		case 2: // the turn that the record waits for
+			fill()
+		}
+	}
+	before.Store(&hook)
+	mustRecord(t, l, allowed(t, "first"))
+	signal(l.wake)
+	<-begun
+	fill()
+	done := make(chan error)
+	go func() { done <- l.Record(closing(-1)) }()
+	for waits := false; !waits; {
+		time.Sleep(time.Millisecond)
+		l.mu.Lock()
+		waits = l.want > 0
+		l.mu.Unlock()
+	}
+	close(write)
+	if err := <-done; err != nil {
+		t.Errorf("the record of a close, with room on the disk: %v", err)
+	}
+	mustClose(t, l)
+	if s := l.Status(); s.Lost != 0 {
+		t.Errorf("%d records lost", s.Lost)
+	}
+	if rep := mustVerify(t, o); rep.Lost != 0 || len(ofOp(entries(t, o), "close")) != 2*perQueue+1 {
+		t.Errorf("%d records lost, %d closes", rep.Lost, len(ofOp(entries(t, o), "close")))
+	}
+}

@@ -1,0 +1,71 @@
+package guard
+
+import (
+	"errors"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// An answer that carries what was read in a root belongs to that root until the peer has it,
+// and may wait long for a peer that does not read. A revocation does not wait for such a
+// peer. So whoever writes the answer asks its Stamps at the moment of the write.
+
+// Stamps are the roots that an answer is made from, each as it was when the request first
+// named it. Add must not be called at the same time as another method.
+type Stamps struct {
+	registry *Registry
+	who      Subject
+	list     []stamp
+}
+
+// stamp is a root at the moment at which a request first named it.
+type stamp struct {
+	name     RootName
+	root     *root // nil: there was no such root
+	narrowed uint64
+}
+
+// Stamps returns the stamps of a request that has named no root yet.
+func (g *Registry) Stamps(who Subject) Stamps { return Stamps{registry: g, who: who} }
+
+// Add notes a root. The caller calls it before it reads anything in the root.
+func (s *Stamps) Add(name RootName) {
+	for i := range s.list {
+		if s.list[i].name == name {
+			return
+		}
+	}
+	added := stamp{name: name, root: s.registry.snap.Load().byName[name]}
+	if added.root != nil {
+		added.narrowed = added.root.narrowed.Load()
+	}
+	s.list = append(s.list, added)
+}
+
+// Err returns nil while everything that was read in the roots since they were added may
+// still be shown to the subject. An error says which root has ended or was narrowed. The
+// one use of a root (Policy.Once) includes its answer.
+func (s *Stamps) Err() error {
+	for i := range s.list {
+		at := &s.list[i]
+		if at.root == nil {
+			return at.refusal(&Error{Kind: names.Revoked})
+		}
+		state := State(at.root.state.Load())
+		switch {
+		case state != Live && state != SpentState, state == Live && s.registry.isOverdue(at.root):
+			return at.refusal(at.root.endedError())
+		case at.root.narrowed.Load() != at.narrowed:
+			return at.refusal(&Error{Kind: names.Conflict, Err: errors.New("what may be read in the root, or in a root inside it, has changed meanwhile")})
+		}
+	}
+	if len(s.list) > 0 && s.registry.suspended.Load() && s.registry.IsSuspended(s.who) {
+		return s.list[0].refusal(&Error{Kind: names.Suspended})
+	}
+	return nil
+}
+
+func (s *stamp) refusal(e *Error) error {
+	e.Op, e.Path = names.OpRead, Path{Root: s.name}
+	return e
+}

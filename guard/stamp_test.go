@@ -1,0 +1,69 @@
+package guard_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Stamps hold until less may be shown of a root than when they were made, whatever the
+// reason, and not longer; for other roots, and for more, they hold on.
+func TestStamps(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(t *testing.T, s *setup) error
+		want   guard.Kind
+	}{
+		{"nothing", func(*testing.T, *setup) error { return nil }, 0},
+		{"revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "r"); return err }, names.Revoked},
+		{"another revoked", func(_ *testing.T, s *setup) error { _, err := s.Revoke(bg, "other"); return err }, 0},
+		{"unavailable", func(_ *testing.T, s *setup) error {
+			s.open.gone["/a"] = true
+			return s.Recheck(bg, "r")
+		}, names.Unavailable},
+		{"granted again", func(t *testing.T, s *setup) error {
+			_, err := s.Revoke(bg, "r")
+			s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite})
+			return err
+		}, names.Revoked},
+		{"not written any more", func(_ *testing.T, s *setup) error { return s.Set(bg, "r", guard.ReadOnly) }, 0},
+		{"not listed any more", func(_ *testing.T, s *setup) error { return s.Set(bg, "r", guard.Read) }, names.Conflict},
+		{"hidden", func(_ *testing.T, s *setup) error {
+			return s.SetPatterns(bg, "r", guard.Patterns{NoDefaults: true, Hide: guard.Texts("x")})
+		}, names.Conflict},
+		{"a root inside", func(t *testing.T, s *setup) error {
+			s.grant(t, "in", "/a/in", guard.Policy{Rights: guard.ReadOnly})
+			return nil
+		}, names.Conflict},
+		{"suspended", func(t *testing.T, s *setup) error {
+			s.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+			for len(s.Suspended()) == 0 {
+				wantKind(t, s.once(as(t, "server", names.OpFsync), 0), 0)
+				_ = s.NoteRefusal(guard.Caller{Subject: "server", Via: guard.ViaFiles}, names.Permission, "test")
+			}
+			return nil
+		}, names.Suspended},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			s := newSetup(t, nil)
+			s.grant(t, "r", "/a", guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}})
+			s.grant(t, "other", "/b", guard.Policy{Rights: guard.ReadWrite, Patterns: guard.Patterns{NoDefaults: true}})
+			stamps := s.Stamps("server")
+			stamps.Add("r")
+			if err := stamps.Err(); err != nil {
+				t.Fatalf("at once: %v", err)
+			}
+			if err := c.change(t, s); err != nil && !errors.Is(err, names.Unavailable) {
+				t.Fatal(err)
+			}
+			stamps.Add("r") // again, later: it is as at first
+			wantKind(t, stamps.Err(), c.want)
+		})
+	}
+	s := newSetup(t, nil)
+	stamps := s.Stamps("server")
+	stamps.Add("none")
+	wantKind(t, stamps.Err(), names.Revoked)
+}

@@ -1,0 +1,177 @@
+package deps
+
+import (
+	"go/ast"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// What rootsfs runs or reads for the owner is the owner's word, and what programs can write is
+// theirs. Each call that runs a program, anywhere, or opens a file, in cmd, has one of these
+// reasons why no program decides what it finds.
+const (
+	judged   = "written.Judge refuses what programs can write"
+	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
+	systems  = "the kernel's or root's"
+	itself   = "this program, by its own descriptor or /proc/self/exe"
+	commands = "of the command, which is confined, or started by the owner's --unconfined"
+	looks    = "is looked for or at, and decides nothing"
+	asked    = "a project's or host's file, which the owner names; what is in it is asked about or judged"
+	ofRoots  = "within a descriptor, of a root or a kept HOME, that is never left"
+)
+
+// ownerFiles are those calls, by file and function, each with the reason and the tests that
+// hold it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE TestName".
+var ownerFiles = map[string]struct{ why, test string }{
+	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
+	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
+	"cmd/rootsfs/internal/cli/help.go exec.Command":             {judged, "script trust"},
+	"cmd/rootsfs/internal/config/load.go os.OpenFile":           {judged, "script trust"},
+	"cmd/rootsfs/internal/cli/servecmd/token.go os.Open":        {judged, "script trust"},
+	"cmd/rootsfs/internal/written/judge.go exec.LookPath":       {judged, "cmd/rootsfs/internal/written/judge_test.go TestProgram"},
+	"cmd/rootsfs/internal/written/judge.go os.ReadFile":         {judged, "script trust"},
+	"cmd/rootsfs/internal/cli/runcmd/git.go os.OpenFile":        {judged, "script trust"},
+	"cmd/rootsfs/internal/cli/runcmd/trust.go exec.LookPath":    {judged, "cmd/rootsfs/internal/cli/runcmd/trust_test.go TestGivenName"},
+	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
+	// Root alone can write it, and the directories that it lies in.
+	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	"mount/mountpoint/attach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	"mount/mountpoint/attach.go exec.Command":        {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	"mount/mountpoint/detach.go exec.LookPath":       {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	"mount/mountpoint/detach.go exec.CommandContext": {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
+	// These have constant paths, in /proc, /sys, /dev and /etc.
+	"cmd/rootsfs/internal/cli/doctorcmd/doctor.go os.ReadFile":  {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/cli/doctorcmd/doctor.go unix.Openat2": {looks, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/cli/doctorcmd/paths.go os.ReadFile":   {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/cli/flags.go os.Open":                 {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/cli/output.go os.OpenFile":            {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/console/access.go os.Open":            {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/network/owner.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/starved/starved.go os.Open":           {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	// Started again.
+	"cmd/rootsfs/internal/cleanup/watcher.go exec.Cmd":     {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
+	"cmd/rootsfs/internal/cli/mountcmd/daemon.go exec.Cmd": {itself, "script mount"},
+	"mount/sandbox/start.go exec.Cmd":                      {itself, "script run"},
+	// The command of run, and what it needs.
+	"cmd/rootsfs/internal/cli/runcmd/places.go exec.LookPath":     {commands, "script run"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Open":           {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Openat":         {ofRoots, "script runhome"},
+	"cmd/rootsfs/internal/cli/runcmd/run.go exec.LookPath":        {looks, "script run"},
+	"cmd/rootsfs/internal/cli/runcmd/home.go os.OpenRoot":         {ofRoots, "script runfor"},
+	"mount/sandbox/interpreter.go exec.LookPath":                  {commands, "script run"},
+	"mount/sandbox/internal/initproc/command.go exec.LookPath":    {commands, "script run"},
+	"mount/sandbox/internal/initproc/command.go syscall.ForkExec": {commands, "script run"},
+	"cmd/rootsfs/internal/cli/doctorcmd/doctor.go exec.LookPath":  {looks, "script doctor"},
+	"cmd/rootsfs/internal/cli/wrapcmd/setup.go exec.LookPath":     {looks, "script setup"},
+	"cmd/rootsfs/internal/cli/wrapcmd/judge.go exec.LookPath":     {looks, "cmd/rootsfs/internal/cli/wrapcmd/judge_test.go TestWrapJudges"},
+	"cmd/rootsfs/internal/cli/wrapcmd/file.go exec.LookPath":      {judged, "script trust"},
+	"cmd/rootsfs/internal/cli/wrapcmd/file.go os.OpenFile":        {asked, "script wrapsteer"},
+	"cmd/rootsfs/internal/cli/wrapcmd/file.go os.Open":            {asked, "script wrapfiles"}, // the directory, to sync it
+	"cmd/rootsfs/internal/project/project.go os.OpenFile":         {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
+	"cmd/rootsfs/internal/session/preview.go unix.Open":           {looks, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/session/preview.go os.OpenRoot":         {ofRoots, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/pathwatch/pathwatch.go unix.Open":       {looks, "cmd/rootsfs/internal/pathwatch/pathwatch_test.go TestPaths"},
+	"cmd/rootsfs/internal/cleanup/place.go unix.Open":             {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":      {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cli/mountcmd/mount.go os.OpenFile":      {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/cli/servecmd/token.go os.OpenFile":      {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/config/save.go os.Open":                 {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/control/sessions.go unix.Open":          {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/control/signal.go os.OpenFile":          {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/session/journal.go os.OpenFile":         {ownPlace, "script badinput"},
+	"cmd/rootsfs/internal/written/written.go os.OpenFile":         {ownPlace, "script badinput"},
+}
+
+// ownerCalls are the functions and types by which a program is run or a file opened.
+var ownerCalls = map[string][]string{
+	"exec":    {"Command", "CommandContext", "LookPath", "Cmd"},
+	"os":      {"Open", "OpenFile", "ReadFile", "OpenRoot", "DirFS", "StartProcess"},
+	"unix":    {"Open", "Openat", "Openat2", "Exec"},
+	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
+}
+
+// ownerCall is what a node runs or opens by, "" for nothing. A composite literal of exec.Cmd
+// is a call, a mention of the type in a field or parameter is none.
+func ownerCall(n ast.Node) string {
+	var fun ast.Expr
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		fun = n.Fun
+	case *ast.CompositeLit:
+		fun = n.Type
+	case *ast.KeyValueExpr: // a function as a value
+		fun = n.Value
+	}
+	sel, ok := fun.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	x, ok := sel.X.(*ast.Ident)
+	for _, name := range ownerCalls[identName(x, ok)] {
+		if name == sel.Sel.Name {
+			return x.Name + "." + name
+		}
+	}
+	return ""
+}
+
+func identName(x *ast.Ident, ok bool) string {
+	if !ok {
+		return ""
+	}
+	return x.Name
+}
+
+// Whatever is run or read for the owner has a row, with the reason why no program decides
+// what it is, and a test. The files of mount and below have their rows in TestFileCalls.
+func TestOwnerFiles(t *testing.T) {
+	used := map[string]bool{}
+	for _, dir := range []string{"cmd", "mount", "broker", "vfs", "guard"} {
+		for _, s := range sources(t, dir) {
+			if forTests("/"+s.rel) || strings.Contains(s.rel, "guardtest/") {
+				continue
+			}
+			ast.Inspect(s.file, func(n ast.Node) bool {
+				call := ownerCall(n)
+				runs := strings.HasPrefix(call, "exec.") || strings.HasSuffix(call, "Exec") || strings.HasSuffix(call, "StartProcess")
+				if call == "" || dir != "cmd" && !runs {
+					return true
+				}
+				key := s.rel + " " + call
+				if used[key] = true; ownerFiles[key].why == "" {
+					t.Errorf("%s: %s runs or opens something, and has no row in ownerFiles: have written.Judge look at what is the owner's, and say here why no program decides what it is", s.fset.Position(n.Pos()), call)
+				}
+				return true
+			})
+		}
+	}
+	for key, row := range ownerFiles {
+		if !used[key] {
+			t.Errorf("%s is on the list, and nothing calls it", key)
+		}
+		if err := hasTest(t, row.test); err != "" {
+			t.Errorf("%s: %s", key, err)
+		}
+	}
+}
+
+// hasTest says what is wrong with the name of a test; "" if there is such a test.
+func hasTest(t *testing.T, name string) string {
+	file, function, _ := strings.Cut(name, " ")
+	if file == "script" {
+		file, function = "cmd/rootsfs/testdata/script/"+function+".txtar", ""
+	} else {
+		function = "func " + function + "("
+	}
+	text, err := os.ReadFile(filepath.Join(top(t), file))
+	if err != nil {
+		return err.Error()
+	}
+	if !strings.Contains(string(text), function) {
+		return file + " has no " + strconv.Quote(function)
+	}
+	return ""
+}
