@@ -18,35 +18,102 @@ import (
 // connection is a client's, over HTTP. What answers show is noted before they are written,
 // and until the client has them; where less may be shown by then, the connection is reset.
 type connection struct {
-	http *HTTP
-	conn net.Conn // nil: it is not known
+	*net.TCPConn // nil: it is not known
+	http         *HTTP
 
-	mu    sync.Mutex      // guards the fields below
-	shown []*guard.Stamps // of the answers that the client may not have yet
-	cut   bool
+	mu      sync.Mutex      // guards the fields below
+	shown   []*guard.Stamps // of the answers that the client may not have yet
+	cut     bool
+	closing bool // the server has closed it, and the client does not have all of it yet
 }
+
+// Bounds of connections that the server has closed before their clients had everything.
+const (
+	maxClosing    = 64               // of one server; of more, each is reset
+	closingWithin = 30 * time.Second // then it is reset
+)
 
 type connectionKey struct{}
 
-// Watch has a server tell of its connections, before it serves. It keeps the hooks that the
-// server has. Without it a revocation ends an answer before its next piece, and what the
-// system has of it by then may still arrive.
-func (h *HTTP) Watch(srv *http.Server) {
-	state, base := srv.ConnState, srv.ConnContext
+// Watch has a server tell of its connections, and returns the listener to serve on, below TLS.
+// It keeps the ConnContext that the server has. Without it a revocation ends an answer before
+// its next piece, and what the system has of it by then may still arrive.
+func (h *HTTP) Watch(srv *http.Server, l net.Listener) net.Listener {
+	base := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		if base != nil {
 			ctx = base(ctx, conn)
 		}
-		c := &connection{http: h, conn: conn}
-		h.connections.Store(conn, c)
-		return context.WithValue(ctx, connectionKey{}, c)
-	}
-	srv.ConnState = func(conn net.Conn, s http.ConnState) {
-		if s == http.StateClosed || s == http.StateHijacked {
-			h.connections.Delete(conn)
+		if t, ok := conn.(*tls.Conn); ok {
+			conn = t.NetConn()
 		}
-		if state != nil {
-			state(conn, s)
+		if c, ok := conn.(*connection); ok {
+			ctx = context.WithValue(ctx, connectionKey{}, c)
+		}
+		return ctx
+	}
+	return listener{l, h}
+}
+
+// listener accepts connections that are watched.
+type listener struct {
+	net.Listener
+	http *HTTP
+}
+
+// Accept implements net.Listener.
+func (l listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	tcp, ok := conn.(*net.TCPConn)
+	if err != nil || !ok {
+		return conn, err
+	}
+	c := &connection{TCPConn: tcp, http: l.http}
+	l.http.connections.Store(c, nil)
+	return c, nil
+}
+
+// Close implements net.Conn. A connection on whose way to the client there is still what an
+// answer shows stays open for the system, so that a revocation can still reset it: a server
+// closes a connection when it has written the last answer, not when the client has that.
+func (c *connection) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing {
+		return nil
+	}
+	if c.cut || len(c.shown) == 0 || c.deliveredLocked() {
+		c.http.connections.Delete(c)
+		return c.TCPConn.Close()
+	}
+	if c.http.closing.Add(1) > maxClosing {
+		c.http.closing.Add(-1)
+		c.http.connections.Delete(c)
+		_ = c.SetLinger(0)
+		return c.TCPConn.Close()
+	}
+	c.closing = true
+	_ = c.SetDeadline(time.Unix(1, 0)) // the server is done with it
+	go c.finish(time.Now().Add(closingWithin))
+	return c.CloseWrite()
+}
+
+// finish closes a connection when its client has everything.
+func (c *connection) finish(late time.Time) {
+	defer c.http.closing.Add(-1)
+	defer c.http.connections.Delete(c)
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		time.Sleep(wait)
+		c.mu.Lock()
+		isLate := time.Now().After(late)
+		isOver := isLate || c.cut || c.deliveredLocked()
+		c.mu.Unlock()
+		if isLate {
+			_ = c.SetLinger(0)
+		}
+		if isOver {
+			_ = c.TCPConn.Close() // it may be closed already
+			return
 		}
 	}
 }
@@ -120,29 +187,18 @@ func (c *connection) cutLocked(why error) {
 	c.cut = true
 	// It is refused already.
 	_ = c.http.o.Registry.NoteRefusal(guard.Caller{Subject: c.http.o.Subject, Via: guard.ViaTools}, names.Reason(why), "the rest of an answer over HTTP: "+why.Error())
-	if tcp, ok := c.tcp(); ok {
-		_ = tcp.SetLinger(0)
-		_ = tcp.Close()
+	if c.TCPConn != nil {
+		_ = c.SetLinger(0)
+		_ = c.TCPConn.Close()
 	}
-}
-
-// tcp is the connection below TLS.
-func (c *connection) tcp() (*net.TCPConn, bool) {
-	conn := c.conn
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	tcp, ok := conn.(*net.TCPConn)
-	return tcp, ok
 }
 
 // deliveredLocked reports whether the client's system has all that was written so far.
 func (c *connection) deliveredLocked() bool {
-	tcp, ok := c.tcp()
-	if !ok {
+	if c.TCPConn == nil {
 		return false
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := c.SyscallConn()
 	if err != nil {
 		return true // it is closed
 	}
@@ -157,7 +213,7 @@ func (c *connection) deliveredLocked() bool {
 // what they may not read any more.
 func (h *HTTP) Invalidate(_ context.Context, c guard.Change) error {
 	if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
-		for _, c := range h.connections.Range {
+		for c := range h.connections.Range {
 			c.(*connection).invalidate()
 		}
 	}

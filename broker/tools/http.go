@@ -98,7 +98,8 @@ type HTTP struct {
 	leaving          context.Context // ends by Withdraw
 	leave            context.CancelFunc
 	refusals         *flow.Tally[int] // by status
-	connections      sync.Map         // of *connection, by net.Conn; see Watch
+	connections      sync.Map         // its keys are the *connection; see Watch
+	closing          atomic.Int32     // how many of them the server has closed
 }
 
 // NewHTTP serves subjects by the Servers that open makes of them, which it closes.

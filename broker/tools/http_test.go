@@ -71,7 +71,7 @@ func (b *bench) siteOf(o tools.HTTPOptions) (*httptest.Server, *tools.HTTP) {
 		return tools.New(cfg)
 	}, o)
 	site := httptest.NewUnstartedServer(h)
-	h.Watch(site.Config)
+	site.Listener = h.Watch(site.Config, site.Listener)
 	site.Start()
 	b.t.Cleanup(func() {
 		h.Close()

@@ -70,7 +70,6 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 		WriteTimeout: tools.DefaultWithin, // package tools puts it off while the client reads
 		ErrorLog:     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 	bound.Watch(f.http)
-	f.tools.Watch(f.http)
 	return f, nil
 }
 
@@ -88,6 +87,7 @@ func wayOf(req *control.HTTPRequest) Way {
 // Serve serves on a port until ctx or the session ends, then withdraws questions that wait
 // for a person and lets other calls end for a moment.
 func (f *Front) Serve(ctx context.Context, l net.Listener) (err error) {
+	l = f.tools.Watch(f.http, l)
 	if f.tls != nil {
 		l = tls.NewListener(l, f.tls)
 	}
