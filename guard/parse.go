@@ -2,6 +2,7 @@ package guard
 
 import (
 	"errors"
+	"maps"
 	"path/filepath"
 	"strings"
 
@@ -11,8 +12,8 @@ import (
 // Parse turns what a peer sent into a path inside a root: "name/…", an absolute
 // path inside a live root, or a file URI. An absolute path chooses the innermost root that
 // the subject sees, and at the same path the subject's own before everybody's. It is compared
-// as text with the resolved paths of the roots, and with the paths by which they were
-// approved. Parse never looks at the file system, so a peer cannot make it wait, or learn
+// as text with the resolved paths of the roots, with the paths by which they were
+// approved, and with other names of theirs (NoteLink). Parse never looks at the file system, so a peer cannot make it wait, or learn
 // what exists outside the roots. Links are resolved when the path is opened, beneath the
 // root.
 func (g *Registry) Parse(who Subject, s string) (Path, error) {
@@ -39,11 +40,35 @@ func (g *Registry) parseAbs(who Subject, s string) (Path, error) {
 			return Path{}, &Error{Kind: names.Invalid, Err: errors.New(`path has the element ".."`)}
 		}
 	}
-	r, rel, ok := g.snap.Load().find(who, filepath.Clean(s))
+	snap, clean := g.snap.Load(), filepath.Clean(s)
+	r, rel, ok := snap.find(who, clean)
+	if links := g.links.Load(); !ok && links != nil {
+		r, rel, ok = snap.find(who, names.FollowLinks(*links, clean))
+	}
 	if !ok {
 		return Path{}, &Error{Kind: names.NoConsent}
 	}
 	return names.NewPath(r.name, rel)
+}
+
+// maxNotedLinks bounds the links that Parse knows: clients name some of them.
+const maxNotedLinks = 256
+
+// NoteLink has Parse read paths that begin with an absolute path at as if they began with
+// target, unless a root holds them. The caller has made sure that at leads there on the host,
+// and by no link that programs can change.
+func (g *Registry) NoteLink(at, target string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	links := map[string]string{}
+	if have := g.links.Load(); have != nil {
+		maps.Copy(links, *have)
+	}
+	if links[at] == target || len(links) >= maxNotedLinks {
+		return
+	}
+	links[at] = target
+	g.links.Store(&links)
 }
 
 // find returns the innermost live root of a subject that contains the absolute, clean path

@@ -131,3 +131,31 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+// Other names of directories are read as what they lead to, by text, where no root holds them.
+func TestParse_notedLinks(t *testing.T) {
+	s, base := realSetup(t)
+	at := func(rel string) string { return filepath.Join(base, rel) }
+	mustAll(t, os.MkdirAll(at("var/home/u"), 0o755), os.MkdirAll(at("own"), 0o755))
+	s.grant(t, "u", at("var/home/u"), guard.Policy{})
+	s.grant(t, "own", at("own"), guard.Policy{})
+	s.NoteLink(at("home"), "var/home")
+	s.NoteLink(at("own"), at("var/home/u"))
+	for in, want := range map[string]string{
+		at("home/u/a"): "u/a", "file://" + at("home/u"): "u", at("home//u/"): "u", at("own/a"): "own/a",
+	} {
+		if p, err := s.Parse("", in); err != nil || p.String() != want {
+			t.Errorf("Parse(%q) = %v, %v; want %s", in, p, err, want)
+		}
+	}
+	for _, in := range []string{at("home"), at("home/v"), at("homes/u")} {
+		_, err := s.Parse("", in)
+		wantKind(t, err, names.NoConsent)
+	}
+	for i := range 1000 {
+		s.NoteLink(fmt.Sprintf("%s/n%d", base, i), at("own"))
+	}
+	if _, err := s.Parse("", at("n999/a")); err == nil {
+		t.Error("clients can name any number of links")
+	}
+}

@@ -122,6 +122,8 @@ type Registry struct {
 
 	closeLost atomic.Bool // the record of the latest close was not taken
 
+	links atomic.Pointer[map[string]string] // see NoteLink; not changed but replaced
+
 	mu    sync.Mutex // guards the fields below and the making of snapshots
 	views []View
 	past  map[RootName]Subject // roots that have ended in this session, and whose they were

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Layout says where the roots appear in the mount.
@@ -29,6 +30,10 @@ type Layout struct {
 	// a root below them. They stay the same directories: a process that has bound one
 	// elsewhere sees the roots that are granted later, below the directory or at its path.
 	Tops []string
+	// Links are links of the mount's own in a ByPath layout, by their absolute paths, whose
+	// directories are no links, with their targets. A path through one of them means what it
+	// means on the host, as far as the mount shows that.
+	Links map[string]string
 	// Spare is the number of spare directories of a ByPath layout, see Mount.Show.
 	Spare int
 	// Missing is called, in a ByPath layout, with each path that a program looks up in a
@@ -96,12 +101,16 @@ func (p *layoutIndex) updateLocked() {
 	for _, top := range p.m.opt.Layout.Tops {
 		p.addParentsLocked(top)
 	}
+	links := p.m.opt.Layout.Links
+	for link, target := range links {
+		p.addLocked(trim(link), layoutEntry{target: target, live: true})
+	}
 	at := map[string]guard.RootName{}
 	for _, st := range p.m.reg.RootsOf(p.m.opt.Subject) {
 		if resolved := trim(st.Grant.Resolved); resolved != "" {
 			at[resolved] = st.Grant.Root
 			p.addLocked(resolved, layoutEntry{root: st.Grant.Root, live: st.State == guard.Live, file: st.FileRoot, id: st.ID})
-			if granted := trim(st.Grant.Dir); granted != resolved {
+			if granted := trim(st.Grant.Dir); granted != resolved && trim(names.FollowLinks(links, st.Grant.Dir)) == granted {
 				p.addLocked(granted, layoutEntry{target: st.Grant.Resolved, live: st.State == guard.Live})
 			}
 		}

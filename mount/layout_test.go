@@ -198,6 +198,33 @@ func TestByPathLinkAndFile(t *testing.T) {
 	}
 }
 
+// Links of the layout lead to roots as they do on the host, also for links of a root that pass
+// one of them, and for roots that are granted by a path through one.
+func TestByPathLinks(t *testing.T) {
+	var base string
+	m, code := byPath(t, func(o *Options, g *guard.Grant) {
+		base = filepath.Dir(filepath.Dir(g.Dir))
+		o.Layout.Links = map[string]string{base + "/home": "u", base + "/u/current": base + "/home/code"}
+		o.Visible = func(dest string, _ bool) bool { return dest == "" }
+	})
+	must(t, childfs.Symlink("u", base+"/home"))
+	must(t, childfs.MkdirAll(base+"/u/late", 0o755))
+	must(t, childfs.WriteFile(code+"/f", []byte("f"), 0o644))
+	must(t, childfs.Symlink(base+"/home/code/f", code+"/leads"))
+	m.grant(t, "late", base+"/home/late", guard.ReadOnly)
+	for at, want := range map[string]string{"/home": "u", "/u/current": base + "/home/code", "/u/code/leads": base + "/home/code/f"} {
+		if got, err := childfs.Readlink(m.Point() + base + at); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", at, got, err, want)
+		}
+	}
+	if b, err := childfs.ReadFile(m.Point() + base + "/home/code/f"); err != nil || string(b) != "f" {
+		t.Errorf("through a link: %q, %v", b, err)
+	}
+	if got := listed(t, m.Point()+base+"/home"); !slices.Equal(got, []string{"code", "current", "late"}) {
+		t.Errorf("listed: %v", got)
+	}
+}
+
 // With an Owner all files seem to be that user's, who can therefore use what
 // only the source's owner could; what it makes is the daemon's own.
 func TestOwner(t *testing.T) {

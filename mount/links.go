@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -55,7 +56,7 @@ func (m *Mount) showsLink(dir guard.Path, target string) bool {
 		}
 		dest = path.Join(base, dir.Rel(), target)
 	}
-	if m.opt.Layout.ByPath && m.reg.Holds(m.opt.Subject, dest) {
+	if m.opt.Layout.ByPath && m.reg.Holds(m.opt.Subject, names.FollowLinks(m.opt.Layout.Links, dest)) {
 		return m.opt.Visible("", relative)
 	}
 	return m.opt.Visible(dest, relative)

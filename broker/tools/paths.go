@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -39,6 +40,12 @@ func (c *call) target(field, text string) (target, error) {
 		return target{}, missing(field)
 	}
 	at, err := c.s.parse(text)
+	if errors.Is(err, names.NoConsent) && at.abs {
+		// The client's own roots may have another name of it.
+		if _, all, scopeErr := c.s.scope(c.ctx, c.req.Session); !all && scopeErr == nil {
+			at, err = c.s.parse(text)
+		}
+	}
 	if errors.Is(err, names.NoConsent) && c.s.cfg.Ask != nil && at.abs {
 		if err = c.consent(at.host); err == nil {
 			at, err = c.s.parse(text)
@@ -129,16 +136,61 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 		return nil, true, nil
 	}
 	for _, r := range snap.Roots {
-		if p, err := s.cfg.Registry.Parse(s.cfg.Subject, r.URI); err == nil {
+		p, err := s.cfg.Registry.Parse(s.cfg.Subject, r.URI)
+		if errors.Is(err, names.NoConsent) {
+			p, err = s.otherName(ctx, r.URI)
+		}
+		if err == nil {
 			if real, err := s.cfg.Tree.Follow(ctx, s.caller, p, true); err == nil {
 				p = real
 			}
 			scope = append(scope, p)
 		} else if host, err := names.ParseURI(r.URI); err == nil {
-			scope = append(scope, s.inside(host)...)
+			scope = append(scope, s.inside(s.leadsTo(ctx, host))...)
 		}
 	}
 	return scope, false, nil
+}
+
+// otherName parses the URI of a client's root by where it leads on the host. From then on the
+// path of the URI is another name of what it leads to.
+func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) {
+	host, err := names.ParseURI(uri)
+	if err != nil {
+		return guard.Path{}, err
+	}
+	real := s.leadsTo(ctx, host)
+	p, err := s.cfg.Registry.Parse(s.cfg.Subject, real)
+	if err == nil && real != host {
+		s.cfg.Registry.NoteLink(host, real)
+	}
+	return p, err
+}
+
+// resolveWait is how long a client's root is waited for: it may lie on a server that is gone.
+const resolveWait = 2 * time.Second
+
+// leadsTo returns where a path leads on the host, itself if that is not known.
+func (s *Server) leadsTo(ctx context.Context, host string) string {
+	if s.cfg.Resolve == nil {
+		return host
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveWait)
+	defer cancel()
+	found := make(chan string, 1)
+	go func() {
+		real, err := s.cfg.Resolve(host)
+		if err != nil {
+			real = host
+		}
+		found <- real
+	}()
+	select {
+	case real := <-found:
+		return real
+	case <-ctx.Done():
+		return host
+	}
 }
 
 // inside are the roots that lie in a directory of the host.

@@ -53,6 +53,10 @@ type Config struct {
 	// IgnoreRoots leaves the client's roots out of account. Otherwise they
 	// narrow what its session reaches, from the first list that names any.
 	IgnoreRoots bool
+	// Resolve, unless nil, returns where the absolute path of a client's root leads on the
+	// host, if its links are trusted: the client may know a directory by another name than
+	// it was approved by.
+	Resolve func(path string) (string, error)
 	// Home is what ~ stands for; "" means nothing.
 	Home string
 	// Answer is how much contents one answer carries, bytes; 0: DefaultAnswer.

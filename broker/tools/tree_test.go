@@ -3,6 +3,7 @@ package tools_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -128,4 +130,37 @@ func TestClientRoots(t *testing.T) {
 			t.Error("an empty list of roots leaves everything")
 		})
 	}
+}
+
+// A client that knows an approved directory by another path is let in by that path, and may go
+// on using it. What is not trusted leads nowhere.
+func TestClientRootsOfOtherNames(t *testing.T) {
+	other := t.TempDir()
+	b := start(t, func(c *tools.Config) {
+		c.Resolve = func(path string) (string, error) {
+			if strings.Contains(path, "planted") {
+				return "", errors.New("a program may have made this link")
+			}
+			return filepath.EvalSymlinks(path)
+		}
+	}, nil)
+	dir := b.root("code", guard.ReadOnly, "a=1", "sub/b=2")
+	must(t, os.Symlink(filepath.Dir(dir), other+"/above"))
+	must(t, os.Symlink(dir, other+"/planted"))
+	must(t, os.Symlink(dir+"/sub", other+"/link"))
+	b.mcp.AddRoots(&mcp.Root{URI: "file://" + other + "/above/" + filepath.Base(dir) + "/sub"})
+	b.connect("2025-11-25")
+	b.ok("read_text_file", m{"path": other + "/above/" + filepath.Base(dir) + "/sub/b"})
+	b.ok("read_text_file", m{"path": dir + "/sub/b"})
+	b.refused("read_text_file", m{"path": dir + "/a"}, "outside the roots that the client names")
+	b.refused("read_text_file", m{"path": other + "/above/" + filepath.Base(dir) + "/a"}, "nobody approved")
+	b.refused("read_text_file", m{"path": other + "/link/b"}, "nobody approved")
+	c := start(t, func(cfg *tools.Config) {
+		cfg.Resolve = b.cfg.Resolve
+		cfg.Registry, cfg.Tree = b.cfg.Registry, b.cfg.Tree
+	}, nil)
+	c.mcp.AddRoots(&mcp.Root{URI: "file://" + other + "/planted"})
+	c.connect("2025-11-25")
+	c.refused("read_text_file", m{"path": "code/a"}, "outside the roots that the client names")
+	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }

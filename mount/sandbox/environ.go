@@ -100,19 +100,47 @@ func complete(o *Options, level Level, where privatePlaces) []string {
 	return env
 }
 
+// insidePath keeps the directories of a PATH of which something is shown. One that a link
+// leads to is named by its own path where the link cannot be shown.
 func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
-		below := func(top string) bool { return names.Under(dir, top) }
-		if slices.ContainsFunc(layout.SystemDirs, below) || slices.ContainsFunc(o.Interpreters, below) ||
-			slices.ContainsFunc(o.Roots, below) || o.Map == Flat && below(o.FlatAt) || below(layout.PrivateDir) {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		if o.shows(names.FollowLinks(o.Links, dir)) {
 			kept = append(kept, dir)
+			continue
+		}
+		if o.Map != Same || slices.Contains(kept, dir) {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != dir && o.shows(real) {
+			kept = append(kept, real)
 		}
 	}
 	if len(kept) == 0 {
 		return systemPath
 	}
 	return strings.Join(kept, string(filepath.ListSeparator))
+}
+
+// shows reports whether something of a directory, whose path passes no link, is shown inside.
+func (o *Options) shows(dir string) bool {
+	below := func(top string) bool { return names.Under(dir, top) }
+	if slices.ContainsFunc(layout.SystemDirs, below) || o.Map == Flat && below(o.FlatAt) || below(layout.PrivateDir) {
+		return true
+	}
+	holds := func(place string) bool { return names.Under(dir, place) || filepath.Dir(place) == dir }
+	if slices.ContainsFunc(o.Interpreters, holds) || slices.ContainsFunc(o.Roots, holds) {
+		return true
+	}
+	for at := range o.Links {
+		if filepath.Dir(at) == dir {
+			return true
+		}
+	}
+	return false
 }
 
 // field is the rest of the line that begins with name.

@@ -97,11 +97,16 @@ func TestEnvironPlaces(t *testing.T) {
 
 // PATH does not tell the names of directories that do not exist inside.
 func TestInsidePath(t *testing.T) {
-	o := &Options{Roots: []string{"/home/u/code", "/home/u/.nvm/v20"}, FlatAt: DefaultFlatAt}
+	o := &Options{
+		Roots: []string{"/home/u/code", "/home/u/.nvm/v20", "/home/u/.local/bin/server"}, FlatAt: DefaultFlatAt,
+		Links: map[string]string{"/home/u/node/current": "../.nvm/v20", "/alias": "home", "/home/u/lone/other": "/home/u/.local/bin/server"},
+	}
 	for _, c := range [][2]string{
 		{"/usr/local/bin:/usr/bin:/bin", "/usr/local/bin:/usr/bin:/bin"},
 		{"/home/u/.nvm/v20/bin:/home/u/bin:/usr/bin:relative:", "/home/u/.nvm/v20/bin:/usr/bin"},
 		{"/home/u/.nvm/v20x/bin:/usrx:/private/home/bin:/usr/bin", "/private/home/bin:/usr/bin"},
+		{"/home/u/bin:/home/u/.local/bin:/home/u/lone:/usr/bin", "/home/u/.local/bin:/home/u/lone:/usr/bin"},
+		{"/home/u/node/current/bin:/alias/u/code/bin:/alias/u/x:/usr/bin", "/home/u/node/current/bin:/alias/u/code/bin:/usr/bin"},
 		{"/home/u/bin", systemPath},
 		{"", systemPath},
 	} {

@@ -27,12 +27,16 @@ func (l *launch) onHost(where privatePlaces) error {
 	}
 	l.conf.Args = slices.Clone(l.conf.Args)
 	l.conf.Args[0] = o.toHost(l.conf.Args[0])
+	if o.Program != "" {
+		// The links that the tree shows lead to paths of the host.
+		l.conf.Program = o.toHost(names.FollowLinks(o.Links, o.Program))
+	}
 	l.conf.Dir = o.toHost(l.conf.Dir)
 	for i, e := range l.conf.Env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {
 			dirs := filepath.SplitList(path)
 			for j := range dirs {
-				dirs[j] = o.toHost(dirs[j])
+				dirs[j] = o.searchedAt(names.FollowLinks(o.Links, dirs[j]))
 			}
 			l.conf.Env[i] = "PATH=" + strings.Join(dirs, string(filepath.ListSeparator))
 		}
@@ -74,6 +78,14 @@ func (o *Options) toHost(p string) string {
 		return o.Tree + p
 	}
 	return p
+}
+
+// searchedAt is toHost for a directory of PATH, of which the tree may show single files.
+func (o *Options) searchedAt(dir string) string {
+	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return filepath.Dir(r) == dir }) {
+		return o.Tree + dir
+	}
+	return o.toHost(dir)
 }
 
 // hostDirs makes the private directories, the command's own, and lets its group, which is

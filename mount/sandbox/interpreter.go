@@ -21,9 +21,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// Needed is a file or directory that a command needs.
+// Needed is a file, directory or link that a command needs.
 type Needed struct {
 	Path string
+	// Link is the text of a link, whose directories are no links; "": no link.
+	Link string
 	// FoundVia is the first place on the way to Path that was in doubt (see
 	// Interpreter): a link, a script, or a file beside them. "": none was.
 	FoundVia string
@@ -34,8 +36,9 @@ type Needed struct {
 // toolchain, or a program's own file. It follows links, scripts' first lines
 // (also through env), virtual environments to the Python they were made from,
 // shims to the tool they belong to, and programs to their loader and libraries.
-// The paths are absolute and resolved, each a directory or a single file, none
-// within another, sorted. A command without a slash is looked for on PATH; one
+// The paths are absolute and their directories no links. Each is a directory, a
+// single file, or a link by which one was found (a version manager's "current", a
+// program's further name), none within another, sorted. A command without a slash is looked for on PATH; one
 // with a slash must be absolute.
 //
 // isUntrusted says of a place, an absolute path whose directories are no links, whether
@@ -65,7 +68,7 @@ func Interpreter(path string, isUntrusted func(place string) bool) ([]Needed, er
 	if found, err = filepath.Abs(found); err != nil {
 		return nil, failed("find the working directory: %v", err)
 	}
-	s := &search{isUntrusted: isUntrusted, seen: map[string]string{}, found: map[string]string{}}
+	s := &search{isUntrusted: isUntrusted, seen: map[string]string{}, found: map[string]string{}, links: map[string]string{}}
 	s.file(found, "")
 	return s.result(), nil
 }
@@ -91,6 +94,7 @@ type search struct {
 	isUntrusted func(place string) bool
 	seen        map[string]string // what a path was found through; without doubt counts more
 	found       map[string]string // likewise, of what is needed
+	links       map[string]string // the links among them, with their targets
 }
 
 // through returns what a path is found through, if what led to it was found
@@ -99,35 +103,54 @@ func (s *search) through(path, via string) string {
 	if via != "" || s.isUntrusted == nil {
 		return via
 	}
-	for _, place := range linksOn(path) {
-		if s.isUntrusted(place) {
-			return place
+	links, end := walk(path)
+	for _, l := range links {
+		if s.isUntrusted(l.at) {
+			return l.at
 		}
+	}
+	if s.isUntrusted(end) {
+		return end
 	}
 	return ""
 }
 
-// linksOn returns where the links on a path lie, those they lead to included, and
-// last where the path ends: whoever may change one of these places decides what
-// the path means.
-func linksOn(path string) []string {
-	var places []string
+// linkOn is a link on a path.
+type linkOn struct {
+	at, target string
+	isLast     bool // the path ends with it
+}
+
+// walk returns the links on a path, those they lead to included, and where the path
+// ends: whoever may change one of these places decides what the path means.
+func walk(path string) (links []linkOn, end string) {
 	at, rest := "/", strings.Split(path, "/")
 	for len(rest) > 0 {
 		next := filepath.Join(at, rest[0])
 		rest = rest[1:]
 		target, err := os.Readlink(next)
-		if err != nil || len(places) > maxLinks {
+		if err != nil || len(links) > maxLinks {
 			at = next
 			continue
 		}
-		places = append(places, next)
+		links = append(links, linkOn{next, target, len(rest) == 0})
 		if filepath.IsAbs(target) {
 			at = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return append(places, at)
+	return links, at
+}
+
+// LinksOn returns the links on an absolute path by their places, whose directories are no
+// links, with the texts of their targets.
+func LinksOn(path string) map[string]string {
+	found := map[string]string{}
+	links, _ := walk(path)
+	for _, l := range links {
+		found[l.at] = l.target
+	}
+	return found
 }
 
 // need notes what is needed.
@@ -146,25 +169,17 @@ func (s *search) file(path, via string) {
 	if names.Under(path, "/proc") {
 		return // of the process that looks: the command finds another there
 	}
-	for range maxLinks {
-		via = s.through(path, via)
-		if had, ok := s.seen[path]; ok && (had == "" || via != "") {
-			return
-		}
-		s.seen[path] = via
-		if venv := venvOf(path); venv != "" {
-			s.venv(venv, via)
-		}
-		target, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		// The link itself is what PATH finds, so it must be there too.
-		s.add(path, via)
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		path = filepath.Clean(target)
+	via = s.through(path, via)
+	if had, ok := s.seen[path]; ok && (had == "" || via != "") {
+		return
+	}
+	s.seen[path] = via
+	links, end := walk(path)
+	for _, l := range links {
+		s.link(l, via)
+	}
+	if venv := venvOf(end); venv != "" {
+		s.venv(venv, via)
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -182,8 +197,8 @@ func (s *search) file(path, via string) {
 		return
 	}
 	if line, ok := bytes.CutPrefix(head[:n], []byte("#!")); ok {
-		s.script(string(line), via)
 		s.shim(real, via)
+		s.script(string(line), via)
 		return
 	}
 	s.elf(f, real, via)
@@ -212,15 +227,47 @@ func (s *search) script(line, via string) {
 	}
 }
 
-// shims are directories of scripts that choose a version: what they belong to
-// is the directory above.
-func (s *search) shim(path, via string) {
-	dir := filepath.Dir(path)
-	if filepath.Base(dir) != "shims" {
-		return
+// link notes a link by which something is found: the program that it leads to may go by
+// the link's name. What the link belongs to is needed, too.
+func (s *search) link(l linkOn, via string) {
+	if l.isLast {
+		if venv := venvOf(l.at); venv != "" {
+			s.venv(venv, via)
+		}
+		s.shim(l.at, via)
+		s.add(l.at, via)
 	}
-	if home := filepath.Dir(dir); !wide(home) {
-		s.need(home, via)
+	if !IsShown(l.at) {
+		s.links[l.at] = l.target
+		s.need(l.at, via)
+	}
+}
+
+// IsShown reports whether every command is shown a path of the host's, or one of its own in
+// its place.
+func IsShown(path string) bool {
+	return slices.ContainsFunc(slices.Concat(layout.SystemDirs, []string{"/etc", "/proc", "/dev", "/sys"}), func(d string) bool { return names.Under(path, d) })
+}
+
+// IsPrivate reports whether a path inside lies in the command's own HOME or the like.
+func IsPrivate(path string) bool { return names.Under(path, layout.PrivateDir) }
+
+// CanShowLink reports whether the tree can show a link at a path, with these roots: the rest
+// of /tmp, /var and /run is the command's own.
+func CanShowLink(at string, roots []string) bool {
+	for _, dir := range []string{"/var", "/run"} {
+		if names.Under(at, dir) && !slices.ContainsFunc(roots, func(r string) bool { return names.Under(r, dir) }) {
+			return false
+		}
+	}
+	return !IsShown(at) && !IsPrivate(at) && filepath.Dir(at) != "/tmp"
+}
+
+// shims are directories of programs that choose a version: what they belong to is the
+// manager's directory, the one above.
+func (s *search) shim(path, via string) {
+	if shim, ok := ShimOf(path); ok && !wide(shim.Dir) {
+		s.need(shim.Dir, via)
 	}
 }
 
@@ -295,7 +342,7 @@ func (s *search) venv(dir, via string) {
 
 // add adds the installation that a file belongs to, or else the file alone.
 func (s *search) add(path, via string) {
-	if slices.ContainsFunc(layout.SystemDirs, func(d string) bool { return names.Under(path, d) }) {
+	if IsShown(path) {
 		return
 	}
 	dir, because := installation(path)
@@ -360,7 +407,7 @@ func (s *search) result() []Needed {
 	var out []Needed
 	for _, p := range slices.Sorted(maps.Keys(s.found)) {
 		if !slices.ContainsFunc(out, func(o Needed) bool { return names.Under(p, o.Path) }) {
-			out = append(out, Needed{p, s.found[p]})
+			out = append(out, Needed{p, s.links[p], s.found[p]})
 		}
 	}
 	return out

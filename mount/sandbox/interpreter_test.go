@@ -157,6 +157,33 @@ func TestInterpreter(t *testing.T) {
 			"", "code/app/node_modules/.bin/serve",
 			[]string{"code/app/node_modules"},
 		},
+		{
+			"links on the way and a further name: each is needed, and the installation once, by its own path",
+			map[string]string{
+				"via":                           "->real",
+				"real/node/v20/bin/node":        "=/bin/true",
+				"real/node/v20/bin/nodejs":      "->node",
+				"real/node/v20/include/node/.x": "",
+				"real/node/current":             "->v20",
+			},
+			"via/node/current/bin", "nodejs",
+			[]string{"real/node/current", "real/node/v20", "via"},
+		},
+		{
+			"a shim that is a link to the manager's program",
+			map[string]string{
+				".local/share/mise/shims/tool": "->HOME/.local/bin/mise", ".local/share/mise/installs/tool/1/bin/tool": "x",
+				".local/bin/mise": "=/bin/true", ".local/share/other": "",
+			},
+			".local/share/mise/shims", "tool",
+			[]string{".local/bin/mise", ".local/share/mise"},
+		},
+		{
+			"a directory called shims that no version manager has",
+			map[string]string{"code/shims/tool": "#!/bin/sh\n", "code/secret": ""},
+			"code/shims", "tool",
+			[]string{"code/shims/tool"},
+		},
 		{"links in a circle", map[string]string{"a": "->b", "b": "->a", "c": "#!HOME/a\n"}, "", "c", []string{"a", "b", "c"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -222,12 +249,12 @@ func TestInterpreterDoubt(t *testing.T) {
 		{"a link on the way", map[string]string{"bin/run": "->HOME/rw/link", "rw/link": "->HOME/tool", "tool": "=/bin/true"}, "bin/run", "bin/run(rw/link) rw/link(rw/link) tool(rw/link)"},
 		{
 			"a directory that is a link into it", map[string]string{"dir": "->HOME/rw/dir", "rw/dir": "->HOME/secret", "secret/run": "=/bin/true"}, "dir/run",
-			"secret/run(rw/dir)",
+			"dir(rw/dir) rw/dir(rw/dir) secret/run(rw/dir)",
 		},
 		{"a first line in the middle", map[string]string{"bin/run": "#!HOME/rw/sh\n", "rw/sh": "#!HOME/tool\n", "tool": "=/bin/true"}, "bin/run", "bin/run rw/sh(rw/sh) tool(rw/sh)"},
 		{
 			"a virtual environment", map[string]string{"rw/v/pyvenv.cfg": "home = HOME/secret/bin\n", "v": "->rw/v", "rw/v/bin/python": "->/bin/true", "secret/bin/python3": "=/bin/true"}, "v/bin/python",
-			"secret/bin/python3(rw/v/bin/python) v(rw/v/bin/python)",
+			"rw/v(rw/v/bin/python) secret/bin/python3(rw/v/bin/python) v(rw/v/bin/python)",
 		},
 		{
 			"what makes it an installation", map[string]string{"tool/bin/x": "=/bin/true", "tool/lib/rw/x": "", "tool/conda-meta": "->lib/rw"}, "tool/bin/x",

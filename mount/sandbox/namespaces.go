@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -42,7 +43,7 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 // layoutSpec is what the layout of levels with a root directory of their own is made for.
 func (o *Options) layoutSpec(where privatePlaces) *layout.Spec {
 	s := &layout.Spec{
-		Tree: o.Tree, Roots: o.Roots, Spare: o.Spare, Interpreters: o.Interpreters,
+		Tree: o.Tree, Roots: o.Roots, Links: slices.Collect(maps.Keys(o.Links)), Spare: o.Spare, Interpreters: o.Interpreters,
 		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize,
 	}
 	if o.Map == Flat {

@@ -95,6 +95,12 @@ type Options struct {
 	// looked for on the PATH of Env (as the command itself will see it), else
 	// on the caller's.
 	Args []string
+	// Program is the absolute path inside of what is executed in the place of a command
+	// without a slash: nothing else of the command's name is. "": it is looked for.
+	Program string
+	// Links are links on the host that the tree shows, by their paths, with their targets:
+	// the PATH may lead through them.
+	Links map[string]string
 	// Dir is the working directory, a path inside; "" is the private HOME.
 	Dir string
 	// Tree is the mountpoint of the private mount, resolved, the sole entry of
@@ -253,7 +259,7 @@ func (o *Options) checkPaths() error {
 	}
 	for field, paths := range map[string][]string{
 		"Tree": {o.Tree}, "FlatAt": {o.FlatAt}, "Roots": o.Roots, "Interpreters": o.Interpreters,
-		"Dir": optional(o.Dir), "Home": optional(o.Home), "Private": optional(o.Private),
+		"Dir": optional(o.Dir), "Program": optional(o.Program), "Home": optional(o.Home), "Private": optional(o.Private),
 	} {
 		for _, p := range paths {
 			if !filepath.IsAbs(p) || filepath.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {

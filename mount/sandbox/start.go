@@ -106,7 +106,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	where := places(o, level)
 	l := &launch{o: o, level: level, network: map[string][]*os.File{}}
 	l.conf = initproc.Config{
-		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
+		Bwrap: level == Bubblewrap, Unconfined: level == None, Args: o.Args, Program: o.Program, Env: complete(o, level, where), Dir: cmp.Or(o.Dir, where.Home),
 		Net: o.Net, Pids: o.PidsMax, Probe: o.probe, KeptHome: o.Home != "", NoCgroups: noneAllowed("cgroup"),
 		Listen: o.Listen, Sockets: o.Sockets.names(), Files: map[string]int{}, Umask: *o.Umask,
 		// A mount without set-uid programs holds inside; outside, the files of

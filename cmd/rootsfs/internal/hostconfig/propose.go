@@ -49,10 +49,11 @@ type Proposal struct {
 	Fetcher string
 }
 
-// Propose finds roots for a server in its own arguments, and in the paths that are
-// whole values of its "env". What an argument names becomes a root if it is a directory that exists: absolute, with ~ or a variable
-// that the host expands (both kept as they are written), or relative to the
-// directory that the server is started in, which then is the root. A file becomes
+// Propose finds roots for a server in its own arguments, and in the values of
+// its "env", also inside of them (see inValue). What an argument names becomes a
+// root if it is a directory that exists: absolute, with ~ or a variable that the
+// host expands (both kept as they are written), or relative to the directory that
+// the server is started in, which then is the root. A file becomes
 // a root by itself, and a script the project it belongs to, without which it
 // cannot start. Everything is read-only.
 //
@@ -64,7 +65,7 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 	if s.Project != "" {
 		at.Base = s.Project.Raw()
 	}
-	p := &proposer{format: c.Format, at: at, cwd: at.Base}
+	p := &proposer{format: c.Format, at: at, cwd: at.Base, isContainer: s.Container()}
 	if s.Dir != "" {
 		p.directory(s.Dir)
 	}
@@ -73,8 +74,8 @@ func (c *Config) Propose(s *Server, at Place) Proposal {
 		p.argument(a)
 	}
 	for i, name := range s.Env {
-		if t, ok := p.expand(s.values[i]); ok && (t.path == "" || filepath.IsAbs(t.path)) {
-			p.absolute(t, "the variable "+names.Quote(name))
+		if name != "PATH" {
+			p.value(s.values[i], "the variable "+names.Quote(name), false)
 		}
 	}
 	p.remarks(s)
@@ -86,9 +87,11 @@ type proposer struct {
 	Proposal
 	format Format
 	at     Place
-	cwd    string   // where the server is started; "" if that is not known
-	paths  []string // that the roots lead to; "" where only the host knows
-	names  []guard.RootName
+	// isContainer: what its arguments name is bound by a daemon.
+	isContainer bool
+	cwd         string   // where the server is started; "" if that is not known
+	paths       []string // that the roots lead to; "" where only the host knows
+	names       []guard.RootName
 }
 
 // target is what a text leads to.
@@ -130,25 +133,20 @@ func (p *proposer) command(s *Server) {
 	}
 }
 
-// argument looks at one argument, or at the value of --flag=value.
+// argument looks at one argument, or at the value of --flag=value and of -fVALUE.
 func (p *proposer) argument(arg string) {
 	text := arg
 	if strings.HasPrefix(arg, "-") {
 		_, value, ok := strings.Cut(arg, "=")
+		if !ok && len(arg) > 2 && strings.HasPrefix(arg[2:], "/") {
+			value, ok = arg[2:], true
+		}
 		if !ok {
 			return
 		}
 		text = value
 	}
-	t, ok := p.expand(text)
-	from := "the argument " + names.Quote(arg)
-	switch {
-	case !ok:
-	case t.path == "" || filepath.IsAbs(t.path):
-		p.absolute(t, from)
-	case filepath.IsAbs(p.cwd) && looksRelative(t.path):
-		p.relative(t, from)
-	}
+	p.value(text, "the argument "+names.Quote(arg), true)
 }
 
 // looksRelative tells a path from a word that happens to be a file's name.
@@ -256,17 +254,21 @@ func (p *proposer) notef(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// fetchers are commands that fetch what they run.
-var fetchers = []string{"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "pip", "pip3"}
-
-// Fetches reports whether a command of this name, without a directory, fetches
-// what it runs, for which it needs the network.
-func Fetches(name string) bool { return slices.Contains(fetchers, name) }
-
 // remarks notes what wrapping changes for this server beside its files.
 func (p *proposer) remarks(s *Server) {
-	if base := filepath.Base(s.Command); Fetches(base) {
-		p.Fetcher = base
+	words := append([]string{s.Command}, s.Args...)
+	name := filepath.Base(s.Command)
+	p.Fetcher = FetcherOf(words)
+	if fetcher := namesFetcher(s.Args); fetcher != "" && p.Fetcher == "" {
+		p.notef("its arguments name %s: if it fetches with that what it runs, it needs --net", fetcher)
+	}
+	if slices.Contains(keepers, name) {
+		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", name)
+	}
+	for _, inner := range launched(words, maxLaunchers) {
+		if tool := filepath.Base(inner[0]); tool != name && slices.Contains(containerTools, tool) {
+			p.notef("it is started by %s, whose daemon a confined server does not reach: leave it out with --server, or use another way to start it", tool)
+		}
 	}
 	if strings.ContainsAny(s.Command, " \t") && p.at.Look(s.Command) != File {
 		p.notef("its command has spaces, as for a shell, which rootsfs run does not use: split it into \"command\" and \"args\"")
@@ -284,5 +286,5 @@ func (p *proposer) remarks(s *Server) {
 // called so, at a place of the project's choice, is none.
 func (s *Server) Container() bool {
 	dir, base := filepath.Split(s.Command)
-	return slices.Contains([]string{"docker", "podman", "nerdctl"}, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)
+	return slices.Contains(containerTools, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)
 }

@@ -144,7 +144,7 @@ func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *too
 
 func (s *Session) newTools(way Way, subject guard.Subject, req control.ToolsRequest) *tools.Server {
 	cfg := tools.Config{
-		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Version: s.opt.Version, Log: s.log,
+		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Resolve: s.resolveNamed, Version: s.opt.Version, Log: s.log,
 	}
 	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
 	if req.Ask {

@@ -119,3 +119,22 @@ func TestFrontsShareOneTree(t *testing.T) {
 		}
 	}
 }
+
+// A client's root is not followed through a link that programs could have made.
+func TestNamedThroughAProgramsLink(t *testing.T) {
+	s, _ := start(t)
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	must(t, os.MkdirAll(base+"/early", 0o755))
+	must(t, os.Symlink(base, base+"/early/link"))
+	must(t, os.Symlink(base, base+"/own"))
+	must(t, s.reg.NoteWritable(base+"/early"))
+	if got, err := s.resolveNamed(base + "/own/x"); err != nil || got != base+"/x" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, path := range []string{base + "/early/link/x", base + "/own/early/link", "relative", ""} {
+		if got, err := s.resolveNamed(path); err == nil {
+			t.Errorf("%s leads to %q", path, got)
+		}
+	}
+}

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -266,6 +267,14 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	})
 	s.reg.Keep(keeps...)
 	s.reg.SetAbuse(s.opt.Abuse)
+	for at, target := range s.opt.Mount.Layout.Links {
+		s.reg.NoteLink(at, target)
+	}
+	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("PWD")} {
+		if real, err := s.resolveNamed(dir); err == nil && real != dir {
+			s.reg.NoteLink(dir, real)
+		}
+	}
 	if len(s.opt.Roots) == 0 {
 		return nil
 	}
@@ -400,6 +409,18 @@ func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 		all[i].Path = Resolve(all[i].Path)
 	}
 	return all, nil
+}
+
+// resolveNamed returns where a path leads on the host by which somebody who is not the owner
+// names a directory. It follows no link that programs or other users can change.
+func (s *Session) resolveNamed(path string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", errors.New("it is not an absolute path")
+	}
+	if err := s.reg.CheckLinks(path); err != nil {
+		return "", err
+	}
+	return Resolve(path), nil
 }
 
 // Resolve follows the links of the part of path that exists.

@@ -73,9 +73,12 @@ func (p *initProc) command() (pid int, step string, err error) {
 			attr.Sys.Setctty, attr.Sys.Ctty = true, i
 		}
 	}
-	path, err := look(p.conf.Args[0], p.conf.Env)
-	if err != nil {
-		return 0, StepCommand, err
+	path := p.conf.Program
+	if path == "" {
+		var err error
+		if path, err = look(p.conf.Args[0], p.conf.Env); err != nil {
+			return 0, StepCommand, err
+		}
 	}
 	if pid, err = syscall.ForkExec(path, p.conf.Args, attr); err != nil {
 		return 0, p.blame(path, err), err

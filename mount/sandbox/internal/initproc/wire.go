@@ -15,10 +15,12 @@ import (
 
 // Config is what the init is told.
 type Config struct {
-	Args  []string
-	Env   []string
-	Dir   string
-	Umask int
+	Args []string
+	// Program is executed in the place of a command without a slash; "": it is looked for.
+	Program string
+	Env     []string
+	Dir     string
+	Umask   int
 	// Layout is the root to build; nil: the init is in its root already.
 	Layout *layout.Layout
 	// Bwrap: bwrap has started the init, in the root that it has made.

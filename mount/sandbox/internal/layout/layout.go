@@ -66,6 +66,7 @@ type Spec struct {
 	Tree   string   // where the tree is mounted
 	FlatAt string   // where all of the tree appears; "": each root at its own path
 	Roots  []string // as in the tree, for what appears at its own path
+	Links  []string // links that the tree shows
 	Spare  []string // directories of the tree where something can be shown later
 	// Interpreters are shown read-only at their own paths.
 	Interpreters []string
@@ -145,7 +146,7 @@ func New(o *Spec) (*Layout, error) {
 	l.addEtc(o)
 	if o.FlatAt == "" {
 		l.Spare = o.Spare
-		l.roots(o.Roots)
+		l.roots(o.Roots, o.Links)
 	}
 	l.private(o)
 	for _, p := range o.Interpreters {
@@ -204,8 +205,8 @@ func TopDirs() []string {
 	return tops
 }
 
-// roots places the roots at their own paths.
-func (l *Layout) roots(roots []string) {
+// roots places the roots, and links that lead to them, at their own paths.
+func (l *Layout) roots(roots, links []string) {
 	for _, e := range topEntries() {
 		p := "/" + e.Name()
 		if e.IsDir() {
@@ -220,7 +221,7 @@ func (l *Layout) roots(roots []string) {
 			l.Tops = append(l.Tops, dir)
 		}
 	}
-	l.Tops = append(l.Tops, tmpTops(roots)...)
+	l.Tops = append(l.Tops, tmpTops(roots, links)...)
 	for _, r := range roots {
 		if r != "/" && !l.inTops(r) {
 			l.Nested = append(l.Nested, r)
@@ -235,11 +236,11 @@ func (l *Layout) inTops(p string) bool {
 	return slices.ContainsFunc(l.Tops, func(top string) bool { return names.Under(p, top) })
 }
 
-// tmpTops are the directories in /tmp that have roots below them. One that is a root
+// tmpTops are the directories in /tmp that have roots or links below them. One that is a root
 // itself is none: it is bound as that root.
-func tmpTops(roots []string) []string {
+func tmpTops(roots, links []string) []string {
 	var tops []string
-	for _, r := range roots {
+	for _, r := range slices.Concat(roots, links) {
 		rel, ok := strings.CutPrefix(r, "/tmp/")
 		if first, _, deeper := strings.Cut(rel, "/"); ok && deeper && !slices.Contains(roots, "/tmp/"+first) && !slices.Contains(roots, "/tmp") {
 			tops = append(tops, "/tmp/"+first)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,22 +45,33 @@ func (p *plan) places() error {
 			return err
 		}
 	}
+	return p.needs()
+}
+
+// needs makes roots of what the command needs beside those that were asked for, and shows the
+// links by which it is found.
+func (p *plan) needs() error {
 	command, err := p.command()
 	if err != nil {
 		return err
 	}
 	writable := p.writable()
 	needs, err := sandbox.Interpreter(command, func(place string) bool { return writable(place) != "" })
-	if err != nil && command != p.box.Args[0] && !filepath.IsAbs(p.box.Args[0]) {
+	if err != nil && command != p.box.Args[0] && strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) {
 		err = fmt.Errorf("%w (a relative path behind -- is one from the command's working directory)", err)
 	}
 	if err != nil {
 		return noCommand(err)
 	}
-	p.undoLink(command, needs)
 	for _, n := range needs {
-		if p.covered(n.Path) || isLink(n.Path) {
-			continue // of a link, what it leads to is needed as well
+		if p.covered(n.Path) {
+			continue
+		}
+		if n.Link != "" {
+			if err := p.showLink(n); err != nil {
+				return err
+			}
+			continue // what it leads to is needed as well
 		}
 		if n.FoundVia != "" {
 			// What a command may write must not decide what it is shown: a link
@@ -70,8 +80,12 @@ func (p *plan) places() error {
 			return cli.Usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
-		p.need(n.Path)
+		p.need(n.Path, command)
 	}
+	p.noteShim(command)
+	p.otherNames(writable)
+	p.startAt(command)
+	p.session.Mount.Layout.Links = p.box.Links
 	return nil
 }
 
@@ -88,59 +102,24 @@ func (p *plan) checkRoots() error {
 	return nil
 }
 
-// undoLink has a command that is found by a link started at the link's end, if no root
-// holds the link: a root shows what a link leads to, and never the link itself.
-func (p *plan) undoLink(command string, needs []sandbox.Needed) {
-	path, err := exec.LookPath(command)
-	if err != nil || p.box.Map != sandbox.Same || p.box.Level == sandbox.None || p.covered(path) {
-		return
-	}
-	if !isLink(path) || !slices.ContainsFunc(needs, func(n sandbox.Needed) bool { return n.Path == path }) {
-		return
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		p.box.Args = append([]string{real}, p.box.Args[1:]...)
-	}
-}
-
-// isLink reports whether a path is a symbolic link.
-func isLink(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.Mode()&os.ModeSymlink != 0
-}
-
 // need makes a directory or file a root that nobody asked for by name.
-func (p *plan) need(path string) {
+func (p *plan) need(path, command string) {
 	p.implicit = append(p.implicit, path)
-	name := "interpreter"
+	name := guard.RootName("interpreter")
 	if n := len(p.implicit); n > 1 {
-		name = fmt.Sprintf("interpreter-%d", n)
+		name = guard.RootName(fmt.Sprintf("interpreter-%d", n))
+	}
+	if own, ok := p.flatName(path, command); ok {
+		name = own
 	}
 	p.session.Roots = append(p.session.Roots, guard.Grant{
-		Root: guard.RootName(name), Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
+		Root: name, Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
 		Origin: originInterpreter, Implicit: true,
 	})
 }
 
 // originInterpreter marks the roots nobody asked for by name.
 const originInterpreter = "interpreter of the command"
-
-// command is where the command lies on the host. What stands behind -- is read as
-// the command reads it: a relative path is one from its working directory.
-func (p *plan) command() (string, error) {
-	name := p.box.Args[0]
-	switch {
-	case !strings.Contains(name, "/"):
-		return name, nil
-	case filepath.IsAbs(name):
-		return p.outside(name), nil
-	}
-	dir := p.workDir()
-	if dir == "" {
-		return "", cli.Usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
-	}
-	return filepath.Join(dir, name), nil
-}
 
 // workDir is the command's working directory on the host, "" if it has none there.
 func (p *plan) workDir() string {
@@ -205,7 +184,22 @@ func (p *plan) writable() func(place string) string {
 
 // covered reports whether a path lies in a root that is granted anyway.
 func (p *plan) covered(path string) bool {
-	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return names.Under(path, g.Dir) })
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool {
+		return names.Under(path, g.Dir) || names.Under(path, p.resolve(g.Dir))
+	})
+}
+
+// resolve is session.Resolve, once for each root.
+func (p *plan) resolve(dir string) string {
+	real, ok := p.resolved[dir]
+	if !ok {
+		real = session.Resolve(dir)
+		if p.resolved == nil {
+			p.resolved = map[string]string{}
+		}
+		p.resolved[dir] = real
+	}
+	return real
 }
 
 // noCommand gives the news that a command is not there, or does not run, the exit

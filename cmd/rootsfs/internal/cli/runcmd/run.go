@@ -132,7 +132,6 @@ type plan struct {
 	flags   *Flags
 	session session.Options
 	box     sandbox.Options
-	program string // the command's first word, as it was written
 	mcp     proxy.Mode
 	// pinned is the configuration that demands the level, "" if none does.
 	pinned  string
@@ -147,7 +146,8 @@ type plan struct {
 	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
-	notes    []string // what the owner is told when the command starts
+	resolved map[string]string // the directories of roots without links; see resolve
+	notes    []string          // what the owner is told when the command starts
 }
 
 // plan checks the flags, all of them before anything is made.
@@ -243,7 +243,6 @@ func (f *Flags) confinement(p *plan, args []string) error {
 	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
 		return cli.Usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
 	}
-	p.program = args[0]
 	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
 	p.box.CheckProgram = p.judge().CheckProgram
 	p.takeName(f.givenName(p))

@@ -3,7 +3,6 @@ package runcmd
 import (
 	"cmp"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -58,7 +57,7 @@ func (f *Flags) givenName(p *plan) string {
 		return name
 	}
 	if word == p.box.Args[0] && !strings.Contains(word, "/") {
-		word, _ = exec.LookPath(word) // "" is not absolute
+		word = p.search(word) // "" is not absolute
 	}
 	if _, err := os.Lstat(word); err != nil || !filepath.IsAbs(word) {
 		return ""

@@ -51,6 +51,8 @@ type wrapRoot struct {
 	Resolved string `json:"resolved,omitempty"`
 	// Outside: the project whose file it is names it, and it is not in the project.
 	Outside bool `json:"outside,omitempty"`
+
+	leads string // where the path leads, links or not
 }
 
 // notStarted are the states of servers that the host does not start as others.

@@ -324,6 +324,10 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 		case err == nil && resolved != root.Path:
 			one.Resolved, one.Outside = resolved, isProposed && w.file.outside(resolved)
 		}
+		one.leads = cmp.Or(resolved, root.Path)
+		if isProposed && slices.ContainsFunc(r.Roots, func(have wrapRoot) bool { return have.leads == one.leads }) {
+			return // one directory under two names
+		}
 	}
 	r.Roots = append(r.Roots, one)
 }

@@ -1,0 +1,242 @@
+package hostconfig
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// fetchers are commands that fetch what they run.
+var fetchers = []string{
+	"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "pip", "pip3",
+	"nix", "nix-shell", "guix", "pkgx", "dnx", "jbang",
+}
+
+// containerTools start a server in a daemon.
+var containerTools = []string{"docker", "podman", "nerdctl"}
+
+// launcher is a program that starts another one, which its arguments name.
+type launcher struct {
+	// subcommands are those that start something; nil: it has none.
+	subcommands []string
+	// valued are the options that take the next argument.
+	valued []string
+	// before is how many arguments that are no options stand before the command. Where "--"
+	// is among the arguments of a launcher with subcommands, the command follows that.
+	before int
+	// command are the options that begin the command; with isText it is one argument, for
+	// a shell.
+	command []string
+	isText  bool
+}
+
+// launchers are the programs that start others, by name. Shells are in shells.
+var launchers = map[string]launcher{
+	"env": {valued: []string{"-u", "--unset", "-C", "--chdir"}}, "nohup": {}, "setsid": {}, "command": {}, "exec": {valued: []string{"-a"}}, "time": {}, "unbuffer": {},
+	"nice": {valued: []string{"-n"}}, "ionice": {valued: []string{"-c", "-n"}}, "stdbuf": {valued: []string{"-i", "-o", "-e"}},
+	"timeout": {valued: []string{"-s", "--signal", "-k", "--kill-after"}, before: 1}, "xvfb-run": {valued: []string{"-n", "-s", "-e", "-f"}},
+	"sudo": {valued: []string{"-u", "-g", "-C", "-D", "-h", "-p"}}, "doas": {valued: []string{"-u", "-C"}}, "runuser": {valued: []string{"-u", "-g"}}, "setpriv": {valued: []string{"--reuid", "--regid"}},
+	"mise": {subcommands: []string{"exec", "x"}, valued: []string{"-C", "--cd", "-E", "--env", "-j", "--jobs"}}, "rtx": {subcommands: []string{"exec", "x"}},
+	"fnm": {subcommands: []string{"exec"}, valued: []string{"--using", "--fnm-dir", "--log-level", "--node-dist-mirror"}}, "nvm": {subcommands: []string{"exec"}, before: 1}, "n": {subcommands: []string{"exec"}, before: 1},
+	"volta": {subcommands: []string{"run"}, valued: []string{"--node", "--npm", "--pnpm", "--yarn", "--env"}},
+	"asdf":  {subcommands: []string{"exec"}}, "proto": {subcommands: []string{"run", "exec"}}, "corepack": {},
+	"pyenv": {subcommands: []string{"exec"}}, "rbenv": {subcommands: []string{"exec"}}, "nodenv": {subcommands: []string{"exec"}}, "goenv": {subcommands: []string{"exec"}}, "jenv": {subcommands: []string{"exec"}},
+	"direnv": {subcommands: []string{"exec"}, before: 1}, "dotenv": {valued: []string{"-e", "-f", "-v", "-p"}}, "dotenvx": {subcommands: []string{"run"}, valued: []string{"-f", "-e"}},
+	"op": {subcommands: []string{"run"}, valued: []string{"--env-file", "--account"}}, "doppler": {subcommands: []string{"run"}, valued: []string{"-p", "-c", "--project", "--config"}},
+	"infisical": {subcommands: []string{"run"}, valued: []string{"--env", "--projectId", "--path"}}, "aws-vault": {subcommands: []string{"exec"}, before: 1}, "chamber": {subcommands: []string{"exec"}},
+	"conda": {subcommands: []string{"run"}, valued: []string{"-n", "--name", "-p", "--prefix", "--cwd"}}, "mamba": {subcommands: []string{"run"}, valued: []string{"-n", "-p"}}, "micromamba": {subcommands: []string{"run"}, valued: []string{"-n", "-p"}},
+	"poetry": {subcommands: []string{"run"}, valued: []string{"-C", "--directory", "-P"}}, "pipenv": {subcommands: []string{"run"}}, "pdm": {subcommands: []string{"run"}, valued: []string{"-p"}}, "hatch": {subcommands: []string{"run"}, valued: []string{"-e"}}, "rye": {subcommands: []string{"run"}},
+	"pixi": {subcommands: []string{"run", "exec"}, valued: []string{"-e", "--manifest-path"}}, "bundle": {subcommands: []string{"exec"}}, "devbox": {subcommands: []string{"run"}, valued: []string{"-c", "--config"}}, "flox": {subcommands: []string{"activate"}, valued: []string{"-d", "-r"}},
+	"cmd": {command: []string{"/c", "/C"}}, "cmd.exe": {command: []string{"/c", "/C"}}, "su": {command: []string{"-c", "--command"}, isText: true},
+}
+
+// keepers are launchers that keep what they start in HOME, which is private inside.
+var keepers = []string{"mise", "rtx", "fnm", "nvm", "volta", "asdf", "proto", "pyenv", "rbenv", "nodenv", "goenv", "jenv"}
+
+var shells = []string{"sh", "bash", "zsh", "dash", "ash", "ksh", "fish"}
+
+// maxLaunchers is how many launchers are looked through.
+const maxLaunchers = 8
+
+// FetcherOf returns the command that fetches what it runs, for which it needs the network,
+// if words start one: themselves, or through shells and other launchers. "": none.
+func FetcherOf(words []string) string {
+	for _, last := range launched(words, maxLaunchers) {
+		if name := filepath.Base(last[0]); slices.Contains(fetchers, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// launched returns the commands that words come to: the words themselves, or what the
+// launchers among them start.
+func launched(words []string, depth int) (commands [][]string) {
+	if len(words) == 0 {
+		return nil
+	}
+	name := filepath.Base(words[0])
+	one, known := launchers[name]
+	switch {
+	case depth == 0 || !known && !slices.Contains(shells, name):
+		return [][]string{words}
+	case !known:
+		text, ok := shellText(words[1:])
+		if !ok {
+			return [][]string{words}
+		}
+		for _, command := range shellCommands(text) {
+			commands = append(commands, launched(command, depth-1)...)
+		}
+		return commands
+	}
+	inner := one.inner(words[1:])
+	if len(inner) > 0 && name == "corepack" && !slices.Contains(fetchers, filepath.Base(inner[0])) {
+		inner = nil
+	}
+	if len(inner) == 0 {
+		return [][]string{words}
+	}
+	return launched(inner, depth-1)
+}
+
+// inner returns the command among the arguments of a launcher; nil: there is none.
+func (l *launcher) inner(args []string) []string {
+	if l.subcommands != nil {
+		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+			args = args[1:]
+		}
+		if len(args) == 0 || !slices.Contains(l.subcommands, args[0]) {
+			return nil
+		}
+		args = args[1:]
+		if i := slices.Index(args, "--"); i >= 0 {
+			return args[i+1:]
+		}
+	}
+	before, isDone := l.before, len(l.command) == 0
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case slices.Contains(l.command, arg):
+			if isDone = true; l.isText {
+				return append([]string{"sh", "-c"}, args[i+1:]...)
+			}
+		case arg == "-S" || arg == "--split-string": // of env
+			return append(shellWords(strings.Join(args[i+1:min(i+2, len(args))], " ")), args[min(i+2, len(args)):]...)
+		case strings.HasPrefix(arg, "--split-string="):
+			return append(shellWords(arg[len("--split-string="):]), args[i+1:]...)
+		case slices.Contains(l.valued, arg):
+			i++
+		case strings.HasPrefix(arg, "-") || !isDone || isAssignment(arg):
+		case l.subcommands != nil && strings.Contains(arg, "@") && i+1 < len(args): // a version of a tool
+		case before > 0:
+			before--
+		default:
+			return args[i:]
+		}
+	}
+	return nil
+}
+
+// isAssignment reports whether a word sets a variable.
+func isAssignment(word string) bool {
+	name, _, ok := strings.Cut(word, "=")
+	return ok && name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+}
+
+// shellText returns what a shell is given to run with -c.
+func shellText(args []string) (string, bool) {
+	for i, arg := range args {
+		switch {
+		case arg == "--command" || strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "--") && strings.HasSuffix(arg, "c"):
+			for _, text := range args[i+1:] {
+				if !strings.HasPrefix(text, "-") {
+					return text, true
+				}
+			}
+			return "", false
+		case !strings.HasPrefix(arg, "-") && !strings.HasPrefix(arg, "+"):
+			return "", false // a script
+		}
+	}
+	return "", false
+}
+
+// shellCommands returns the simple commands of a shell's text, without assignments and
+// keywords before them.
+func shellCommands(text string) (commands [][]string) {
+	var words []string
+	end := func() {
+		for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"then", "do", "else", "if", "while", "until", "!", "{", "("}, words[0])) {
+			words = words[1:]
+		}
+		if len(words) > 0 {
+			commands = append(commands, words)
+		}
+		words = nil
+	}
+	for _, w := range shellWords(text) {
+		if w == commandEnd {
+			end()
+		} else {
+			words = append(words, w)
+		}
+	}
+	end()
+	return commands
+}
+
+// commandEnd is a word of shellWords that ends a command: no argument holds it.
+const commandEnd = "\x00"
+
+// shellWords splits a shell's text into words, without expanding anything.
+func shellWords(text string) (words []string) {
+	var word strings.Builder
+	isWord, quote := false, rune(0)
+	end := func() {
+		if isWord {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		isWord = false
+	}
+	isEscaped := false
+	for _, r := range text {
+		switch {
+		case isEscaped:
+			word.WriteRune(r)
+			isEscaped = false
+		case r == '\\' && quote != '\'':
+			isEscaped, isWord = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, isWord = r, true
+		case strings.ContainsRune(";&|\n()`", r):
+			end()
+			words = append(words, commandEnd)
+		case unicode.IsSpace(r):
+			end()
+		default:
+			word.WriteRune(r)
+			isWord = true
+		}
+	}
+	end()
+	return words
+}
+
+// namesFetcher returns a fetcher whose name is a word of the arguments; "": none.
+func namesFetcher(args []string) string {
+	for _, arg := range args {
+		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`;&|()"'=,`, r) }) {
+			if name := filepath.Base(word); slices.Contains(fetchers, name) && name != "uv" && name != "nix" {
+				return name
+			}
+		}
+	}
+	return ""
+}

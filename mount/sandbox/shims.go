@@ -1,0 +1,90 @@
+package sandbox
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Shim is a program that chooses a version of another one: it belongs to a version manager.
+type Shim struct {
+	Manager  string // such as "asdf"
+	Dir      string // where the manager keeps the versions
+	Variable string // that names Dir to the manager
+	// Settings is what the manager reads in HOME, relative to it; "": nothing, or Dir has it.
+	Settings string
+	// IsTold reports whether the shim itself says where Dir is.
+	IsTold bool
+}
+
+// managers are the version managers with shims. Those of the family of rbenv are known by
+// their names, see managerNamed.
+var managers = []Shim{
+	{Manager: "asdf", Variable: "ASDF_DATA_DIR", Settings: ".tool-versions"},
+	{Manager: "mise", Variable: "MISE_DATA_DIR", Settings: ".config/mise"},
+	{Manager: "proto", Variable: "PROTO_HOME"},
+	{Manager: "volta", Variable: "VOLTA_HOME"},
+}
+
+// ShimOf returns what a program of the host is a shim of. path is absolute, and may be a
+// link. A directory without a manager's versions is none's: then ok is false.
+func ShimOf(path string) (s Shim, ok bool) {
+	dir := filepath.Dir(path)
+	home := filepath.Dir(dir)
+	target, _ := os.Readlink(path) // "" if it is no link
+	isVolta := strings.HasPrefix(filepath.Base(target), "volta-shim") || filepath.Base(target) == "shim"
+	if filepath.Base(dir) != "shims" && !(isVolta && filepath.Base(dir) == "bin") {
+		return s, false
+	}
+	if !slices.ContainsFunc([]string{"installs", "versions", "tools", "plugins"}, func(name string) bool {
+		info, err := os.Stat(filepath.Join(home, name))
+		return err == nil && info.IsDir()
+	}) {
+		return s, false
+	}
+	own := strings.TrimPrefix(filepath.Base(home), ".")
+	if isVolta {
+		own = "volta"
+	}
+	for _, name := range []string{own, filepath.Base(target), firstWords(path)} {
+		if s, ok = managerNamed(name); ok {
+			s.Dir = home
+			return s, true
+		}
+	}
+	return Shim{Manager: own, Dir: home}, true
+}
+
+// managerNamed finds a manager by its name.
+func managerNamed(name string) (Shim, bool) {
+	if i := slices.IndexFunc(managers, func(m Shim) bool { return m.Manager == name }); i >= 0 {
+		return managers[i], true
+	}
+	if base, ok := strings.CutSuffix(name, "env"); ok && len(base) > 0 && len(base) < 8 {
+		return Shim{Manager: name, Variable: strings.ToUpper(name) + "_ROOT", IsTold: true}, true
+	}
+	return Shim{}, false
+}
+
+// firstWords returns the manager that a shim calls, if it is a script; "" for others.
+func firstWords(path string) string {
+	f, err := openRegular(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil || !bytes.HasPrefix(text, []byte("#!")) {
+		return ""
+	}
+	words := strings.Fields(string(text))
+	for i, w := range words {
+		if i+1 < len(words) && words[i+1] == "exec" && i > 0 && words[i-1] == "exec" {
+			return filepath.Base(strings.Trim(w, `"'`))
+		}
+	}
+	return ""
+}
