@@ -409,6 +409,15 @@ func (r *runner) unread(leave func(), done <-chan struct{}) {
 	leave()
 }
 
+// stopServer ends a server whose host has left.
+func (r *runner) stopServer() {
+	_ = r.proc.Signal(unix.SIGTERM) // it may have ended
+	time.AfterFunc(stopServerAfter, func() { _ = r.proc.Kill() })
+}
+
+// stopServerAfter is how long such a server has to end by itself.
+const stopServerAfter = 300 * time.Millisecond
+
 // runProxy carries what the command and its host say to each other until the
 // command has ended.
 func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
@@ -432,7 +441,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
+		Session: r.s.Broker().Session(subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
 		r.a.Warn("the conversation broke off: %s", names.Escape(broken.Error()))
