@@ -23,7 +23,12 @@ type relay struct {
 	outs   []copyJob
 	master *os.File // the command's terminal
 	screen *os.File // where master's output goes
-	raw    *term.State
+	hungUp func()   // called when stdin is a terminal that was closed
+
+	mode  sync.Mutex  // guards the fields below
+	raw   *term.State // the caller's terminal, before it was set to raw mode; nil: it never was
+	isRaw bool
+	ended bool // the terminal is given back for good
 
 	wake    [2]int // a pipe that ends the copying of stdin
 	winch   chan os.Signal
@@ -106,11 +111,9 @@ func (r *relay) start() error {
 		into := r.into
 		if into == nil {
 			into = r.master
-			state, err := term.MakeRaw(int(r.stdin.Fd()))
-			if err != nil {
+			if err := r.setRaw(); err != nil {
 				return failed("set the terminal to raw mode: %v", err)
 			}
-			r.raw = state
 		}
 		r.reader.Go(func() { r.copyIn(into) })
 	}
@@ -119,8 +122,10 @@ func (r *relay) start() error {
 	}
 	if r.master != nil {
 		r.writers.Go(func() {
-			// A terminal whose other side is closed answers EIO.
+			// A terminal whose other side is closed answers EIO. If it is the caller's, the
+			// command goes on as it likes: its output goes nowhere.
 			_, _ = io.Copy(r.screen, r.master)
+			_, _ = io.Copy(io.Discard, r.master)
 		})
 		r.winch = make(chan os.Signal, 1)
 		signal.Notify(r.winch, unix.SIGWINCH)
@@ -146,18 +151,32 @@ func (c *copyJob) run() {
 func (r *relay) copyIn(into *os.File) {
 	fd := int(r.stdin.Fd())
 	buf := make([]byte, 32<<10)
+	isTerminal, away := term.IsTerminal(fd), true
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.wake[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+		wait := -1
+		switch {
+		case !isTerminal:
+		case inBackground(fd): // what is typed is the shell's: reading it would stop this process
+			fds[0].Events, wait, away = 0, backgroundLook, true
+		case away && into == r.master:
+			_, away = r.setRaw(), false // it may have been hung up
+		}
+		if n, err := unix.Poll(fds, wait); err == unix.EINTR {
 			continue
 		} else if err != nil || fds[1].Revents != 0 {
 			break
+		} else if n == 0 {
+			continue
 		}
 		n, err := unix.Read(fd, buf)
 		if err == unix.EINTR || err == unix.EAGAIN {
 			continue
 		}
 		if n <= 0 {
+			if into == r.master {
+				r.hungUp()
+			}
 			break
 		}
 		if _, err := into.Write(buf[:n]); err != nil {
@@ -198,9 +217,7 @@ func (r *relay) restore() {
 		close(r.winch)
 		r.sizing.Wait() // or it would use descriptors that are another's by then
 	}
-	if r.raw != nil {
-		_ = term.Restore(int(r.stdin.Fd()), r.raw) // it may have been hung up
-	}
+	r.setCooked(true)
 	if r.master != nil {
 		r.master.Close()
 	}

@@ -82,7 +82,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 // they do what they ever do to a Go program: nothing has been made that would be left.
 func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)
+	signal.Notify(signals, cli.NotIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
 	return signals
 }
 
@@ -240,7 +240,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
 		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
 	}
-	box.Stderr = os.Stderr
+	box.Stderr, box.JobControl = os.Stderr, true
 	if r.plan.mcp == proxy.Off {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout
 		box.TTY = r.interactive()
