@@ -59,6 +59,8 @@ type Exit struct {
 	// IsFull: the command left a private directory in memory (HOME, /tmp and the like) with
 	// no room for anything more, see Options.TmpSize.
 	IsFull bool
+	// Lost is why output of the command could not be written to a stream of Options.
+	Lost error
 }
 
 // Status is what a shell would say: the code, or 128 and the signal.
@@ -194,7 +196,7 @@ func (p *Process) supervise(stop func() bool) {
 	p.group.remove()
 	<-p.relaying
 	p.err = cmp.Or(p.err, err)
-	p.relay.wait(p.unread)
+	p.exit.Lost = p.relay.wait(p.unread)
 	p.mu.Lock()
 	p.closed = true
 	p.control.Close()

@@ -20,7 +20,7 @@ import (
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
-	outs   []copyJob
+	outs   []*copyJob
 	master *os.File // the command's terminal
 	screen *os.File // where master's output goes
 	hungUp func()   // called when stdin is a terminal that was closed
@@ -37,7 +37,11 @@ type relay struct {
 	reader  sync.WaitGroup
 }
 
-type copyJob struct{ from, to *os.File }
+// copyJob copies an output stream of the command.
+type copyJob struct {
+	from, to *os.File
+	err      error // why the rest of it was lost, once run has returned
+}
 
 // streams makes the command's standard streams.
 func (p *Process) streams(l *launch) error {
@@ -97,7 +101,7 @@ func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 	case stream == 0:
 		p.relay.stdin, p.relay.into = f, mine
 	default:
-		p.relay.outs = append(p.relay.outs, copyJob{mine, f})
+		p.relay.outs = append(p.relay.outs, &copyJob{from: mine, to: f})
 	}
 	return nil
 }
@@ -139,10 +143,22 @@ func (r *relay) start() error {
 }
 
 // run copies until the command's end is closed, or ours cannot be written any
-// more: then the command gets SIGPIPE, as it would without us.
+// more: then the command gets SIGPIPE, as it would without us if nobody read. What it has
+// written before is lost with no error of its own.
 func (c *copyJob) run() {
-	_, _ = io.Copy(c.to, c.from)
+	_, c.err = io.Copy(c.to, c.from)
 	c.from.Close()
+}
+
+// lost is why output of the command was lost, nil if all of it was written. It may be called
+// when everything is copied.
+func (r *relay) lost() error {
+	for _, c := range r.outs {
+		if c.err != nil {
+			return c.err
+		}
+	}
+	return nil
 }
 
 // copyIn copies the caller's input until it ends, the command does not want any
@@ -166,7 +182,7 @@ func (r *relay) copyIn(into *os.File) {
 			continue
 		} else if err != nil || fds[1].Revents != 0 {
 			break
-		} else if n == 0 {
+		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // by now
 			continue
 		}
 		n, err := unix.Read(fd, buf)
@@ -189,8 +205,8 @@ func (r *relay) copyIn(into *os.File) {
 }
 
 // wait waits until everything is copied, or unread is closed, and gives the terminal
-// back. A write that nobody reads keeps its goroutine.
-func (r *relay) wait(unread <-chan struct{}) {
+// back. A write that nobody reads keeps its goroutine. It returns why output was lost.
+func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
@@ -198,6 +214,7 @@ func (r *relay) wait(unread <-chan struct{}) {
 	}()
 	select {
 	case <-copied:
+		lost = r.lost()
 	case <-unread:
 	}
 	if r.stdin != nil && r.wake[1] != 0 {
@@ -209,6 +226,7 @@ func (r *relay) wait(unread <-chan struct{}) {
 		unix.Close(r.wake[0])
 	}
 	r.restore()
+	return lost
 }
 
 func (r *relay) restore() {

@@ -72,7 +72,14 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if code := exitOf(exit); code != cli.ExitOK {
+	code := exitOf(exit)
+	switch {
+	case !errors.Is(exit.Lost, unix.EPIPE):
+		a.NoteOutput(exit.Lost)
+	case code == cli.ExitOK: // nobody reads: the command would have been told by a signal
+		code = 128 + int(unix.SIGPIPE)
+	}
+	if code != cli.ExitOK {
 		return &cli.ExitError{Code: code}
 	}
 	return nil
@@ -448,5 +455,8 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
+	if broken != nil && err == nil && exitOf(exit) == cli.ExitOK {
+		err = &cli.ExitError{Code: cli.ExitFailure} // it was said
+	}
 	return exit, err
 }
