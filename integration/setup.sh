@@ -64,6 +64,8 @@ packages() {
 		wget wget the same
 		psql postgresql-client the same
 		pip3 python3-pip the same
+		strace strace a tracer of what it starts
+		gdb gdb the same
 		ps procps processes that a test must not leave
 		bash bash completion, and commands that are pasted
 		completion bash-completion the same

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +40,9 @@ type Options struct {
 	// waiting for its process: what it wrote is still delivered, but nobody waits
 	// for the host any more. Nil: it is not known.
 	Gone <-chan struct{}
+	// Stop ends the server. It is called, if there is one, when the host has left and the
+	// server lives on for an answer that cannot come, or can be heard by nobody.
+	Stop func()
 	// Drained is called, if there is one, when all that the server wrote has been
 	// dealt with, whether the host has read it or not.
 	Drained func()
@@ -59,6 +61,7 @@ type Proxy struct {
 	stats      counters
 	questions  sync.Map // chan response of those that the host has not answered, by id
 	calls      calls
+	unheard    unheard
 	wg         sync.WaitGroup  // what waits for a peer on the side
 	asyncSlots chan struct{}   // holds a token for each of these
 	ready      sync.Once       // the session has its way to the server
@@ -93,8 +96,9 @@ func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
 // Run carries until both directions have ended, and returns nil then. The end of
 // the host's input closes the server's, once what the server asked of the session
-// before is answered (and after five seconds at the latest), and what the server still writes is
-// delivered; the end of the server's output closes the host's. A peer that takes
+// before is answered (and after drainFor at the latest), and what the server still writes is
+// delivered. A server that asks on, or that nobody can hear any more, is stopped
+// (Options.Stop); the end of the server's output closes the host's. A peer that takes
 // nothing more ends its direction. When ctx ends, everything does at once, and
 // the error is its cause.
 func (p *Proxy) Run(ctx context.Context) error {
@@ -124,12 +128,16 @@ func (p *Proxy) Run(ctx context.Context) error {
 		p.host.close()
 		_ = p.opt.ServerOut.Close()
 	}
+	over := make(chan struct{})
+	defer close(over)
 	downEnded, upEnded := make(chan error, 1), make(chan error, 1)
 	go func() {
 		err := down.run()
 		p.endHost() // no answer can come any more
 		p.drain(ctx)
+		p.unheard.leave(p.session.Busy())
 		closeDown()
+		go p.stopLeft(over)
 		downEnded <- err
 	}()
 	go func() {
@@ -159,34 +167,6 @@ func (p *Proxy) Run(ctx context.Context) error {
 	case <-ctx.Done(): // a write that closing does not end
 	}
 	return err
-}
-
-// drainFor is how long a server is waited for that has asked and not read the
-// answer, at the end of the host's input.
-const drainFor = 5 * time.Second
-
-// drain waits until the server has got what it asked for. Servers on the
-// TypeScript SDK live on for a minute if an answer is still due when their input
-// ends, and a host that only looks in may leave before it came.
-func (p *Proxy) drain(ctx context.Context) {
-	if p.auto.state() != isMCP {
-		return
-	}
-	limit := time.NewTimer(drainFor)
-	defer limit.Stop()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for p.session.Busy() {
-		select {
-		case <-look.C:
-		case <-limit.C:
-			return
-		case <-p.opt.Gone:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // await waits for both directions, or for what ends them.

@@ -34,16 +34,20 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	}
 	switch method := jsonline.Unquote(f.Method.Of(b)); {
 	case broker.IsFilesMethod(string(method)):
+		p.unheard.asked(f.ID.Of(b), false)
 		return nil, p.take(b, &f)
 	case string(method) == wire.Cancelled:
-		if id, ok := jsonline.Lookup(b, f.Params, "requestId"); ok && p.isOurs(id.Of(b)) {
+		id, ok := jsonline.Lookup(b, f.Params, "requestId")
+		if ok && p.isOurs(id.Of(b)) {
 			return p.refuseServer(b, &f, "the server cancels a request of rootsfs's own")
 		}
+		p.unheard.answered(id.Of(b))
 		return nil, p.take(b, &f)
 	}
 	if in := readInputs(b, f.Params); in.flaw != "" || len(in.roots) > 0 {
 		return p.refuseServer(b, &f, in.why())
 	}
+	p.unheard.asked(f.ID.Of(b), true)
 	return nil, true
 }
 
@@ -152,19 +156,37 @@ func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 // noteRefused counts a refusal, logs it, and records it if it is of the server's. A peer can
 // make many: the log tells of the first, the second, the fourth and so on.
 func (p *Proxy) noteRefused(of, why string) {
-	if of == "server" {
-		p.session.NoteRefusal(why)
-	}
-	if n := p.stats.refused.Add(1); n&(n-1) == 0 {
+	if n := p.countRefused(of, why); n&(n-1) == 0 {
 		p.log.Warn("a message was not passed on", "of", of, "why", why, "so far", n)
 	}
 }
 
-// refuseLine does not carry a line of the server's that has a flaw. Whoever waits for it
-// is told, if it begins as a message: not for what a program prints of one.
+// countRefused counts a refusal, records it if it is of the server's, and returns the count.
+func (p *Proxy) countRefused(of, why string) int64 {
+	if of == "server" {
+		p.session.NoteRefusal(why)
+	}
+	return p.stats.refused.Add(1)
+}
+
+// What a server prints among its messages is logged up to these limits.
+const (
+	maxPrinted     = 100 // lines; of more, the second, the fourth and so on
+	maxPrintedLine = 500 // bytes of a line
+)
+
+// refuseLine does not carry a line of the server's that has a flaw. Its text is logged, for
+// the person who looks for the reason why a server does not start: many servers print that.
+// Whoever waits for the line is told, if it begins as a message.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
-	p.noteRefused("server", why)
+	if n := p.countRefused("server", why); n <= maxPrinted || n&(n-1) == 0 {
+		text := string(line[:min(len(line), maxPrintedLine)])
+		if len(text) < len(line) {
+			text = strings.ToValidUTF8(text, "") + "…"
+		}
+		p.log.Warn("the server printed a line that is no message; it was not passed on", "text", text, "why", why, "so far", n)
+	}
 	if line = visible(line); len(line) > 0 && line[0] == '{' {
 		p.answerUnread(jsonline.HeadOf(line), why+"; it was not passed on")
 	}

@@ -208,7 +208,7 @@ func TestFullOutput(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, args := range []string{
 		"version", "version --json", "--version", "help", "help run", "mount --help", "completion bash", "completion zsh", "completion fish",
-		"config schema", "policy show --builtin", "status", "status --json", "doctor",
+		"config schema", "policy show --builtin", "policy show --builtin --json", "status", "status --json", "doctor", "doctor --json", "help config",
 	} {
 		var errs bytes.Buffer
 		got := run(strings.Fields(args), cli.Stdio{In: strings.NewReader(""), Out: full{}, Err: &errs})

@@ -171,6 +171,11 @@ type Options struct {
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
 	TTY bool
+	// JobControl has this process be stopped, and go on, with the command, as a job of the
+	// shell that started it: it is for a program that runs one command and nothing else.
+	// With TTY, its process group is stopped when the command is, and the terminal is as it
+	// was; SIGTSTP is passed on to the command. Stopped, this process does not serve Tree.
+	JobControl bool
 
 	// Umask is the command's; nil: the caller's own when Start is called.
 	Umask *int

@@ -29,6 +29,9 @@ type Process struct {
 
 	sockets *Sockets
 
+	jobControl bool
+	stops      chan struct{} // takes a token when the command is stopped
+
 	relay    relay
 	relays   sync.Once     // starts relay
 	relaying chan struct{} // closed when that is done
@@ -56,6 +59,8 @@ type Exit struct {
 	// IsFull: the command left a private directory in memory (HOME, /tmp and the like) with
 	// no room for anything more, see Options.TmpSize.
 	IsFull bool
+	// Lost is why output of the command could not be written to a stream of Options.
+	Lost error
 }
 
 // Status is what a shell would say: the code, or 128 and the signal.
@@ -80,10 +85,11 @@ func (p *Process) Stdin() *os.File  { return p.ours[0] }
 func (p *Process) Stdout() *os.File { return p.ours[1] } //nolint:revive // see Stdin
 func (p *Process) Stderr() *os.File { return p.ours[2] } //nolint:revive // see Stdin
 
-// Signal sends a signal to the command. Those that a terminal sends (SIGINT,
-// SIGQUIT, SIGHUP) go to its process group, as they would from there.
+// Signal sends a signal to the command. Those that a terminal or its shell sends (SIGINT,
+// SIGQUIT, SIGHUP, SIGTSTP, SIGCONT) go to its process group, as they would from there.
+// SIGHUP and SIGTERM reach also a command that is stopped.
 func (p *Process) Signal(sig unix.Signal) error {
-	group := sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGHUP
+	group := slices.Contains([]unix.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTSTP, unix.SIGCONT}, sig)
 	return p.tell(initproc.Message{Kind: initproc.KindSignal, Signal: int(sig), Group: group})
 }
 
@@ -130,8 +136,11 @@ func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 // that nobody knows how the command ended.
 func (p *Process) Wait() (Exit, error) {
 	p.relays.Do(func() {
+		p.relay.hungUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended
 		if p.err = p.relay.start(); p.err != nil {
 			_ = p.Kill() // it may have ended
+		} else if p.jobControl {
+			p.controlJob()
 		}
 		close(p.relaying)
 	})
@@ -152,6 +161,11 @@ func (p *Process) supervise(stop func() bool) {
 			break
 		}
 		switch m.Kind {
+		case initproc.KindStopped:
+			select {
+			case p.stops <- struct{}{}:
+			default: // one is on its way
+			}
 		case initproc.KindExited:
 			if !ended {
 				p.exit, ended = Exit{Code: m.Code, Signal: unix.Signal(m.Signal), IsFull: m.Full}, true
@@ -182,7 +196,7 @@ func (p *Process) supervise(stop func() bool) {
 	p.group.remove()
 	<-p.relaying
 	p.err = cmp.Or(p.err, err)
-	p.relay.wait(p.unread)
+	p.exit.Lost = p.relay.wait(p.unread)
 	p.mu.Lock()
 	p.closed = true
 	p.control.Close()

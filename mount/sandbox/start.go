@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 	"syscall"
@@ -113,6 +114,11 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		// a kept HOME are files like any others.
 		Filter: seccomp.Wants{NoSetID: o.Home != ""},
 	}
+	for _, sig := range [...]unix.Signal{unix.SIGHUP, unix.SIGINT} { // of others Go does not know it
+		if signal.Ignored(sig) {
+			l.conf.Ignore = append(l.conf.Ignore, int(sig))
+		}
+	}
 	if o.Network != nil && (level == Namespaces || level == Bubblewrap) {
 		l.conf.OpenNetwork, l.conf.Listeners = true, o.Network.Listeners
 	}
@@ -189,7 +195,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
-	p := &Process{level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), relaying: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{jobControl: l.o.JobControl, stops: make(chan struct{}, 1), level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), relaying: make(chan struct{}), done: make(chan struct{})}
 	err := p.streams(l)
 	if err == nil {
 		err = p.startInit(l)

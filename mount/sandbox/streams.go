@@ -20,10 +20,15 @@ import (
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
-	outs   []copyJob
+	outs   []*copyJob
 	master *os.File // the command's terminal
 	screen *os.File // where master's output goes
-	raw    *term.State
+	hungUp func()   // called when stdin is a terminal that was closed
+
+	mode  sync.Mutex  // guards the fields below
+	raw   *term.State // the caller's terminal, before it was set to raw mode; nil: it never was
+	isRaw bool
+	ended bool // the terminal is given back for good
 
 	wake    [2]int // a pipe that ends the copying of stdin
 	winch   chan os.Signal
@@ -32,7 +37,11 @@ type relay struct {
 	reader  sync.WaitGroup
 }
 
-type copyJob struct{ from, to *os.File }
+// copyJob copies an output stream of the command.
+type copyJob struct {
+	from, to *os.File
+	err      error // why the rest of it was lost, once run has returned
+}
 
 // streams makes the command's standard streams.
 func (p *Process) streams(l *launch) error {
@@ -92,7 +101,7 @@ func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 	case stream == 0:
 		p.relay.stdin, p.relay.into = f, mine
 	default:
-		p.relay.outs = append(p.relay.outs, copyJob{mine, f})
+		p.relay.outs = append(p.relay.outs, &copyJob{from: mine, to: f})
 	}
 	return nil
 }
@@ -106,11 +115,9 @@ func (r *relay) start() error {
 		into := r.into
 		if into == nil {
 			into = r.master
-			state, err := term.MakeRaw(int(r.stdin.Fd()))
-			if err != nil {
+			if err := r.setRaw(); err != nil {
 				return failed("set the terminal to raw mode: %v", err)
 			}
-			r.raw = state
 		}
 		r.reader.Go(func() { r.copyIn(into) })
 	}
@@ -119,8 +126,10 @@ func (r *relay) start() error {
 	}
 	if r.master != nil {
 		r.writers.Go(func() {
-			// A terminal whose other side is closed answers EIO.
+			// A terminal whose other side is closed answers EIO. If it is the caller's, the
+			// command goes on as it likes: its output goes nowhere.
 			_, _ = io.Copy(r.screen, r.master)
+			_, _ = io.Copy(io.Discard, r.master)
 		})
 		r.winch = make(chan os.Signal, 1)
 		signal.Notify(r.winch, unix.SIGWINCH)
@@ -134,10 +143,22 @@ func (r *relay) start() error {
 }
 
 // run copies until the command's end is closed, or ours cannot be written any
-// more: then the command gets SIGPIPE, as it would without us.
+// more: then the command gets SIGPIPE, as it would without us if nobody read. What it has
+// written before is lost with no error of its own.
 func (c *copyJob) run() {
-	_, _ = io.Copy(c.to, c.from)
+	_, c.err = io.Copy(c.to, c.from)
 	c.from.Close()
+}
+
+// lost is why output of the command was lost, nil if all of it was written. It may be called
+// when everything is copied.
+func (r *relay) lost() error {
+	for _, c := range r.outs {
+		if c.err != nil {
+			return c.err
+		}
+	}
+	return nil
 }
 
 // copyIn copies the caller's input until it ends, the command does not want any
@@ -146,18 +167,32 @@ func (c *copyJob) run() {
 func (r *relay) copyIn(into *os.File) {
 	fd := int(r.stdin.Fd())
 	buf := make([]byte, 32<<10)
+	isTerminal, away := term.IsTerminal(fd), true
 	for {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(r.wake[0]), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+		wait := -1
+		switch {
+		case !isTerminal:
+		case inBackground(fd): // what is typed is the shell's: reading it would stop this process
+			fds[0].Events, wait, away = 0, backgroundLook, true
+		case away && into == r.master:
+			_, away = r.setRaw(), false // it may have been hung up
+		}
+		if n, err := unix.Poll(fds, wait); err == unix.EINTR {
 			continue
 		} else if err != nil || fds[1].Revents != 0 {
 			break
+		} else if n == 0 || isTerminal && fds[0].Events != 0 && inBackground(fd) { // by now
+			continue
 		}
 		n, err := unix.Read(fd, buf)
 		if err == unix.EINTR || err == unix.EAGAIN {
 			continue
 		}
 		if n <= 0 {
+			if into == r.master {
+				r.hungUp()
+			}
 			break
 		}
 		if _, err := into.Write(buf[:n]); err != nil {
@@ -170,8 +205,8 @@ func (r *relay) copyIn(into *os.File) {
 }
 
 // wait waits until everything is copied, or unread is closed, and gives the terminal
-// back. A write that nobody reads keeps its goroutine.
-func (r *relay) wait(unread <-chan struct{}) {
+// back. A write that nobody reads keeps its goroutine. It returns why output was lost.
+func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
@@ -179,6 +214,7 @@ func (r *relay) wait(unread <-chan struct{}) {
 	}()
 	select {
 	case <-copied:
+		lost = r.lost()
 	case <-unread:
 	}
 	if r.stdin != nil && r.wake[1] != 0 {
@@ -190,6 +226,7 @@ func (r *relay) wait(unread <-chan struct{}) {
 		unix.Close(r.wake[0])
 	}
 	r.restore()
+	return lost
 }
 
 func (r *relay) restore() {
@@ -198,9 +235,7 @@ func (r *relay) restore() {
 		close(r.winch)
 		r.sizing.Wait() // or it would use descriptors that are another's by then
 	}
-	if r.raw != nil {
-		_ = term.Restore(int(r.stdin.Fd()), r.raw) // it may have been hung up
-	}
+	r.setCooked(true)
 	if r.master != nil {
 		r.master.Close()
 	}

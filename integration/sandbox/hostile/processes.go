@@ -19,6 +19,7 @@ func init() {
 		attempt{"read another process's environment", func(t *targets) error { return readProc(t, "environ") }},
 		attempt{"read another process's memory", func(t *targets) error { return memory(t) }},
 		attempt{"ptrace another process", trace},
+		attempt{"ptrace the process that started it", func(*targets) error { return traceParent() }},
 		attempt{"copy another process's descriptor", stealDescriptor},
 		attempt{"signal another process", signalVictim},
 		attempt{"open another process's file through /proc", func(t *targets) error { return readProc(t, "fd/3") }},
@@ -97,12 +98,55 @@ func memory(t *targets) error {
 }
 
 func trace(t *targets) error {
+	if !isVictim(t) {
+		return unix.ESRCH
+	}
+	return seize(t.Victim)
+}
+
+// seize traces a thread for a moment.
+func seize(tid int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := unix.PtraceSeize(t.Victim); err != nil {
+	if err := unix.PtraceSeize(tid); err != nil {
 		return err
 	}
-	return nil // it is let go of when this thread's process ends
+	if err := unix.PtraceInterrupt(tid); err == nil {
+		_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
+		_ = unix.PtraceDetach(tid)
+	}
+	return nil
+}
+
+// traceParent traces any thread of the process that started this one, which is the init of
+// rootsfs, or reads its memory. Where its threads are not shown, they have the numbers up to
+// this process's.
+func traceParent() error {
+	parent := os.Getppid()
+	threads := []int{parent}
+	if entries, err := os.ReadDir(proc(parent, "task")); err == nil {
+		for _, e := range entries {
+			tid, _ := strconv.Atoi(e.Name())
+			threads = append(threads, tid)
+		}
+	} else {
+		for tid := parent + 1; tid < min(os.Getpid(), parent+64); tid++ {
+			threads = append(threads, tid)
+		}
+	}
+	var refused error
+	for _, tid := range threads {
+		var b [1]byte
+		local := []unix.Iovec{{Base: &b[0], Len: 1}}
+		_, err := unix.ProcessVMReadv(tid, local, []unix.RemoteIovec{{Base: uintptr(unsafe.Pointer(&b)), Len: 1}}, 0)
+		if err == nil || errors.Is(err, unix.EFAULT) || seize(tid) == nil {
+			return nil
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	return refused
 }
 
 func stealDescriptor(t *targets) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -75,12 +76,16 @@ func IsTerminal(w io.Writer) bool {
 // with it then shows in the exit code. Safe for concurrent use.
 func (a *App) Write(p []byte) (int, error) {
 	n, err := a.Stdout.Write(p)
-	if err != nil {
-		a.mu.Lock()
-		a.outputErr = cmp.Or(a.outputErr, err)
-		a.mu.Unlock()
-	}
+	a.NoteOutput(err)
 	return n, err
+}
+
+// NoteOutput notes an error of standard output or error, for what is written there past
+// Write: the output of a command of run's. Nil is none.
+func (a *App) NoteOutput(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.outputErr = cmp.Or(a.outputErr, err)
 }
 
 // OutputError is what was wrong when results could not be written, nil if all were.
@@ -96,7 +101,11 @@ func (a *App) withOutputError(err error) error {
 	if lost == nil {
 		return err
 	}
-	said := fmt.Errorf("standard output cannot be written: %w; the output is lost", Cause(lost))
+	stream := "standard output"
+	if pe := (*fs.PathError)(nil); errors.As(lost, &pe) && pe.Path == os.Stderr.Name() {
+		stream = "standard error"
+	}
+	said := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, Cause(lost))
 	if err == nil || errors.Is(err, lost) {
 		return said
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +45,7 @@ func OnSignal(daemon bool) <-chan struct{} {
 	} else {
 		which = append(which, unix.SIGHUP)
 	}
-	signal.Notify(signals, which...)
+	signal.Notify(signals, NotIgnored(which...)...)
 	stop := make(chan struct{})
 	go func() {
 		obey(signals, time.Now, func(sig os.Signal) {
@@ -56,6 +57,12 @@ func OnSignal(daemon bool) <-chan struct{} {
 		os.Exit(ExitFailure)
 	}()
 	return stop
+}
+
+// NotIgnored returns the signals without those that this process was started to ignore, as
+// by nohup(1) or in the background of a script: catching a signal would undo that.
+func NotIgnored(signals ...os.Signal) []os.Signal {
+	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
 // RevokeOnSignal catches SIGUSR1 from now on, which would end the process. The returned

@@ -138,6 +138,9 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	if err != nil {
 		return err
 	}
+	if (verb == Revoke.name || verb == Unmount.name) && isStopped(c.info.PID) {
+		_ = c.signal(unix.SIGCONT) // one that cannot be continued does not answer, which is said
+	}
 	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body)
 	if err != nil {
 		return err

@@ -249,19 +249,31 @@ func listNames(all []Info) string {
 // startTime is field 22 of /proc/PID/stat: with the pid it names a process for
 // as long as the machine is up. 0 if it cannot be read.
 func startTime(pid int) uint64 {
-	data, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", 4<<10)
-	if err != nil {
-		return 0
-	}
-	// The second field is the program's name in parentheses and may hold both
-	// spaces and parentheses.
-	_, rest, ok := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 20 {
+	f := statFields(pid)
+	if len(f) < 20 {
 		return 0
 	}
 	n, _ := strconv.ParseUint(f[19], 10, 64)
 	return n
+}
+
+// isStopped reports whether a process is stopped, as by Ctrl-Z.
+func isStopped(pid int) bool {
+	f := statFields(pid)
+	return len(f) > 0 && f[0] == "T"
+}
+
+// statFields are the fields of /proc/PID/stat from the third one on, nil if they cannot be
+// read.
+func statFields(pid int) []string {
+	data, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", 4<<10)
+	if err != nil {
+		return nil
+	}
+	// The second field is the program's name in parentheses and may hold both
+	// spaces and parentheses.
+	_, rest, _ := strings.Cut(string(data[max(0, strings.LastIndexByte(string(data), ')')):]), " ")
+	return strings.Fields(rest)
 }
 
 // RuntimeDir is where the sessions of this user are:

@@ -55,22 +55,29 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
 		return nil, step(err, "set the size of the terminal")
 	}
+	// The terminal's session is the init's, as a shell's is: a command that leads a session
+	// cannot be stopped by Ctrl-Z, because the kernel stops no process group that nobody in
+	// its session would continue.
+	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0); err != nil {
+		return nil, step(err, "make the terminal the session's")
+	}
 	return slave, step(passOut(TerminalFile, int(master.Fd())), "hand the terminal out")
 }
 
-// command starts the command from this very thread. step is where it failed.
+// command starts the command from this very thread, in a process group of its own. step is
+// where it failed.
 func (p *initProc) command() (pid int, step string, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
-		Sys: &syscall.SysProcAttr{Setsid: true},
+		Sys: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if os.Getpid() != 1 {
 		attr.Sys.Pdeathsig = syscall.SIGKILL // of this thread, which is the init's main one
 	}
 	for i, f := range p.files {
 		attr.Files = append(attr.Files, f.Fd())
-		if p.conf.Streams[i] == Terminal && !attr.Sys.Setctty {
-			attr.Sys.Setctty, attr.Sys.Ctty = true, i
+		if p.conf.Streams[i] == Terminal {
+			attr.Sys.Foreground, attr.Sys.Ctty = true, int(f.Fd())
 		}
 	}
 	path := p.conf.Program
@@ -149,7 +156,11 @@ func (p *initProc) listen(pid int) {
 			if m.Group {
 				to = -pid
 			}
-			_ = unix.Kill(to, unix.Signal(m.Signal)) // it may have ended
+			sig := unix.Signal(m.Signal)
+			_ = unix.Kill(to, sig) // it may have ended
+			if sig == unix.SIGHUP || sig == unix.SIGTERM {
+				_ = unix.Kill(to, unix.SIGCONT) // or one that is stopped would not hear of it
+			}
 		}
 	}
 }
@@ -158,12 +169,17 @@ func (p *initProc) listen(pid int) {
 func (p *initProc) reap(pid int) {
 	for {
 		var st unix.WaitStatus
-		got, err := unix.Wait4(-1, &st, unix.WALL, nil)
+		got, err := unix.Wait4(-1, &st, unix.WALL|unix.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
 			p.end(exitFailed) // no child is left, and the command was not seen to end: it cannot be
+		case st.Stopped():
+			if sig := st.StopSignal(); !detach(got, sig) && got == pid {
+				_ = Send(controlFD, Message{Kind: KindStopped, Signal: int(sig)})
+			}
+			continue
 		case got != pid:
 			continue
 		}
@@ -174,6 +190,13 @@ func (p *initProc) reap(pid int) {
 		_ = Send(controlFD, m)
 		p.end(0)
 	}
+}
+
+// detach lets go of a child that has made this process its tracer (PTRACE_TRACEME), so that
+// the signal reaches it. It reports false if the child is not traced, and stopped by itself.
+func detach(pid int, sig syscall.Signal) bool {
+	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0, uintptr(sig), 0, 0)
+	return errno == 0
 }
 
 // end takes everything with it.

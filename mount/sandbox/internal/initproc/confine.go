@@ -75,10 +75,17 @@ func (p *initProc) confine() error {
 	default:
 		p.on(LandlockLayer, what)
 	}
+	// What the command can trace is what it has started: Landlock keeps tracers inside of its
+	// domain, and nobody else is in a pid namespace of this process's, but this process, which
+	// is not dumpable.
+	p.conf.Filter.Trace = what != "" || os.Getpid() == 1
 	if err := p.filter(); err != nil {
 		return err
 	}
 	calls := "system calls that reach out of a sandbox; other architectures"
+	if !p.conf.Filter.Trace {
+		calls += "; tracing"
+	}
 	if p.conf.Filter.NoSetID {
 		calls += "; set-id files"
 	}

@@ -201,9 +201,15 @@ const oomScoreAdj = 500
 
 // prepareProcess makes this process what it is while it builds and waits.
 func (p *initProc) prepareProcess() error {
+	// A session of this process's own, in which the command gets its terminal. At levels
+	// other than Bubblewrap it has one already.
+	_, _ = unix.Setsid()
 	// Signals from inside must not end this process, and those it is sent
 	// from outside come over the control socket.
 	signal.Notify(make(chan os.Signal, 1), deadly...)
+	for _, sig := range p.conf.Ignore {
+		signal.Ignore(unix.Signal(sig)) // which the command inherits
+	}
 	unix.Umask(0o022)
 	// If the machine runs out of memory, the kernel should kill the confined command
 	// before rootsfs, which can revoke. The write fails if the value is higher already.

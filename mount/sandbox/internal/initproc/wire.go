@@ -36,6 +36,7 @@ type Config struct {
 	Sockets     []string // names of the sockets of the host's that are granted
 	NoCgroups   bool     // the machine allows no cgroup namespaces
 	Pids        int
+	Ignore      []int     // signals that the command is to ignore, as under nohup(1)
 	Streams     [3]Stream // what each standard stream is to be
 	Rows, Cols  uint16    // of the terminal
 	Rules       landlock.Rules
@@ -96,12 +97,14 @@ type Message struct {
 	At   string `json:",omitempty"`
 }
 
-// The kinds of message. The last three are to the init, the others from it.
+// The kinds of message. The last three are to the init, the others from it. KindStopped
+// comes each time the command is stopped.
 const (
 	KindFile    = "file"    // carries a descriptor, which Name names
 	KindReady   = "ready"   // all but the command, which is held
 	KindStarted = "started" // the command, with what confines it
 	KindFailed  = "failed"  // nothing was started, and why
+	KindStopped = "stopped" // the command, by a signal
 	KindExited  = "exited"  // how the command ended
 	KindDone    = "done"    // the answer to bind, or Error
 	KindRelease = "release" // start the command

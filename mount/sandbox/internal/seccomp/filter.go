@@ -61,8 +61,7 @@ var refused = map[uint32]unix.Errno{
 	unix.SYS_SETNS: unix.EPERM, unix.SYS_LISTNS: unix.EPERM,
 	// Files by handle: they lie in no directory.
 	unix.SYS_OPEN_BY_HANDLE_AT: unix.EPERM, unix.SYS_NAME_TO_HANDLE_AT: unix.EOPNOTSUPP,
-	// Other processes' memory and descriptors.
-	unix.SYS_PTRACE: unix.EPERM, unix.SYS_PROCESS_VM_READV: unix.EPERM, unix.SYS_PROCESS_VM_WRITEV: unix.EPERM,
+	// Other processes' memory and descriptors; see Wants.Trace.
 	unix.SYS_PROCESS_MADVISE: unix.EPERM, unix.SYS_PIDFD_GETFD: unix.EPERM, unix.SYS_KCMP: unix.EPERM,
 	// Keyrings are per uid, not per namespace.
 	unix.SYS_ADD_KEY: unix.EPERM, unix.SYS_REQUEST_KEY: unix.EPERM, unix.SYS_KEYCTL: unix.EPERM,
@@ -90,6 +89,13 @@ var sharedIPC = []uint32{
 	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL,
 	unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
 }
+
+// tracing are the calls by which a process controls others, and reads and writes their
+// memory. The kernel (5.13 and newer) judges the calls of a traced process by its filter
+// after its tracer has changed them.
+var tracing = []uint32{unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
+
+const addrNoRandomize = 0x0040000 // ADDR_NO_RANDOMIZE of linux/personality.h
 
 // program builds the filter.
 func program(w Wants) ([]bpf.RawInstruction, error) {
@@ -125,18 +131,24 @@ func judged(w Wants) map[uint32][]bpf.Instruction {
 		ioctls = append(ioctls, ownerIoctls...)
 	}
 	calls := map[uint32][]bpf.Instruction{
-		unix.SYS_CLONE:       flagged(0, nsFlags),
-		unix.SYS_UNSHARE:     flagged(0, nsFlags|unix.CLONE_NEWTIME),
-		unix.SYS_SOCKET:      socket(w),
-		unix.SYS_SOCKETPAIR:  socketpair(w),
-		unix.SYS_SETSOCKOPT:  portRange(),
-		unix.SYS_IOCTL:       among(1, allow, refuse(unix.EPERM), ioctls...),
-		unix.SYS_PRLIMIT64:   ownLimits(),
-		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, 0xffffffff),
+		unix.SYS_CLONE:      flagged(0, nsFlags),
+		unix.SYS_UNSHARE:    flagged(0, nsFlags|unix.CLONE_NEWTIME),
+		unix.SYS_SOCKET:     socket(w),
+		unix.SYS_SOCKETPAIR: socketpair(w),
+		unix.SYS_SETSOCKOPT: portRange(),
+		unix.SYS_IOCTL:      among(1, allow, refuse(unix.EPERM), ioctls...),
+		unix.SYS_PRLIMIT64:  ownLimits(),
+		// Debuggers and sanitizers start programs without random addresses.
+		unix.SYS_PERSONALITY: among(0, refuse(unix.EPERM), allow, 0, addrNoRandomize, 0xffffffff),
 	}
 	for _, list := range []map[uint32]unix.Errno{refused, refusedHere} {
 		for nr, errno := range list {
 			calls[nr] = always(refuse(errno))
+		}
+	}
+	if !w.Trace {
+		for _, nr := range tracing {
+			calls[nr] = always(refuse(unix.EPERM))
 		}
 	}
 	if w.NoIPC {

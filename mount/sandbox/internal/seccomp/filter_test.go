@@ -121,6 +121,7 @@ func TestFilter(t *testing.T) {
 		{"limits of another, high address", unix.SYS_PRLIMIT64, []uint64{77, unix.RLIMIT_FSIZE, 0x7fff00000000}, "EPERM"},
 		{"personality asked", unix.SYS_PERSONALITY, []uint64{0xffffffff}, "allow"},
 		{"personality as it is", unix.SYS_PERSONALITY, []uint64{0}, "allow"},
+		{"personality without random addresses", unix.SYS_PERSONALITY, []uint64{high | 0x0040000}, "allow"},
 		{"personality that makes reading executing", unix.SYS_PERSONALITY, []uint64{0x0400000}, "EPERM"},
 
 		{"io_uring_setup", unix.SYS_IO_URING_SETUP, nil, "ENOSYS"},
@@ -140,6 +141,20 @@ func TestFilter(t *testing.T) {
 	} {
 		if got := machine(t, Wants{})(filterArch, c.nr, c.args...); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// Tracing is permitted where it reaches nobody else: debuggers and sanitizers need it.
+func TestFilterTrace(t *testing.T) {
+	for _, nr := range tracing {
+		if got := machine(t, Wants{Trace: true})(filterArch, nr); got != "allow" {
+			t.Errorf("call %d: %s, want allow", nr, got)
+		}
+	}
+	for _, nr := range []uint32{unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE} {
+		if got := machine(t, Wants{Trace: true})(filterArch, nr); got != "EPERM" {
+			t.Errorf("call %d: %s, want EPERM", nr, got)
 		}
 	}
 }
@@ -246,6 +261,9 @@ func TestFilterSignals(t *testing.T) {
 		{"kill another", unix.SYS_KILL, []uint64{other}, "allow"},
 		{"kill another group", unix.SYS_KILL, []uint64{minus(other)}, "allow"},
 		{"kill the group of its own", unix.SYS_KILL, []uint64{0}, "allow"},
+		{"join its group", unix.SYS_SETPGID, []uint64{0, high | pid}, "EPERM"},
+		{"join another group", unix.SYS_SETPGID, []uint64{pid, other}, "allow"},
+		{"lead a group", unix.SYS_SETPGID, []uint64{0, 0}, "allow"},
 		{"tkill", unix.SYS_TKILL, []uint64{pid}, "EPERM"},
 		{"tkill another", unix.SYS_TKILL, []uint64{other}, "allow"},
 		{"tgkill", unix.SYS_TGKILL, []uint64{pid, pid}, "EPERM"},

@@ -23,6 +23,9 @@ type Wants struct {
 	// NoSetID: files that others could run with this uid's rights, where what is
 	// made stays on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
+	// Trace permits a process to trace others, as debuggers and sanitizers do, where all that
+	// it could trace is confined alike.
+	Trace bool `json:"-"`
 	// Binder has the init make the calls of bind and listen; NoBind refuses them.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`

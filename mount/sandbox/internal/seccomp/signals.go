@@ -14,16 +14,17 @@ import (
 // thread is, too (its others are not). A stopped init would neither end anything nor
 // pass a signal on.
 
-// signals are the calls by which a process could send the init a signal; nr is the
-// number that names it there.
+// signals are the calls by which a process could send the init a signal, or join its process
+// group, of which it would send signals to all; pid is the number that names it there.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
 	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
 		return among(arg, allow, refuse(unix.EPERM), slices.Concat([]uint32{pid}, more)...)
 	}
 	const everybody = 0xffffffff // -1
 	return map[uint32][]bpf.Instruction{
-		unix.SYS_KILL:  toIt(0, -pid, everybody), // its process group is its own
-		unix.SYS_TKILL: toIt(0), unix.SYS_TGKILL: toIt(1),
+		unix.SYS_KILL:    toIt(0, -pid, everybody), // 0: nobody joins its process group
+		unix.SYS_SETPGID: toIt(1),
+		unix.SYS_TKILL:   toIt(0), unix.SYS_TGKILL: toIt(1),
 		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
 		// A descriptor does not say whose it is; libraries fall back to kill.
 		unix.SYS_PIDFD_SEND_SIGNAL: always(refuse(unix.ENOSYS)),

@@ -72,7 +72,14 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 	if err != nil {
 		return err
 	}
-	if code := exitOf(exit); code != cli.ExitOK {
+	code := exitOf(exit)
+	switch {
+	case !errors.Is(exit.Lost, unix.EPIPE):
+		a.NoteOutput(exit.Lost)
+	case code == cli.ExitOK: // nobody reads: the command would have been told by a signal
+		code = 128 + int(unix.SIGPIPE)
+	}
+	if code != cli.ExitOK {
 		return &cli.ExitError{Code: code}
 	}
 	return nil
@@ -82,7 +89,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *Flags, args []string) error {
 // they do what they ever do to a Go program: nothing has been made that would be left.
 func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)
+	signal.Notify(signals, cli.NotIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
 	return signals
 }
 
@@ -240,7 +247,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
 		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
 	}
-	box.Stderr = os.Stderr
+	box.Stderr, box.JobControl = os.Stderr, true
 	if r.plan.mcp == proxy.Off {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout
 		box.TTY = r.interactive()
@@ -411,6 +418,15 @@ func (r *runner) unread(leave func(), done <-chan struct{}) {
 	leave()
 }
 
+// stopServer ends a server whose host has left.
+func (r *runner) stopServer() {
+	_ = r.proc.Signal(unix.SIGTERM) // it may have ended
+	time.AfterFunc(stopServerAfter, func() { _ = r.proc.Kill() })
+}
+
+// stopServerAfter is how long such a server has to end by itself.
+const stopServerAfter = 300 * time.Millisecond
+
 // runProxy carries what the command and its host say to each other until the
 // command has ended.
 func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
@@ -434,12 +450,15 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Drained: r.drain, Log: r.s.Log(),
+		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
 		r.a.Warn("the conversation broke off: %s", names.Escape(broken.Error()))
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
+	if broken != nil && err == nil && exitOf(exit) == cli.ExitOK {
+		err = &cli.ExitError{Code: cli.ExitFailure} // it was said
+	}
 	return exit, err
 }

@@ -1,0 +1,121 @@
+package proxy_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A host has left: a server that waits for an answer, which cannot come any more, is stopped.
+// It may ask before the host leaves or after, and ask for what the session answers or the host.
+// (It lived on for as long as it waits for answers: servers on the TypeScript SDK for a minute.)
+func TestHostLeaves(t *testing.T) {
+	l := newLab(t, nil)
+	l.root("work", guard.ReadOnly, nil)
+	for _, c := range []struct{ name, before, after string }{
+		{"it asks for roots afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"roots/list"}`},
+		{"it asks for a file afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"files/list","params":{"path":"work"}}`},
+		{"it has asked the host", `{"jsonrpc":"2.0","id":"r","method":"sampling/createMessage"}`, ""},
+		{"it asks the host afterwards", "", `{"jsonrpc":"2.0","id":"r","method":"ping"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stopped := make(chan struct{})
+			n := l.connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
+			n.handshake(`{}`)
+			if c.before != "" {
+				n.server.say(c.before + "\n")
+				n.host.hears(c.before + "\n")
+			}
+			_ = n.host.in.Close()
+			if _, err := n.server.r.ReadByte(); err == nil {
+				t.Fatal("the server's input is open")
+			}
+			if c.after != "" {
+				n.server.say(c.after + "\n")
+			}
+			n.until("it is stopped", closed(stopped))
+		})
+	}
+}
+
+// A host that neither writes nor reads is gone: nobody hears the server.
+func TestHostLeaves_Hanged(t *testing.T) {
+	stopped := make(chan struct{})
+	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
+	n.handshake(`{}`)
+	_, _ = n.host.in.Close(), n.host.out.Close()
+	n.until("it is stopped", closed(stopped))
+}
+
+func closed(c <-chan struct{}) func() bool {
+	return func() bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+// A server that asks nothing goes on with what it does, and its host hears it.
+func TestHostLeaves_AtWork(t *testing.T) {
+	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("it was stopped") } })
+	n.handshake(`{}`)
+	const asked = `{"jsonrpc":"2.0","id":"r","method":"ping"}` + "\n"
+	const answer = `{"jsonrpc":"2.0","id":"r","result":{}}` + "\n"
+	n.server.say(asked)
+	n.host.hears(asked)
+	n.host.say(answer)
+	n.server.hears(answer)
+	_ = n.host.in.Close()
+	time.Sleep(500 * time.Millisecond) // for it to be stopped, if it were
+	const result = `{"jsonrpc":"2.0","id":5,"result":{"late":true}}` + "\n"
+	n.server.say(result)
+	n.host.hears(result)
+}
+
+// lines is a log that is read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// What a server prints among its messages reaches the person by the log: marked, escaped,
+// and bounded in length and number. (Only the number of such lines did.)
+func TestPrinted(t *testing.T) {
+	var log lines
+	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	n.server.say("ACME_TOKEN is not set\x1b[2J\n")
+	n.server.say("long" + strings.Repeat("é", 2000) + "end\n")
+	n.server.say(strings.Repeat("noise\n", 1000))
+	n.ping(n.server, n.host)
+	said := log.String()
+	if want := `text="ACME_TOKEN is not set\x1b[2J"`; !strings.Contains(said, want) || !strings.Contains(said, "the server printed") {
+		t.Errorf("the log has no %s:\n%.400s", want, said)
+	}
+	if strings.Contains(said, "end\"") || !strings.Contains(said, "é…") {
+		t.Errorf("a long line is not cut: %.3000s", said)
+	}
+	if got := strings.Count(said, "noise"); got < 90 || got > 110 {
+		t.Errorf("%d lines of 1000 are logged", got)
+	}
+}

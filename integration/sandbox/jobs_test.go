@@ -1,0 +1,201 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// shell is an interactive shell of the caller's on a terminal of its own.
+type shell struct {
+	o      *outside
+	master *os.File
+	shown  string
+	run    string // how the shell runs a command confined
+	ended  chan struct{}
+}
+
+// interactive starts a shell.
+func (o *outside) interactive(level sandbox.Level) *shell {
+	t := o.t
+	t.Helper()
+	master, slave, err := pty.Open()
+	must(t, err)
+	cmd := o.driver(order{Args: []string{"/bin/bash", "--norc", "--noprofile", "-i"}, Env: append([]string{"PS1=$ ", "HOME=" + o.home, "TERM=dumb"}, o.env...)})
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr.Setctty = true
+	must(t, cmd.Start())
+	must(t, slave.Close())
+	s := &shell{o: o, master: master, ended: make(chan struct{})}
+	s.run = strings.Join(o.rootsfs("run", "--level", level.String(), "--name", sessionName, "--root", "root="+o.root, "--"), " ")
+	go func() {
+		_ = cmd.Wait()
+		close(s.ended)
+	}()
+	t.Cleanup(func() {
+		_ = master.Close()
+		_ = cmd.Process.Kill()
+		<-s.ended
+	})
+	s.shows(`\$ $`)
+	return s
+}
+
+// types writes what a person would type; what it is to print must not be in it as it is.
+func (s *shell) types(text string) {
+	s.o.t.Helper()
+	_, err := s.master.WriteString(text)
+	must(s.o.t, err)
+}
+
+// shows waits until the terminal shows something, and forgets everything up to that.
+func (s *shell) shows(pattern string) {
+	s.o.t.Helper()
+	want := regexp.MustCompile(pattern)
+	end := time.Now().Add(giveUp / 4)
+	for buf := make([]byte, 4096); ; {
+		if at := want.FindStringIndex(s.shown); at != nil {
+			s.shown = s.shown[at[1]:]
+			return
+		}
+		fds := []unix.PollFd{{Fd: int32(s.master.Fd()), Events: unix.POLLIN}}
+		if n, _ := unix.Poll(fds, 100); n <= 0 && time.Now().Before(end) {
+			continue
+		}
+		n, err := 0, os.ErrDeadlineExceeded
+		if fds[0].Revents != 0 {
+			n, err = s.master.Read(buf)
+		}
+		s.shown += string(buf[:n])
+		if err != nil {
+			s.o.t.Fatalf("%q is not shown, %v; the terminal shows %q", pattern, err, s.shown)
+		}
+	}
+}
+
+// levels are those at which rootsfs confines.
+var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
+
+// eachLevel runs a test for each caller at each level.
+func eachLevel(t *testing.T, f func(*testing.T, *outside, sandbox.Level)) {
+	for _, w := range everybody {
+		for _, level := range levels {
+			t.Run(w.name+"/"+level.String(), func(t *testing.T) { f(t, newOutside(t, w), level) })
+		}
+	}
+}
+
+// A command that stops itself, as Claude Code does at Ctrl-Z, gives the shell its terminal
+// back, and goes on with fg. (It kept the terminal, in which no key did anything.)
+func TestJobs_SelfStop(t *testing.T) {
+	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
+		s := o.interactive(level)
+		s.types(s.run + " sh -c 'echo rea''dy; kill -STOP $$; echo go''es on; kill -TSTP 0; echo a''gain; exit 3'\n")
+		for _, want := range []string{"ready", "goes on"} {
+			s.shows(want)
+			s.shows("Stopped")
+			s.types("stty -a | tr ' ' '\\n' | grep -x -e i''canon; fg\n")
+			s.shows(`icanon\r\n`) // and not raw
+		}
+		s.shows(`again(?s:.*)\$ $`)
+		s.types("echo co''de=$?\n")
+		s.shows("code=3")
+	})
+}
+
+// Ctrl-Z stops a command that does nothing about it; bg has it go on behind the shell, fg
+// before it, and Ctrl-C ends it.
+func TestJobs_CtrlZ(t *testing.T) {
+	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
+		s := o.interactive(level)
+		s.types(s.run + " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'\n")
+		s.shows("ready")
+		s.types("\x1a")
+		s.shows("Stopped")
+		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
+		s.shows("Running(?s:.*)looked") // it does not take what is typed
+		s.types("fg\n")
+		s.shows("sleep 1000")
+		s.types("word\n")
+		s.shows("heard word")
+		s.types("\x03")
+		s.shows(`\$ $`)
+		s.types("echo co''de=$?\n")
+		s.shows("code=130")
+	})
+}
+
+// A job that is begun in the background stays there and takes nothing that is typed. (It was
+// stopped, because it set the terminal's mode.)
+func TestJobs_Background(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	s := o.interactive(sandbox.Namespaces)
+	s.types(s.run + " sh -c 'echo rea''dy; exec sleep 1000' &\n")
+	s.shows("ready")
+	s.types("sleep 0.5; jobs; echo lo''oked\n")
+	s.shows("Running(?s:.*)looked")
+	s.types("fg\n")
+	s.shows("sleep 1000")
+	time.Sleep(500 * time.Millisecond) // for the terminal to become its own; otherwise the shell's ^C does it
+	s.types("\x03")
+	s.shows(`\$ $`)
+	s.types("echo co''de=$?\n")
+	s.shows("code=130")
+}
+
+// Of a closed terminal nothing stays, also of a command that is stopped.
+func TestJobs_Hangup(t *testing.T) {
+	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		for _, stop := range []string{"exec sleep 1000", "kill -STOP $$; exec sleep 1000"} {
+			s := o.interactive(level)
+			s.types(s.run + " sh -c 'echo rea''dy; " + stop + "'\n")
+			s.shows("ready")
+			if stop != "exec sleep 1000" {
+				s.shows("Stopped")
+			}
+			must(t, s.master.Close())
+			<-s.ended
+			o.gone("the session", func() bool { return absent(o.Session) })
+		}
+	})
+}
+
+// With nohup(1) a closed terminal ends nothing, and the command ignores SIGHUP as well.
+func TestJobs_Nohup(t *testing.T) {
+	o := newOutside(t, everybody[0])
+	s := o.interactive(sandbox.Namespaces)
+	s.types("nohup " + s.run + " sh -c 'kill -HUP $$; echo beg''un; until test -e go; do sleep 0.1; done' </dev/null 2>&1 | cat &\n")
+	s.shows("begun")
+	pid, err := os.ReadFile(filepath.Join(o.Session, "pid"))
+	must(t, err)
+	must(t, s.master.Close())
+	<-s.ended
+	if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil || absent(o.Session) {
+		t.Errorf("the run has ended: %v", err)
+	}
+	must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
+	o.gone("the session", func() bool { return absent(o.Session) })
+}
+
+// Without a terminal of its own a command is stopped with rootsfs, and goes on with it.
+func TestJobs_Piped(t *testing.T) {
+	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
+		s := o.interactive(level)
+		s.types(s.run + " sh -c 'trap \"echo sto''pping; trap - TSTP; kill -TSTP 0; echo go''es on; exit 4\" TSTP; echo rea''dy; while :; do sleep 0.1; done' </dev/null | cat\n")
+		s.shows("ready")
+		s.types("\x1a")
+		s.shows("Stopped")
+		s.types("fg\n")
+		s.shows(`goes on(?s:.*)\$ $`)
+		s.types("echo co''de=${PIPESTATUS[0]}\n")
+		s.shows("code=")
+	})
+}

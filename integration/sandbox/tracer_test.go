@@ -1,0 +1,65 @@
+package sandbox
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// leaks is a program that LeakSanitizer looks through at its end, which traces it.
+const leaks = `#include <stdio.h>
+int main(void) { puts("fine"); return 0; }
+`
+
+// traceMe asks its parent to trace it, which is rootsfs's init, and takes a signal and a stop.
+const traceMe = `#include <signal.h>
+#include <sys/ptrace.h>
+static volatile int got;
+static void take(int sig) { got = sig; }
+int main(void) {
+	signal(SIGUSR1, take);
+	if (ptrace(PTRACE_TRACEME, 0, 0, 0)) return 1;
+	raise(SIGUSR1);
+	return got == SIGUSR1 ? 9 : 2;
+}
+`
+
+// Debuggers, tracers and sanitizers work on what they start. (ptrace was refused: a program
+// built with -fsanitize=address ended with an error of LeakSanitizer.) A command that makes
+// the init its tracer gains nothing and harms nobody.
+func TestTracers(t *testing.T) {
+	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
+		build := func(name, source string, flags ...string) {
+			file := filepath.Join(o.root, name)
+			must(t, os.WriteFile(file+".c", []byte(source), 0o644))
+			cmd := exec.Command("gcc", append(flags, "-g", "-o", file, file+".c")...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		build("leaks", leaks, "-fsanitize=address")
+		build("leaks.plain", leaks)
+		build("traceme", traceMe)
+		for _, c := range []struct {
+			script, want string
+		}{
+			{"./leaks; echo code=$?", "fine\ncode=0\n"},
+			{"strace -o /dev/null ./leaks.plain; echo code=$?", "fine\ncode=0\n"},
+			{"gdb -q -batch -ex 'break main' -ex run -ex 'print 40+2' ./leaks.plain </dev/null 2>&1 | grep '= 42'", "$1 = 42\n"},
+			{"exec ./traceme", ""},
+		} {
+			args := o.rootsfs("run", "--level", level.String(), "--name", sessionName, "--root", "root="+o.root, "--", "sh", "-c", c.script)
+			cmd := o.driver(order{Args: args})
+			var log strings.Builder
+			cmd.Stderr = &log
+			out, _ := cmd.Output() // the code is looked at
+			if string(out) != c.want || strings.HasPrefix(c.script, "exec") && cmd.ProcessState.ExitCode() != 9 {
+				t.Errorf("%s: %q, code %d, want %q; %s", c.script, out, cmd.ProcessState.ExitCode(), c.want, log.String())
+			}
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// A shell gives its terminal to a job, and takes it back when the job is stopped. Inside, the
+// command has another terminal, so what stops it there is to stop this process outside, and
+// what continues this process is to continue the command.
+
+// controlJob stops and continues this process together with the command until the command has
+// ended.
+func (p *Process) controlJob() {
+	signals := make(chan os.Signal, 4)
+	stop := []os.Signal{unix.SIGCONT}
+	if !signal.Ignored(unix.SIGTSTP) {
+		stop = append(stop, unix.SIGTSTP)
+	}
+	signal.Notify(signals, stop...)
+	go func() {
+		defer signal.Stop(signals)
+		for {
+			select {
+			case <-p.ended:
+				return
+			case <-p.stops:
+				if p.relay.master != nil && p.relay.stdin != nil {
+					p.relay.flush()
+					p.relay.setCooked(false)
+					stopSelf(true)
+					p.goOn()
+				}
+			case sig := <-signals:
+				if sig == unix.SIGCONT {
+					p.goOn()
+					continue
+				}
+				_ = p.Signal(unix.SIGTSTP) // it may have ended
+				if p.relay.master == nil { // otherwise the init says whether the command stops
+					stopSelf(false)
+					p.goOn()
+				}
+			}
+		}
+	}()
+}
+
+// goOn continues the command after this process was continued.
+func (p *Process) goOn() {
+	if p.relay.master != nil && p.relay.stdin != nil {
+		_ = p.relay.setRaw() // it may have been hung up
+		_ = pty.InheritSize(p.relay.screen, p.relay.master)
+	}
+	_ = p.Signal(unix.SIGCONT) // it may have ended
+}
+
+// stopSelf stops this process, or its whole group, as SIGTSTP does in a program that does not
+// catch it, and returns when it goes on. The kernel ignores that signal where no shell would
+// continue the group: then stopSelf returns at once.
+func stopSelf(group bool) {
+	runtime.LockOSThread() // a signal to this thread is dealt with before the call returns
+	defer runtime.UnlockOSThread()
+	// What continues this process is not to be heard of later, when the command may have
+	// been stopped again.
+	cont := setAction(unix.SIGCONT, sigaction{handler: ignore})
+	stop := setAction(unix.SIGTSTP, sigaction{handler: ignore})
+	if group {
+		_ = unix.Kill(0, unix.SIGTSTP) // for the others
+	}
+	// The Go runtime never gives the signal its default action back once it was caught.
+	setAction(unix.SIGTSTP, sigaction{})
+	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGTSTP)
+	setAction(unix.SIGTSTP, stop)
+	setAction(unix.SIGCONT, cont)
+}
+
+// sigaction is struct sigaction of the kernel's; the zero value is the default action.
+type sigaction struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+const ignore = 1 // SIG_IGN
+
+// setAction sets what a signal does to this process, and returns what it did.
+func setAction(sig unix.Signal, action sigaction) (old sigaction) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&action)), uintptr(unsafe.Pointer(&old)), unsafe.Sizeof(action.mask), 0, 0)
+	return old
+}
+
+// backgroundLook is between two looks, in milliseconds, at whether this process was brought to
+// the foreground: a shell tells that only to jobs that were stopped.
+const backgroundLook = 200
+
+// inBackground reports whether a file is the terminal of this process's session, and belongs
+// to another job.
+func inBackground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && group != unix.Getpgrp()
+}
+
+// setRaw sets the caller's terminal to raw mode, unless it belongs to another job.
+func (r *relay) setRaw() error {
+	r.mode.Lock()
+	defer r.mode.Unlock()
+	fd := int(r.stdin.Fd())
+	if r.ended || inBackground(fd) {
+		return nil
+	}
+	was, err := term.MakeRaw(fd)
+	if err == nil && !r.isRaw {
+		r.raw, r.isRaw = was, true
+	}
+	return err
+}
+
+// setCooked gives the caller's terminal the mode back that it had before it was set to raw
+// mode, unless it belongs to another job; ended: for good.
+func (r *relay) setCooked(ended bool) {
+	r.mode.Lock()
+	defer r.mode.Unlock()
+	r.ended = r.ended || ended
+	if !r.isRaw {
+		return
+	}
+	if fd := int(r.stdin.Fd()); !inBackground(fd) {
+		_ = term.Restore(fd, r.raw) // it may have been hung up
+	}
+	r.isRaw = false
+}
+
+// flush waits until the terminal shows what the command has written: the kernel hands it on
+// by and by.
+func (r *relay) flush() {
+	for quiet, looks := 0, 0; quiet < 10 && looks < 100; looks++ {
+		fds := []unix.PollFd{{Fd: int32(r.master.Fd()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
