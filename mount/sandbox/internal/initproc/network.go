@@ -25,12 +25,14 @@ func loopback() error {
 	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
 }
 
-// networkNamespace notes what network the command has.
+// networkNamespace notes what network the command has, and permits listing the interfaces of
+// its own.
 func (p *initProc) networkNamespace() {
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
 	} else {
 		p.on("network namespace", "a loopback interface only")
+		p.conf.Filter.Interfaces = true
 	}
 }
 
