@@ -49,7 +49,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 	if err != nil {
 		return cannot("this program's own file is gone: start it again (%v)", err)
 	}
-	lay, err := layout.New(l.o.layoutSpec(where))
+	lay, err := layout.New(l.layoutSpec(where))
 	if err != nil {
 		return err
 	}

@@ -122,13 +122,15 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	defer l.closeFiles()
-	if err := l.prepare(where); err != nil {
-		return nil, err
-	}
 	if err := l.limitMemory(); err != nil {
 		return nil, err
 	}
-	p, err := l.run(ctx)
+	var p *Process
+	err := l.prepare(where)
+	if err == nil {
+		l.group.use(l.cmd.SysProcAttr)
+		p, err = l.run(ctx)
+	}
 	if err != nil {
 		l.group.remove()
 	}
