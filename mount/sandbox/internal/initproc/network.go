@@ -3,6 +3,7 @@ package initproc
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -54,11 +55,24 @@ var networkSockets = []struct {
 
 const listenerSocket = "listener"
 
+// networkSocketsMax is how many of them are passed out in one packet (SCM_MAX_FD is 253).
+const networkSocketsMax = 128
+
 // network passes the sockets of this namespace out. The caller serves them before it has the
 // command started.
 func (p *initProc) network() error {
 	if !p.conf.OpenNetwork {
 		return nil
+	}
+	var names []string
+	var fds []int
+	send := func() error {
+		err := Send(controlFD, Message{Kind: KindFile, Name: NetworkFile + strings.Join(names, ",")}, fds...)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		names, fds = nil, nil
+		return step(err, "hand the sockets of the network out")
 	}
 	for _, s := range networkSockets {
 		count := 1
@@ -72,11 +86,17 @@ func (p *initProc) network() error {
 			} else if err != nil {
 				return step(err, "open a socket for the network")
 			}
-			err = passOut(NetworkFile+s.name, fd)
-			unix.Close(fd)
-			if err != nil {
-				return step(err, "hand a socket of the network out")
+			names, fds = append(names, s.name), append(fds, fd)
+			if len(fds) == networkSocketsMax {
+				if err := send(); err != nil {
+					return err
+				}
 			}
+		}
+	}
+	if len(fds) > 0 {
+		if err := send(); err != nil {
+			return err
 		}
 	}
 	p.on("network", "approved hosts only")
