@@ -134,3 +134,16 @@ func TestGroupIsShown(t *testing.T) {
 		}
 	})
 }
+
+// At level landlock the rest of /sys is there and cannot be read.
+func TestSysOfHost(t *testing.T) {
+	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
+		t.Skip(err)
+	}
+	o := Options{Level: Landlock, Private: private(t)}
+	out, _ := output(t, o, `lscpu | grep -c '^CPU(s):'; cat /sys/class/net/lo/address 2>/dev/null
+		for f in class/net block firmware devices/system/memory kernel/mm; do ls /sys/$f >/dev/null 2>&1 && echo $f; done`)
+	if out != "1" {
+		t.Errorf("inside: %q, want lscpu to work and nothing else to be read", out)
+	}
+}

@@ -76,7 +76,7 @@ func EtcDirs() (dirs []string) {
 	return dirs
 }
 
-var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs(), sysDirs) })
+var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs(), SysDirs) })
 
 // Shows reports whether commands see an absolute path of the host, read-only and at the
 // same path, or may find a copy or a file of their own there (EtcFiles).

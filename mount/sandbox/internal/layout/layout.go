@@ -58,10 +58,10 @@ var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/va
 // /tmp only the directories in it do: the rest is the command's to write in.
 var treeDirs = []string{"/var", "/run"}
 
-// sysDirs are the directories of /sys that programs read to size their pools: lscpu, the
+// SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
 // runtimes of Go, Java and Node, OpenMP. What they tell of the processors is in /proc/cpuinfo
 // and /proc/meminfo, too; what identifies them is the host's root's alone to read.
-var sysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
+var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
 
 // groupDir is where control groups are mounted, by every convention.
 const groupDir = "/sys/fs/cgroup"
@@ -186,7 +186,7 @@ func (l *Layout) system(dir string) {
 
 // addSys shows what there is of /sys.
 func (l *Layout) addSys(o *Spec) {
-	for _, dir := range sysDirs {
+	for _, dir := range SysDirs {
 		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Kernel: true, Optional: true})
 	}
 	at := groupDir
