@@ -73,6 +73,27 @@ func TestNetworkAttacks(t *testing.T) {
 	}
 }
 
+// Without --net the same program reaches nobody either, though rootsfs hears what it looks for.
+func TestNetworkAttacksWithoutHosts(t *testing.T) {
+	raw, err := json.Marshal(serveAttacks(t))
+	must(t, err)
+	for i, level := range netLevels {
+		o := newOutside(t, everybody[i])
+		stdout, log, code := o.run(o.shell(level, "--net=false", "./hostile -network '"+string(raw)+"'"))
+		tried := 0
+		for lines := bufio.NewScanner(strings.NewReader(stdout)); lines.Scan(); tried++ {
+			var res result
+			must(t, json.Unmarshal(lines.Bytes(), &res))
+			if res.Worked {
+				t.Errorf("%s: %q works", level, res.Name)
+			}
+		}
+		if tried < 20 || code != 0 || !strings.Contains(log, "the command has no network") {
+			t.Errorf("%s: exit code %d, %d attempts were made\n%s%s", level, code, tried, stdout, log)
+		}
+	}
+}
+
 func attacksTable(names []string, table map[string]map[string]result) string {
 	out := "| attempt, with `--net=HOSTS` | outcome |\n|---|---|\n"
 	for _, n := range names {

@@ -60,7 +60,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 			return cannot("this program's own file is not run: %v", err)
 		}
 	}
-	lay, err := layout.New(l.o.layoutSpec(where))
+	lay, err := layout.New(l.layoutSpec(where))
 	if err != nil {
 		return err
 	}

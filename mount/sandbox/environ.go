@@ -88,7 +88,7 @@ func without(env, more []string) []string {
 func complete(o *Options, level Level, where privatePlaces) []string {
 	name := layout.UserName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
-	if !o.Net && o.Network == nil && level != None {
+	if !o.Net && (o.Network == nil || o.Network.Offline) && level != None {
 		env = without(env, offline)
 	}
 	env = without(env, []string{"USER=" + name, "LOGNAME=" + name, "SHELL=" + layout.Shell(), "PATH=" + systemPath})

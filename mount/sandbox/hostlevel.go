@@ -123,7 +123,7 @@ func (o *Options) hostDirs(where privatePlaces) error {
 // the minimal root would show.
 func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	// All of /proc: a rule for /proc/self would be for the init's directory.
-	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
+	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, layout.SysDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
 	// The rule is for the directory around the tree, because one for the
 	// mount itself ends when the mount is made anew (measured).
 	r.Write = append([]string{filepath.Dir(o.Tree), where.Home, where.Tmp, where.Runtime}, layout.Devices...)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -245,10 +246,15 @@ func (l *launch) limitMemory() error {
 		return nil
 	}
 	l.group, l.memory = g, layer(MemoryLimit, On, fmt.Sprintf("%d bytes for all processes together", l.o.MemoryMax))
-	if g.fd != nil {
-		l.cmd.SysProcAttr.UseCgroupFD, l.cmd.SysProcAttr.CgroupFD = true, int(g.fd.Fd())
-	}
 	return nil
+}
+
+// use has a process that is started with the attributes be in the group from its beginning, if
+// the group is of version 2.
+func (g *memGroup) use(attr *syscall.SysProcAttr) {
+	if g != nil && g.fd != nil {
+		attr.UseCgroupFD, attr.CgroupFD = true, int(g.fd.Fd())
+	}
 }
 
 // The limits that rootsfs was started with (ulimit -H, limits.conf, LimitNPROC= and

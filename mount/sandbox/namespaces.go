@@ -41,7 +41,8 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 }
 
 // layoutSpec is what the layout of levels with a root directory of their own is made for.
-func (o *Options) layoutSpec(where privatePlaces) *layout.Spec {
+func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
+	o := l.o
 	s := &layout.Spec{
 		Tree: o.Tree, Roots: o.Roots, Links: slices.Collect(maps.Keys(o.Links)), Spare: o.Spare, Interpreters: o.Interpreters,
 		KeptHome: o.Home, HomeAt: where.Home, UID: o.UID, GID: o.GID, Net: o.Net, TmpSize: o.TmpSize,
@@ -52,6 +53,9 @@ func (o *Options) layoutSpec(where privatePlaces) *layout.Spec {
 	if o.Network != nil {
 		s.ResolvConf = append([]byte{}, o.Network.ResolvConf...) // not nil
 	}
+	if l.group != nil {
+		s.Group, s.GroupOne = l.group.dir, l.group.fd == nil
+	}
 	return s
 }
 
@@ -60,7 +64,7 @@ func (o *Options) layoutSpec(where privatePlaces) *layout.Spec {
 func (l *launch) namespaces(where privatePlaces) error {
 	o := l.o
 	l.cmd.SysProcAttr = o.initAttr()
-	lay, err := layout.New(o.layoutSpec(where))
+	lay, err := layout.New(l.layoutSpec(where))
 	if err != nil {
 		return err
 	}

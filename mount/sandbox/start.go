@@ -128,13 +128,15 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	defer l.closeFiles()
-	if err := l.prepare(where); err != nil {
-		return nil, err
-	}
 	if err := l.limitMemory(); err != nil {
 		return nil, err
 	}
-	p, err := l.run(ctx)
+	var p *Process
+	err := l.prepare(where)
+	if err == nil {
+		l.group.use(l.cmd.SysProcAttr)
+		p, err = l.run(ctx)
+	}
 	if err != nil {
 		l.group.remove()
 	}
@@ -324,6 +326,9 @@ func (p *Process) await(l *launch) error {
 				return err
 			}
 			_ = initproc.Send(p.sock, initproc.Message{Kind: initproc.KindRelease}) // an init that has ended is noticed above
+			if err := l.serveNetwork(true); err != nil {
+				return err
+			}
 		case initproc.KindStarted:
 			settleCore(m.Layers)
 			if l.memory.Name != "" {
@@ -352,32 +357,47 @@ func (p *Process) await(l *launch) error {
 
 // takeFile takes what the init has opened inside for the caller.
 func (p *Process) takeFile(l *launch, name string, fds []int) error {
-	if len(fds) != 1 {
+	list, isNetwork := strings.CutPrefix(name, initproc.NetworkFile)
+	each := strings.Split(list, ",")
+	if len(fds) != len(each) || len(fds) != 1 && !isNetwork {
 		return failed("the confined init has sent %d descriptors for %s", len(fds), names.Quote(name))
 	}
 	if socket, ok := strings.CutPrefix(name, initproc.SocketFile); ok {
 		return l.o.Sockets.listen(socket, fds[0])
 	}
-	f := os.NewFile(uintptr(fds[0]), name)
-	if socket, ok := strings.CutPrefix(name, initproc.NetworkFile); ok {
-		l.network[socket] = append(l.network[socket], f)
-	} else {
-		p.relay.master = f
+	if !isNetwork {
+		p.relay.master = os.NewFile(uintptr(fds[0]), name)
+		return nil
+	}
+	for i, socket := range each {
+		l.network[socket] = append(l.network[socket], os.NewFile(uintptr(fds[i]), socket))
 	}
 	return nil
 }
 
 // beforeExec does what is the caller's to do when all that confines the command stands.
 func (l *launch) beforeExec() error {
-	if n := l.o.Network; l.conf.OpenNetwork {
-		sockets := l.network
-		l.network = nil // they are the caller's
-		if err := n.Serve(sockets); err != nil {
-			return unable(err, "give the command a network of approved hosts: %v", err)
-		}
+	if err := l.serveNetwork(false); err != nil {
+		return err
 	}
 	if l.o.BeforeExec != nil {
 		return l.o.BeforeExec()
+	}
+	return nil
+}
+
+// serveNetwork has the caller serve the command's network, if that is optional or not, as asked
+// for. An optional one, in which nothing can be reached, is served while the init executes the
+// command, so that the command does not wait for it.
+func (l *launch) serveNetwork(optional bool) error {
+	n := l.o.Network
+	if !l.conf.OpenNetwork || n.Optional != optional {
+		return nil
+	}
+	sockets := l.network
+	l.network = nil // they are the caller's
+	if err := n.Serve(sockets); err != nil {
+		return unable(err, "give the command a network of approved hosts: %v", err)
 	}
 	return nil
 }

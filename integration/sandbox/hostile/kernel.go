@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
@@ -18,7 +20,9 @@ func init() {
 		attempt{"connect by TCP", func(t *targets) error { return dialInet(t.TCP, unix.SOCK_STREAM, 0) }},
 		attempt{"connect by MPTCP", func(t *targets) error { return dialInet(t.TCP, unix.SOCK_STREAM, unix.IPPROTO_MPTCP) }},
 		attempt{"send by UDP", func(t *targets) error { return sendUDP(t.UDP) }},
-		attempt{"open a netlink, packet or vsock socket", otherSockets},
+		attempt{"see the host's network interfaces", seeInterfaces},
+		attempt{"change a network interface", changeInterface},
+		attempt{"open a packet, vsock or another netlink socket", otherSockets},
 		attempt{"set up io_uring", func(*targets) error {
 			var params [120]byte
 			fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
@@ -152,9 +156,51 @@ func sendUDP(addr string) error {
 	return err
 }
 
+// seeInterfaces looks for an interface that only the host has.
+func seeInterfaces(*targets) error {
+	list, err := net.Interfaces()
+	if err != nil {
+		return short(err)
+	}
+	for _, i := range list {
+		if i.Flags&net.FlagLoopback == 0 {
+			return nil
+		}
+	}
+	return unix.ENODEV
+}
+
+// changeInterface brings the loopback interface up, which it is.
+func changeInterface(*targets) error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	// struct nlmsghdr and struct ifinfomsg (rtnetlink(7)).
+	msg := make([]byte, 32)
+	binary.NativeEndian.PutUint32(msg, uint32(len(msg)))
+	binary.NativeEndian.PutUint16(msg[4:], unix.RTM_NEWLINK)
+	binary.NativeEndian.PutUint16(msg[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	for _, at := range []int{20, 24, 28} { // the index of lo, flags, the flags to change
+		binary.NativeEndian.PutUint32(msg[at:], unix.IFF_UP)
+	}
+	if err := unix.Sendto(s, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	if n, _, err := unix.Recvfrom(s, answer, 0); err != nil || n < 20 {
+		return cmp.Or(err, error(unix.EIO))
+	}
+	if errno := -int32(binary.NativeEndian.Uint32(answer[16:])); errno != 0 {
+		return unix.Errno(errno)
+	}
+	return nil
+}
+
 func otherSockets(*targets) error {
 	var last error
-	for _, c := range [][3]int{{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, {unix.AF_PACKET, unix.SOCK_RAW, 0}, {unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {unix.AF_ALG, unix.SOCK_SEQPACKET, 0}} {
+	for _, c := range [][3]int{{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_SOCK_DIAG}, {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, {unix.AF_PACKET, unix.SOCK_RAW, 0}, {unix.AF_VSOCK, unix.SOCK_STREAM, 0}, {unix.AF_ALG, unix.SOCK_SEQPACKET, 0}} {
 		s, err := unix.Socket(c[0], c[1], c[2])
 		if err == nil {
 			return unix.Close(s)

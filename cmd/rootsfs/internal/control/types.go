@@ -222,7 +222,7 @@ type NetRemoved struct {
 	Connections int      `json:"connections"`
 }
 
-// NetState is the network of approved hosts that a command has.
+// NetState is the network of approved hosts, or of none, that a command has.
 type NetState struct {
 	Hosts       []string        `json:"hosts"`          // as `run --net` takes them
 	Secrets     []string        `json:"secrets"`        // as `run --secret` takes them; never their values
@@ -236,6 +236,11 @@ type NetState struct {
 	Sent        int64           `json:"sent"`           // bytes from the command
 	Received    int64           `json:"received"`       // bytes to the command
 	Unapproved  []NetUnapproved `json:"unapproved"`     // hosts without a rule that the command tried to reach, at most 64, the first one first
+}
+
+// IsUnused reports whether no host is approved or asked about, and none was looked for.
+func (n *NetState) IsUnused() bool {
+	return len(n.Hosts)+len(n.Secrets) == 0 && !n.Asks && n.Opened+n.Refused+n.Failed == 0
 }
 
 // NetUnapproved is a host without a rule.

@@ -157,8 +157,8 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 		g.served.Go(func() { g.accept(l) })
 	}
 	first := append(g.startServices(), g.rules...)
-	if g.IsAsking() {
-		first = append(first, Rule{}) // the ports of a rule without one
+	if g.IsAsking() || len(first) == 0 {
+		first = append(first, Rule{}) // the ports of a rule without one: what is tried there is seen
 	}
 	return g.listenLocked(first)
 }

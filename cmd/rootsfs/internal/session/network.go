@@ -30,13 +30,13 @@ type Network interface {
 	Close()
 }
 
-// errNoNetwork refuses what needs a network of approved hosts.
-var errNoNetwork = invalid("the session has no network of approved hosts, which is made at its start: rootsfs run --net=HOSTS")
+// ErrNoNetwork refuses what needs a network of approved hosts.
+var ErrNoNetwork error = invalid("the session has no network of its own; a run has one at levels namespaces and bubblewrap, without --net for the whole network")
 
 // listNet serves control.ListNet.
 func (s *Session) listNet(context.Context, control.None) (control.NetState, error) {
 	if s.opt.Network == nil {
-		return control.NetState{}, errNoNetwork
+		return control.NetState{}, ErrNoNetwork
 	}
 	return s.opt.Network.State(), nil
 }
@@ -46,7 +46,7 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 	out := control.NetAdded{Added: []string{}}
 	switch {
 	case s.opt.Network == nil:
-		return out, errNoNetwork
+		return out, ErrNoNetwork
 	case s.isEnding():
 		return out, errEnding
 	}
@@ -70,7 +70,7 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 func (s *Session) removeNet(_ context.Context, req control.NetRequest) (control.NetRemoved, error) {
 	out := control.NetRemoved{Removed: []string{}}
 	if s.opt.Network == nil {
-		return out, errNoNetwork
+		return out, ErrNoNetwork
 	}
 	if len(req.Hosts) == 0 {
 		return out, invalid("no host is named; see: rootsfs net list")

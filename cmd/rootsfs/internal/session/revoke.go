@@ -32,7 +32,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	case req.All:
 		a.Ended, err = s.revokeAll(ctx)
 	case req.Net && s.opt.Network == nil:
-		err = errNoNetwork
+		err = ErrNoNetwork
 	case req.Net:
 		a.Ended = append([]control.Ended{}, s.cutNetwork()...)
 		err = incomplete(a.Ended)

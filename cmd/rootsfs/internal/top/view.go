@@ -230,7 +230,7 @@ const (
 
 // network shows what goes over a network of approved hosts, the busiest connections first.
 func (m *model) network(p *page, n *control.NetState) {
-	if n == nil {
+	if n == nil || n.IsUnused() {
 		return
 	}
 	p.add(faint, "  network: %d connections open, of %d; %s sent, %s received, %d refused, %d failed", n.Open, n.Opened,

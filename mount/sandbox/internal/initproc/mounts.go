@@ -151,7 +151,7 @@ func (b *builder) mountHost(m layout.Bind) error {
 		}
 	}
 	err := b.bind(m)
-	if err == nil && !m.Device && !m.Write && b.socketsReachable == nil {
+	if err == nil && !m.Device && !m.Kernel && !m.Write && b.socketsReachable == nil {
 		b.socketsReachable = why
 	}
 	return err

@@ -3,6 +3,7 @@ package initproc
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -25,12 +26,14 @@ func loopback() error {
 	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
 }
 
-// networkNamespace notes what network the command has.
+// networkNamespace notes what network the command has, and permits listing the interfaces of
+// its own.
 func (p *initProc) networkNamespace() {
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
 	} else {
 		p.on("network namespace", "a loopback interface only")
+		p.conf.Filter.Interfaces = true
 	}
 }
 
@@ -52,11 +55,24 @@ var networkSockets = []struct {
 
 const listenerSocket = "listener"
 
+// networkSocketsMax is how many of them are passed out in one packet (SCM_MAX_FD is 253).
+const networkSocketsMax = 128
+
 // network passes the sockets of this namespace out. The caller serves them before it has the
 // command started.
 func (p *initProc) network() error {
 	if !p.conf.OpenNetwork {
 		return nil
+	}
+	var names []string
+	var fds []int
+	send := func() error {
+		err := Send(controlFD, Message{Kind: KindFile, Name: NetworkFile + strings.Join(names, ",")}, fds...)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		names, fds = nil, nil
+		return step(err, "hand the sockets of the network out")
 	}
 	for _, s := range networkSockets {
 		count := 1
@@ -70,11 +86,17 @@ func (p *initProc) network() error {
 			} else if err != nil {
 				return step(err, "open a socket for the network")
 			}
-			err = passOut(NetworkFile+s.name, fd)
-			unix.Close(fd)
-			if err != nil {
-				return step(err, "hand a socket of the network out")
+			names, fds = append(names, s.name), append(fds, fd)
+			if len(fds) == networkSocketsMax {
+				if err := send(); err != nil {
+					return err
+				}
 			}
+		}
+	}
+	if len(fds) > 0 {
+		if err := send(); err != nil {
+			return err
 		}
 	}
 	p.on("network", "approved hosts only")

@@ -113,7 +113,7 @@ const (
 )
 
 // The names of what KindFile carries: the master side of the terminal, and, followed by
-// names of their own, granted sockets and sockets of the command's network.
+// names of their own, a granted socket, and the sockets of the command's network, with commas.
 const (
 	TerminalFile = "terminal"
 	SocketFile   = "socket:"

@@ -26,8 +26,24 @@ var etcFiles = []string{
 	"ssl/openssl.cnf", "pki/tls/openssl.cnf", "pki/tls/cert.pem",
 }
 
-// etcNetFiles are copied, too, when the command has a network.
+// etcNetFiles are there, too, when the command has a network.
 var etcNetFiles = []string{"resolv.conf", "hosts"}
+
+// ownHosts are the lines of /etc/hosts for what every command has.
+const ownHosts = "127.0.0.1 localhost " + HostName + "\n::1 localhost ip6-localhost " + HostName + "\n"
+
+// hosts is the command's /etc/hosts. In the host's network it has the host's lines first.
+func (o *Spec) hosts() []byte {
+	info, err := os.Stat("/etc/hosts")
+	if !o.Net || err != nil || !info.Mode().IsRegular() || info.Size() > CopyMax || info.Mode()&0o004 == 0 {
+		return []byte(ownHosts)
+	}
+	lines, err := os.ReadFile("/etc/hosts")
+	if err != nil {
+		return []byte(ownHosts)
+	}
+	return append(append(lines, '\n'), ownHosts...)
+}
 
 // etcDirs are the host's directories that are shown read-only. Their last elements may be
 // patterns.
@@ -60,7 +76,7 @@ func EtcDirs() (dirs []string) {
 	return dirs
 }
 
-var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs()) })
+var shownDirs = sync.OnceValue(func() []string { return slices.Concat(SystemDirs, EtcDirs(), SysDirs) })
 
 // Shows reports whether commands see an absolute path of the host, read-only and at the
 // same path, or may find a copy or a file of their own there (EtcFiles).
@@ -95,12 +111,9 @@ func (l *Layout) addEtc(o *Spec) {
 	}
 	l.Masks = settings.masked
 	if o.Net {
-		for _, n := range etcNetFiles {
-			l.copy("/etc/" + n)
-		}
-	} else {
-		l.Files = append(l.Files, File{"/etc/hosts", []byte("127.0.0.1 localhost " + HostName + "\n::1 localhost ip6-localhost " + HostName + "\n")})
+		l.copy("/etc/resolv.conf")
 	}
+	l.Files = append(l.Files, File{"/etc/hosts", o.hosts()})
 	if o.ResolvConf != nil {
 		l.Files = append(l.Files, File{"/etc/resolv.conf", o.ResolvConf})
 	}

@@ -58,6 +58,14 @@ var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/va
 // /tmp only the directories in it do: the rest is the command's to write in.
 var treeDirs = []string{"/var", "/run"}
 
+// SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
+// runtimes of Go, Java and Node, OpenMP. What they tell of the processors is in /proc/cpuinfo
+// and /proc/meminfo, too; what identifies them is the host's root's alone to read.
+var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
+
+// groupDir is where control groups are mounted, by every convention.
+const groupDir = "/sys/fs/cgroup"
+
 // Devices are those that programs need and that reach nothing of the host.
 var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
@@ -76,6 +84,10 @@ type Spec struct {
 	Net          bool   // the host's network
 	ResolvConf   []byte // of a network of the command's own; nil: there is none
 	TmpSize      int64  // bytes of the private file system
+	// Group is the directory of a control group that only the command is in, "" if there is
+	// none; GroupOne tells that it is of version 1.
+	Group    string
+	GroupOne bool
 }
 
 // Bind is one directory or file of the host that appears inside.
@@ -83,6 +95,7 @@ type Bind struct {
 	From, To string // From may have been opened by the caller: see File
 	Write    bool   // as far as its own file system lets it
 	Device   bool
+	Kernel   bool // the kernel makes its files: no socket is among them
 	Optional bool // left out if it cannot be reached
 	System   bool // a directory of the system's, shown by an overlay
 }
@@ -143,6 +156,7 @@ func New(o *Spec) (*Layout, error) {
 	l.Links = append(l.Links,
 		Link{"/dev/ptmx", "pts/ptmx"}, Link{"/dev/fd", "/proc/self/fd"}, Link{"/dev/stdin", "/proc/self/fd/0"},
 		Link{"/dev/stdout", "/proc/self/fd/1"}, Link{"/dev/stderr", "/proc/self/fd/2"})
+	l.addSys(o)
 	l.addEtc(o)
 	if o.FlatAt == "" {
 		l.Spare = o.Spare
@@ -169,6 +183,20 @@ func (l *Layout) system(dir string) {
 		return
 	}
 	l.Binds = append(l.Binds, Bind{From: dir, To: dir, System: true})
+}
+
+// addSys shows what there is of /sys.
+func (l *Layout) addSys(o *Spec) {
+	for _, dir := range SysDirs {
+		l.Binds = append(l.Binds, Bind{From: dir, To: dir, Kernel: true, Optional: true})
+	}
+	at := groupDir
+	if o.GroupOne {
+		at += "/memory"
+	}
+	if o.Group != "" {
+		l.Binds = append(l.Binds, Bind{From: o.Group, To: at, Kernel: true, Optional: true})
+	}
 }
 
 // link repeats a link of the host's.

@@ -252,8 +252,8 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
 
-// socket permits TCP and UDP at most, and sockets of the unix family where they reach
-// nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
+// socket permits TCP and UDP at most, the list of network interfaces where they are the
+// command's own, and sockets of the unix family where they reach nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
 // name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules
 // for TCP, and vsock past network namespaces.
 func socket(w Wants) []bpf.Instruction {
@@ -265,10 +265,31 @@ func socket(w Wants) []bpf.Instruction {
 		require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM),
 		require(2, allBits, refuse(unix.EPROTONOSUPPORT), 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6),
 		always(allow))
+	if w.Interfaces {
+		inet = append(ofFamily(unix.AF_NETLINK, interfaceSocket()), inet...)
+	}
 	if w.Unix {
-		return append(unixSocket(), inet...)
+		inet = append(unixSocket(), inet...)
 	}
 	return inet
+}
+
+// ofFamily has body decide about sockets of one family, and leaves the others to what follows.
+func ofFamily(family uint32, body []bpf.Instruction) []bpf.Instruction {
+	return append([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: family, SkipFalse: uint8(len(body))},
+	}, body...)
+}
+
+// interfaceSocket permits the protocol of netlink by which programs list the interfaces,
+// addresses and routes of their network namespace (rtnetlink(7)). To change them takes
+// CAP_NET_ADMIN over the namespace, which no command has.
+func interfaceSocket() []bpf.Instruction {
+	return slices.Concat(
+		require(1, typeMask, refuse(unix.EPERM), unix.SOCK_RAW, unix.SOCK_DGRAM),
+		require(2, allBits, refuse(unix.EPROTONOSUPPORT), unix.NETLINK_ROUTE),
+		always(allow))
 }
 
 // ipLocalPortRange is IP_LOCAL_PORT_RANGE of linux/in.h (Linux 6.3).
@@ -291,11 +312,7 @@ func portRange() []bpf.Instruction {
 // unixSocket permits sockets of the unix family, and leaves the others to what follows.
 // Those of type SOCK_RAW, which are datagram sockets to the kernel, nobody needs.
 func unixSocket() []bpf.Instruction {
-	body := append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...)
-	return append([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipFalse: uint8(len(body))},
-	}, body...)
+	return ofFamily(unix.AF_UNIX, append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...))
 }
 
 // socketpair permits connected pairs: Node talks to its children over them. A

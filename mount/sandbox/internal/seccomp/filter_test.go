@@ -215,6 +215,33 @@ func TestFilterUnix(t *testing.T) {
 	}
 }
 
+// In a network of its own a command lists the interfaces, with or without sockets of the unix
+// family, and opens no other protocol of netlink.
+func TestFilterInterfaces(t *testing.T) {
+	for _, w := range []Wants{{Interfaces: true}, {Interfaces: true, Unix: true}} {
+		run := machine(t, w)
+		for kind := range uint64(typeMask) {
+			for protocol := range uint64(unix.NETLINK_SMC + 8) {
+				want := protocol == unix.NETLINK_ROUTE && (kind == unix.SOCK_RAW || kind == unix.SOCK_DGRAM)
+				for _, bits := range []uint64{0, high} {
+					if got := run(filterArch, unix.SYS_SOCKET, unix.AF_NETLINK|bits, kind|unix.SOCK_CLOEXEC|bits, protocol|bits) == "allow"; got != want {
+						t.Errorf("%+v: type %d, protocol %d: allowed %v", w, kind, protocol, got)
+					}
+				}
+			}
+		}
+		if got := run(filterArch, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0); got != "allow" {
+			t.Errorf("%+v: TCP: %s", w, got)
+		}
+		if got := run(filterArch, unix.SYS_SOCKETPAIR, unix.AF_NETLINK, unix.SOCK_RAW, 0); got != "EAFNOSUPPORT" {
+			t.Errorf("%+v: a pair: %s", w, got)
+		}
+	}
+	if got := machine(t, Wants{Interfaces: true, NoSockets: true})(filterArch, unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, 0); got != "EAFNOSUPPORT" {
+		t.Errorf("without sockets: %s", got)
+	}
+}
+
 // In the host's network no address is bound without the init, or none at all.
 func TestFilterBind(t *testing.T) {
 	refused := machine(t, Wants{NoBind: true})

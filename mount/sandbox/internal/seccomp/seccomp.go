@@ -18,8 +18,10 @@ package seccomp
 type Wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
 	// Unix permits sockets of the unix family, where none of the host's can be reached.
-	Unix  bool `json:"unix,omitempty"`
-	NoIPC bool `json:"noIPC,omitempty"` // what is shared by uid
+	Unix bool `json:"unix,omitempty"`
+	// Interfaces permits listing the network interfaces, of a network of the command's own.
+	Interfaces bool `json:"interfaces,omitempty"`
+	NoIPC      bool `json:"noIPC,omitempty"` // what is shared by uid
 	// NoSetID: files that others could run with this uid's rights, where what is
 	// made stays on the host.
 	NoSetID bool `json:"noSetID,omitempty"`

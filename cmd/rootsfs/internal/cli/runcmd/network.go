@@ -5,12 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -27,7 +26,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// commandNet is the network of approved hosts that a run's command has. A nil one is none.
+// commandNet is the network that a run's command has where it has not the host's: of approved
+// hosts, or of none, which refuses and tells. A nil one cannot be made.
 type commandNet struct {
 	gate    *network.Gate
 	learn   bool
@@ -36,7 +36,12 @@ type commandNet struct {
 	secrets []*commandSecret
 	session *session.Session // set before the gate serves
 	asks    bool             // about hosts without a rule
+	none    bool             // nothing can be reached at the start, nor is asked about
 	ends    map[network.Rule]time.Time
+	warn    func(format string, args ...any)
+	told    atomic.Bool // see tellFirst
+	telling sync.WaitGroup
+	missing atomic.Bool // the command has no network namespace: see settle
 
 	mu     sync.Mutex // guards the field below
 	timers map[network.Rule]*time.Timer
@@ -45,13 +50,14 @@ type commandNet struct {
 // defaultNetTimeout is how long a connection waits for the answer about its host.
 const defaultNetTimeout = time.Minute
 
-// newCommandNet returns the network of a plan, nil if no hosts were approved and none are to
-// be learned or asked about.
+// newCommandNet returns the network of a plan, nil if the command has the host's, or is to have
+// no network namespace and no hosts.
 func newCommandNet(p *plan) *commandNet {
-	if p.box.Net || len(p.net.Rules) == 0 && len(p.secrets) == 0 && !p.flags.learn && p.net.Ask == nil {
+	hasHosts := len(p.net.Rules) > 0 || len(p.secrets) > 0 || p.net.Ask != nil
+	if p.box.Net || p.box.Level >= sandbox.Landlock && !hasHosts {
 		return nil
 	}
-	n := &commandNet{learn: p.flags.learn, asks: p.net.Ask != nil, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	n := &commandNet{learn: p.flags.learn, asks: p.net.Ask != nil, none: !hasHosts, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
 	opt := p.net
 	opt.AnyServerName, opt.ResolveAll, opt.Services, opt.Record = p.flags.netAnySNI, p.flags.learn, n.serveSecrets(p.secrets), n.record
 	if opt.Ask != nil {
@@ -61,15 +67,23 @@ func newCommandNet(p *plan) *commandNet {
 	return n
 }
 
+// settle notes, when the command has been started, whether the gate serves its network.
+func (n *commandNet) settle() {
+	if n != nil {
+		n.missing.Store(n.gate.Reach() == "")
+	}
+}
+
 // box returns what the sandbox is told.
-func (n *commandNet) box(s *session.Session) *sandbox.Network {
+func (n *commandNet) box(s *session.Session, warn func(format string, args ...any)) *sandbox.Network {
 	if n == nil {
 		return nil
 	}
-	n.session = s
+	n.session, n.warn = s, warn
 	rules := n.gate.Rules()
 	return &sandbox.Network{
-		Optional:   len(rules) == 0 && len(n.secrets) == 0 && !n.asks,
+		Optional:   n.none,
+		Offline:    n.none && !n.learn,
 		Listeners:  network.Listeners(rules),
 		ResolvConf: network.ResolvConf(),
 		Serve: func(sockets map[string][]*os.File) error {
@@ -87,10 +101,15 @@ func (n *commandNet) box(s *session.Session) *sandbox.Network {
 			for rule, end := range n.ends {
 				n.endAfter(rule, time.Until(end))
 			}
-			return n.gate.Serve(&network.Sockets{
+			err := n.gate.Serve(&network.Sockets{
 				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
 				Stream4: one("stream4"), Stream6: one("stream6"), Diag: one("diag"), Listeners: sockets["listener"],
 			}, n.session.Log())
+			if err == nil || !n.none || errors.Is(err, network.ErrEnded) {
+				return err
+			}
+			n.session.Log().Warn("what the command looks for on the network is not seen", "error", err) // and is refused
+			return nil
 		},
 	}
 }
@@ -207,6 +226,9 @@ func parseHosts(hosts []string) (rules []network.Rule, err error) {
 
 // Add implements session.Network.
 func (n *commandNet) Add(hosts []string, record func(host string) error) ([]string, error) {
+	if n.missing.Load() {
+		return nil, session.ErrNoNetwork
+	}
 	rules, err := parseHosts(hosts)
 	if err != nil {
 		return nil, err
@@ -265,129 +287,6 @@ func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
 	}
 	return ended
 }
-
-// refusedHosts returns the hosts without a rule that the command tried to reach, and how often.
-func (n *commandNet) refusedHosts() (hosts []string, times int) {
-	if n == nil {
-		return nil, 0
-	}
-	for _, r := range n.refused.counts() {
-		hosts, times = append(hosts, r.Host), times+r.Times
-	}
-	return hosts, times
-}
-
-// record puts on record what became of a connection. Its error refuses it.
-func (n *commandNet) record(e network.Event) error {
-	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
-		n.refused.add(refusedHost(e))
-	}
-	if errors.Is(e.Reason, network.ErrLimit) {
-		n.limited.add(e.Reason.Error())
-	}
-	return n.session.Registry().NoteConnection(connectionRecord(e))
-}
-
-// connectionRecord is the record of what became of a connection. One that ended because TLS
-// asked for a server without a rule, or for none that can be known, was refused.
-func connectionRecord(e network.Event) guard.Record {
-	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
-	if e.State == network.Ended {
-		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
-	}
-	switch {
-	case e.State == network.Refused, e.State == network.Ended && (errors.Is(e.Reason, network.ErrNoRule) || errors.Is(e.Reason, network.ErrHello)):
-		rec.Verdict, rec.Kind = guard.Refused, names.Permission
-	case e.State == network.Failed:
-		rec.Verdict, rec.Kind = guard.Failed, names.IO
-	}
-	rec.Detail = e.Host
-	if e.Port != 0 {
-		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
-	}
-	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
-		rec.Detail += ", at " + e.Addr.Addr().String()
-	}
-	if e.ServerName != "" {
-		rec.Detail += ", server name " + names.Quote(e.ServerName)
-	}
-	if e.Reason != nil {
-		rec.Detail += ": " + e.Reason.Error()
-	}
-	if e.Program.Path != "" {
-		rec.Detail += "; program " + names.QuoteShort(e.Program.Path)
-	}
-	return rec
-}
-
-// refusedHost is the host, or HOST:PORT, that a program tried to reach, as a rule for it is
-// written; "" for a server name that is none: a wildcard or a prefix would be proposed, and
-// permit more.
-func refusedHost(e network.Event) string {
-	name := cmp.Or(e.ServerName, e.Host)
-	if e.Port != 0 {
-		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
-	}
-	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
-		return ""
-	}
-	return name
-}
-
-// tally counts texts.
-type tally struct {
-	mu   sync.Mutex
-	list []control.NetUnapproved // by text, the first one first
-}
-
-// maxTally bounds the texts: a command may ask for as many hosts as it likes.
-const maxTally = 64
-
-// add counts a text that is not empty.
-func (t *tally) add(text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host == text })
-	switch {
-	case i >= 0:
-		t.list[i].Times++
-	case text != "" && len(t.list) < maxTally:
-		t.list = append(t.list, control.NetUnapproved{Host: text, Times: 1})
-	}
-}
-
-// counts returns the texts, the first one first.
-func (t *tally) counts() []control.NetUnapproved {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return append([]control.NetUnapproved{}, t.list...)
-}
-
-// printLimits tells, at the end, which limits were reached.
-func (n *commandNet) printLimits(a *app) {
-	if n == nil {
-		return
-	}
-	for _, limit := range n.limited.counts() {
-		a.Warn("%s; %s ended or refused", limit.Host, cli.Plural(limit.Times, "connection"))
-	}
-}
-
-// printRefused names, at the end, what the rules of --net did not permit.
-func (n *commandNet) printRefused(a *app) {
-	hosts, times := n.refusedHosts()
-	if len(hosts) == 0 || n.learn {
-		return
-	}
-	more := ""
-	if rest := len(hosts) - maxSaidHosts; rest > 0 {
-		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", cli.Plural(rest, "host"))
-	}
-	a.Warn("%s to hosts without a rule refused%s; to permit them: --net=%s", cli.Plural(times, "connection"), more, names.ShellWord(strings.Join(hosts, ",")))
-}
-
-// maxSaidHosts is how many of them are named.
-const maxSaidHosts = 8
 
 // NetValue is the value of --net: the whole network, some hosts, or nothing.
 type NetValue struct {

@@ -127,7 +127,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	if r.plan.net.Ask != nil {
 		r.a.Warn("you are asked about other hosts that it connects to: answer in rootsfs console, or with: rootsfs consent list --watch --session %s", names.ShellWord(r.s.Name()))
 	}
-	if name := hostconfig.FetcherOf(box.Args); name != "" && !box.Net && box.Network == nil {
+	if name := hostconfig.FetcherOf(box.Args); name != "" && !box.Net && (box.Network == nil || box.Network.Offline) {
 		// It would say no more than that it cannot reach its registry.
 		r.a.Warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}

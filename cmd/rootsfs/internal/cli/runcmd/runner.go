@@ -224,6 +224,7 @@ func (r *runner) start(ctx context.Context) error {
 		}
 		return r.links.explain(r.s.Registry(), box.Args[0], noCommand(err))
 	}
+	r.plan.network.settle()
 	if err := r.record(); err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	}
 	// The mount needs our umask to be 0; the command gets the one we were given.
 	box.Umask = &r.umask
-	box.Network = r.plan.network.box(r.s)
+	box.Network = r.plan.network.box(r.s, r.a.Warn)
 	box.OnLevel = r.links.chosen
 	box.BeforeExec = func() error {
 		if err := r.recordSockets(); err != nil {

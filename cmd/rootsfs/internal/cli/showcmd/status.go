@@ -246,7 +246,7 @@ const maxShownHosts = 5
 
 // printNetwork tells what goes over a network of approved hosts.
 func (a *app) printNetwork(session string, n *control.NetState) {
-	if n == nil {
+	if n == nil || n.IsUnused() {
 		return
 	}
 	a.Say("  network: %s open, of %d so far; %s sent, %s received; %d refused, %d failed; see: rootsfs net list",
