@@ -184,18 +184,3 @@ func TestJobs_Nohup(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(o.root, "go"), nil, 0o644))
 	o.gone("the session", func() bool { return absent(o.Session) })
 }
-
-// Without a terminal of its own a command is stopped with rootsfs, and goes on with it.
-func TestJobs_Piped(t *testing.T) {
-	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
-		s := o.interactive(level)
-		s.types(s.run + " sh -c 'trap \"echo sto''pping; trap - TSTP; kill -TSTP 0; echo go''es on; exit 4\" TSTP; echo rea''dy; while :; do sleep 0.1; done' </dev/null | cat\n")
-		s.shows("ready")
-		s.types("\x1a")
-		s.shows("Stopped")
-		s.types("fg\n")
-		s.shows(`goes on(?s:.*)\$ $`)
-		s.types("echo co''de=${PIPESTATUS[0]}\n")
-		s.shows("code=")
-	})
-}
