@@ -34,7 +34,6 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/written/judge.go exec.LookPath":       {judged, "cmd/rootsfs/internal/written/judge_test.go TestProgram"},
 	"cmd/rootsfs/internal/written/judge.go os.ReadFile":         {judged, "script trust"},
 	"cmd/rootsfs/internal/cli/runcmd/git.go os.OpenFile":        {judged, "script trust"},
-	"cmd/rootsfs/internal/cli/runcmd/trust.go exec.LookPath":    {judged, "cmd/rootsfs/internal/cli/runcmd/trust_test.go TestGivenName"},
 	"mount/sandbox/bwrap.go exec.LookPath":                      {judged, "mount/sandbox/bwrap_test.go TestProjectsBwrap"},
 	// Root alone can write it, and the directories that it lies in.
 	"mount/mountpoint/fuse.go exec.LookPath":         {systems, "mount/mountpoint/fuse_test.go TestHelperIsTheSystems"},
@@ -56,7 +55,6 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/mountcmd/daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                      {itself, "script run"},
 	// The command of run, and what it needs.
-	"cmd/rootsfs/internal/cli/runcmd/places.go exec.LookPath":     {commands, "script run"},
 	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Open":           {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/runcmd/home.go unix.Openat":         {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/runcmd/run.go exec.LookPath":        {looks, "script run"},

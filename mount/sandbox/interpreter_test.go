@@ -179,6 +179,12 @@ func TestInterpreter(t *testing.T) {
 			[]string{".local/bin/mise", ".local/share/mise"},
 		},
 		{
+			"a proxy of rustup: its toolchains, and not the directory with the credential",
+			map[string]string{".cargo/bin/rustup": "=/bin/true", ".cargo/bin/rustc": "->rustup", ".cargo/credentials.toml": "", ".rustup/toolchains/stable/bin/rustc": "x"},
+			".cargo/bin", "rustc",
+			[]string{".cargo/bin/rustc", ".cargo/bin/rustup", ".rustup"},
+		},
+		{
 			"a directory called shims that no version manager has",
 			map[string]string{"code/shims/tool": "#!/bin/sh\n", "code/secret": ""},
 			"code/shims", "tool",

@@ -35,6 +35,9 @@ func ShimOf(path string) (s Shim, ok bool) {
 	dir := filepath.Dir(path)
 	home := filepath.Dir(dir)
 	target, _ := os.Readlink(path) // "" if it is no link
+	if s, ok := rustupShim(path, target); ok {
+		return s, true
+	}
 	isVolta := strings.HasPrefix(filepath.Base(target), "volta-shim") || filepath.Base(target) == "shim"
 	if filepath.Base(dir) != "shims" && !(isVolta && filepath.Base(dir) == "bin") {
 		return s, false
@@ -56,6 +59,30 @@ func ShimOf(path string) (s Shim, ok bool) {
 		}
 	}
 	return Shim{Manager: own, Dir: home}, true
+}
+
+// rustupShim is ShimOf for rustup, whose shims are links to it or the same file, and whose
+// toolchains are beside ~/.cargo, which holds a credential.
+func rustupShim(path, target string) (Shim, bool) {
+	dir := filepath.Dir(path)
+	own, err := os.Stat(filepath.Join(dir, "rustup"))
+	if filepath.Base(target) != "rustup" && err != nil {
+		return Shim{}, false
+	}
+	if info, statErr := os.Stat(path); filepath.Base(target) != "rustup" && (statErr != nil || !os.SameFile(info, own)) {
+		return Shim{}, false
+	}
+	s := Shim{Manager: "rustup", Variable: "RUSTUP_HOME", Dir: filepath.Join(filepath.Dir(filepath.Dir(dir)), ".rustup"), IsTold: true}
+	if given := os.Getenv(s.Variable); filepath.IsAbs(given) {
+		s.Dir = given
+	}
+	real, err := filepath.EvalSymlinks(s.Dir)
+	if err != nil {
+		return Shim{}, false
+	}
+	s.Dir = real
+	info, err := os.Stat(filepath.Join(real, "toolchains"))
+	return s, err == nil && info.IsDir()
 }
 
 // managerNamed finds a manager by its name.

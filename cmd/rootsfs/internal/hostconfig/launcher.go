@@ -63,12 +63,15 @@ const maxLaunchers = 8
 // if words start one: themselves, or through shells and other launchers. "": none.
 func FetcherOf(words []string) string {
 	for _, last := range launched(words, maxLaunchers) {
-		if name := filepath.Base(last[0]); slices.Contains(fetchers, name) {
-			return name
+		if i := slices.Index(fetchers, filepath.Base(last[0])); i >= 0 {
+			return fetchers[i]
 		}
 	}
 	return ""
 }
+
+// words are the server's command with its arguments.
+func (s *Server) words() []string { return append([]string{s.Command}, s.Args...) }
 
 // launched returns the commands that words come to: the words themselves, or what the
 // launchers among them start.
@@ -233,8 +236,8 @@ func shellWords(text string) (words []string) {
 func namesFetcher(args []string) string {
 	for _, arg := range args {
 		for _, word := range strings.FieldsFunc(arg, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`;&|()"'=,`, r) }) {
-			if name := filepath.Base(word); slices.Contains(fetchers, name) && name != "uv" && name != "nix" {
-				return name
+			if i := slices.Index(fetchers, filepath.Base(word)); i >= 0 && word != "uv" && word != "nix" {
+				return fetchers[i]
 			}
 		}
 	}

@@ -256,18 +256,17 @@ func (p *proposer) notef(format string, args ...any) {
 
 // remarks notes what wrapping changes for this server beside its files.
 func (p *proposer) remarks(s *Server) {
-	words := append([]string{s.Command}, s.Args...)
-	name := filepath.Base(s.Command)
+	words, name := s.words(), filepath.Base(s.Command)
 	p.Fetcher = FetcherOf(words)
 	if fetcher := namesFetcher(s.Args); fetcher != "" && p.Fetcher == "" {
 		p.notef("its arguments name %s: if it fetches with that what it runs, it needs --net", fetcher)
 	}
-	if slices.Contains(keepers, name) {
-		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", name)
+	if i := slices.Index(keepers, name); i >= 0 {
+		p.notef("%s keeps its versions in your HOME, and HOME is private inside: write the full path of the program that it starts, which \"%[1]s which\" tells, or give its directory with --root", keepers[i])
 	}
 	for _, inner := range launched(words, maxLaunchers) {
-		if tool := filepath.Base(inner[0]); tool != name && slices.Contains(containerTools, tool) {
-			p.notef("it is started by %s, whose daemon a confined server does not reach: leave it out with --server, or use another way to start it", tool)
+		if i := slices.Index(containerTools, filepath.Base(inner[0])); i >= 0 && containerTools[i] != name {
+			p.notef("it is started by %s, whose daemon a confined server does not reach: leave it out with --server, or use another way to start it", containerTools[i])
 		}
 	}
 	if strings.ContainsAny(s.Command, " \t") && p.at.Look(s.Command) != File {
