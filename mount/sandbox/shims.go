@@ -73,7 +73,7 @@ func rustupShim(path, target string) (Shim, bool) {
 		return Shim{}, false
 	}
 	s := Shim{Manager: "rustup", Variable: "RUSTUP_HOME", Dir: filepath.Join(filepath.Dir(filepath.Dir(dir)), ".rustup"), IsTold: true}
-	if given := os.Getenv(s.Variable); filepath.IsAbs(given) {
+	if given := os.Getenv("RUSTUP_HOME"); filepath.IsAbs(given) {
 		s.Dir = given
 	}
 	real, err := filepath.EvalSymlinks(s.Dir)

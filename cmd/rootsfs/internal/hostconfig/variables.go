@@ -99,7 +99,9 @@ var (
 	steering = []string{"HOME", "PATH", "TMPDIR", "NOTIFY_SOCKET", "JOURNAL_STREAM", "GODEBUG", "MCPGODEBUG", "JSONSCHEMAGODEBUG", "GOTRACEBACK",
 		"ENV", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH",
 		// Where a secret is sent: authorities, and how Go and the C library look names up.
-		"SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "ASR_CONFIG"}
+		"SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "ASR_CONFIG",
+		// Which directory is shown to the program (package sandbox).
+		"RUSTUP_HOME"}
 	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_", "DBUS_", "BASH_", "RESOLV_"}
 )
 
