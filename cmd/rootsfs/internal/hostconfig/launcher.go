@@ -71,7 +71,7 @@ func FetcherOf(words []string) string {
 }
 
 // words are the server's command with its arguments.
-func (s *Server) words() []string { return append([]string{s.Command}, s.Args...) }
+func (s *Server) words() []string { return slices.Insert(slices.Clone(s.Args), 0, s.Command) }
 
 // launched returns the commands that words come to: the words themselves, or what the
 // launchers among them start.
