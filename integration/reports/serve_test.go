@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +68,7 @@ func TestServes(t *testing.T) {
 		}
 		t.Run("link_loop", func(t *testing.T) { testLinkLoop(t, who) })
 		t.Run("notifications", func(t *testing.T) { testNotifications(t, who) })
+		t.Run("marked_line", func(t *testing.T) { testMarkedLine(t, who) })
 	})
 }
 
@@ -90,23 +92,37 @@ func testNotifications(t *testing.T, who *somebody) {
 	answers := who.serve(t, dir,
 		object{"method": "notifications/none"},
 		object{"method": "notifications/cancelled", "params": object{"requestId": 777}},
-		nil,
+		"",
 		object{"id": "last", "method": "ping"})
 	if len(answers) != 1 || answers[0]["id"] != "last" {
 		t.Errorf("answers %v, want one, to the ping", answers)
 	}
 }
 
-// serve sends messages, an empty line for nil, to rootsfs serve and returns its answers.
-func (w *somebody) serve(t *testing.T, root string, messages ...object) (answers []object) {
+// A line that begins with a byte order mark is refused, and the session goes on.
+func testMarkedLine(t *testing.T, who *somebody) {
+	dir := filepath.Dir(who.own("marked/f", "x", 0o644))
+	answers := who.serve(t, dir, "\ufeff"+`{"jsonrpc":"2.0","id":1,"method":"ping"}`, object{"id": "last", "method": "ping"})
+	refused := slices.ContainsFunc(answers, func(a object) bool { return a["id"] == nil && a["error"] != nil })
+	answered := slices.ContainsFunc(answers, func(a object) bool { return a["id"] == "last" && a["result"] != nil })
+	if len(answers) != 2 || !refused || !answered {
+		t.Errorf("answers %v, want a refusal and the answer to the ping", answers)
+	}
+}
+
+// serve sends messages, or lines as they are, to rootsfs serve and returns its answers.
+func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []object) {
 	t.Helper()
-	opening := []object{
-		{"id": 0, "method": "initialize", "params": object{"protocolVersion": "2025-06-18", "capabilities": object{}, "clientInfo": object{"name": "reports", "version": "1"}}},
-		{"method": "notifications/initialized"},
+	opening := []any{
+		object{"id": 0, "method": "initialize", "params": object{"protocolVersion": "2025-06-18", "capabilities": object{}, "clientInfo": object{"name": "reports", "version": "1"}}},
+		object{"method": "notifications/initialized"},
 	}
 	var in strings.Builder
 	for _, m := range append(opening, messages...) {
-		if m != nil {
+		switch m := m.(type) {
+		case string:
+			in.WriteString(m)
+		case object:
 			m["jsonrpc"] = "2.0"
 			line, err := json.Marshal(m)
 			must(t, err)

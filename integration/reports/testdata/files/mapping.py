@@ -1,5 +1,5 @@
 # A mapping shows what the host wrote after it was mapped: by itself where the source is
-# watched, and at --cache strict when the file is next read or opened.
+# watched, and at --cache strict when a program in the mount looks at the file again.
 import mmap
 import os
 import time
