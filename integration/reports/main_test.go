@@ -1,0 +1,107 @@
+package reports
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m, nil) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rootsfs is the program, built once, where every user may execute it.
+var rootsfs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp(guardtest.SharedTemp(), "rootsfs-reports-test")
+	if err != nil {
+		return "", err
+	}
+	lab.After(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "rootsfs")
+	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/rootsfs").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, os.Chmod(dir, 0o755)
+})
+
+// somebody is who runs the program, in a directory that is theirs.
+type somebody struct {
+	t       testing.TB
+	program string
+	dir     string
+	uid     int
+	fuse    string // a /dev/fuse that the user may open
+}
+
+// everybody runs a test as root and as an ordinary user.
+func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
+	lab.NeedFUSE(t)
+	guardtest.ShareTemp(t)
+	program, err := rootsfs()
+	must(t, err)
+	for name, uid := range map[string]int{"root": 0, "user": 65534} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for p := dir; p != guardtest.SharedTemp() && p != "/"; p = filepath.Dir(p) {
+				must(t, os.Chmod(p, 0o755))
+			}
+			who := &somebody{t: t, program: program, dir: filepath.Join(dir, "home"), uid: uid, fuse: filepath.Join(dir, "fuse")}
+			must(t, os.Mkdir(who.dir, 0o755))
+			must(t, os.Chown(who.dir, uid, uid))
+			must(t, unix.Mknod(who.fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
+			must(t, os.Chmod(who.fuse, 0o666))
+			test(t, who)
+		})
+	}
+}
+
+// command is a command of theirs, in a mount namespace of its own.
+func (w *somebody) command(args ...string) *exec.Cmd {
+	become := ""
+	if w.uid != 0 {
+		become = fmt.Sprintf("mount --bind '%s' /dev/fuse; exec setpriv --reuid %d --regid %[2]d --clear-groups --inh-caps=-all", w.fuse, w.uid)
+	} else {
+		become = "exec"
+	}
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-ec", become + ` "$@"`, "sh"}, args...)...)
+	cmd.Dir = w.dir
+	cmd.Env = append(os.Environ(), "HOME="+w.dir)
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		cmd.Env = append(cmd.Env, v+"="+filepath.Join(w.dir, strings.ToLower(v)))
+	}
+	return cmd
+}
+
+// own makes a file or directory of theirs and returns its path.
+func (w *somebody) own(name, content string, mode os.FileMode) string {
+	w.t.Helper()
+	p := filepath.Join(w.dir, name)
+	must(w.t, os.MkdirAll(filepath.Dir(p), 0o755))
+	must(w.t, os.WriteFile(p, []byte(content), mode))
+	for q := p; q != w.dir; q = filepath.Dir(q) {
+		must(w.t, os.Chown(q, w.uid, w.uid))
+	}
+	return p
+}
+
+// scripts copies the scripts of testdata to where everybody can read them.
+func scripts(t testing.TB, who *somebody) (dir string) {
+	t.Helper()
+	dir = filepath.Join(filepath.Dir(who.dir), "testdata")
+	must(t, os.CopyFS(dir, os.DirFS("testdata")))
+	return dir
+}

@@ -1,0 +1,71 @@
+package reports
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
+
+// cases are all tests of the package, as README.md names them.
+func cases(t *testing.T) map[string]bool {
+	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false}
+	scripts, err := filepath.Glob("testdata/files/*.py")
+	must(t, err)
+	for _, s := range scripts {
+		all["files/"+strings.TrimSuffix(filepath.Base(s), ".py")] = false
+	}
+	for name := range runs {
+		all["run/"+name] = false
+	}
+	for name := range serves {
+		all["serve/"+name] = false
+	}
+	return all
+}
+
+// Each row of README.md names a report, a verdict and a test that there is, and each test
+// has a row. Only what is open has no test.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	must(t, err)
+	_, table, _ := strings.Cut(string(page), "|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	all := cases(t)
+	for row := range strings.SplitSeq(table, "\n") {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		if len(cells) != 4 {
+			t.Errorf("no row of four cells: %s", row)
+			continue
+		}
+		for r := range strings.SplitSeq(cells[0], ", ") {
+			if !report.MatchString(r) {
+				t.Errorf("%q is no report: write owner/repository#number", r)
+			}
+		}
+		verdict, test := cells[2], cells[3]
+		if !slices.Contains([]string{"right", "mended", "limit", "open"}, verdict) {
+			t.Errorf("%q is no verdict: %s", verdict, row)
+		}
+		taken, known := all[test]
+		switch {
+		case test == "none" && verdict == "open":
+		case !known:
+			t.Errorf("there is no test %s: %s", test, row)
+		case taken:
+			t.Errorf("%s has two rows", test)
+		}
+		if known {
+			all[test] = true
+		}
+	}
+	for test, named := range all {
+		if !named {
+			t.Errorf("%s has no row in README.md", test)
+		}
+	}
+}
