@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -167,16 +169,34 @@ func (j *Judge) Command(words []string) (path string, err error) {
 	return path, nil
 }
 
-// pathsIn returns the absolute paths in a text, which may be an option or a shell script.
+// separators end a path in a text, or belong to it: a name may have any of them.
+const separators = " \t\n\"'`;|&()<>=:,[]{}"
+
+// unquoted is a shell's reading of a text, as far as it matters where a path begins and ends.
+var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
+
+// pathsIn returns the absolute paths that a text may hold, which may be an option or a shell
+// script. Where a path ends is not known: each end that it can have is a path of its own.
 func pathsIn(text string) (list []string) {
-	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\n\"'`;|&()<>=:,", r) }) {
-		for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
-			if rest, ok := strings.CutPrefix(word, home); ok {
-				word = filepath.Join(xdg.Home(), rest)
+	for _, text := range []string{text, unquoted.Replace(text)} {
+		for i := range len(text) {
+			if i > 0 && strings.IndexByte(separators, text[i-1]) < 0 {
+				continue
 			}
-		}
-		if filepath.IsAbs(word) {
-			list = append(list, word)
+			path := text[i:]
+			for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
+				if rest, ok := strings.CutPrefix(path, home); ok {
+					path = xdg.Home() + "/" + rest
+				}
+			}
+			if !filepath.IsAbs(path) {
+				continue
+			}
+			for end := 1; end <= min(len(path), unix.PathMax); end++ {
+				if end == len(path) || strings.IndexByte(separators, path[end]) >= 0 {
+					list = append(list, path[:end])
+				}
+			}
 		}
 	}
 	return list

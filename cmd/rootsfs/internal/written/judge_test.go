@@ -110,13 +110,21 @@ func TestProgram(t *testing.T) {
 
 // Arguments may be scripts, options with a path, or scripts of a shell.
 func TestCommand(t *testing.T) {
-	j, dir := judged(t)
+	_, dir := judged(t)
+	if err := os.Mkdir(filepath.Join(dir, "a root, mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	j := NewJudge(filepath.Join(dir, "root"), filepath.Join(dir, "a root, mine"))
 	for _, c := range []struct {
 		arg     string
 		refused bool
 	}{
 		{dir + "/own/tool", false}, {"tool", false}, {"github/token", false}, {"op://vault/item", false}, {"/no/such/place", false}, {"/dev/null/x", false},
 		{dir + "/early/tool", true}, {"--file=" + dir + "/root/tool", true}, {"cat " + dir + "/early/tool | head -1", true},
+		// a root whose own name has characters that separate words
+		{dir + "/a root, mine/tool", true}, {"--file=" + dir + "/a root, mine/tool", true}, {"exec '" + dir + "/a root, mine/tool'", true},
+		{"exec " + dir + `/a\ root\,\ mine/tool`, true}, {`sh "` + dir + `"/early/tool`, true},
+		{`exec "$HOME"/early/tool`, true}, {`exec "${HOME}/early/tool"`, true}, {`"$HOME/own"/tool`, false},
 		{"PATH=/bin:" + dir + "/root/ x", true}, {`"` + dir + `/early/tool"`, true}, {"~/early/tool", true}, {"exec $HOME/early/tool", true}, {"${HOME}/early", true},
 	} {
 		_, err := j.Command([]string{"sh", "-c", c.arg})

@@ -56,6 +56,11 @@ func (f *Flags) givenName(p *plan) string {
 	if one, ok := agents.Find(f.Agent); ok && (name == one.Command || name == one.Name) {
 		return name
 	}
+	for _, option := range p.box.Args[1:max(1, slices.Index(p.box.Args, word))] {
+		if strings.HasPrefix(option, "-") || strings.ContainsAny(option, " \n;") {
+			return "" // of an interpreter: it may run what the option says, with word as an argument
+		}
+	}
 	if word == p.box.Args[0] && !strings.Contains(word, "/") {
 		word = p.search(word) // "" is not absolute
 	}

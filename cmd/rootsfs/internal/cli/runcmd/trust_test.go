@@ -46,6 +46,11 @@ func TestGivenName(t *testing.T) {
 		{&Flags{}, []string{dir + "/own/link"}, "", "link"},
 		{&Flags{}, []string{"python3", dir + "/own/agent.py"}, "", "agent"},
 		{&Flags{}, []string{"agent"}, dir + "/own", "agent"},
+		// The interpreter runs what its options say, and takes the word for an argument of that.
+		{&Flags{}, []string{"python3", "-c", "import evil", dir + "/own/agent.py"}, "", ""},
+		{&Flags{}, []string{"node", "--import=./evil.js", dir + "/own/agent"}, "", ""},
+		{&Flags{}, []string{"sh", "-c", ". ./evil", dir + "/own/agent"}, "", ""},
+		{&Flags{}, []string{"env", "-S", "python3 evil.py", dir + "/own/agent"}, "", ""},
 		{&Flags{}, []string{dir + "/root/agent"}, "", ""},
 		{&Flags{}, []string{dir + "/rw/agent"}, "", ""},
 		{&Flags{}, []string{dir + "/kept/agent"}, "", ""},
