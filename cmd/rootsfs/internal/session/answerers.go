@@ -20,7 +20,7 @@ const (
 	WayToken   Way = "a client of `serve --http` with the token"
 	WayOAuth   Way = "a user of `serve --http --oauth-issuer`"
 	WayNoToken Way = "anybody who reaches `serve --http --no-token`"
-	WayRoots   Way = "a client that names roots of its own (`roots/list`)"
+	WayRoots   Way = "a client, by naming roots of its own (`roots/list`)"
 	WayOther   Way = "any other connection"
 )
 

@@ -157,16 +157,24 @@ func (j *Judge) Command(words []string) (path string, err error) {
 		return "", err
 	}
 	for _, arg := range words[1:] {
-		for _, p := range pathsIn(arg) {
-			if _, _, err := j.opener.Trace(p); err != nil {
-				continue // it is no path, or the command cannot reach it either
-			}
-			if err := j.File(p); err != nil {
-				return "", err
-			}
+		if err := j.pathsOf(arg); err != nil {
+			return "", err
 		}
 	}
 	return path, nil
+}
+
+// pathsOf refuses a text with an absolute path that File refuses.
+func (j *Judge) pathsOf(text string) error {
+	for _, p := range pathsIn(text) {
+		if _, _, err := j.opener.Trace(p); err != nil {
+			continue // it is no path, or nobody can reach it
+		}
+		if err := j.File(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // separators end a path in a text, or belong to it: a name may have any of them.
@@ -204,14 +212,17 @@ func pathsIn(text string) (list []string) {
 
 // Environ is the environment for a program that is run for the owner: this process's, without
 // the variables that drop names. PATH has no relative directory and none that programs can
-// write, so that what the program runs itself is not theirs either.
+// write, so that what the program runs itself is not theirs either. Nor is what it loads
+// (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that programs can write is left
+// out. HOME stays: without it the program reads another one's files.
 func (j *Judge) Environ(drop func(name string) bool) (env []string) {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
 		case name == "PATH":
 			env = append(env, "PATH="+j.searchPath(value))
-		case drop == nil || !drop(name):
+		case drop != nil && drop(name), name != "HOME" && j.pathsOf(value) != nil: // left out
+		default:
 			env = append(env, e)
 		}
 	}

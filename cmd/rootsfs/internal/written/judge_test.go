@@ -140,8 +140,15 @@ func TestEnviron(t *testing.T) {
 	t.Setenv("PATH", strings.Join([]string{dir + "/root", ".", dir + "/own", "", dir + "/early/dir", dir + "/to-root", "/usr/bin"}, ":"))
 	t.Setenv("DROPPED", "x")
 	t.Setenv("LEFT", "y")
+	t.Setenv("PYTHONPATH", dir+"/own:"+dir+"/early")
+	t.Setenv("LD_PRELOAD", dir+"/to-root/lib.so")
+	t.Setenv("NODE_OPTIONS", "--require="+dir+"/root/x.js")
+	t.Setenv("NODE_PATH", dir+"/own")
+	t.Setenv("PWD", dir+"/root")
 	env := j.Environ(func(name string) bool { return name == "DROPPED" })
-	for text, want := range map[string]bool{"PATH=" + dir + "/own:/usr/bin": true, "DROPPED=x": false, "LEFT=y": true} {
+	for text, want := range map[string]bool{"PATH=" + dir + "/own:/usr/bin": true, "DROPPED=x": false, "LEFT=y": true,
+		"PYTHONPATH=" + dir + "/own:" + dir + "/early": false, "LD_PRELOAD=" + dir + "/to-root/lib.so": false,
+		"NODE_OPTIONS=--require=" + dir + "/root/x.js": false, "NODE_PATH=" + dir + "/own": true, "PWD=" + dir + "/root": false} {
 		if slices.Contains(env, text) != want {
 			t.Errorf("%s is there: %v\n%q", text, !want, env)
 		}
