@@ -19,7 +19,7 @@ type entry struct {
 	name string
 	path guard.Path
 	typ  uint32 // S_IFMT
-	size int64 // -1: it could not be read
+	size int64  // -1: it could not be read
 	// prefetched is the listing of a directory that a walk comes to soon; nil: there is none.
 	prefetched func() listing
 }
