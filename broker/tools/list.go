@@ -223,6 +223,9 @@ func (c *call) listAllowed(*struct{}) (*result, error) {
 		}
 	}
 	r := &result{text: "Allowed directories:\n" + strings.Join(dirs, "\n")}
+	if len(named) == 0 && !all && len(c.s.visible()) > 0 {
+		r.note = "The roots that the client names hold nothing that is approved; " + ignoreRoots
+	}
 	if len(named) > 0 {
 		r.note = "By name: " + strings.Join(named, "; ")
 	}
