@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
@@ -125,10 +126,7 @@ func (a *app) leaveOutMissing(opt *session.Options) {
 		g := &opt.Roots[i]
 		info, err := os.Stat(g.Dir)
 		if err == nil && info.IsDir() {
-			var d *os.File
-			if d, err = os.Open(g.Dir); err == nil {
-				err = d.Close()
-			}
+			err = unix.Access(g.Dir, unix.R_OK)
 		}
 		if err != nil {
 			missing[g.Dir] = err
