@@ -334,6 +334,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 			http.Error(res, foreignHost, http.StatusForbidden)
 		case !h.mayCall(r.Header.Get("Origin")):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
+		case h.letIn(res, r):
 		default:
 			next.ServeHTTP(res, r)
 		}
@@ -382,7 +383,7 @@ func (h *HTTP) mayCall(text string) bool {
 	if text == "" { // no browser
 		return true
 	}
-	if slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, text) }) {
+	if h.listed(text) {
 		return true
 	}
 	u, err := url.Parse(text)

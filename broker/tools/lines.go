@@ -133,6 +133,9 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 		Arguments json.RawMessage `json:"arguments"`
 		Meta      map[string]any  `json:"_meta"`
 	}
+	if hidden := jsonline.HideIn(f.Params); hidden != nil {
+		f.Params = hidden
+	}
 	if !f.Call() || wire.Decode(f.Params, &p) != nil {
 		return false
 	}
@@ -221,7 +224,7 @@ func (c *lineConn) hand(r *jsonrpc.Request) {
 }
 
 // markOf is the mark of a request by its id, which is also how JSON has the id.
-func markOf(id jsonrpc.ID) string { return string(jsonline.AppendValue(nil, id.Raw())) }
+func markOf(id jsonrpc.ID) string { return string(wire.RawID(id)) }
 
 // Write implements mcp.Connection.
 func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {

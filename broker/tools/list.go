@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -18,7 +19,7 @@ type entry struct {
 	name string
 	path guard.Path
 	typ  uint32 // S_IFMT
-	size int64
+	size int64  // -1: it could not be read
 	// prefetched is the listing of a directory that a walk comes to soon; nil: there is none.
 	prefetched func() listing
 }
@@ -49,6 +50,9 @@ func (c *call) page(p guard.Path, o vfs.ListOptions) (list []entry, next string,
 	list = make([]entry, len(order))
 	for i, e := range order {
 		list[i] = entry{name: e.Name, path: e.Path, typ: uint32(e.Info.Type()), size: e.Info.Size}
+		if e.Info.Nlink == 0 { // nothing but its type is known
+			list[i].size = -1
+		}
 	}
 	return list, page.Next, nil
 }
@@ -111,20 +115,36 @@ func (c *call) listWithSizes(a *listArgs) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		if list[i].typ != unix.S_IFLNK {
-			continue
-		}
-		// A link's size is that of what it leads to, where it leads inside.
-		list[i].size = 0
-		if to, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, list[i].path); err == nil {
-			list[i].size = to.Size
-		}
+	if err := c.followSizes(at.Path, list); err != nil {
+		return nil, err
 	}
 	if a.SortBy == "size" {
 		slices.SortStableFunc(list, func(a, b entry) int { return int(min(1, max(-1, b.size-a.size))) })
 	}
-	return &result{text: sizeTable(list), note: goOn(next)}, nil
+	return &result{text: sizeTable(list), note: c.unread.note(goOn(next))}, nil
+}
+
+// followSizes gives links the sizes of what they lead to, where they lead inside, and notes
+// the names whose size cannot be read.
+func (c *call) followSizes(dir guard.Path, list []entry) error {
+	for i := range list {
+		e := &list[i]
+		if e.typ == unix.S_IFLNK {
+			e.size = 0
+			to, _, err := c.s.cfg.Tree.Stat(c.ctx, c.s.caller, e.path)
+			if err == nil {
+				e.size = to.Size
+			} else if names.Reason(err) != names.NotExist {
+				e.size = -1
+				if err := c.passOver(dir, e.name, err); err != nil {
+					return err
+				}
+			}
+		} else if e.size < 0 && !e.isDir() {
+			c.unread.add(e.name)
+		}
+	}
+	return nil
 }
 
 // sizeTable is a listing with sizes, and their sums.
@@ -137,7 +157,7 @@ func sizeTable(list []entry) string {
 		if e.isDir() {
 			dirs++
 		} else {
-			files, total = files+1, total+e.size
+			files, total = files+1, total+max(0, e.size)
 			size = fmt.Sprintf("%10s", formatSize(e.size))
 		}
 		name := validUTF8(e.name)
@@ -150,8 +170,11 @@ func sizeTable(list []entry) string {
 // formatSize writes a size as server-filesystem does.
 func formatSize(n int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB"}
-	if n < 1024 {
-		return fmt.Sprintf("%d B", max(0, n))
+	switch {
+	case n < 0:
+		return "unknown"
+	case n < 1024:
+		return fmt.Sprintf("%d B", n)
 	}
 	v, i := float64(n), 0
 	for ; v >= 1024 && i < len(units)-1; i++ {
@@ -200,6 +223,9 @@ func (c *call) listAllowed(*struct{}) (*result, error) {
 		}
 	}
 	r := &result{text: "Allowed directories:\n" + strings.Join(dirs, "\n")}
+	if len(named) == 0 && !all && len(c.s.visible()) > 0 {
+		r.note = "The roots that the client names hold nothing that is approved; " + ignoreRoots
+	}
 	if len(named) > 0 {
 		r.note = "By name: " + strings.Join(named, "; ")
 	}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -29,8 +31,10 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	r.Body = body
 	first, err := body.first()
 	switch {
-	case err != nil || first == '{':
+	case err != nil:
 		return true // the SDK says what it lacks
+	case first == '{':
+		return h.exact(w, r)
 	case first != '[':
 		http.Error(w, "a message is a JSON object", http.StatusBadRequest)
 		return false
@@ -38,12 +42,39 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	batch, _ := io.ReadAll(r.Body) // which is in memory
+	batch = hideInBatch(batch)
 	r.Body = io.NopCloser(bytes.NewReader(batch))
 	if err := checkBatch(batch); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return false
 	}
 	return true
+}
+
+// exact hides of one message the numbers that the SDK would not give back as they came;
+// response shows them again. A body that is refused has been answered.
+func (h *HTTP) exact(w http.ResponseWriter, r *http.Request) bool {
+	if !h.whole(w, r) {
+		return false
+	}
+	body, _ := io.ReadAll(r.Body) // which is in memory
+	r.Body = io.NopCloser(bytes.NewReader(jsonline.HideNumbers(body)))
+	return true
+}
+
+// hideInBatch is exact for the messages of a batch.
+func hideInBatch(body []byte) []byte {
+	list, ok := jsonline.Batch(body, wire.MaxBatch)
+	if !ok || len(list) > wire.MaxBatch {
+		return body
+	}
+	var out []byte
+	from := 0
+	for _, m := range list {
+		out = append(append(out, body[from:m.From]...), jsonline.HideNumbers(m.Of(body))...)
+		from = m.To
+	}
+	return append(out, body[from:]...)
 }
 
 // started is a body whose beginning has been looked at.
@@ -74,7 +105,7 @@ func checkBatch(body []byte) error {
 	case len(list) > wire.MaxBatch:
 		return fmt.Errorf("a batch of more than %d messages; send fewer at a time", wire.MaxBatch)
 	}
-	ids := map[jsonrpc.ID]bool{}
+	ids := map[string]bool{}
 	for _, m := range list {
 		msg, err := jsonrpc.DecodeMessage(m.Of(body))
 		if err != nil {
@@ -84,12 +115,22 @@ func checkBatch(body []byte) error {
 		if !ok || !r.IsCall() {
 			continue
 		}
-		if ids[r.ID] {
-			return fmt.Errorf("two requests of the batch have the id %s: give each its own", names.QuoteShort(fmt.Sprint(r.ID.Raw())))
+		raw := wire.RawID(r.ID)
+		key := idKey(string(raw))
+		if ids[key] {
+			return fmt.Errorf("two requests of the batch have the id %s: give each its own", names.QuoteShort(strings.Trim(key, `"`)))
 		}
-		ids[r.ID] = true
+		ids[key] = true
 	}
 	return nil
+}
+
+// idKey is the same for ids that are the same number: 7 and 7.0.
+func idKey(raw string) string {
+	if f, err := strconv.ParseFloat(raw, 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return strconv.FormatInt(int64(f), 10)
+	}
+	return raw
 }
 
 // checkURI refuses a URI with characters that none has. Of such a one the SDK makes an error

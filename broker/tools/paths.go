@@ -130,7 +130,7 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 	case errors.Is(err, client.ErrInputRequired):
 		return nil, false, err
 	case err != nil:
-		return nil, false, &guard.Error{Kind: names.NoConsent, Err: errors.New("the client's roots cannot be read, so nothing is inside them")}
+		return nil, false, &guard.Error{Kind: names.NoConsent, Err: errors.New("the client's roots cannot be read, so nothing is inside them; " + ignoreRoots)}
 	}
 	if !s.narrow.applies(ss, len(snap.Roots) > 0) {
 		return nil, true, nil
@@ -203,6 +203,9 @@ func (s *Server) inside(dir string) (tops []guard.Path) {
 	return tops
 }
 
+// ignoreRoots is what the owner can do about a client's own roots.
+const ignoreRoots = "the owner can start rootsfs serve with --client-roots ignore"
+
 // checkRoots refuses a target outside the client's roots: the path, or where it leads.
 // It resolves the links in the target's path, so that the tree is asked for the path that
 // was checked.
@@ -218,6 +221,9 @@ func (s *Server) checkRoots(ctx context.Context, ss *mcp.ServerSession, at *targ
 	leads, err := s.resolve(ctx, named, true)
 	if err != nil {
 		return err
+	}
+	if len(scope) == 0 {
+		return &guard.Error{Path: at.Path, Kind: names.NoConsent, Err: errors.New("the roots that the client names hold nothing that is approved; " + ignoreRoots)}
 	}
 	isInside := func(q guard.Path) bool {
 		return slices.ContainsFunc(scope, func(p guard.Path) bool { return p.Has(q) })

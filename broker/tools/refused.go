@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -67,7 +68,8 @@ func (w *response) Write(p []byte) (n int, err error) {
 	if w.status >= http.StatusBadRequest {
 		w.reason += string(p[:min(len(p), maxReason-len(w.reason))])
 	}
-	for part := range slices.Chunk(p, piece) {
+	sent := len(p)
+	for part := range slices.Chunk(jsonline.ShowNumbers(p), piece) {
 		if err := w.conn.recheck(); err != nil {
 			w.cutOff()
 			return n, err
@@ -75,10 +77,10 @@ func (w *response) Write(p []byte) (n int, err error) {
 		w.extend()
 		m, err := w.ResponseWriter.Write(part)
 		if n += m; err != nil {
-			return n, err
+			return min(n, sent), err
 		}
 	}
-	return n, nil
+	return sent, nil
 }
 
 // extend gives the client time for the next piece. Where the connection has no deadlines,

@@ -67,10 +67,10 @@ func (c *call) searchFiles(a *searchArgs) (*result, error) {
 			found = append(append(found, validUTF8(base+"/"+v.rel)...), '\n')
 		}
 		if len(found) >= c.s.cfg.Answer {
-			return foundResult(found, goOn(w.cursor())), nil
+			return foundResult(found, c.unread.note(goOn(w.cursor()))), nil
 		}
 	}
-	return foundResult(found, ""), nil
+	return foundResult(found, c.unread.note("")), nil
 }
 
 // foundResult is the answer of a search that has found these lines.
@@ -207,7 +207,7 @@ func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
 		return nil, err
 	}
 	if info.IsRegular() {
-		if err := g.file(g.at.Path); err != nil {
+		if err := g.file(g.at.Path, path.Base(g.at.Path.Rel())); err != nil {
 			return nil, err
 		}
 		return g.result(""), nil
@@ -218,7 +218,7 @@ func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
 	}
 	for v, err := range w.visits() {
 		if err == nil && v.typ == unix.S_IFREG && g.includes(v.rel) {
-			err = g.file(v.path)
+			err = g.file(v.path, v.rel)
 		}
 		if err != nil {
 			return nil, err
@@ -255,9 +255,9 @@ func (g *grep) includes(rel string) bool {
 func (g *grep) isFull() bool { return g.matches >= g.max || len(g.found) >= g.c.s.cfg.Answer }
 
 func (g *grep) result(cursor string) *result {
-	note := goOn(cursor)
+	note := g.c.unread.note(goOn(cursor))
 	if g.skipped > 0 {
-		note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, larger than %d bytes, or cannot be read. %s", g.skipped, maxSearched, note))
+		note = strings.TrimSpace(fmt.Sprintf("%d files were passed over: they are no text, or larger than %d bytes. %s", g.skipped, maxSearched, note))
 	}
 	if g.ignores != nil && g.ignores.large > 0 {
 		note = strings.TrimSpace(fmt.Sprintf("%d .gitignore files are too large to be respected. %s", g.ignores.large, note))
@@ -265,12 +265,12 @@ func (g *grep) result(cursor string) *result {
 	return foundResult(g.found, note)
 }
 
-// file searches one file. It passes over a file that cannot be read.
-func (g *grep) file(p guard.Path) error {
+// file searches one file. It passes over a file that cannot be read, which the answer's
+// note then calls name.
+func (g *grep) file(p guard.Path, name string) error {
 	data, _, err := g.c.read(p, 0, maxSearched+1)
 	if err != nil {
-		g.skipped++
-		return g.c.passOver(g.at.Path, err)
+		return g.c.passOver(g.at.Path, name, err)
 	}
 	defer putBuffer(data)
 	if len(data) > maxSearched || bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0 { // as git tells binary files

@@ -56,6 +56,7 @@ type call struct {
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
+	unread  *unread // what the call passed over
 }
 
 // handler makes a tool what the SDK calls.
@@ -87,7 +88,7 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	defer context.AfterFunc(s.ctx, cancel)()
 	c := &call{
 		stamps: s.stamps(), s: s, ctx: ctx, req: req,
-		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1),
+		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1), unread: &unread{},
 	}
 	res, err := s.runTool(t, c)
 	s.room.Release(1) // a client that does not read takes no room from others

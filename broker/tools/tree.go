@@ -47,10 +47,10 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 		}
 		t.entry(v.depth, v.name, v.isDir())
 		if len(t.b) >= c.s.cfg.Answer {
-			return &result{data: t.end(), note: goOn(w.cursor())}, nil
+			return &result{data: t.end(), note: c.unread.note(goOn(w.cursor()))}, nil
 		}
 	}
-	return &result{data: t.end()}, nil
+	return &result{data: t.end(), note: c.unread.note("")}, nil
 }
 
 // treeRoom is the memory that a tree has at first, in bytes. To grow is to copy.

@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
 	"sync"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -180,7 +182,7 @@ func (w *walk) down(e *entry, resume []mark) error {
 	}
 	w.lookAhead()
 	if err := w.enter(e, resume); err != nil {
-		return w.c.passOver(w.start, err)
+		return w.c.passOver(w.start, w.rel(e), err)
 	}
 	return nil
 }
@@ -220,9 +222,9 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 }
 
 // passOver returns nil for an error that is about one name of a tree, without which the
-// call goes on. An error that the rest of the tree will meet, too, ends the call: else what
-// it has by then would pass for the whole.
-func (c *call) passOver(start guard.Path, err error) error {
+// call goes on; the answer's note then names it. An error that the rest of the tree will
+// meet, too, ends the call: else what it has by then would pass for the whole.
+func (c *call) passOver(start guard.Path, name string, err error) error {
 	ge, ok := errors.AsType[*guard.Error](err)
 	if !ok || c.ctx.Err() != nil {
 		return err
@@ -232,10 +234,41 @@ func (c *call) passOver(start guard.Path, err error) error {
 		return err
 	case names.Revoked, names.NoConsent, names.Suspended, names.Unavailable:
 		// Is it about the tree's own root, or about one nested there?
-		_, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start)
-		return err
+		if _, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start); err != nil {
+			return err
+		}
+	case names.NotExist, names.Hidden, names.NotDir: // it has gone since it was listed
+		return nil
 	}
+	c.unread.add(name)
 	return nil
+}
+
+// maxUnread is how many names an answer's note has of what could not be read.
+const maxUnread = 10
+
+// unread are the names that a call passed over because they could not be read.
+type unread struct {
+	first []string // at most maxUnread
+	count int
+}
+
+func (u *unread) add(name string) {
+	if u.count++; len(u.first) < maxUnread {
+		u.first = append(u.first, names.QuoteShort(name))
+	}
+}
+
+// note is the sentence about them, before another note.
+func (u *unread) note(next string) string {
+	if u.count == 0 {
+		return next
+	}
+	more := ""
+	if n := u.count - len(u.first); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return strings.TrimSpace(fmt.Sprintf("Could not be read: %s%s. %s", strings.Join(u.first, ", "), more, next))
 }
 
 // lookAhead begins to list the directories that come after the next one.

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -38,7 +37,7 @@ func (c *LineConn) admit(r *jsonrpc.Request, n int) bool {
 	}
 	var id []byte
 	if r.IsCall() {
-		id, _ = json.Marshal(r.ID.Raw()) // a string or a number
+		id = RawID(r.ID)
 	}
 	c.refuse(id, err)
 	return false

@@ -176,7 +176,7 @@ func (c *LineConn) unread(h *jsonline.Head, code int, why string) {
 // pass hands one message to the SDK; it reports false when the connection is
 // closed. If there is no room (Bound), the request or notification is refused instead.
 func (c *LineConn) pass(frame []byte) bool {
-	msg, err := jsonrpc.DecodeMessage(frame)
+	msg, err := jsonrpc.DecodeMessage(jsonline.HideNumbers(frame))
 	if err != nil {
 		c.complainTo(nil, CodeInvalidRequest, "not a JSON-RPC message")
 		return true
@@ -244,15 +244,18 @@ func (c *LineConn) WriteIf(msg jsonrpc.Message, recheck jsonline.Recheck) error 
 	}
 	if ok && r.Error == nil && len(r.Result) > 0 {
 		b := make([]byte, 0, len(r.Result)+64) // and the rest of the frame
-		b = jsonline.AppendResult(jsonline.AppendReply(b, jsonline.AppendValue(nil, r.ID.Raw())))
+		b = jsonline.AppendResult(jsonline.AppendReply(b, RawID(r.ID)))
 		return c.SendIf(append(append(b, r.Result...), '}'), recheck)
 	}
 	b, err := jsonrpc.EncodeMessage(msg)
 	if err != nil {
 		return err
 	}
-	return c.SendIf(b, recheck)
+	return c.SendIf(jsonline.ShowNumbers(b), recheck)
 }
+
+// RawID returns the id of a message of the SDK's as the peer sent it, as JSON.
+func RawID(id jsonrpc.ID) []byte { return jsonline.ShowNumbers(jsonline.AppendValue(nil, id.Raw())) }
 
 // Send writes one frame on a line of its own. After Close it fails with
 // mcp.ErrConnectionClosed.

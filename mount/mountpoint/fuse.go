@@ -113,6 +113,8 @@ func isSystems(dir string) bool {
 func (c fuseCheck) deviceError(err error) error {
 	d := names.ShellWord(c.device)
 	switch {
+	case errors.Is(err, unix.ENOENT) && c.noNewPrivs:
+		return errorf(ErrNoFUSE, "%s is missing: this runs inside of a sandbox, such as another rootsfs run, which has no FUSE: start rootsfs outside of it, and give the outer run the roots", d)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return errorf(ErrNoFUSE, "%s is missing: load the module: modprobe fuse (in a container, pass the device in: --device /dev/fuse)", d)
 	case errors.Is(err, unix.EACCES) && c.uid != 0:

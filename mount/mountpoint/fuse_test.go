@@ -56,6 +56,7 @@ func TestCheckFUSE(t *testing.T) {
 		{"another device", fuseCheck{device: device, number: fuseNumber}, []string{"/dev/null is another device (1, 3) and not"}},
 		{"user", fuseCheck{device: device, number: number, uid: 1000, look: in(suid)}, nil},
 		{"user, version 2", fuseCheck{device: device, number: number, uid: 1000, look: in(old)}, nil},
+		{"inside of a sandbox", fuseCheck{device: dir + "/none", noNewPrivs: true, look: in(suid)}, []string{"another rootsfs run", "start rootsfs outside"}},
 		{"user, no device", fuseCheck{device: dir + "/none", uid: 1000, look: in(suid)}, []string{"modprobe fuse"}},
 		{"user, no helper", fuseCheck{device: device, number: number, uid: 1000, look: in("")}, []string{"fusermount3 is not in PATH", distro.Install("fuse3")}},
 		{"user, helper gone", fuseCheck{device: device, number: number, uid: 1000, look: in(dir + "/fusermount3")}, []string{dir + "/fusermount3", "fuse3"}},

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,7 +155,8 @@ func (g *Grants) bound(now time.Time) (session.Bound, error) {
 	return b, err
 }
 
-// grants turns SPECs into grants with the policy and expiry the flags ask for.
+// grants turns SPECs into grants with the policy and expiry the flags ask for. A root
+// without a name of its own has none yet.
 func (g *Grants) grants(specs []string, origin string) ([]guard.Grant, error) {
 	policy, err := g.policy()
 	if err != nil {
@@ -174,6 +176,9 @@ func (g *Grants) grants(specs []string, origin string) ([]guard.Grant, error) {
 		if err != nil {
 			return nil, err
 		}
+		if spec.Name == "" {
+			one.Root = ""
+		}
 		one.Origin, one.Expires = origin, expires
 		policy.Rights = spec.Rights
 		one.Policy = policy
@@ -182,8 +187,9 @@ func (g *Grants) grants(specs []string, origin string) ([]guard.Grant, error) {
 	return out, nil
 }
 
-// All are the grants of SPECs, and those of --once.
-func (g *Grants) All(specs []string, origin string) ([]guard.Grant, error) {
+// All are the grants of SPECs, and those of --once. A root without a name of its own is
+// called as its directory, with a number if others, or another SPEC, have that name.
+func (g *Grants) All(specs []string, origin string, others ...guard.Grant) ([]guard.Grant, error) {
 	out, err := g.grants(specs, origin)
 	if err != nil {
 		return nil, err
@@ -192,7 +198,45 @@ func (g *Grants) All(specs []string, origin string) ([]guard.Grant, error) {
 	for i := range single {
 		single[i].Policy.Once = true
 	}
-	return append(out, single...), err
+	if err != nil {
+		return nil, err
+	}
+	return nameAll(append(out, single...), others)
+}
+
+// nameAll names the grants that have no name. It leaves out a grant that an earlier one says
+// as well: of the same directory, with the same rights.
+func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
+	taken := map[guard.RootName]bool{}
+	for _, g := range slices.Concat(others, list) {
+		taken[g.Root] = true
+	}
+	out := list[:0:0]
+	for _, g := range list {
+		if g.Root != "" {
+			out = append(out, g)
+			continue
+		}
+		said := func(have guard.Grant) bool {
+			return session.Resolve(have.Dir) == session.Resolve(g.Dir) && have.Policy.Rights == g.Policy.Rights && have.Policy.Once == g.Policy.Once
+		}
+		if slices.ContainsFunc(out, said) {
+			continue
+		}
+		own, err := rootspec.DefaultName(g.Dir)
+		if err != nil {
+			return nil, err
+		}
+		g.Root = own
+		for n := 2; taken[g.Root]; n++ {
+			if g.Root, err = names.ParseRootName(fmt.Sprintf("%s-%d", own, n)); err != nil {
+				return nil, err
+			}
+		}
+		taken[g.Root] = true
+		out = append(out, g)
+	}
+	return out, nil
 }
 
 // FromSpec finds the directory and the name a SPEC asks for.
@@ -216,10 +260,19 @@ func FromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	g := guard.Grant{Root: spec.Name, Dir: filepath.Clean(path)}
 	if g.Root == "" {
 		if g.Root, err = rootspec.DefaultName(g.Dir); err != nil {
-			return guard.Grant{}, err
+			return guard.Grant{}, fmt.Errorf("root %s: the last name of the path cannot be the root's: %w; give the root a name: NAME=PATH", names.QuoteShort(g.Dir), err)
 		}
 	}
+	if spec.Mode != "" && !exists(g.Dir) && exists(g.Dir+":"+spec.Mode) {
+		return guard.Grant{}, fmt.Errorf("root %s: the end is read as the mode, and %s does not exist; to name the directory that is called so, write the mode after it: %s:%s",
+			names.Quote(spec.Path+":"+spec.Mode), names.Quote(g.Dir), names.Escape(spec.Path+":"+spec.Mode), spec.Mode)
+	}
 	return g, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // Patterns are the flags about the names in a root, which `mount`, `run`,

@@ -219,7 +219,7 @@ func (f *Session) allGrants(conf *config.Config, bound session.Bound) ([]guard.G
 			all = append(all, bound.Apply(r.Grant(now)))
 		}
 	}
-	mine, err := f.All(f.Roots, "command line")
+	mine, err := f.All(f.Roots, "command line", all...)
 	if err == nil && !f.Daemon { // which has no terminal
 		err = AskLinks(mine)
 	}

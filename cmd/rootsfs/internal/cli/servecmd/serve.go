@@ -20,12 +20,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/grantflags"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // app is the frame of all commands, with those of this package as methods.
@@ -100,6 +102,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	if len(opt.Roots) == 0 && !f.ask {
 		return cli.Usage(errors.New("no root is approved; name one: rootsfs serve PATH"))
 	}
+	a.leaveOutMissing(&opt)
 	garbage()
 	revokes := cli.RevokeOnSignal()
 	s, err := session.Start(cmd.Context(), opt)
@@ -112,6 +115,33 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	err = a.converse(cmd.Context(), s, f)
 	close(stop)
 	return errors.Join(err, <-over)
+}
+
+// leaveOutMissing leaves out the roots that are not there, or cannot be read, with a warning,
+// as the servers do that serve replaces: a drive may be unplugged today. If all are missing,
+// the start says why.
+func (a *app) leaveOutMissing(opt *session.Options) {
+	missing := map[string]error{} // by directory
+	for i := range opt.Roots {
+		g := &opt.Roots[i]
+		info, err := os.Stat(g.Dir)
+		if err == nil && info.IsDir() {
+			err = unix.Access(g.Dir, unix.R_OK)
+		}
+		if err != nil {
+			missing[g.Dir] = err
+		}
+	}
+	if !slices.ContainsFunc(opt.Roots, func(g guard.Grant) bool { return missing[g.Dir] == nil }) {
+		return
+	}
+	opt.Roots = slices.DeleteFunc(opt.Roots, func(g guard.Grant) bool {
+		err := missing[g.Dir]
+		if err != nil {
+			a.Warn("the root %s (%s) is left out: %s: %v; when it is there, start again", names.Quote(string(g.Root)), g.Origin, names.Quote(g.Dir), cli.Cause(err))
+		}
+		return err != nil
+	})
 }
 
 // Bounds of what is collected late: little of what a call makes outlives it, and

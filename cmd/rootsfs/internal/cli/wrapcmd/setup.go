@@ -53,6 +53,7 @@ func (a *app) newSetupCmd() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	cli.PathVar(fs, &f.program, "rootsfs", "`path` of rootsfs for the configurations (default: of this program)")
+	fs.StringArrayVar(&f.servers, "server", nil, "only the server of this `name`; repeatable (default: all)")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "say what would be changed and do not change it")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 	a.JSONFlag(cmd)
@@ -82,6 +83,9 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 	if res.Hosts, err = planHosts(f, hosts); err != nil {
 		return err
 	}
+	if len(f.servers) > 0 && !slices.ContainsFunc(res.Hosts, func(h setupHost) bool { return h.Wrap != nil }) {
+		return noServer(f.servers, res.Hosts)
+	}
 	if !a.JSON {
 		a.printSetup(&res)
 	}
@@ -102,6 +106,18 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 		}
 	}
 	return errors.Join(append(errs, a.Report(res, func() { a.printSetupDone(&res) }))...)
+}
+
+// noServer is the error of --server if no host can be wrapped with it.
+func noServer(servers []string, hosts []setupHost) error {
+	why := []string{}
+	for i := range hosts {
+		why = append(why, hosts[i].Host+": "+hosts[i].Problem)
+	}
+	if len(why) == 0 {
+		why = append(why, "there is no host")
+	}
+	return cli.Usage(fmt.Errorf("--server %s: no host has such a server: %s", names.Quote(strings.Join(servers, ", ")), strings.Join(why, "; ")))
 }
 
 // planHosts plans the change of each host that is named, or that is installed.

@@ -1,0 +1,41 @@
+package tools
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// What pages of HTTPOptions.Origins may send and read. An answer shows them the names of no
+// other headers.
+const (
+	pageMethods = "GET, POST, DELETE"
+	pageHeaders = "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
+	pageReads   = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
+)
+
+// listed reports whether an origin is one of HTTPOptions.Origins.
+func (h *HTTP) listed(origin string) bool {
+	return origin != "" && slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) })
+}
+
+// letIn tells a browser that a page of a listed origin may read the answer. It reports
+// whether the request was the browser's own question before the page's request, which has no
+// token, and has been answered.
+func (h *HTTP) letIn(w http.ResponseWriter, r *http.Request) (done bool) {
+	origin := r.Header.Get("Origin")
+	if !h.listed(origin) {
+		return false
+	}
+	head := w.Header()
+	head.Set("Access-Control-Allow-Origin", origin)
+	head.Add("Vary", "Origin")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		head.Set("Access-Control-Expose-Headers", pageReads)
+		return false
+	}
+	head.Set("Access-Control-Allow-Methods", pageMethods)
+	head.Set("Access-Control-Allow-Headers", pageHeaders)
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}

@@ -1,0 +1,57 @@
+package tools_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Issue 47, item 27: what a tree, a listing with sizes or a search could not read is named,
+// not shown as empty.
+func TestNameWhatCouldNotBeRead(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("r", guard.ReadOnly, "open/f=text", "locked/f=text", "shut.txt=text", "links/out => /etc/passwd", "links/dangling => none")
+	must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []guard.Pattern{{Text: "locked/"}, {Text: "shut.txt"}}}))
+	b.connect("2025-11-25")
+	for _, c := range []struct {
+		tool string
+		args m
+		want []string
+	}{
+		{"directory_tree", m{"path": dir}, []string{`"locked"`}},
+		{"search_files", m{"path": dir, "pattern": "**/f"}, []string{`"locked"`}},
+		{"search_within_files", m{"path": dir, "substring": "text"}, []string{`"locked"`, `"shut.txt"`}},
+		{"list_directory_with_sizes", m{"path": dir + "/links"}, []string{`"out"`}},
+		{"search_within_files", m{"path": dir + "/shut.txt", "substring": "text"}, []string{`"shut.txt"`}},
+	} {
+		_, note, failed := b.call(c.tool, c.args)
+		if failed || !strings.Contains(note, "Could not be read: "+strings.Join(c.want, ", ")+".") {
+			t.Errorf("%s %v: note %q; it is to name %v", c.tool, c.args, note, c.want)
+		}
+	}
+	// What is whole says nothing.
+	for _, tool := range []string{"directory_tree", "list_directory_with_sizes"} {
+		if _, note, _ := b.call(tool, m{"path": dir + "/open"}); note != "" {
+			t.Errorf("%s of a directory that can be read: note %q", tool, note)
+		}
+	}
+}
+
+// A note names ten of the names that could not be read, and counts the others.
+func TestNoteOfManyUnreadIsBounded(t *testing.T) {
+	b := start(t, nil, nil)
+	var tree []string
+	for i := range 25 {
+		tree = append(tree, fmt.Sprintf("locked%02d/f=text", i))
+	}
+	dir := b.root("r", guard.ReadOnly, tree...)
+	must(t, b.reg.SetPatterns(context.Background(), "r", guard.Patterns{Deny: []guard.Pattern{{Text: "locked*/"}}}))
+	b.connect("2025-11-25")
+	_, note, _ := b.call("directory_tree", m{"path": dir})
+	if !strings.Contains(note, `"locked09" and 15 more.`) {
+		t.Errorf("note %q", note)
+	}
+}
