@@ -208,7 +208,7 @@ func TestHalfClose_Answers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, map[string]string{"a": strings.Repeat("x", 100<<10)})
 	n := l.connect(nil)
-	const requests = 50 // more than the pipe to the server holds the answers of
+	const requests = 10 // more than the pipe to the server holds the answers of
 	for i := range requests {
 		n.server.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"files/read","params":{"path":"work/a"}}`+"\n", i))
 	}

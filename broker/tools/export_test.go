@@ -10,7 +10,11 @@ import (
 // lets those that find no room wait for as long as a test takes on a busy machine. It returns
 // the function that restores them.
 func Hold(n int64) (restore func()) {
-	lines, bodies, wait := maxHeld, subjectBodies, flow.MaxWait
-	maxHeld, subjectBodies, flow.MaxWait = n, n, time.Hour
-	return func() { maxHeld, subjectBodies, flow.MaxWait = lines, bodies, wait }
+	lines, bodies, wait := maxHeld, subjectBodies, flow.MaxWait.Load()
+	maxHeld, subjectBodies = n, n
+	flow.MaxWait.Store(int64(time.Hour))
+	return func() {
+		maxHeld, subjectBodies = lines, bodies
+		flow.MaxWait.Store(wait)
+	}
 }

@@ -21,9 +21,9 @@
 // killed. The tests' files are on a file system of the run's own (scratch.go), where root
 // can mount one.
 //
-// Tests find no program but those that setup.sh names and Debian's essential packages have
-// (programs.go), so that a test that calls another one fails here, not only on a bare machine.
-// What runs inside of `rootsfs run` has the system's own PATH there.
+// With -declared tests find no program but those that setup.sh names and Debian's essential
+// packages have (programs.go), so that a test that calls another one fails here, not only on a
+// bare machine. What runs inside of `rootsfs run` finds the system's programs, too.
 //
 // A failed test is run once more by itself when the others have ended. If it passes, the
 // run passes and the last lines name it as FLAKY: it failed by chance, and must be mended.

@@ -25,12 +25,14 @@ type options struct {
 	stuck     time.Duration // see watchdog
 	ci        bool
 	parts     []string
+	declared  bool   // tests find only the programs that setup.sh names
 	path      string // a directory of links to the programs that tests may call; "" for any
 }
 
 func main() {
 	o := options{ci: os.Getenv("CI") != ""}
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
+	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
 	flag.BoolVar(&o.race, "race", false, "run with the race detector")
 	flag.DurationVar(&o.timeout, "timeout", 9*time.Minute, "how long one package may take")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one part may take")
@@ -67,10 +69,12 @@ func run(o options) (problems []string, err error) {
 	if why != nil {
 		fmt.Fprintf(os.Stderr, "suite: the tests' files are on the machine's own file system, which may be slower: %v\n", why)
 	}
-	if o.path, err = declaredPath(o.goCommand); err != nil {
-		return nil, err
+	if o.declared {
+		if o.path, err = declaredPath(o.goCommand); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(o.path)
 	}
-	defer os.RemoveAll(o.path)
 	procs, err := adoptOrphans()
 	if err != nil {
 		return nil, err

@@ -101,7 +101,8 @@ func complete(o *Options, level Level, where privatePlaces) []string {
 }
 
 // insidePath keeps the directories of a PATH of which something is shown. One that a link
-// leads to is named by its own path where the link cannot be shown.
+// leads to is named by its own path where the link cannot be shown. If none is the system's,
+// the system's follow: of a directory of links only what the command needs is shown.
 func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
@@ -119,8 +120,9 @@ func insidePath(o *Options, path string) string {
 			kept = append(kept, real)
 		}
 	}
-	if len(kept) == 0 {
-		return systemPath
+	system := filepath.SplitList(systemPath)
+	if !slices.ContainsFunc(kept, func(dir string) bool { return slices.Contains(system, dir) }) {
+		kept = append(kept, system...)
 	}
 	return strings.Join(kept, string(filepath.ListSeparator))
 }

@@ -108,6 +108,7 @@ func TestInsidePath(t *testing.T) {
 		{"/home/u/bin:/home/u/.local/bin:/home/u/lone:/usr/bin", "/home/u/.local/bin:/home/u/lone:/usr/bin"},
 		{"/home/u/node/current/bin:/alias/u/code/bin:/alias/u/x:/usr/bin", "/home/u/node/current/bin:/alias/u/code/bin:/usr/bin"},
 		{"/home/u/bin", systemPath},
+		{"/home/u/.local/bin", "/home/u/.local/bin:" + systemPath},
 		{"", systemPath},
 	} {
 		if got := insidePath(o, c[0]); got != c[1] {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -56,8 +57,10 @@ func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message
 
 // MaxWait is how long a message that finds no room holds up those behind it. Those may be
 // what ends the requests in flight (a cancellation, the peer's hanging up), so the message
-// is refused then, and reading goes on. Only tests change it.
-var MaxWait = 10 * time.Second
+// is refused then, and reading goes on. In nanoseconds; only tests change it.
+var MaxWait atomic.Int64
+
+func init() { MaxWait.Store(int64(10 * time.Second)) }
 
 // patience returns the function by which one call of Acquire gives up: after MaxWait, or when
 // canWait has reported false for two steps.
@@ -70,7 +73,7 @@ func (b *Backlog) patience() func(waited time.Duration) bool {
 		case b.canWait():
 			free = waited
 		}
-		return waited < MaxWait && waited-free < 2*WaitStep
+		return waited < time.Duration(MaxWait.Load()) && waited-free < 2*WaitStep
 	}
 }
 

@@ -102,7 +102,7 @@ func (a *App) withOutputError(err error) error {
 		return err
 	}
 	stream := "standard output"
-	if pe := (*fs.PathError)(nil); errors.As(lost, &pe) && pe.Path == os.Stderr.Name() {
+	if pe := (*fs.PathError)(nil); errors.As(lost, &pe) && pe.Path == "/dev/stderr" {
 		stream = "standard error"
 	}
 	said := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, Cause(lost))
