@@ -49,7 +49,7 @@ func TestBacklogNotifications(t *testing.T) {
 			t.Fatalf("%d probes", len(s.probes))
 		}
 		begun := time.Now()
-		if err := s.note(30); err == nil || time.Since(begun) != MaxWait {
+		if err := s.note(30); err == nil || time.Since(begun) != time.Duration(MaxWait.Load()) {
 			t.Fatalf("%v after %v", err, time.Since(begun))
 		}
 		s.Answered(s.probes[0])
