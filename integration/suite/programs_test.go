@@ -21,7 +21,7 @@ if [ "$1" = -W ]; then
 	printf 'curl\tii \tnooptional\t\t, libcurl (>= 7) | other, shared:any\n'
 	printf 'shared-impl\tii \tnooptional\tshared (= 1), more\t, \n'
 	printf 'removed\trc \tyesrequired\t\t, \n'
-	printf 'gdb\tii \tnooptional\t\t, dash\n'
+	printf 'jq\tii \tnooptional\t\t, dash\n'
 	exit
 fi
 shift
@@ -30,7 +30,7 @@ dash) echo /bin/sh; echo /usr/share/doc/sh ;;
 mount) echo /bin/mount ;;
 curl) echo /usr/bin/curl ;;
 shared-impl) echo /usr/sbin/shared ;;
-gdb) echo /usr/bin/gdb ;;
+jq) echo /usr/bin/jq ;;
 *) exit 1 ;;
 esac; done
 `
@@ -45,7 +45,7 @@ esac; done
 	}
 	for name, want := range map[string]string{
 		"sh": "/bin/sh", "mount": "/bin/mount", "curl": "/usr/bin/curl", "shared": "/usr/sbin/shared",
-		"gdb": "", "doc": "",
+		"jq": "", "doc": "",
 	} {
 		if got, _ := os.Readlink(filepath.Join(dir, name)); got != want {
 			t.Errorf("%s leads to %q, want %q", name, got, want)
