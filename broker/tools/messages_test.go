@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"bufio"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -99,4 +100,28 @@ func TestHTTPPort(t *testing.T) {
 			t.Errorf("Origin %s: %d, want %d", origin, got, want)
 		}
 	}
+}
+
+// What is no JSON, and JSON that is no message, are refused by the two codes that JSON-RPC has
+// for them (section 5.1).
+func TestStdioCodesOfWhatIsNoMessage(t *testing.T) {
+	b := start(t, nil, nil)
+	ours, w := io.Pipe()
+	r, theirs := io.Pipe()
+	over := make(chan error, 1)
+	go func() { over <- b.srv.Run(t.Context(), ours, theirs) }()
+	in := bufio.NewReader(r)
+	for _, c := range []struct{ line, code string }{
+		{"{broken", "-32700"}, {`{"jsonrpc":"2.0","id":1,}`, "-32700"}, {"[{]", "-32700"},
+		{"[]", "-32600"}, {`{"jsonrpc":"2.0"}`, "-32600"}, {"7", "-32600"},
+	} {
+		_, err := io.WriteString(w, c.line+"\n")
+		must(t, err)
+		if got, err := in.ReadString('\n'); err != nil || !strings.Contains(got, `"code":`+c.code) {
+			t.Errorf("%s: %s, %v; want %s", c.line, got, err, c.code)
+		}
+	}
+	must(t, w.Close())
+	must(t, <-over)
+	_ = r.Close()
 }

@@ -131,8 +131,11 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || len(members) == 0 || jsonline.Check(line) != nil: // nothing of what is no JSON is done
+	case !ok || jsonline.Check(line) != nil: // nothing of what is no JSON is done
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
+		return true
+	case len(members) == 0:
+		c.complainTo(nil, CodeInvalidRequest, "not a JSON-RPC batch: it is empty")
 		return true
 	}
 	for _, m := range members {
@@ -178,7 +181,11 @@ func (c *LineConn) unread(h *jsonline.Head, code int, why string) {
 func (c *LineConn) pass(frame []byte) bool {
 	msg, err := jsonrpc.DecodeMessage(jsonline.HideNumbers(frame))
 	if err != nil {
-		c.complainTo(nil, CodeInvalidRequest, "not a JSON-RPC message")
+		code := CodeInvalidRequest
+		if jsonline.Check(frame) != nil {
+			code = CodeParse
+		}
+		c.complainTo(nil, code, "not a JSON-RPC message")
 		return true
 	}
 	if r, ok := msg.(*jsonrpc.Request); ok {

@@ -13,7 +13,7 @@ var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
 
 // cases are all tests of the package, as README.md names them.
 func cases(t *testing.T) map[string]bool {
-	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false}
+	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false, "serve/codes": false}
 	scripts, err := filepath.Glob("testdata/files/*.py")
 	must(t, err)
 	for _, s := range scripts {

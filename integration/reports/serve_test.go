@@ -69,6 +69,7 @@ func TestServes(t *testing.T) {
 		t.Run("link_loop", func(t *testing.T) { testLinkLoop(t, who) })
 		t.Run("notifications", func(t *testing.T) { testNotifications(t, who) })
 		t.Run("marked_line", func(t *testing.T) { testMarkedLine(t, who) })
+		t.Run("codes", func(t *testing.T) { testCodes(t, who) })
 	})
 }
 
@@ -107,6 +108,20 @@ func testMarkedLine(t *testing.T, who *somebody) {
 	answered := slices.ContainsFunc(answers, func(a object) bool { return a["id"] == "last" && a["result"] != nil })
 	if len(answers) != 2 || !refused || !answered {
 		t.Errorf("answers %v, want a refusal and the answer to the ping", answers)
+	}
+}
+
+// What is no JSON has the code -32700, and JSON that is no request -32600.
+func testCodes(t *testing.T, who *somebody) {
+	dir := filepath.Dir(who.own("codes/f", "x", 0o644))
+	for line, want := range map[string]float64{"{broken": -32700, "[]": -32600} {
+		answers := who.serve(t, dir, line, object{"id": "last", "method": "ping"})
+		if !slices.ContainsFunc(answers, func(a object) bool {
+			e, _ := a["error"].(object)
+			return e["code"] == want
+		}) {
+			t.Errorf("%s: answers %v, want the code %v", line, answers, want)
+		}
 	}
 }
 
