@@ -161,6 +161,6 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 	}, nil)
 	c.mcp.AddRoots(&mcp.Root{URI: "file://" + other + "/planted"})
 	c.connect("2025-11-25")
-	c.refused("read_text_file", m{"path": "code/a"}, "outside the roots that the client names")
+	c.refused("read_text_file", m{"path": "code/a"}, "the roots that the client names hold nothing that is approved")
 	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }
