@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,11 @@ func main() {
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
 	o.parts = flag.Args()
+	if signal.Ignored(syscall.SIGHUP) {
+		// Under nohup: tests send the signal, so what is started here has it unignored (a
+		// caught signal is the default's after exec), and this process goes on.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	if err := lab.StartWithOwnMounts(); err != nil {
 		fmt.Fprintf(os.Stderr, "suite: cannot tell the tests' mounts from others': %v\n", err)
 		os.Exit(1)
