@@ -151,7 +151,7 @@ func TestLines_mistakes(t *testing.T) {
 		`{"jsonrpc":"2.0","id":`:       wire.CodeParse,
 		`{"id":2,"id":3,"method":"x"}`: wire.CodeParse,
 		`[`:                            wire.CodeParse,
-		`[]`:                           wire.CodeParse,
+		`[]`:                           wire.CodeInvalidRequest,
 		`{"jsonrpc":"1.0","id":2,"method":"ping"}`:  wire.CodeInvalidRequest,
 		`{"x":"` + strings.Repeat("y", 2000) + `"}`: wire.CodeInvalidRequest,
 	} {

@@ -302,14 +302,14 @@ func (o *Options) checkIDs() error {
 type Network struct {
 	// Listeners is how many sockets Serve gets to listen on single ports.
 	Listeners int
-	// Optional has levels without a network namespace go on without it. Serve is then called
-	// while the command is being started.
+	// Optional has levels without a network namespace go on without it.
 	Optional bool
-	// Offline has programs told that there is nothing to fetch, as without a Network.
+	// Offline has programs told that there is nothing to fetch, as without a Network. Serve is
+	// then called while the command is being started.
 	Offline bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte
-	// Serve is called once, before the command is started or, if Optional, before Start
+	// Serve is called once, before the command is started or, if Offline, before Start
 	// returns, with sockets by their names (see package initproc). It owns them. Its error is Start's.
 	Serve func(sockets map[string][]*os.File) error
 }

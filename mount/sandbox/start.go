@@ -386,12 +386,12 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork has the caller serve the command's network, if that is optional or not, as asked
-// for. An optional one, in which nothing can be reached, is served while the init executes the
+// serveNetwork has the caller serve the command's network, if that is offline or not, as asked
+// for. An offline one, in which nothing can be reached, is served while the init executes the
 // command, so that the command does not wait for it.
-func (l *launch) serveNetwork(optional bool) error {
+func (l *launch) serveNetwork(offline bool) error {
 	n := l.o.Network
-	if !l.conf.OpenNetwork || n.Optional != optional {
+	if !l.conf.OpenNetwork || n.Offline != offline {
 		return nil
 	}
 	sockets := l.network
