@@ -35,7 +35,7 @@ func main() {
 	flag.StringVar(&o.goCommand, "go", "go", "the go `command`")
 	flag.BoolVar(&o.declared, "declared", false, "let tests find only the programs that setup.sh names")
 	flag.BoolVar(&o.race, "race", false, "run with the race detector")
-	flag.DurationVar(&o.timeout, "timeout", 9*time.Minute, "how long one package may take")
+	flag.DurationVar(&o.timeout, "timeout", 12*time.Minute, "how long one package may take")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "how long one part may take")
 	flag.DurationVar(&o.stuck, "stuck", 90*time.Second, "how long a FUSE connection may leave a request waiting")
 	flag.Parse()
@@ -148,7 +148,7 @@ var (
 	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/console", "integration/deps", "integration/model", "integration/policy",
 		"integration/serve", "integration/suite", "mount/sandbox"}
 	peers = []string{"integration/posix", "integration/programs", "integration/proxy", "integration/files",
-		"integration/race", "integration/revoke", "integration/bench"}
+		"integration/race", "integration/revoke", "integration/bench", "integration/dist"}
 )
 
 // findParts returns the parts by their names, all for no name.
