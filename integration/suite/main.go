@@ -146,9 +146,9 @@ type part struct {
 // so that none can be forgotten.
 var (
 	core = []string{"guard", "vfs", "broker", "cmd/rootsfs/internal", "integration/console", "integration/deps", "integration/model", "integration/policy",
-		"integration/serve", "integration/suite", "mount/sandbox"}
+		"integration/suite", "mount/sandbox"}
 	peers = []string{"integration/posix", "integration/programs", "integration/proxy", "integration/files",
-		"integration/race", "integration/revoke", "integration/bench", "integration/dist"}
+		"integration/race", "integration/revoke", "integration/bench", "integration/dist", "integration/serve"}
 )
 
 // findParts returns the parts by their names, all for no name.
