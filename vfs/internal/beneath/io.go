@@ -6,23 +6,35 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// maxExchanges bounds how often a name is opened again because another file has got it.
-const maxExchanges = 16
-
 // Close closes a descriptor that this package opened.
 func Close(fd int) { _ = unix.Close(fd) }
 
 // OpenFile opens the regular file called base. Flags are those of open(2);
 // O_TRUNC and O_CREAT are for the caller to do. It never opens anything but a
 // regular file: the type is looked at first and, in case the name was exchanged
-// in between, again on the descriptor; then it tries again, and after maxExchanges the error
-// is ESTALE. O_NONBLOCK keeps the opening from hanging on a FIFO.
+// in between, again on the descriptor; then the file is opened by a reference to it, which
+// nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
 func OpenFile(d Dir, base string, flags int) (fd int, info Info, err error) {
-	for range maxExchanges {
-		if fd, info, err = openFileOnce(d, base, flags); err != unix.ESTALE { //nolint:errorlint // bare errno
-			break
-		}
+	if fd, info, err = openFileOnce(d, base, flags); err == unix.ESTALE { //nolint:errorlint // bare errno
+		fd, info, err = openByReference(d, base, flags)
 	}
+	return fd, info, err
+}
+
+// openByReference is openFileOnce with one system call more, and cannot be outrun.
+func openByReference(d Dir, base string, flags int) (fd int, info Info, err error) {
+	ref, err := OpenChild(d, base)
+	if err != nil {
+		return -1, Info{}, err
+	}
+	defer unix.Close(ref)
+	if info, err = Stat(ref); err == nil {
+		err = openable(&info)
+	}
+	if err != nil {
+		return -1, Info{}, err
+	}
+	fd, err = Reopen(ref, flags)
 	return fd, info, err
 }
 
