@@ -72,8 +72,8 @@ func (s *Session) refused(kind names.Kind, detail string) {
 // An error means that the connection is over.
 type Sender func(ctx context.Context, frame []byte, recheck Recheck) error
 
-// Recheck says at the moment of the write whether the peer may have a frame. If not, instead
-// is what it gets in its place, nil for nothing.
+// Recheck reports at the moment of the write whether the peer may have a frame. If not, instead
+// is written in its place; a nil instead writes nothing.
 type Recheck = jsonline.Recheck
 
 // Session begins a session. Grants and audit records name the subject; empty means no

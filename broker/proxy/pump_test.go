@@ -140,9 +140,9 @@ var lineSeeds = []string{
 	"\ufeff{}", `{"a":tru"b":1}`, `{'a':1}`, `{"a"/**/:1}`, `{"ID":1,"Method":"x"}`, `{"a":"` + strings.Repeat(`calm \" \\`, 40) + `"}`,
 }
 
-// asItCame reports whether out is what came in. Where nothing is decided and a part of a
-// server's line has passed, and then a CR with a message behind it, what follows is judged
-// as a line: so it begins one.
+// asItCame reports whether the pump passed its input on unchanged. One change is allowed
+// while the mode is undecided: if part of a server's line has passed, and a CR and a message
+// follow, the pump puts a newline before them, because it judges them as a line.
 func asItCame(in, out string, undecided bool) bool {
 	if in == out {
 		return true

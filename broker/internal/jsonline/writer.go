@@ -20,9 +20,9 @@ type Writer struct {
 	next *batch     // what the next write takes; nil: nothing waits
 }
 
-// Recheck is asked about a frame right before it is written, and about a long one before
-// each piece. ok says that the peer may have it. If not, instead is what the peer gets in
-// its place, nil for nothing.
+// Recheck is called right before a frame is written, and before each piece of a long one. It
+// reports whether the peer may have the frame. If not, instead is written in its place; a nil
+// instead writes nothing.
 type Recheck func() (ok bool, instead []byte)
 
 // outgoing is a frame that is to be written; recheck may be nil.

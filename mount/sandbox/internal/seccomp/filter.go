@@ -252,10 +252,11 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
 
-// socket permits TCP and UDP at most, the list of network interfaces where they are the
-// command's own, and sockets of the unix family where they reach nobody else's. Elsewhere they reach whatever listens in a directory or by an abstract
-// name (D-Bus, Docker, our own control socket). MPTCP and the rest go past Landlock's rules
-// for TCP, and vsock past network namespaces.
+// socket permits TCP and UDP, and two more kinds where they reach only what is the command's
+// own: netlink, to list network interfaces, and unix sockets. Elsewhere a unix socket reaches
+// whatever listens in a directory or by an abstract name (D-Bus, Docker, our own control
+// socket). MPTCP and the rest go past Landlock's rules for TCP, and vsock past network
+// namespaces.
 func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
 		return always(refuse(unix.EAFNOSUPPORT))
