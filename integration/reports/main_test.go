@@ -47,14 +47,6 @@ type somebody struct {
 	fuse    string // a /dev/fuse that the user may open
 }
 
-// theirDirs are the variables of directories that everybody has. They exist: sessions
-// would be in the directory for temporary files otherwise.
-var theirDirs = []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"}
-
-func (w *somebody) place(variable string) string {
-	return filepath.Join(w.dir, strings.ToLower(variable))
-}
-
 // everybody runs a test as root and as an ordinary user.
 func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	lab.NeedFUSE(t)
@@ -70,10 +62,6 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 			who := &somebody{t: t, program: program, dir: filepath.Join(dir, "home"), uid: uid, fuse: filepath.Join(dir, "fuse")}
 			must(t, os.Mkdir(who.dir, 0o755))
 			must(t, os.Chown(who.dir, uid, uid))
-			for _, v := range theirDirs {
-				must(t, os.Mkdir(who.place(v), 0o700))
-				must(t, os.Chown(who.place(v), uid, uid))
-			}
 			must(t, unix.Mknod(who.fuse, unix.S_IFCHR|0o666, int(unix.Mkdev(10, 229))))
 			must(t, os.Chmod(who.fuse, 0o666))
 			test(t, who)
@@ -92,8 +80,11 @@ func (w *somebody) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-ec", become + ` "$@"`, "sh"}, args...)...)
 	cmd.Dir = w.dir
 	cmd.Env = append(os.Environ(), "HOME="+w.dir)
-	for _, v := range theirDirs {
-		cmd.Env = append(cmd.Env, v+"="+w.place(v))
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		dir := filepath.Join(w.dir, strings.ToLower(v))
+		must(w.t, os.MkdirAll(dir, 0o700)) // sessions would be in TMPDIR otherwise
+		must(w.t, os.Chown(dir, w.uid, w.uid))
+		cmd.Env = append(cmd.Env, v+"="+dir)
 	}
 	return cmd
 }
