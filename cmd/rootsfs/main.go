@@ -18,14 +18,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/doctorcmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/mountcmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/ownercmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/runcmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/servecmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/showcmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/whycmd"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/wrapcmd"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
@@ -46,10 +38,4 @@ func main() {
 }
 
 // run executes one command line and returns its exit code.
-func run(args []string, io cli.Stdio) int { return cli.Main(args, io, packages...) }
-
-// packages have the commands.
-var packages = []cli.Package{
-	mountcmd.Commands, runcmd.Commands, servecmd.Commands, ownercmd.Commands,
-	showcmd.Commands, whycmd.Commands, doctorcmd.Commands, wrapcmd.Commands,
-}
+func run(args []string, io cli.Stdio) int { return cli.Main(args, io) }

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 }
 
 // tree returns all commands, or those that a command line which begins with args can mean.
-func tree(args ...string) *cobra.Command { return cli.Tree(args, packages...) }
+func tree(args ...string) *cobra.Command { return cli.Tree(args) }
 
 // fromOutside runs the tests, which reach a mount of this process from another one.
 type fromOutside struct{ m *testing.M }

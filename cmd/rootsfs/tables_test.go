@@ -311,13 +311,13 @@ var outputs = []struct{ title, file, name string }{
 	{"`reached` of the host of a question", "../../broker/host.go", "Reached"},
 	{"`consent denials --json`: a list of denials", "internal/control/consent.go", "Denial"},
 	{"`audit show --json`: a record a line, as it was written", "../../guard/audit/entry.go", "Entry"},
-	{"`console --json`: a line for each link", "internal/cli/showcmd/views.go", "consoleMessage"},
+	{"`console --json`: a line for each link", "internal/cli/cmd_console.go", "consoleMessage"},
 	{"`policy check --json`, and `why --json`", "internal/control/policy.go", "CheckAnswer"},
-	{"`why --json`, besides", "internal/cli/whycmd/explain.go", "explanation"},
-	{"`setup --json`", "internal/cli/wrapcmd/setup.go", "setupResult"},
-	{"`hosts` of `setup --json`: a list", "internal/cli/wrapcmd/setup.go", "setupHost"},
-	{"`wrap --json`", "internal/cli/wrapcmd/report.go", "wrapResult"},
-	{"`servers` of `wrap --json`: a list", "internal/cli/wrapcmd/report.go", "wrapServer"},
+	{"`why --json`, besides", "internal/cli/why_explain.go", "explanation"},
+	{"`setup --json`", "internal/cli/cmd_setup.go", "setupResult"},
+	{"`hosts` of `setup --json`: a list", "internal/cli/cmd_setup.go", "setupHost"},
+	{"`wrap --json`", "internal/cli/wrap_report.go", "wrapResult"},
+	{"`servers` of `wrap --json`: a list", "internal/cli/wrap_report.go", "wrapServer"},
 }
 
 // fieldTables are the fields of each output. What a field means is the comment behind it.

@@ -89,35 +89,35 @@ var printed = map[string]string{
 
 // media are the other ways out, and the one function in which each escapes.
 var media = map[string]string{
-	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *App) encode(",
-	"records with --json":          "cmd/rootsfs/internal/cli/showcmd/audit.go: names.JSON(e.Line)",
+	"JSON of every command":        "cmd/rootsfs/internal/cli/output.go: func (a *app) encode(",
+	"records with --json":          "cmd/rootsfs/internal/cli/cmd_audit.go: names.JSON(e.Line)",
 	"errors":                       "cmd/rootsfs/internal/cli/output.go: names.EscapeQuoted(text)",
-	"logs":                         "cmd/rootsfs/internal/cli/output.go: func LogAttr(",
+	"logs":                         "cmd/rootsfs/internal/cli/output.go: func logAttr(",
 	"completion":                   "cmd/rootsfs/internal/cli/complete.go: func (o offered) Write(",
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
-	"records for people":           "cmd/rootsfs/internal/cli/showcmd/audit.go: func auditDetails(",
+	"records for people":           "cmd/rootsfs/internal/cli/cmd_audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
-	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrapcmd/report.go: func visible(",
+	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrap_report.go: func visibleLine(",
 	"questions on a terminal":      "broker/terminal.go: func Heading(",
-	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *App) Fold(",
-	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/runcmd/learn.go: func (p *proposal) add(",
+	"questions in consent list":    "cmd/rootsfs/internal/cli/output.go: func (a *app) fold(",
+	"roots and rights of --learn":  "cmd/rootsfs/internal/cli/run_learn.go: func (p *learnedFlags) add(",
 	"help: nobody else chooses it": "cmd/rootsfs/internal/cli/app.go: func newRootCmd(",
 }
 
 // asTheyAre are the files that take the raw text of a names.Foreign, and why.
 var asTheyAre = map[string]string{
 	"cmd/rootsfs/internal/hostconfig/propose.go": "the directory that a server's paths begin at",
-	"cmd/rootsfs/internal/cli/wrapcmd/wrap.go":   "compares with --server, and makes the name of a directory; completion filters",
-	"cmd/rootsfs/internal/cli/whycmd/explain.go": "compares with the name of a file, and joins a path",
+	"cmd/rootsfs/internal/cli/cmd_wrap.go":       "compares with --server, and makes the name of a directory; completion filters",
+	"cmd/rootsfs/internal/cli/why_explain.go":    "compares with the name of a file, and joins a path",
 	"cmd/rootsfs/internal/cli/texts.go":          "joins a path, which QuoteIfNeeded escapes",
 }
 
 // notPrinted are the places that only look like printing, and why.
 var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":             "an argument of a request",
-	"cmd/rootsfs/internal/cli/runcmd/places.go: guard.Grant.Dir":      "collects paths",
+	"cmd/rootsfs/internal/cli/run_places.go: guard.Grant.Dir":         "collects paths",
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 }
 

@@ -243,7 +243,7 @@ func TestShape(t *testing.T) {
 
 // forTests reports whether a package is there for tests, or for show.
 func forTests(path string) bool {
-	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest") || strings.HasSuffix(path, "/clitest")
+	return strings.Contains(path, "/integration/") || strings.HasSuffix(path, "/guardtest")
 }
 
 // ignored reports whether git does not track a name: what a build leaves behind.

@@ -116,10 +116,6 @@ func fieldName(owner types.Type, field string) string {
 		return ""
 	}
 	pkg := named.Obj().Pkg().Path()
-	if strings.HasPrefix(pkg, module+"/cmd/rootsfs/internal/cli/") { // of a command, exported or not
-		name := named.Obj().Name()
-		return "cli." + strings.ToLower(name[:1]) + name[1:] + "." + field
-	}
 	return filepath.Base(pkg) + "." + named.Obj().Name() + "." + field
 }
 

@@ -1,7 +1,6 @@
 // Package help holds the words of the manual: one Markdown file for each topic of
-// `rootsfs help TOPIC`, which the repository's pages show as well, and one text file for
-// each command, in commands. The pages of section 7 and of section 1 of the manual are made
-// of them.
+// `rootsfs help TOPIC`, which the repository's pages show as well. The pages of section 7
+// of the manual are made of them.
 //
 // Tables between "<!-- generated: NAME -->" and "<!-- end -->" are written by
 // `go generate ./cmd/rootsfs` from the code that they describe, and a test compares
@@ -10,7 +9,7 @@
 // # Promises
 //
 // Each topic has one page, whose first line is "# NAME: what it is about". Links to
-// NAME.md lead to topics that exist. Each command has a text, and each text a command.
+// NAME.md lead to topics that exist.
 //
 // # Not promised
 //
@@ -23,24 +22,8 @@ import (
 	"strings"
 )
 
-//go:embed *.md commands/*.txt
+//go:embed *.md
 var pages embed.FS
-
-// examplesHeading stands between what a command does and its examples.
-const examplesHeading = "\n\nExamples:\n"
-
-// Command returns what the file of a command says: what the command does, and examples. path
-// is how the command is called: the file of "rootsfs roots add" is commands/roots-add.txt. A
-// command without a file has neither.
-func Command(path string) (long, examples string) {
-	name := strings.ReplaceAll(strings.TrimPrefix(path, "rootsfs "), " ", "-")
-	text, err := pages.ReadFile("commands/" + name + ".txt")
-	if err != nil {
-		return "", ""
-	}
-	long, examples, _ = strings.Cut(strings.TrimSuffix(string(text), "\n"), examplesHeading)
-	return long, examples
-}
 
 // Topic is one page.
 type Topic struct {

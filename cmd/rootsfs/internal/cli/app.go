@@ -16,59 +16,64 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/help"
 )
 
-// Commands make commands of rootsfs, by name.
-type Commands map[string]func() *cobra.Command
-
-// Package returns the commands that a package has.
-type Package func(*App) Commands
+// commands make commands of rootsfs, by name.
+type commands map[string]func() *cobra.Command
 
 // Main executes one command line and returns its exit code.
-func Main(args []string, io Stdio, packages ...Package) int {
-	a := New(args, io)
-	a.packages = packages
+func Main(args []string, io Stdio) int {
+	a := newApp(args, io)
 	cmd := newRootCmd(a)
 	cmd.SetArgs(args)
 	cmd.SetIn(io.In)
 	cmd.SetErr(io.Err)
 	err := a.withOutputError(cmd.ExecuteContext(context.Background()))
 	if err != nil {
-		a.Fail(err)
+		a.fail(err)
 	}
-	return ExitCode(err)
+	return exitCode(err)
 }
 
-// Tree returns the commands of packages that a command line which begins with args can mean.
-func Tree(args []string, packages ...Package) *cobra.Command {
-	a := New(args, Stdio{})
-	a.packages = packages
-	return newRootCmd(a)
+// Tree returns the commands that a command line which begins with args can mean.
+func Tree(args []string) *cobra.Command {
+	return newRootCmd(newApp(args, Stdio{}))
 }
 
-func newRootCmd(a *App) *cobra.Command {
+const rootsfsLong = `rootsfs shows programs the directories that you approve (roots), and nothing else.
+A root is read-only unless you say otherwise, and can be revoked at any moment:
+whatever a program holds of it is dead when revoke returns.`
+
+const rootsfsExamples = `  rootsfs setup                   # wrap the MCP hosts on this machine
+  rootsfs run --for codex         # run an agent in this project
+  rootsfs run --root .:rw -- bash
+  mkdir -p ~/agent && rootsfs mount --root code=.:ro --daemon ~/agent
+  rootsfs why                     # what was refused last, and what would allow it
+  rootsfs revoke code
+  rootsfs unmount ~/agent`
+
+func newRootCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "rootsfs",
 		Short:         "Approved directories as a file system that can be revoked",
+		Long:          rootsfsLong,
+		Example:       rootsfsExamples,
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	Group(cmd)
+	group(cmd)
 	cmd.SetFlagErrorFunc(a.flagError)
 	cmd.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return emptyFlags(c) }
 	v := readVersion()
 	cmd.Version = v.Version
 	cmd.SetVersionTemplate(v.line() + "\n")
 	helpCmd := newHelpCmd(a)
-	complete(helpCmd)
+	defaultArgs(helpCmd)
 	cmd.SetHelpCommand(helpCmd)
 	cmd.SetHelpFunc(a.showHelp)
 	cmd.SetOut(a)
@@ -76,43 +81,43 @@ func newRootCmd(a *App) *cobra.Command {
 	return cmd
 }
 
-// complete gives a command, and those below it, the words of their files. A command that
-// does not say which arguments it takes takes none.
-func complete(cmd *cobra.Command) {
-	if long, examples := help.Command(cmd.CommandPath()); long != "" {
-		cmd.Long, cmd.Example = long, examples
-	}
+// defaultArgs lets a command, and those below it, take no arguments if it does not say which
+// it takes.
+func defaultArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
-		cmd.Args = ArgCount(0, 0, "")
+		cmd.Args = argCount(0, 0, "")
 	}
 	for _, sub := range cmd.Commands() {
-		complete(sub)
+		defaultArgs(sub)
 	}
 }
 
 // commands returns all there are.
-func (a *App) commands() Commands {
-	all := Commands{"version": a.newVersionCmd, "completion": newCompletionCmd, "man": newManCmd}
-	for _, p := range a.packages {
-		maps.Copy(all, p(a))
+func (a *app) commands() commands {
+	return commands{
+		"mount": a.newMountCmd, "run": a.newRunCmd, "serve": a.newServeCmd, "wrap": a.newWrapCmd, "setup": a.newSetupCmd,
+		"roots": a.newRootsCmd, "revoke": a.newRevokeCmd, "resume": a.newResumeCmd, "allow": a.newAllowCmd, "consent": a.newConsentCmd,
+		"net": a.newNetCmd, "trash": a.newTrashCmd, "unmount": a.newUnmountCmd,
+		"status": a.newStatusCmd, "audit": a.newAuditCmd, "metrics": a.newMetricsCmd, "top": a.newTopCmd, "console": a.newConsoleCmd,
+		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd,
+		"version": a.newVersionCmd, "completion": newCompletionCmd, "man": newManCmd,
 	}
-	return all
 }
 
 // addCommands adds the command that the command line begins with. It adds all commands if
 // the command line begins with none of them, or with man, which describes all: making all of
 // them takes half a millisecond, which would delay the start of every command.
-func (a *App) addCommands(root *cobra.Command) {
+func (a *app) addCommands(root *cobra.Command) {
 	all := a.commands()
 	if len(a.Args) > 0 && a.Args[0] != "man" && all[a.Args[0]] != nil {
 		root.AddCommand(all[a.Args[0]]())
-		complete(root)
+		defaultArgs(root)
 		return
 	}
 	for _, command := range all {
 		root.AddCommand(command())
 	}
-	complete(root)
+	defaultArgs(root)
 	if len(a.Args) > 0 && strings.HasPrefix(a.Args[0], cobra.ShellCompRequestCmd) {
 		completeNoFiles(root)
 		root.SetOut(offered{a, map[string]bool{}})
@@ -159,8 +164,8 @@ func readVersion() versionInfo {
 	return v
 }
 
-// Version is the version of this program.
-func Version() string { return readVersion().Version }
+// programVersion is the version of this program.
+func programVersion() string { return readVersion().Version }
 
 // line is what version and --version print.
 func (v versionInfo) line() string {
@@ -171,15 +176,21 @@ func (v versionInfo) line() string {
 	return fmt.Sprintf("rootsfs %s (%s)", v.Version, built)
 }
 
-func (a *App) newVersionCmd() *cobra.Command {
+const versionLong = `Show the version of rootsfs, its commit, the Go release that built it, and the platform.`
+
+const versionExamples = `  rootsfs version --json`
+
+func (a *app) newVersionCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Show which rootsfs this is",
+		Use:     "version",
+		Short:   "Show which rootsfs this is",
+		Long:    versionLong,
+		Example: versionExamples,
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
-			return a.Report(v, func() { a.Say("%s", v.line()) })
+			return a.report(v, func() { a.say("%s", v.line()) })
 		},
 	}
-	a.JSONFlag(cmd)
+	a.jsonFlag(cmd)
 	return cmd
 }

@@ -9,10 +9,10 @@ import (
 // A command's own failure keeps its exit code when its results could not be written, too.
 func TestFailureKeepsItsCode(t *testing.T) {
 	full, w := io.Pipe()
-	a := New(nil, Stdio{Out: w})
+	a := newApp(nil, Stdio{Out: w})
 	_ = full.CloseWithError(io.ErrShortWrite)
-	a.Say("x")
-	if got := ExitCode(a.withOutputError(Usage(errors.New("y")))); got != ExitUsage {
+	a.say("x")
+	if got := exitCode(a.withOutputError(usage(errors.New("y")))); got != ExitUsage {
 		t.Errorf("exit %d", got)
 	}
 }
@@ -33,14 +33,14 @@ func TestInHome(t *testing.T) {
 func TestJournalIsVerified(t *testing.T) {
 	for _, v := range []string{"", "8:1", "nonsense", "1"} {
 		t.Setenv("JOURNAL_STREAM", v)
-		if ToJournal() {
+		if toJournal() {
 			t.Errorf("JOURNAL_STREAM=%s is believed", v)
 		}
 	}
 }
 
 func TestPlural(t *testing.T) {
-	for want, got := range map[string]string{"1 process": Plural(1, "process"), "3 processes": Plural(3, "process"), "0 roots": Plural(0, "root")} {
+	for want, got := range map[string]string{"1 process": plural(1, "process"), "3 processes": plural(3, "process"), "0 roots": plural(0, "root")} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
 		}

@@ -47,7 +47,7 @@ func fishCompletion(c *cobra.Command, w io.Writer) error {
 // line at the next Tab, and a server or a repository can have chosen the word. A word is
 // offered once: of two that are the same, bash puts the description on the line, too.
 type offered struct {
-	*App
+	*app
 	words map[string]bool
 }
 
@@ -64,10 +64,19 @@ func (o offered) Write(p []byte) (int, error) {
 		if described {
 			word += "\t" + names.EscapeQuoted(what)
 		}
-		o.Say("%s", word)
+		o.say("%s", word)
 	}
 	return len(p), nil
 }
+
+const completionLong = `Print a script that makes a shell complete commands, flags, topics, and the names of
+live sessions and roots. SHELL is bash, fish, powershell or zsh. bash needs the
+package bash-completion, zsh compinit. A name that a shell would have to quote is
+not offered.`
+
+const completionExamples = `  source <(rootsfs completion bash)      # in ~/.bashrc
+  source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
+  rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`
 
 // newCompletionCmd replaces cobra's own, which shows its help for a shell it does
 // not know, and succeeds.
@@ -76,13 +85,15 @@ func newCompletionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion SHELL",
 		Short:     "Print a script for completion in a shell",
+		Long:      completionLong,
+		Example:   completionExamples,
 		ValidArgs: list,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return Usage(fmt.Errorf("name one shell: %s", strings.Join(list, ", ")))
+				return usage(fmt.Errorf("name one shell: %s", strings.Join(list, ", ")))
 			case !slices.Contains(list, args[0]):
-				return Usage(fmt.Errorf("there is no completion for %s; there is for %s", names.Quote(args[0]), strings.Join(list, ", ")))
+				return usage(fmt.Errorf("there is no completion for %s; there is for %s", names.Quote(args[0]), strings.Join(list, ", ")))
 			}
 			return nil
 		},
@@ -92,15 +103,15 @@ func newCompletionCmd() *cobra.Command {
 	}
 }
 
-// CompleteProfiles offers the profiles of the configuration that a flag or an argument
+// completeProfiles offers the profiles of the configuration that a flag or an argument
 // names, or of the default one.
-func CompleteProfiles(file func(args []string) string) cobra.CompletionFunc {
+func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return Completing(func(context.Context) ([]string, error) { return ProfilesOf(file(args)) })
+		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
 	}
 }
 
-func ProfilesOf(file string) ([]string, error) {
+func profilesOf(file string) ([]string, error) {
 	conf, _, err := config.LoadFlag(file)
 	if err != nil {
 		return nil, err
@@ -126,7 +137,7 @@ func completeNoFiles(c *cobra.Command) {
 		case "directory":
 			complete = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 		}
-		CompleteFlag(c, f.Name, complete)
+		completeFlag(c, f.Name, complete)
 	})
 	for _, sub := range c.Commands() {
 		completeNoFiles(sub)
@@ -136,8 +147,8 @@ func completeNoFiles(c *cobra.Command) {
 // completeTimeout bounds what the shell waits for when the user presses tab.
 const completeTimeout = time.Second
 
-// CompleteSessions offers the live sessions: of each a word, and what it means.
-func CompleteSessions(offer func(control.Info) (word, what string)) cobra.CompletionFunc {
+// completeSessions offers the live sessions: of each a word, and what it means.
+func completeSessions(offer func(control.Info) (word, what string)) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
 		all, _ := control.List() // none if they cannot be listed
 		for _, in := range all {
@@ -148,14 +159,14 @@ func CompleteSessions(offer func(control.Info) (word, what string)) cobra.Comple
 	}
 }
 
-// CompleteRoots offers the session's roots; at most limit arguments are roots
+// completeRoots offers the session's roots; at most limit arguments are roots
 // (no limit if it is negative), after which the words of then follow.
-func (a *App) CompleteRoots(limit int, then ...string) cobra.CompletionFunc {
+func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit >= 0 && len(args) >= limit {
 			return then, cobra.ShellCompDirectiveNoFileComp
 		}
-		return Offer(a, control.GetStatus, func(st control.Status) (out []string, err error) {
+		return offer(a, control.GetStatus, func(st control.Status) (out []string, err error) {
 			for _, r := range st.Roots {
 				out = append(out, cobra.CompletionWithDesc(r.Name, r.Mode+" "+names.Escape(r.Resolved)))
 			}
@@ -164,10 +175,10 @@ func (a *App) CompleteRoots(limit int, then ...string) cobra.CompletionFunc {
 	}
 }
 
-// Completing offers the words that f finds in a moment, and nothing, rather than
+// completing offers the words that f finds in a moment, and nothing, rather than
 // an error in the middle of somebody's typing, when it fails. File names are never
 // what is meant.
-func Completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()
 	out, err := f(ctx)
@@ -177,10 +188,10 @@ func Completing(f func(context.Context) ([]string, error)) ([]string, cobra.Shel
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Offer offers the words that pick takes from the session's answer to a request.
-func Offer[Out any](a *App, v control.Verb[control.None, Out], pick func(Out) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	return Completing(func(ctx context.Context) ([]string, error) {
-		c, err := a.Client()
+// offer offers the words that pick takes from the session's answer to a request.
+func offer[Out any](a *app, v control.Verb[control.None, Out], pick func(Out) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	return completing(func(ctx context.Context) ([]string, error) {
+		c, err := a.client()
 		if err != nil {
 			return nil, err
 		}

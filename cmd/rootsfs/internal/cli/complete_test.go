@@ -16,7 +16,7 @@ func TestOffered(t *testing.T) {
 		"--": "plain\tsays de\\u{2800}sc\n--yes\tx\nmüller@x:/y+z=1\n:4\tx\n:4\n",
 	} {
 		var out bytes.Buffer
-		o := offered{New([]string{"__complete", "revoke", typed}, Stdio{Out: &out}), map[string]bool{}}
+		o := offered{newApp([]string{"__complete", "revoke", typed}, Stdio{Out: &out}), map[string]bool{}}
 		if n, err := io.WriteString(o, all); n != len(all) || err != nil || out.String() != want {
 			t.Errorf("%q: offered %q (%d, %v), want %q", typed, out.String(), n, err, want)
 		}

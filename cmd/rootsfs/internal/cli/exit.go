@@ -10,54 +10,54 @@ import (
 // Exit codes. Scripts depend on them.
 const (
 	ExitOK          = 0
-	ExitFailure     = 1 // what was asked could not be done, for instance because a path does not exist
+	exitFailure     = 1 // what was asked could not be done, for instance because a path does not exist
 	ExitUsage       = 2 // the command line or the configuration is wrong
-	ExitNotApproved = 3 // the rules or the owner refuse
+	exitNotApproved = 3 // the rules or the owner refuse
 	ExitNoSuch      = 4 // no such session or root
 	ExitSystem      = 5 // the machine cannot: no FUSE, no confinement
 
 	// Of run, as shells say it.
-	ExitNotExecutable = 126 // the command is there and cannot be executed
-	ExitNoCommand     = 127 // the command was not found
+	exitNotExecutable = 126 // the command is there and cannot be executed
+	exitNoCommand     = 127 // the command was not found
 )
 
 // ExitTexts are what the topic json says of them.
 var ExitTexts = [...]string{
 	ExitOK:          "done",
-	ExitFailure:     "failed; also if a path that was named, such as a root's, is not there",
+	exitFailure:     "failed; also if a path that was named, such as a root's, is not there",
 	ExitUsage:       "wrong usage, or a configuration that cannot be used",
-	ExitNotApproved: "not approved",
+	exitNotApproved: "not approved",
 	ExitNoSuch:      "no such session, root or question",
 	ExitSystem:      "the system cannot (no FUSE, no confinement, no permission)",
 }
 
-// ExitError carries an exit code of its own. With a nil err nothing is printed
+// exitError carries an exit code of its own. With a nil err nothing is printed
 // any more.
-type ExitError struct {
+type exitError struct {
 	Code int
 	Err  error
 }
 
-func (e *ExitError) Error() string {
+func (e *exitError) Error() string {
 	if e.Err == nil {
 		return ""
 	}
 	return e.Err.Error()
 }
 
-func (e *ExitError) Unwrap() error { return e.Err }
+func (e *exitError) Unwrap() error { return e.Err }
 
-// Usage marks an error as one of usage.
-func Usage(err error) error {
+// usage marks an error as one of usage.
+func usage(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &ExitError{Code: ExitUsage, Err: err}
+	return &exitError{Code: ExitUsage, Err: err}
 }
 
-// ExitCode is the exit code of an error.
-func ExitCode(err error) int {
-	var own *ExitError
+// exitCode is the exit code of an error.
+func exitCode(err error) int {
+	var own *exitError
 	switch {
 	case err == nil:
 		return ExitOK
@@ -68,17 +68,17 @@ func ExitCode(err error) int {
 	case control.Usage:
 		return ExitUsage
 	case control.NotApproved:
-		return ExitNotApproved
+		return exitNotApproved
 	case control.NoSuch:
 		return ExitNoSuch
 	case control.System:
 		return ExitSystem
 	}
-	return ExitFailure
+	return exitFailure
 }
 
-// Cause is an error without the path, which is shown already.
-func Cause(err error) error {
+// cause is an error without the path, which is shown already.
+func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err

@@ -42,66 +42,66 @@ func emptyFlags(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
-			err = Usage(fmt.Errorf("--%s is empty: give it a value, or leave it out; see: %s --help", f.Name, c.CommandPath()))
+			err = usage(fmt.Errorf("--%s is empty: give it a value, or leave it out; see: %s --help", f.Name, c.CommandPath()))
 		}
 	})
 	return err
 }
 
-// ArgCount refuses fewer arguments than least, and more than most unless most is negative.
+// argCount refuses fewer arguments than least, and more than most unless most is negative.
 // what is the word for a missing argument in the error.
-func ArgCount(least, most int, what string) cobra.PositionalArgs {
+func argCount(least, most int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return Usage(fmt.Errorf("%s is missing from the command line; see: %s --help", what, c.CommandPath()))
+			return usage(fmt.Errorf("%s is missing from the command line; see: %s --help", what, c.CommandPath()))
 		case most >= 0 && len(args) > most:
-			return Usage(fmt.Errorf("%q is one argument too many%s; see: %s --help", args[most], rootHint(c), c.CommandPath()))
+			return usage(fmt.Errorf("%q is one argument too many%s; see: %s --help", args[most], rootHint(c), c.CommandPath()))
 		}
 		return nil
 	}
 }
 
-// OneOf returns an error unless exactly one of what, such as "names and --all", was given.
+// oneOf returns an error unless exactly one of what, such as "names and --all", was given.
 // missing is the error if none was.
-func OneOf(what, missing string, given ...bool) error {
+func oneOf(what, missing string, given ...bool) error {
 	given = slices.DeleteFunc(given, func(is bool) bool { return !is })
 	switch len(given) {
 	case 0:
-		return Usage(errors.New(missing))
+		return usage(errors.New(missing))
 	case 1:
 		return nil
 	}
-	return Usage(fmt.Errorf("%s cannot be combined: use one of them", what))
+	return usage(fmt.Errorf("%s cannot be combined: use one of them", what))
 }
 
-// JSONFlag adds --json.
-func (a *App) JSONFlag(cmd *cobra.Command) {
+// jsonFlag adds --json.
+func (a *app) jsonFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.JSON, "json", false, "print JSON")
 }
 
-// SessionFlag adds --session.
-func (a *App) SessionFlag(cmd *cobra.Command) {
-	PathVar(cmd.Flags(), &a.Session, "session", "name or mountpoint of the live `session` (default: the only one)")
-	CompleteFlag(cmd, "session", CompleteSessions(func(in control.Info) (word, what string) { return in.Name, in.Point }))
+// sessionFlag adds --session.
+func (a *app) sessionFlag(cmd *cobra.Command) {
+	pathVar(cmd.Flags(), &a.Session, "session", "name or mountpoint of the live `session` (default: the only one)")
+	completeFlag(cmd, "session", completeSessions(func(in control.Info) (word, what string) { return in.Name, in.Point }))
 }
 
-// OfSession adds the flags of a command about one session, which it returns.
-func (a *App) OfSession(cmd *cobra.Command) *cobra.Command {
-	a.SessionFlag(cmd)
-	a.JSONFlag(cmd)
+// ofSession adds the flags of a command about one session, which it returns.
+func (a *app) ofSession(cmd *cobra.Command) *cobra.Command {
+	a.sessionFlag(cmd)
+	a.jsonFlag(cmd)
 	return cmd
 }
 
-// RootFlag adds --root, which names a root of a session.
-func (a *App) RootFlag(cmd *cobra.Command, p *string, usage string) {
+// rootFlag adds --root, which names a root of a session.
+func (a *app) rootFlag(cmd *cobra.Command, p *string, usage string) {
 	cmd.Flags().StringVar(p, "root", "", usage)
-	CompleteFlag(cmd, "root", a.CompleteRoots(-1))
+	completeFlag(cmd, "root", a.completeRoots(-1))
 }
 
-// PathVar adds a flag whose value is a path, or can be one: the command reads it with ~
+// pathVar adds a flag whose value is a path, or can be one: the command reads it with ~
 // expanded.
-func PathVar(fs *pflag.FlagSet, p *string, name, usage string) {
+func pathVar(fs *pflag.FlagSet, p *string, name, usage string) {
 	fs.Var(pathValue{p}, name, usage)
 }
 
@@ -109,7 +109,7 @@ func PathVar(fs *pflag.FlagSet, p *string, name, usage string) {
 type pathValue struct{ p *string }
 
 func (v pathValue) Set(s string) (err error) {
-	*v.p, err = ExpandHome(s)
+	*v.p, err = expandHome(s)
 	return err
 }
 
@@ -122,27 +122,27 @@ func (v pathValue) String() string {
 
 func (v pathValue) Type() string { return "string" }
 
-// HideFlags leaves flags out of help: older names, what the configuration says, defaults.
-func HideFlags(fs *pflag.FlagSet, flags ...string) {
+// hideFlags leaves flags out of help: older names, what the configuration says, defaults.
+func hideFlags(fs *pflag.FlagSet, flags ...string) {
 	for _, name := range flags {
 		_ = fs.MarkHidden(name) // fails only for an unknown flag
 	}
 }
 
-// CompleteFlag has a flag of cmd completed by f.
-func CompleteFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+// completeFlag has a flag of cmd completed by f.
+func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, f) // an error would say that the flag was not defined
 }
 
-// FixedWords completes a flag with fixed words.
-func FixedWords(cmd *cobra.Command, flag string, list ...string) {
-	CompleteFlag(cmd, flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+// fixedWords completes a flag with fixed words.
+func fixedWords(cmd *cobra.Command, flag string, list ...string) {
+	completeFlag(cmd, flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// ExpandHome is a path with the ~ that the shell has left to us: in quotes, behind = as
+// expandHome is a path with the ~ that the shell has left to us: in quotes, behind = as
 // in name=~/docs, or because a host started us by its configuration, without a shell.
 // Taken as it stands it would name, and make, a directory called ~.
-func ExpandHome(path string) (string, error) {
+func expandHome(path string) (string, error) {
 	if path != "~" && !strings.HasPrefix(path, "~/") {
 		return path, nil
 	}
@@ -153,8 +153,8 @@ func ExpandHome(path string) (string, error) {
 	return filepath.Join(home, path[1:]), nil
 }
 
-// WorkingDir is the working directory, for paths on the command line.
-func WorkingDir() (string, error) {
+// workingDir is the working directory, for paths on the command line.
+func workingDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", errors.New("the working directory is gone; cd to one that exists")
@@ -162,9 +162,9 @@ func WorkingDir() (string, error) {
 	return dir, nil
 }
 
-// HomeDirs are the home directories of this machine's users, resolved: those of
+// homeDirs are the home directories of this machine's users, resolved: those of
 // /etc/passwd and the caller's own.
-func HomeDirs() []string {
+func homeDirs() []string {
 	var out []string
 	add := func(dir string) {
 		if filepath.IsAbs(dir) && filepath.Clean(dir) != "/" {
@@ -221,11 +221,11 @@ func unknownCommand(c *cobra.Command, typed string) error {
 	if len(m) > 0 {
 		meant = ": did you mean " + strings.Join(m, " or ")
 	}
-	return Usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
+	return usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
 }
 
-// Group completes a command that only has others below it.
-func Group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
+// group completes a command that only has others below it.
+func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = noSuchCommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(below...)
@@ -242,7 +242,7 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 
 // flagError says what is wrong with a flag in words of ours: those of strconv and
 // time name functions, and a flag that is not there may be one that is.
-func (a *App) flagError(c *cobra.Command, err error) error {
+func (a *app) flagError(c *cobra.Command, err error) error {
 	if first := slices.Concat(a.Args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
 		return unknownCommand(c, first) // whose flags cannot be known
 	}
@@ -250,7 +250,7 @@ func (a *App) flagError(c *cobra.Command, err error) error {
 	if errors.As(err, &missing) {
 		err = fmt.Errorf("%w%s", err, suggestFlag(c, missing))
 	}
-	return Usage(fmt.Errorf("%w; see: %s --help", valueError(err), c.CommandPath()))
+	return usage(fmt.Errorf("%w; see: %s --help", valueError(err), c.CommandPath()))
 }
 
 // suggestFlag proposes a flag that there is.

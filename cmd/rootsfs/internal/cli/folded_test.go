@@ -1,11 +1,9 @@
-package cli_test
+package cli
 
 import (
 	"io"
 	"testing"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/clitest"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -13,13 +11,13 @@ import (
 
 // Long names do not make a terminal break a line of ours. Issue 36.
 func TestForeignLinesAreFolded(t *testing.T) {
-	clitest.CheckFolded(t, map[string]func(a *cli.App, name string){
-		"json": func(a *cli.App, name string) {
+	checkFolded(t, map[string]func(a *app, name string){
+		"json": func(a *app, name string) {
 			_, err := hostconfig.Parse("mcp.json", []byte(`{"`+name+"\x01"+`": 1}`))
-			a.Fail(err)
+			a.fail(err)
 		},
-		"toml":    func(a *cli.App, name string) { a.Fail(&config.Error{File: "c", Line: 1, Key: name, Err: io.EOF}) },
-		"warning": func(a *cli.App, name string) { a.Warn("no such server: %s", names.Quote(name)) },
-		"command": func(a *cli.App, name string) { a.Say("do: rootsfs revoke %s", names.ShellWord(name)) },
+		"toml":    func(a *app, name string) { a.fail(&config.Error{File: "c", Line: 1, Key: name, Err: io.EOF}) },
+		"warning": func(a *app, name string) { a.warn("no such server: %s", names.Quote(name)) },
+		"command": func(a *app, name string) { a.say("do: rootsfs revoke %s", names.ShellWord(name)) },
 	})
 }

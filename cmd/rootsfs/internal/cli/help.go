@@ -21,12 +21,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
+const helpLong = `Show a topic of the manual, or what a command does. Without arguments, list the
+commands and topics. On a terminal, topics are shown by $PAGER.
+
+Where a topic has a command's name, help shows the topic, and COMMAND --help the
+command.`
+
+const helpExamples = `  rootsfs help policy       # a topic
+  rootsfs help roots add    # a command, as rootsfs roots add --help`
+
 // newHelpCmd replaces cobra's own, which succeeds for a command there is not, and
 // knows no topics.
-func newHelpCmd(a *App) *cobra.Command {
+func newHelpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "help [TOPIC | COMMAND...]",
 		Short:             "Show a topic of the manual, or what a command does",
+		Long:              helpLong,
+		Example:           helpExamples,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeHelp,
 		RunE:              a.help,
@@ -34,7 +45,7 @@ func newHelpCmd(a *App) *cobra.Command {
 }
 
 // help shows what args name: a topic, a command, or nothing, which is the list of both.
-func (a *App) help(cmd *cobra.Command, args []string) error {
+func (a *app) help(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		if page, ok := help.Page(args[0]); ok {
 			return a.page(markdown.Text(page, a.width()))
@@ -43,7 +54,7 @@ func (a *App) help(cmd *cobra.Command, args []string) error {
 	c, rest, err := cmd.Root().Find(args)
 	switch {
 	case err != nil || c == nil:
-		return Usage(errors.New("no such command; see: rootsfs help"))
+		return usage(errors.New("no such command; see: rootsfs help"))
 	case len(rest) > 0 && !c.HasParent():
 		return unknownTopic(c, rest[0])
 	case len(rest) > 0:
@@ -69,13 +80,13 @@ func unknownTopic(root *cobra.Command, typed string) error {
 		meant = similarWords(typed, all)
 	}
 	if len(meant) == 0 {
-		return Usage(fmt.Errorf("%q is not a topic or command; see: rootsfs help", typed))
+		return usage(fmt.Errorf("%q is not a topic or command; see: rootsfs help", typed))
 	}
 	ways := fmt.Sprintf("rootsfs help %s", names.ShellWord(meant[0]))
 	for _, word := range meant[1:] {
 		ways += fmt.Sprintf(", or rootsfs help %s", names.ShellWord(word))
 	}
-	return Usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
+	return usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
 }
 
 // completeHelp offers topics and commands, or the commands below those that are named.
@@ -101,7 +112,7 @@ func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 
 // width is how many columns help may take: those of the terminal, if standard output
 // is one, but no more than are read easily.
-func (a *App) width() int {
+func (a *app) width() int {
 	const usual, most = 80, 100
 	f, ok := a.Stdout.(*os.File)
 	if !ok {
@@ -118,10 +129,10 @@ func (a *App) width() int {
 const shellSyntax = "|&;<>()$`\\\"'*?[#~={}"
 
 // page prints text: through $PAGER, or less, if standard output is a terminal.
-func (a *App) page(text string) error {
+func (a *app) page(text string) error {
 	out, ok := a.Stdout.(*os.File)
 	pager := cmp.Or(os.Getenv("PAGER"), "less")
-	if !ok || !IsTerminal(out) || pager == "cat" {
+	if !ok || !isTerminal(out) || pager == "cat" {
 		_, err := io.WriteString(a, text)
 		return err
 	}
@@ -135,7 +146,7 @@ func (a *App) page(text string) error {
 	}
 	if err != nil {
 		if !errors.Is(err, exec.ErrNotFound) {
-			a.Warn("the pager is not used: %s", names.EscapeQuoted(err.Error()))
+			a.warn("the pager is not used: %s", names.EscapeQuoted(err.Error()))
 		}
 		_, err := io.WriteString(a, text)
 		return err
@@ -186,21 +197,21 @@ const (
 	manyFlags   = 20
 )
 
-// AllFlag adds --all, which goes with --help, to a command with many flags.
-func AllFlag(cmd *cobra.Command) {
+// allFlag adds --all, which goes with --help, to a command with many flags.
+func allFlag(cmd *cobra.Command) {
 	cmd.Flags().Bool("all", false, "with --help: show every flag")
 	_ = cmd.Flags().MarkHidden("all") // fails only for an unknown flag
 	run := cmd.RunE
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if c.Flags().Changed("all") {
-			return Usage(fmt.Errorf("--all goes with --help: write %s --help --all", c.CommandPath()))
+			return usage(fmt.Errorf("--all goes with --help: write %s --help --all", c.CommandPath()))
 		}
 		return run(c, args)
 	}
 }
 
 // showHelp prints what --help shows of a command.
-func (a *App) showHelp(c *cobra.Command, _ []string) {
+func (a *app) showHelp(c *cobra.Command, _ []string) {
 	width := a.width()
 	usage := strings.Replace(c.UseLine(), " [flags]", " [FLAG]...", 1)
 	if !c.HasParent() {
@@ -243,7 +254,7 @@ func topicFor(command string) string {
 }
 
 // showCommands lists the commands below c: in groups if c is rootsfs itself.
-func (a *App) showCommands(c *cobra.Command, width int) {
+func (a *app) showCommands(c *cobra.Command, width int) {
 	if c.HasParent() {
 		fmt.Fprintf(a, "\nCommands:\n")
 		for _, sub := range c.Commands() {
@@ -307,7 +318,7 @@ func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 }
 
 // showFlags lists a command's flags.
-func (a *App) showFlags(c *cobra.Command, width int) {
+func (a *app) showFlags(c *cobra.Command, width int) {
 	all, _ := c.Flags().GetBool("all")
 	groups, left := groupFlags(c, all)
 	for _, g := range groups {
@@ -347,7 +358,7 @@ func flagText(f *pflag.Flag) (name, text string) {
 }
 
 // entry prints a word and what it means, which begins at a column and is wrapped.
-func (a *App) entry(word, text string, column, width int) {
+func (a *app) entry(word, text string, column, width int) {
 	first := "  " + word
 	if utf8.RuneCountInString(first) >= column {
 		fmt.Fprintln(a, first)

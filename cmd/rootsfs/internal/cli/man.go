@@ -12,13 +12,17 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
 )
 
+const manLong = `Write the manual's pages, one for each command and topic, into DIR/man1 and DIR/man7.`
+
 // newManCmd makes the command that packages are built with: it writes the manual.
 func newManCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the manual's pages",
-		Hidden: true,
-		Args:   ArgCount(1, 1, "the directory"),
+		Use:     "man DIR",
+		Short:   "Write the manual's pages",
+		Long:    manLong,
+		Example: "",
+		Hidden:  true,
+		Args:    argCount(1, 1, "the directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for name, page := range ManPages(cmd.Root()) {
 				file := filepath.Join(args[0], "man"+name[len(name)-1:], name)

@@ -45,11 +45,10 @@ type Stdio struct {
 	Out, Err io.Writer
 }
 
-// App is what commands share.
-type App struct {
+// app is what commands share.
+type app struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	packages       []Package
 	Args           []string // the command line, without the program's name
 	JSON           bool     // --json
 	Session        string   // --session
@@ -59,11 +58,11 @@ type App struct {
 	outputErr error      // the first that standard output answered with
 }
 
-func New(args []string, io Stdio) *App {
-	return &App{Stdin: io.In, Stdout: io.Out, Stderr: io.Err, Args: args, tty: IsTerminal(io.Err)}
+func newApp(args []string, io Stdio) *app {
+	return &app{Stdin: io.In, Stdout: io.Out, Stderr: io.Err, Args: args, tty: isTerminal(io.Err)}
 }
 
-func IsTerminal(w io.Writer) bool {
+func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
 		return false
@@ -74,30 +73,30 @@ func IsTerminal(w io.Writer) bool {
 
 // Write writes to standard output, for everything that prints results: what is wrong
 // with it then shows in the exit code. Safe for concurrent use.
-func (a *App) Write(p []byte) (int, error) {
+func (a *app) Write(p []byte) (int, error) {
 	n, err := a.Stdout.Write(p)
-	a.NoteOutput(err)
+	a.noteOutput(err)
 	return n, err
 }
 
-// NoteOutput notes an error of standard output or error, for what is written there past
+// noteOutput notes an error of standard output or error, for what is written there past
 // Write: the output of a command of run's. Nil is none.
-func (a *App) NoteOutput(err error) {
+func (a *app) noteOutput(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outputErr = cmp.Or(a.outputErr, err)
 }
 
-// OutputError is what was wrong when results could not be written, nil if all were.
-func (a *App) OutputError() error {
+// outputError is what was wrong when results could not be written, nil if all were.
+func (a *app) outputError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.outputErr
 }
 
 // withOutputError adds to a command's error that results could not be written.
-func (a *App) withOutputError(err error) error {
-	lost := a.OutputError()
+func (a *app) withOutputError(err error) error {
+	lost := a.outputError()
 	if lost == nil {
 		return err
 	}
@@ -105,26 +104,26 @@ func (a *App) withOutputError(err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(lost, &pe) && pe.Path == "/dev/stderr" {
 		stream = "standard error"
 	}
-	said := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, Cause(lost))
+	said := fmt.Errorf("%s cannot be written: %w; the output is lost", stream, cause(lost))
 	if err == nil || errors.Is(err, lost) {
 		return said
 	}
 	return errors.Join(err, said)
 }
 
-// Say prints a line for people. What is quoted in it is folded: see foldQuoted.
-func (a *App) Say(format string, args ...any) {
+// say prints a line for people. What is quoted in it is folded: see foldQuoted.
+func (a *app) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, _ = io.WriteString(a, foldQuoted(line, Columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, foldQuoted(line, columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
-// Warn prints a line on standard error, as say does.
-func (a *App) Warn(format string, args ...any) {
-	fmt.Fprintln(a.Stderr, foldQuoted("rootsfs: "+fmt.Sprintf(format, args...), Columns(a.Stderr)))
+// warn prints a line on standard error, as say does.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintln(a.Stderr, foldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.Stderr)))
 }
 
-// Columns is how wide the terminal is that w leads to, and without end if it is none.
-func Columns(w io.Writer) int {
+// columns is how wide the terminal is that w leads to, and without end if it is none.
+func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 			return int(size.Col)
@@ -133,8 +132,8 @@ func Columns(w io.Writer) int {
 	return math.MaxInt32
 }
 
-// Report prints v as JSON if that was asked for, and otherwise calls human.
-func (a *App) Report(v any, human func()) error {
+// report prints v as JSON if that was asked for, and otherwise calls human.
+func (a *app) report(v any, human func()) error {
 	if !a.JSON {
 		human()
 		return nil
@@ -142,21 +141,21 @@ func (a *App) Report(v any, human func()) error {
 	return a.encode(v, "  ")
 }
 
-// Line prints v as one line of JSON, for streams.
-func (a *App) Line(v any) error { return a.encode(v, "") }
+// line prints v as one line of JSON, for streams.
+func (a *app) line(v any) error { return a.encode(v, "") }
 
-// LineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
+// lineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
 // The error is that of standard output: a stream ends with its reader.
-func (a *App) LineOr(v any, human func()) error {
+func (a *app) lineOr(v any, human func()) error {
 	if a.JSON {
-		return a.Line(v)
+		return a.line(v)
 	}
 	human()
-	return a.OutputError()
+	return a.outputError()
 }
 
 // encode prints every JSON value of every command: see names.JSON.
-func (a *App) encode(v any, indent string) error {
+func (a *app) encode(v any, indent string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetIndent("", indent)
@@ -168,17 +167,17 @@ func (a *App) encode(v any, indent string) error {
 	return err
 }
 
-// Fold prints a line that holds foreign text, escaped, so that a terminal does not break
+// fold prints a line that holds foreign text, escaped, so that a terminal does not break
 // it: see names.Fold.
-func (a *App) Fold(line string) { a.FoldAt("  ", line) }
+func (a *app) fold(line string) { a.foldAt("  ", line) }
 
-// FoldAt is fold for a line that begins with indent.
-func (a *App) FoldAt(indent, line string) {
-	_, _ = io.WriteString(a, names.Fold(line, indent, Columns(a.Stdout))+"\n") // Write remembers what is wrong
+// foldAt is fold for a line that begins with indent.
+func (a *app) foldAt(indent, line string) {
+	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.Stdout))+"\n") // Write remembers what is wrong
 }
 
-// Table prints aligned columns; the first row is the heading.
-func (a *App) Table(rows [][]string) {
+// table prints aligned columns; the first row is the heading.
+func (a *app) table(rows [][]string) {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
@@ -186,21 +185,21 @@ func (a *App) Table(rows [][]string) {
 	}
 	_ = tw.Flush() // a Builder takes everything
 	for line := range strings.Lines(b.String()) {
-		a.Say("%s", strings.TrimSuffix(line, "\n"))
+		a.say("%s", strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// Fail prints an error as the one line it is allowed. cobra's own repeat flags as they
+// fail prints an error as the one line it is allowed. cobra's own repeat flags as they
 // were written.
-func (a *App) Fail(err error) {
-	if text := OneLine(err); text != "" {
-		a.Warn("%s", names.EscapeQuoted(text))
+func (a *app) fail(err error) {
+	if text := oneLine(err); text != "" {
+		a.warn("%s", names.EscapeQuoted(text))
 	}
 }
 
-// OneLine joins the lines of an error, whose texts have escaped their names
+// oneLine joins the lines of an error, whose texts have escaped their names
 // already.
-func OneLine(err error) string {
+func oneLine(err error) string {
 	lines := strings.FieldsFunc(control.Text(err), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i := range lines {
 		lines[i] = strings.TrimPrefix(strings.TrimSpace(lines[i]), "rootsfs: ")
@@ -214,9 +213,9 @@ func OneLine(err error) string {
 // maxParts bounds an error made of many.
 const maxParts = 8
 
-// Waiting says what is still going on once a second has passed, and every ten
+// waiting says what is still going on once a second has passed, and every ten
 // seconds after, until the returned function is called.
-func (a *App) Waiting(what string) (done func()) {
+func (a *app) waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}
 	}
@@ -230,7 +229,7 @@ func (a *App) Waiting(what string) (done func()) {
 			case <-stop:
 				return
 			case <-t.C:
-				a.Warn("still %s (%v)", what, time.Since(start).Round(time.Second))
+				a.warn("still %s (%v)", what, time.Since(start).Round(time.Second))
 				t.Reset(10 * time.Second)
 			}
 		}
@@ -238,17 +237,17 @@ func (a *App) Waiting(what string) (done func()) {
 	return func() { close(stop) }
 }
 
-// QuoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
+// quoteIfNeeded makes a name or path safe to print, and quotes it if it would not read
 // as one word.
-func QuoteIfNeeded(s string) string {
+func quoteIfNeeded(s string) string {
 	if e := names.Escape(s); e == s && word(s) {
 		return s
 	}
 	return names.Quote(s)
 }
 
-// QuoteEscaped is shown for what has been escaped already.
-func QuoteEscaped(s string) string {
+// quoteEscaped is shown for what has been escaped already.
+func quoteEscaped(s string) string {
 	if word(s) {
 		return s
 	}
@@ -257,11 +256,11 @@ func QuoteEscaped(s string) string {
 
 func word(s string) bool { return s != "" && !strings.ContainsAny(s, " \t'") }
 
-// SizeText shows a number of bytes.
-func SizeText(n int64) string { return config.FormatSize(n) }
+// sizeText shows a number of bytes.
+func sizeText(n int64) string { return config.FormatSize(n) }
 
-// Plural shows a count with its noun.
-func Plural(n int, noun string) string {
+// plural shows a count with its noun.
+func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
@@ -271,8 +270,8 @@ func Plural(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// DurationText shows a duration as people write it: 30m, not 30m0s.
-func DurationText(d time.Duration) string {
+// durationText shows a duration as people write it: 30m, not 30m0s.
+func durationText(d time.Duration) string {
 	if d >= time.Second {
 		d = d.Round(time.Second)
 	}
@@ -286,30 +285,30 @@ func DurationText(d time.Duration) string {
 	return s
 }
 
-func LocalTime(t *time.Time) string {
+func localTime(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-func WithPrefix(prefix, s string) string {
+func withPrefix(prefix, s string) string {
 	if s == "" {
 		return ""
 	}
-	return prefix + QuoteIfNeeded(s)
+	return prefix + quoteIfNeeded(s)
 }
 
-// Confirm shows what is to be done and asks, on the terminal itself: standard input
+// confirm shows what is to be done and asks, on the terminal itself: standard input
 // and output may be anything. What was typed before the question answers nothing.
-func Confirm(what, question string) error {
+func confirm(what, question string) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
-		return &ExitError{Code: ExitNotApproved, Err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
+		return &exitError{Code: exitNotApproved, Err: errors.New("not approved: there is no terminal to ask on; use --yes if this is meant")}
 	}
 	defer tty.Close()
 	broker.FlushInput(tty)
-	width := Columns(tty)
+	width := columns(tty)
 	for line := range strings.Lines(what) {
 		fmt.Fprintln(tty, names.Fold(strings.TrimSuffix(line, "\n"), "", width))
 	}
@@ -318,39 +317,39 @@ func Confirm(what, question string) error {
 	if answer := strings.ToLower(strings.TrimSpace(line)); err == nil && (answer == "y" || answer == "yes") {
 		return nil
 	}
-	return &ExitError{Code: ExitNotApproved, Err: fmt.Errorf("not approved (answer: %s)", names.Quote(strings.TrimSpace(line)))}
+	return &exitError{Code: exitNotApproved, Err: fmt.Errorf("not approved (answer: %s)", names.Quote(strings.TrimSpace(line)))}
 }
 
 // StderrLog returns a log on standard error, for what runs before a command.
-func StderrLog() *slog.Logger { return NewLog(os.Stderr, slog.LevelInfo, LogAttr) }
+func StderrLog() *slog.Logger { return newLog(os.Stderr, slog.LevelInfo, logAttr) }
 
-// NewLog makes every log of the commands.
-func NewLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.Attr) *slog.Logger {
+// newLog makes every log of the commands.
+func newLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.Attr) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
 }
 
-// LogAttr escapes what a terminal would obey or not show: the handler quotes, and takes
+// logAttr escapes what a terminal would obey or not show: the handler quotes, and takes
 // for seen what is blank or changes the character before it.
-func LogAttr(_ []string, at slog.Attr) slog.Attr {
+func logAttr(_ []string, at slog.Attr) slog.Attr {
 	if text := at.Value.String(); !names.Shows(text) {
 		at.Value = slog.StringValue(names.EscapeQuoted(text))
 	}
 	return at
 }
 
-// DropTime is LogAttr for lines without their time: who reads standard error knows it, or
+// dropTime is logAttr for lines without their time: who reads standard error knows it, or
 // records it.
-func DropTime(groups []string, at slog.Attr) slog.Attr {
+func dropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
 		return slog.Attr{}
 	}
-	return LogAttr(groups, at)
+	return logAttr(groups, at)
 }
 
-// ToJournal reports whether standard error goes to systemd's journal: the manager
+// toJournal reports whether standard error goes to systemd's journal: the manager
 // says which stream it made, because the variable alone is inherited by
 // everything that is started from a unit.
-func ToJournal() bool {
+func toJournal() bool {
 	var dev, ino uint64
 	if _, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); err != nil {
 		return false

@@ -19,12 +19,12 @@ import (
 // would leave the mount behind.
 const sameBreath = time.Second
 
-// EndRequest tells the first request to end from one that insists.
-type EndRequest struct{ since time.Time }
+// endRequest tells the first request to end from one that insists.
+type endRequest struct{ since time.Time }
 
 // Hear takes a signal that asks for the end: first is true of the first one, insists
 // of those that come more than a breath after it.
-func (r *EndRequest) Hear(now time.Time) (first, insists bool) {
+func (r *endRequest) Hear(now time.Time) (first, insists bool) {
 	if r.since.IsZero() {
 		r.since = now
 		return true, false
@@ -32,12 +32,12 @@ func (r *EndRequest) Hear(now time.Time) (first, insists bool) {
 	return false, now.Sub(r.since) >= sameBreath
 }
 
-// OnSignal returns a channel that is closed by the first signal to end; another one,
+// onSignal returns a channel that is closed by the first signal to end; another one,
 // a second later or more, ends the process at once. SIGQUIT, which would end a Go
 // program with its mount left behind, is one of them, and writes what every goroutine
 // is doing to standard error, which is the log of a daemon. A daemon ignores the
 // end of a terminal it does not have.
-func OnSignal(daemon bool) <-chan struct{} {
+func onSignal(daemon bool) <-chan struct{} {
 	signals := make(chan os.Signal, 4)
 	which := []os.Signal{os.Interrupt, unix.SIGTERM, unix.SIGQUIT}
 	if daemon {
@@ -45,7 +45,7 @@ func OnSignal(daemon bool) <-chan struct{} {
 	} else {
 		which = append(which, unix.SIGHUP)
 	}
-	signal.Notify(signals, NotIgnored(which...)...)
+	signal.Notify(signals, notIgnored(which...)...)
 	stop := make(chan struct{})
 	go func() {
 		obey(signals, time.Now, func(sig os.Signal) {
@@ -54,20 +54,20 @@ func OnSignal(daemon bool) <-chan struct{} {
 			}
 			close(stop)
 		})
-		os.Exit(ExitFailure)
+		os.Exit(exitFailure)
 	}()
 	return stop
 }
 
-// NotIgnored returns the signals without those that this process was started to ignore, as
+// notIgnored returns the signals without those that this process was started to ignore, as
 // by nohup(1) or in the background of a script: catching a signal would undo that.
-func NotIgnored(signals ...os.Signal) []os.Signal {
+func notIgnored(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
-// RevokeOnSignal catches SIGUSR1 from now on, which would end the process. The returned
+// revokeOnSignal catches SIGUSR1 from now on, which would end the process. The returned
 // function says what session revokes its roots then, also for signals that have come.
-func RevokeOnSignal() func(*session.Session) {
+func revokeOnSignal() func(*session.Session) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)
 	return func(s *session.Session) {
@@ -81,7 +81,7 @@ func RevokeOnSignal() func(*session.Session) {
 
 // obey calls end at the first signal and returns when one insists.
 func obey(signals <-chan os.Signal, now func() time.Time, end func(os.Signal)) {
-	var r EndRequest
+	var r endRequest
 	for sig := range signals {
 		first, insists := r.Hear(now())
 		switch {

@@ -8,32 +8,32 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// PrintWhy tells why roots are unavailable.
-func (a *App) PrintWhy(roots []control.Root) {
+// printWhy tells why roots are unavailable.
+func (a *app) printWhy(roots []control.Root) {
 	for _, r := range roots {
 		if r.Why != "" {
-			a.Say("%s: %s", QuoteIfNeeded(r.Name), r.Why)
+			a.say("%s: %s", quoteIfNeeded(r.Name), r.Why)
 		}
 	}
 }
 
-// RootPlace is a root's directory, and whom it is for if that is one server alone.
-func RootPlace(r *control.Root) string {
-	return QuoteIfNeeded(r.Resolved) + WithPrefix(", for ", r.Subject)
+// rootPlace is a root's directory, and whom it is for if that is one server alone.
+func rootPlace(r *control.Root) string {
+	return quoteIfNeeded(r.Resolved) + withPrefix(", for ", r.Subject)
 }
 
-// ExpiryText says when a root ends by itself.
-func ExpiryText(r *control.Root) string {
+// expiryText says when a root ends by itself.
+func expiryText(r *control.Root) string {
 	if r.Once != "" {
 		return "once (" + r.Once + ")"
 	}
-	return LocalTime(r.Expires)
+	return localTime(r.Expires)
 }
 
-// RepositoryText tells of a repository, which can be the root itself, or of what git has begun in
+// repositoryText tells of a repository, which can be the root itself, or of what git has begun in
 // one.
-func RepositoryText(root string, dir names.Foreign) string {
-	at := QuoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
+func repositoryText(root string, dir names.Foreign) string {
+	at := quoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
 	switch path.Base(dir.Raw()) {
 	case "rebase-merge", "rebase-apply", "sequencer":
 		return at + ": git rebase --continue runs what it lists, which is untrusted"
@@ -41,10 +41,10 @@ func RepositoryText(root string, dir names.Foreign) string {
 	return at + ": its hooks are untrusted"
 }
 
-// NetText says which network a command has.
-func NetText(c *control.Confined) string {
+// netText says which network a command has.
+func netText(c *control.Confined) string {
 	var parts []string
-	switch hosts := Plural(len(c.Hosts), "approved host") + " (" + strings.Join(c.Hosts, ", ") + ")"; {
+	switch hosts := plural(len(c.Hosts), "approved host") + " (" + strings.Join(c.Hosts, ", ") + ")"; {
 	case len(c.Hosts) > 0 && c.Asks:
 		parts = append(parts, "a network of "+hosts+"; others are asked about")
 	case len(c.Hosts) > 0:
@@ -53,7 +53,7 @@ func NetText(c *control.Confined) string {
 		parts = append(parts, "a network whose hosts are asked about")
 	}
 	if len(c.Secrets) > 0 {
-		parts = append(parts, Plural(len(c.Secrets), "secret")+" ("+strings.Join(c.Secrets, ", ")+")")
+		parts = append(parts, plural(len(c.Secrets), "secret")+" ("+strings.Join(c.Secrets, ", ")+")")
 	}
 	switch {
 	case c.Net:

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/distro"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/mount/transport"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+// checkVerdict is how a check came out.
+type checkVerdict string
+
+// The verdicts. A warning is something that works less well than it could, or
+// that only some uses need; a failure is something that mounts need, or a dead mount.
+const (
+	checkOK   checkVerdict = "ok"
+	checkWarn checkVerdict = "warn"
+	checkFail checkVerdict = "fail"
+)
+
+// check is one thing that doctor looked at. The field names are part of --json.
+type check struct {
+	Name   string       `json:"name"`
+	Path   string       `json:"path,omitempty"` // what it is about, for checks of paths
+	Status checkVerdict `json:"status"`
+	Detail string       `json:"detail"`           // one line, escaped
+	Remedy string       `json:"remedy,omitempty"` // what to do, unless ok
+}
+
+func (c *check) warn(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkWarn, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) fail(remedy, format string, args ...any) check {
+	return check{c.Name, c.Path, checkFail, fmt.Sprintf(format, args...), remedy}
+}
+
+func (c *check) ok(format string, args ...any) check {
+	return check{c.Name, c.Path, checkOK, fmt.Sprintf(format, args...), ""}
+}
+
+const doctorLong = `Check whether this machine can mount and confine, whether something was left behind,
+and whether each root of the configuration can be mounted. For each PATH, say which
+file system it is on, whether changes there are noticed, and whether it may be a
+root. Nothing is removed but what a session left behind whose process is gone.
+
+The exit code is 0 if nothing is wrong, warnings aside, and 5 if something needed is
+missing or the daemon of a mount is gone. What to do is below each problem.`
+
+const doctorExamples = `  rootsfs doctor
+  rootsfs doctor ~/src /mnt/nas --json`
+
+func (a *app) newDoctorCmd() *cobra.Command {
+	file := ""
+	cmd := &cobra.Command{
+		Use:     "doctor [PATH]...",
+		Args:    cobra.ArbitraryArgs,
+		Short:   "Check the machine, the configuration and directories",
+		Long:    doctorLong,
+		Example: doctorExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for i := range args {
+				var err error
+				if args[i], err = expandHome(args[i]); err != nil {
+					return usage(err)
+				}
+			}
+			defer a.waiting("checking")()
+			conf, checks := checkConfig(file)
+			opened := openRoots(cmd.Context(), slices.Concat(args, rootPaths(conf)))
+			checks = slices.Concat(checkSystem(), []check{checkConfinement(cmd.Context())}, checks, []check{checkRuntime()}, checkSessions(cmd.Context()))
+			if conf != nil {
+				checks = append(checks, checkRoots(cmd.Context(), conf, opened)...)
+			}
+			checks = append(checks, checkPaths(conf, args, opened)...)
+			return a.diagnosis(checks)
+		},
+	}
+	a.jsonFlag(cmd)
+	pathVar(cmd.Flags(), &file, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	return cmd
+}
+
+// diagnosis is what doctor --json prints.
+type diagnosis struct {
+	OK      bool    `json:"ok"` // nothing failed
+	Checks  []check `json:"checks"`
+	Verdict string  `json:"verdict"` // the last line: "ok", or what is wrong
+}
+
+func (a *app) diagnosis(checks []check) error {
+	failed, warned := titlesOf(checks, checkFail), titlesOf(checks, checkWarn)
+	end := doctorSummary(failed, warned)
+	err := a.report(diagnosis{len(failed) == 0, checks, end}, func() {
+		for _, c := range checks {
+			a.say("%-4s  %s: %s", c.Status, c.title(), c.Detail)
+			if c.Remedy != "" {
+				a.say("      do: %s", c.Remedy)
+			}
+		}
+		a.say("%s, %s, %s", plural(len(checks), "check"), plural(len(warned), "warning"), plural(len(failed), "failure"))
+		a.say("%s", end)
+	})
+	if err != nil || len(failed) == 0 {
+		return err
+	}
+	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s failed; what to do is below each", plural(len(failed), "check"))}
+}
+
+// title is the name of a check, with the path that it is about.
+func (c *check) title() string {
+	if c.Path == "" {
+		return c.Name
+	}
+	return c.Name + " " + quoteIfNeeded(c.Path)
+}
+
+// titlesOf are the titles of the checks that came out in one way.
+func titlesOf(checks []check, status checkVerdict) (list []string) {
+	for _, c := range checks {
+		if c.Status == status {
+			list = append(list, c.title())
+		}
+	}
+	return list
+}
+
+// doctorSummary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
+// and then the warnings, by name.
+func doctorSummary(failed, warned []string) string {
+	var parts []string
+	if len(failed) > 0 {
+		parts = append(parts, plural(len(failed), "problem")+": "+strings.Join(failed, ", "))
+	}
+	if len(warned) > 0 {
+		parts = append(parts, plural(len(warned), "warning")+": "+strings.Join(warned, ", "))
+	}
+	return cmp.Or(strings.Join(parts, "; "), "ok")
+}
+
+// checkSystem looks at the machine.
+func checkSystem() []check {
+	return []check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkWatches()}
+}
+
+func checkFUSE() check {
+	c := check{Name: "fuse"}
+	if err := mountpoint.CheckFUSE(); err != nil {
+		return c.fail("as that says; then run rootsfs doctor again", "%s", oneLine(err))
+	}
+	if os.Geteuid() == 0 {
+		return c.ok("/dev/fuse can be opened; root needs no fusermount3")
+	}
+	return c.ok("/dev/fuse can be opened, fusermount3 is there")
+}
+
+// checkTransport tells what --transport auto would use. Both ways serve all that a mount
+// needs, so that it is never wrong.
+func checkTransport() check {
+	c := check{Name: "transport"}
+	if err := transport.Check(); err != nil {
+		return c.ok("--transport auto uses plain readers: %s", oneLine(err))
+	}
+	return c.ok("--transport auto uses io_uring")
+}
+
+func checkAllowOther() check {
+	c := check{Name: "allow_other"}
+	if err := mountpoint.CheckAllowOther(); err != nil {
+		return c.warn("add the line user_allow_other to /etc/fuse.conf, if other users are to enter your mounts", "--allow-other is not permitted: %s", oneLine(err))
+	}
+	return c.ok("--allow-other is permitted")
+}
+
+// checkConfinement tries how `rootsfs run` could confine a command here.
+func checkConfinement(ctx context.Context) check {
+	c := check{Name: "confinement"}
+	rep := sandbox.Probe(ctx, written.NewJudge().CheckProgram)
+	var why []string
+	for _, l := range rep.Levels {
+		if l.OK {
+			break // what is below is not used
+		}
+		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(l.Why)))
+	}
+	switch {
+	case rep.Level == 0:
+		return c.warn(moreConfinement()+"; without it `rootsfs run` refuses, unless --unconfined is given",
+			"rootsfs run cannot confine a command: %s", strings.Join(why, "; "))
+	case rep.Level != sandbox.Namespaces:
+		return c.warn(moreConfinement(),
+			"rootsfs run confines by %s, which leaves holes; %s", rep.Name, strings.Join(why, "; "))
+	}
+	for _, l := range rep.Layers {
+		if l.State == sandbox.NotAvailable {
+			why = append(why, fmt.Sprintf("%s is not available (%s)", l.Name, names.Escape(l.Detail)))
+		}
+	}
+	if len(why) > 0 {
+		return c.warn("use a newer kernel", "rootsfs run confines by namespaces; %s", strings.Join(why, "; "))
+	}
+	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
+}
+
+// namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
+// has the value that forbids it and a setting that permits it.
+var namespaceSettings = []struct{ file, forbids, setting string }{
+	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"}, // Ubuntu
+	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},                         // Debian, Arch's linux-hardened
+	{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
+}
+
+// moreConfinement says how a command could be confined better here.
+func moreConfinement() string {
+	for _, s := range namespaceSettings {
+		if value, err := os.ReadFile(s.file); err == nil && strings.TrimSpace(string(value)) == s.forbids {
+			return "allow user namespaces: sysctl -w " + s.setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
+		}
+	}
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		return "allow user namespaces, or " + distro.Install("bubblewrap")
+	}
+	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
+}
+
+// checkKernel tries the one call without which nothing is resolved.
+func checkKernel() check {
+	c := check{Name: "kernel"}
+	release := "?"
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		release = names.Escape(unix.ByteSliceToString(u.Release[:]))
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, ".", &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+		return c.fail("use Linux 5.6 or newer; in a container, a seccomp profile that permits openat2", "Linux %s: openat2 is missing or forbidden (%v)", release, err)
+	case err != nil:
+		return c.fail("change to a directory that can be read", "Linux %s: openat2 failed in the working directory: %v", release, err)
+	}
+	_ = unix.Close(fd)
+	return c.ok("Linux %s, with openat2", release)
+}
+
+// checkConfig looks at the configuration file and where state is kept.
+func checkConfig(file string) (*config.Config, []check) {
+	c := check{Name: "configuration"}
+	conf, path, err := config.LoadFlag(file)
+	if path == "" {
+		return nil, []check{c.fail("set HOME", "%s", oneLine(err))}
+	}
+	c.Path = path
+	state := checkState()
+	switch {
+	case err != nil:
+		return nil, []check{c.fail("correct the file, or use another one with --config", "%s", oneLine(err)), state}
+	case conf.Resolved == "":
+		return conf, []check{c.ok("there is none"), state}
+	}
+	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
+}
+
+// leastSpace is what a day of refusals can take.
+const leastSpace = 64 << 20
+
+// checkState looks at the directory of audit files: a refusal that cannot be
+// recorded stops the work.
+func checkState() check {
+	c := check{Name: "state"}
+	dir, err := config.StateDir()
+	if err != nil {
+		return c.fail("set HOME", "%s", oneLine(err))
+	}
+	c.Path = dir
+	at := dir
+	for {
+		if _, err := os.Stat(at); err == nil || at == "/" {
+			break
+		}
+		at = filepath.Dir(at)
+	}
+	info, err := os.Stat(at)
+	switch {
+	case err != nil:
+		return c.fail("make it readable", "%s", names.Escape(err.Error()))
+	case !info.IsDir():
+		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", quoteIfNeeded(at))
+	case at == dir && info.Mode().Perm()&0o022 != 0:
+		return c.fail("chmod go-w "+names.ShellWord(dir), "others can write there and could replace the audit files")
+	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
+		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", quoteIfNeeded(at))
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(at, &fs); err != nil {
+		return c.warn("none known", "free space cannot be read: %v", err)
+	}
+	if fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.SYSFS_MAGIC {
+		return c.fail("set XDG_STATE_HOME to a directory of your own", "%s holds kernel interfaces, not files", quoteIfNeeded(at))
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
+		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", sizeText(free))
+	}
+	return c.ok("audit files can be written")
+}

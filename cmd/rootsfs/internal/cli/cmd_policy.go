@@ -1,0 +1,274 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/builtin"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+const policyLong = `Show, try and change the rules of a root for names: which are hidden (not there),
+denied (seen, not opened) and protected (read, never changed). Patterns are written as
+in .gitignore. Built-in rules cover secrets, and files that other programs execute.`
+
+const policyExamples = `  rootsfs policy show
+  rootsfs policy check code/.env --op read
+  rootsfs policy set code --hide '*.sql' --allow .env.test`
+
+func (a *app) newPolicyCmd() *cobra.Command {
+	return group(&cobra.Command{
+		Use:     "policy",
+		Short:   "Show, try and change the rules for names",
+		Long:    policyLong,
+		Example: policyExamples,
+	}, newPolicyShowCmd(a), newPolicyCheckCmd(a), newPolicySetCmd(a))
+}
+
+const policyShowLong = `List the rules of each root of a session, in the order in which they are judged, and
+the repositories that its users made, whose hooks are untrusted. With --builtin, list
+the rules that every root begins with; that needs no session.`
+
+const policyShowExamples = `  rootsfs policy show --root code
+  rootsfs policy show --builtin --json`
+
+func newPolicyShowCmd(a *app) *cobra.Command {
+	var builtin bool
+	var root string
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "List the rules in force, and why they are there",
+		Long:    policyShowLong,
+		Example: policyShowExamples,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if builtin {
+				return a.report(builtinRules(), func() { a.printRules(builtinRules()) })
+			}
+			return a.policyShow(cmd.Context(), root)
+		},
+	}
+	cmd.Flags().BoolVar(&builtin, "builtin", false, "the rules that every root begins with")
+	a.rootFlag(cmd, &root, "only this `root`")
+	return a.ofSession(cmd)
+}
+
+func builtinRules() []control.PolicyRule {
+	rules := builtin.Rules()
+	list := make([]*pattern.Rule, len(rules))
+	for i := range rules {
+		list[i] = &rules[i]
+	}
+	return control.Rules(list)
+}
+
+func (a *app) policyShow(ctx context.Context, root string) error {
+	ans, err := ask(ctx, a, control.GetPolicy, control.None{})
+	if err != nil {
+		return err
+	}
+	if root != "" {
+		ans.Roots = slices.DeleteFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root != root })
+		if len(ans.Roots) == 0 {
+			return guard.NoRoot(guard.RootName(root))
+		}
+	}
+	return a.report(ans, func() {
+		for _, r := range ans.Roots {
+			a.say("%s (%s)", quoteIfNeeded(r.Root), r.Mode)
+			if r.Lifted != "" {
+				a.say("  %s", r.Lifted)
+			}
+			for _, dir := range r.Repos {
+				a.say("  created by the server: %s", repositoryText(r.Root, dir))
+			}
+			a.printRules(r.Rules)
+		}
+	})
+}
+
+func (a *app) printRules(rules []control.PolicyRule) {
+	rows := [][]string{{"EFFECT", "PATTERN", "FROM", "WHY"}}
+	for _, r := range rules {
+		rows = append(rows, []string{r.Effect, underDir(r.Dir, r.Pattern).String(), ruleOrigin(&r), joinReasons(r.Reason, r.When)})
+	}
+	a.table(rows)
+}
+
+func underDir(dir, text names.Foreign) names.Foreign {
+	if dir == "" {
+		return text
+	}
+	return dir + "/: " + text
+}
+
+func joinReasons(reason, when string) string {
+	if reason != "" && when != "" {
+		return reason + " (" + when + ")"
+	}
+	return reason + when
+}
+
+// ruleOrigin is the place a rule stands at.
+func ruleOrigin(r *control.PolicyRule) string {
+	if r.Line > 0 {
+		return names.Escape(r.From) + ":" + strconv.Itoa(r.Line)
+	}
+	return names.Escape(r.From)
+}
+
+const policyCheckLong = `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
+inside a root, or one relative to the working directory; with --root, a path below
+that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
+the file exists is not said. "rootsfs why" also says what would allow it.
+
+A directory whose contents have rules may still refuse to be moved or removed. The
+exit code is 0 if the operation is allowed, and 3 if it is refused.`
+
+const policyCheckExamples = `  rootsfs policy check code/.env --op read
+  rootsfs policy check ./.git/config --op write
+  rootsfs policy check --root code .git/hooks/pre-commit --op create --json`
+
+func newPolicyCheckCmd(a *app) *cobra.Command {
+	var q gateQuestion
+	cmd := &cobra.Command{
+		Use:     "check PATH",
+		Short:   "Say whether an operation is allowed, or which rule refuses",
+		Long:    policyCheckLong,
+		Example: policyCheckExamples,
+		Args:    argCount(1, 1, "the path"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			st, err := control.GetStatus.Call(cmd.Context(), c, control.None{})
+			if err != nil {
+				return err
+			}
+			q.path = args[0]
+			ans, err := q.ask(cmd.Context(), c, &st)
+			if err != nil {
+				return err
+			}
+			if err := a.report(ans, func() { a.say("%s", checkedLine(&ans)) }); err != nil {
+				return err
+			}
+			if !ans.Allowed {
+				return &exitError{Code: exitNotApproved}
+			}
+			return nil
+		},
+	}
+	opFlag(cmd, &q.op)
+	a.rootFlag(cmd, &q.root, "PATH is below this `root`")
+	cmd.Flags().StringVar(&q.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
+	return a.ofSession(cmd)
+}
+
+// inSession is a path as a session takes it: ROOT/PATH if it leads through the mountpoint, and
+// absolute if it is relative to the working directory, which is so if it begins with ./ or
+// ../, or with no root's name and lies in a root.
+func inSession(st *control.Status, path string) (string, error) {
+	first, _, _ := strings.Cut(path, "/")
+	if strings.HasPrefix(path, "file:") || rootNamed(st, first) != nil {
+		return path, nil
+	}
+	full, err := filepath.Abs(path)
+	isDotted := first == "." || first == ".."
+	switch {
+	case isDotted && err != nil:
+		return "", err
+	case err != nil:
+		return path, nil
+	case filepath.IsAbs(st.Point) && full != st.Point && names.Under(full, st.Point):
+		return strings.TrimPrefix(full, st.Point+"/"), nil
+	case isDotted:
+		return full, nil
+	case filepath.IsAbs(path):
+		return path, nil
+	}
+	if slices.ContainsFunc(st.Roots, func(r control.Root) bool { return names.Under(full, r.Path) || names.Under(full, r.Resolved) }) {
+		return full, nil
+	}
+	return path, nil
+}
+
+// checkText is a check's answer as one line, and what to do, if that can be said in general.
+func checkText(c *control.CheckAnswer) (text, remedy string) {
+	text = c.Op + " " + quoteIfNeeded(c.Path) + ": "
+	switch {
+	case c.Allowed && c.Lifted != nil:
+		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), ruleOrigin(c.Lifted))
+	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
+		text += "allowed; a directory, if no pattern is about anything in it"
+	case c.Allowed:
+		text += "allowed"
+	case c.Lacks != "":
+		return text + fmt.Sprintf("refused: root %s lacks the right %s", quoteIfNeeded(c.Root), c.Lacks), "rootsfs roots set gives it"
+	case c.Reason == names.NoConsent.String() && c.Root != "":
+		return text + fmt.Sprintf("refused: root %s is for another server", quoteIfNeeded(c.Root)), "see: rootsfs roots list, and name it with --subject"
+	case c.Reason == names.NoConsent.String():
+		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
+	case c.Rule != nil:
+		text += fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule))
+		if why := joinReasons(c.Rule.Reason, c.Rule.When); why != "" {
+			text += ": " + why
+		}
+	default:
+		text += "refused: " + c.Reason
+	}
+	return text, ""
+}
+
+// checkedLine is a check's answer with what to do behind it.
+func checkedLine(c *control.CheckAnswer) string {
+	text, remedy := checkText(c)
+	if remedy != "" {
+		text += "; " + remedy
+	}
+	return text
+}
+
+const policySetLong = `Replace the patterns of the root NAME by those given. Without any, only the built-in
+rules remain. When set returns, everything that the new rules forbid is dead.`
+
+const policySetExamples = `  rootsfs policy set code --hide '*.sql' --protect /LICENSE`
+
+func newPolicySetCmd(a *app) *cobra.Command {
+	f := &patternFlags{}
+	cmd := &cobra.Command{
+		Use:               "set NAME",
+		Short:             "Change the rules of a root while it is in use",
+		Long:              policySetLong,
+		Example:           policySetExamples,
+		Args:              argCount(1, 1, "a root's name"),
+		ValidArgsFunction: a.completeRoots(1),
+	}
+	f.Add(cmd.Flags())
+	var patterns guard.Patterns
+	return do(a, cmd, control.SetPatterns, func(args []string) (req control.PatternsRequest, err error) {
+		patterns, err = f.Patterns()
+		return control.PatternsRequest{Name: args[0], Patterns: patterns}, err
+	}, func(got control.RootPolicy) {
+		a.say("%s has %s now, %d of them your own: %s", quoteIfNeeded(got.Root), plural(len(got.Rules), "rule"), ownRules(got.Rules), patterns.Summary())
+	})
+}
+
+// ownRules counts the rules that are not built in.
+func ownRules(rules []control.PolicyRule) (n int) {
+	for _, r := range rules {
+		if r.From != control.BuiltIn {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,435 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+// runFlags are the flags of `rootsfs run`.
+type runFlags struct {
+	sessionFlags
+	env        []string
+	home       string
+	Net        netValue
+	netAnySNI  bool
+	netLimits  netLimits
+	netAsk     bool
+	listen     []int
+	secrets    []string
+	presetNets []network.Rule // hosts of the preset
+	sockets    []string
+	mcp        string
+	paths      string
+	level      string
+	unconfined bool
+	onRevoke   string
+	pids       int
+	memory     string
+	learn      bool
+	dir        string
+	links      string
+	homeMax    string
+	Agent      string   // of --for, "" for none
+	homeParts  []string // see agents.Agent.Home
+	homeOf     string   // the repository that the agent's HOME is for; "": --home or the configuration says
+}
+
+const runLong = `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
+nothing else of yours: no other files, no processes, no sockets, and no network but the
+hosts of --net=HOSTS. Roots appear at the paths that they have outside. What the
+command holds of a root is dead when "rootsfs revoke" returns.
+
+HOME and /tmp are private and gone afterwards, unless --home keeps HOME. The command
+works in the first root, or in --dir; relative paths behind -- are from there. A
+server that speaks MCP is told of its roots and can ask for more (see: rootsfs help
+consent). If the machine cannot confine the command as asked, it is not started.
+The exit code is the command's own. --for AGENT gives a coding agent the repository
+around the working directory, a HOME that is kept for it there, its keys and its hosts.`
+
+const runExamples = `  rootsfs run --root ~/code:ro -- mcp-server-filesystem ~/code
+  rootsfs run --root ~/code:ro --net --home ~/.cache/rootsfs/files -- npx -y @modelcontextprotocol/server-filesystem ~/code
+  rootsfs run --root .:rw --net=api.github.com,*.npmjs.org --env GITHUB_TOKEN -- my-agent
+  rootsfs run --root .:rw --net=api.github.com --net-ask -- my-agent      # answer: rootsfs consent
+  rootsfs run --root .:rw --secret GITHUB_TOKEN=https://api.github.com -- my-agent      # the token stays outside
+  rootsfs run --for codex      # an agent, in a project (see: rootsfs help agents)
+  rootsfs run --root .:rw -- bash
+  rootsfs run --root .:rw --socket "$SSH_AUTH_SOCK" -- ssh-add -l
+  rootsfs run --root .:ro --once ~/letter.txt -- ./server      # read it once
+  rootsfs run --learn --root .:ro -- ./server      # what else would it need?`
+
+func (a *app) newRunCmd() *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:     "run [flags] -- COMMAND [ARG]...",
+		Short:   "Run a program that reaches only approved directories",
+		Long:    runLong,
+		Example: runExamples,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.Agent != "" && len(args) == 0 {
+				return nil
+			}
+			return runArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, f.agentCommand(args)) },
+	}
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // what follows the command is the command's
+	f.AddMount(cmd)
+	f.AddStart(cmd, "of the command")
+	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
+	pathVar(fs, &f.home, "home", "keep HOME in this `directory` between runs (default: private, and gone afterwards)")
+	netFlag(fs, &f.Net, "let the command connect to these `HOSTS` (name, *.domain, address, each with :port or without; repeatable), or without a value to the whole network")
+	fs.BoolVar(&f.netAnySNI, "net-any-sni", false, "with --net=HOSTS, let TLS ask a host for any server name")
+	f.netLimits.AddNamed(cmd, "net-limit", "with --net=HOSTS, limit the connections together: `NAME=VALUE`, such as bytes_per_second=10M, bytes=1G or connections=100; repeatable", config.NetLimits())
+	fs.BoolVar(&f.netAsk, "net-ask", false, "ask you about each other host that the command connects to, while it waits (see: rootsfs help network)")
+	fs.StringArrayVar(&f.secrets, "secret", nil, "let the command use the credential `NAME`[=https://HOST[:PORT][/PREFIX]], which stays outside (see: rootsfs help secrets); repeatable")
+	fs.IntSliceVar(&f.listen, "listen", nil, "with --net, let the command listen on this TCP and UDP `port`; repeatable")
+	fs.StringArrayVar(&f.sockets, "socket", nil, "let the command connect to this Unix `socket` of the host, [NAME=]PATH; repeatable")
+	fs.StringVar(&f.mcp, "mcp", "auto", "whether the command speaks MCP: auto, on or off")
+	fs.StringVar(&f.paths, "map", "same", "where roots appear inside: same (their own paths) or flat (/roots/NAME)")
+	fs.StringVar(&f.links, "links", "visible", "links that leave a root: visible (those to what the command sees anyway work) or strict (none works)")
+	fs.StringVar(&f.level, "level", "", "demand this confinement `level`: namespaces, bubblewrap or landlock (default: the strongest that the machine offers)")
+	fs.BoolVar(&f.unconfined, "unconfined", false, "do not confine the command: it reaches everything that you do")
+	fs.StringVar(&f.onRevoke, "on-revoke", "announce", "when the last root is gone: announce (tell the server) or stop (end the command)")
+	fs.IntVar(&f.pids, "pids-max", sandbox.DefaultPids, "most processes and threads of the command")
+	fs.StringVar(&f.memory, "memory-max", "", "most memory of the command and all that it starts: a `size` such as 2G, or none (default: three quarters of the memory)")
+	fs.StringVar(&f.homeMax, "home-max", "", "most that the private HOME and /tmp hold in memory: a `size` such as 4G (default: a quarter of the memory, at most 2G)")
+	fs.BoolVar(&f.learn, "learn", false, "note what is refused, and propose the missing roots and rights at the end")
+	pathVar(fs, &f.dir, "dir", "working `directory` inside (default: the first root)")
+	f.Verbosity(fs, "every request of the kernel")
+	f.Add(cmd)
+	fs.Lookup("name").Usage = "`name` of the session, with a number if a live one has it; [[net]] and [[secret]] blocks go by it (default: of the command)"
+	one := fs.Lookup("for")
+	one.Value, one.DefValue = forValue{f}, ""
+	one.Usage = "take the preset of this `agent` (its roots, HOME, variables and network; rootsfs help agents lists them), or revoke the roots after a duration, such as 30m; may be given once for each"
+	agentCompletion(cmd)
+	fixedWords(cmd, "mcp", "auto", "on", "off")
+	fixedWords(cmd, "map", "same", "flat")
+	fixedWords(cmd, "links", "visible", "strict")
+	fixedWords(cmd, "level", "namespaces", "bubblewrap", "landlock")
+	fixedWords(cmd, "on-revoke", "announce", "stop")
+	allFlag(cmd)
+	return cmd
+}
+
+// runPlan is what the flags of `rootsfs run` come to.
+type runPlan struct {
+	flags   *runFlags
+	session session.Options
+	box     sandbox.Options
+	mcp     proxy.Mode
+	// pinned is the configuration that demands the level, "" if none does.
+	pinned  string
+	sockets []grantedSocket
+	net     network.Options            // of the approved hosts, and whether others are asked about
+	netEnds map[network.Rule]time.Time // when rules of the configuration are taken back
+	secrets []*commandSecret
+	network *commandNet
+	passed  []string // what --env was given, without the preset's
+	// given is the name of the run if the owner gave it (Flags.givenName), ungiven one that
+	// he did not give and the configuration has something for.
+	given, ungiven string
+	// implicit are the roots that the command's interpreter needs.
+	implicit []string
+	resolved map[string]string // the directories of roots without links; see resolve
+	notes    []string          // what the owner is told when the command starts
+}
+
+// plan checks the flags, all of them before anything is made.
+func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
+	f.Locks, f.Posix = "local", "safe"
+	p := &runPlan{flags: f, passed: slices.Clone(f.env)}
+	err := f.preset(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if p.session, err = f.Options(cmd, ""); err != nil {
+		return nil, err
+	}
+	if len(p.session.Roots) == 0 && f.askRepository() {
+		if p.session, err = f.Options(cmd, ""); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.agentHome(cmd, p); err != nil {
+		return nil, err
+	}
+	f.configured(cmd, p.session.Config)
+	p.session.NameFor, p.session.Stopped = commandName(args), "the command has ended"
+	p.session.NumberName = true
+	switch f.mcp {
+	case "auto":
+		p.mcp = proxy.Auto
+	case "on":
+		p.mcp = proxy.On
+	case "off":
+		p.mcp = proxy.Off
+	default:
+		return nil, usage(fmt.Errorf("--mcp %s: write auto, on or off", names.Quote(f.mcp)))
+	}
+	if f.onRevoke != "stop" && f.onRevoke != "announce" {
+		return nil, usage(fmt.Errorf("--on-revoke %s: write announce or stop", names.Quote(f.onRevoke)))
+	}
+	if err := f.confinement(p, args); err != nil {
+		return nil, err
+	}
+	if err := f.hostSockets(p); err != nil {
+		return nil, err
+	}
+	if err := f.readSecrets(cmd.Context(), p); err != nil {
+		return nil, err
+	}
+	if p.network = newCommandNet(p); p.network != nil {
+		p.session.Network = p.network
+	}
+	return p, p.places()
+}
+
+// memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
+// if it was asked for.
+func (f *runFlags) memoryMax() (int64, error) {
+	switch {
+	case f.memory == "none", f.memory == "" && (f.unconfined || f.level == sandbox.None.String()):
+		return 0, nil
+	case f.memory == "":
+		return sandbox.DefaultMemory(), nil
+	}
+	n, err := config.ParseSize(f.memory)
+	switch {
+	case err != nil:
+		return 0, usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
+	case n == 0:
+		err = errors.New("write a size above 0 such as 2G, or none")
+	case n < sandbox.MinMemory:
+		err = fmt.Errorf("choose at least %dM", sandbox.MinMemory>>20)
+	}
+	if err != nil {
+		return 0, usage(fmt.Errorf("--memory-max %s: %w", names.Quote(f.memory), err))
+	}
+	return n, nil
+}
+
+// confinement turns the flags about it into the sandbox's options.
+func (f *runFlags) confinement(p *runPlan, args []string) error {
+	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
+		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
+	}
+	memory, err := f.memoryMax()
+	if err != nil {
+		return err
+	}
+	homeMax, err := parseSize(f.homeMax)
+	if err == nil && homeMax != 0 && homeMax < sandbox.MinTmpSize {
+		err = fmt.Errorf("choose at least %dM", sandbox.MinTmpSize>>20)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("--home-max %s: %w", names.Quote(f.homeMax), err))
+	}
+	if f.dir != "" && (!filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir) {
+		return usage(fmt.Errorf("--dir %s: write an absolute path without . and .., as it is inside", names.Quote(f.dir)))
+	}
+	p.box = sandbox.Options{Args: args, Net: f.Net.All, PidsMax: f.pids, MemoryMax: memory, Dir: f.dir, TmpSize: homeMax}
+	p.box.CheckProgram = p.judge().CheckProgram
+	p.takeName(f.givenName(p))
+	if p.box.Listen, err = f.ports(); err != nil {
+		return err
+	}
+	if err := f.planNetwork(p); err != nil {
+		return err
+	}
+	f.passProxies(p)
+	switch f.paths {
+	case "same":
+	case "flat":
+		p.box.Map = sandbox.Flat
+		p.session.FlatAt = sandbox.DefaultFlatAt
+	default:
+		return usage(fmt.Errorf("--map %s: write same or flat", names.Quote(f.paths)))
+	}
+	if f.links != "strict" && f.links != "visible" {
+		return usage(fmt.Errorf("--links %s: write visible or strict", names.Quote(f.links)))
+	}
+	if f.level != "" {
+		level, err := sandbox.ParseLevel(f.level)
+		if err != nil {
+			return usage(fmt.Errorf("--level: %w", err))
+		}
+		if p.box.Level = level; level == sandbox.None && !f.unconfined {
+			return usage(errors.New("--level none confines nothing: write --unconfined if that is meant"))
+		}
+	} else if f.unconfined {
+		p.box.Level = sandbox.None
+	}
+	if err := f.pinLevel(p); err != nil {
+		return err
+	}
+	if len(p.secrets) > 0 && (p.box.Level == sandbox.None || p.box.Level == sandbox.Landlock) {
+		return usage(fmt.Errorf("--secret needs level namespaces or bubblewrap: at level %s nothing keeps the command from the credential", p.box.Level))
+	}
+	if f.home != "" {
+		home, err := filepath.Abs(f.home)
+		if err != nil {
+			return usage(fmt.Errorf("--home: %w", err))
+		}
+		p.box.Home = home
+		// A root that reaches it would let the command make it a link, and the
+		// next run's HOME, which it may write, any directory of yours.
+		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+	}
+	return nil
+}
+
+// configured takes from the configuration what no flag says.
+func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
+	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
+		f.links = conf.Run.Links
+	}
+	if f.Net.All && !cmd.Flags().Changed("listen") {
+		f.listen = conf.Run.Listen
+	}
+}
+
+// ports are the ports that --listen names.
+func (f *runFlags) ports() ([]uint16, error) {
+	var ports []uint16
+	for _, port := range f.listen {
+		if port < 1 || port > 65535 {
+			return nil, usage(fmt.Errorf("--listen %d: choose a port from 1 to 65535", port))
+		}
+		ports = append(ports, uint16(port))
+	}
+	if len(ports) > 0 && !f.Net.All {
+		return nil, usage(errors.New("--listen needs --net: without it nobody else reaches the command"))
+	}
+	return ports, nil
+}
+
+// pinLevel takes the level that the configuration demands, unless a flag demands a
+// stronger one.
+func (f *runFlags) pinLevel(p *runPlan) error {
+	conf := p.session.Config
+	if conf.Run.Level == "" {
+		return nil
+	}
+	level, err := sandbox.ParseLevel(conf.Run.Level)
+	if err != nil {
+		return err
+	}
+	if p.box.Level == 0 {
+		p.box.Level, p.pinned = level, conf.Path
+		return nil
+	}
+	if p.box.Level > level {
+		return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("%s is weaker than the confinement that %s demands (run.level = %q); leave the flag out, or change the file",
+			p.box.Level, names.Quote(conf.Path), conf.Run.Level)}
+	}
+	return nil
+}
+
+// runArgs checks the words of `rootsfs run`, of which the first that is no flag begins
+// the command. Without -- between, what was meant for us would silently be the
+// command's: a server would be started without its root.
+func runArgs(c *cobra.Command, args []string) error {
+	if err := argCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
+		return err
+	}
+	in, err := os.Stat(args[0])
+	dir := err == nil && in.IsDir()
+	if slices.Contains(args, "--") { // the command's own, or ours in the wrong place
+		if net, ok := c.Flags().Lookup("net").Value.(*netValue); ok && net.All && !dir {
+			if _, err := network.ParseRules(args[0]); err == nil && strings.ContainsAny(args[0], ".:") {
+				return usage(fmt.Errorf("%s is not a command. To approve hosts, write them behind an equals sign: --net=%s", names.Quote(args[0]), names.ShellWord(args[0])))
+			}
+		}
+		if _, err := exec.LookPath(args[0]); dir || err != nil && !strings.Contains(args[0], "/") {
+			return usage(fmt.Errorf("%s is not a command. To approve a root, write --root %s", names.Quote(args[0]), names.ShellWord(args[0])))
+		}
+		return nil
+	}
+	if c.Flags().Changed("root") {
+		return nil
+	}
+	if dir {
+		return usage(fmt.Errorf("%s is a directory, not a command. To approve it as a root, write --root %s, then -- and the command", names.Quote(args[0]), names.ShellWord(args[0])))
+	}
+	for _, arg := range args[1:] {
+		if arg == "--root" || strings.HasPrefix(arg, "--root=") {
+			return usage(fmt.Errorf("--root is written behind the command. Write rootsfs run --root PATH -- %s; if --root is the command's own, write -- before the command", names.ShellWord(args[0])))
+		}
+	}
+	return nil
+}
+
+// unsetEnv tells of variables that --env names and that are not set here: the command
+// does without, and says nothing of why it does not work.
+func (a *app) unsetEnv(list []string) {
+	for _, name := range list {
+		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
+			a.warn("--env %s: not set here, so the command does not get it", names.Escape(name))
+		}
+	}
+}
+
+// launchers are the programs whose sessions are called after what they run: with true,
+// their first argument is that; the others have subcommands (runners).
+var launchers = map[string]bool{
+	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
+	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
+}
+
+// runners are the subcommands that run what the next argument names. Others, such as
+// "npm install", are the program's own work.
+var runners = []string{"exec", "run", "dlx", "x"}
+
+// commandName is what to call the session of a command: a package's name for
+// those that run packages, otherwise the program's.
+func commandName(args []string) string {
+	name, _ := nameAndWord(args)
+	return name
+}
+
+// nameAndWord also returns the word that the name is made of.
+func nameAndWord(args []string) (name, word string) {
+	base := filepath.Base(args[0])
+	running, known := launchers[base]
+	if !known {
+		return base, args[0]
+	}
+	for _, arg := range args[1:] {
+		switch {
+		case strings.HasPrefix(arg, "-"), arg == "tool" && base == "uv", strings.ContainsAny(arg, " \n;"):
+			continue
+		case !running && slices.Contains(runners, arg):
+			running = true
+			continue
+		case !running && (base == "bun" || base == "deno") && strings.Contains(arg, "."):
+			// A script, without "run".
+		case !running:
+			return base, args[0]
+		}
+		word = arg
+		if name, _, ok := strings.Cut(strings.TrimPrefix(arg, "@"), "@"); ok {
+			arg = name // a version
+		}
+		return strings.TrimSuffix(filepath.Base(arg), filepath.Ext(filepath.Base(arg))), word
+	}
+	return base, args[0]
+}

@@ -1,0 +1,401 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// app is the frame of all commands, with those of this package as methods.
+// whyFlags are the flags of `rootsfs why`.
+type whyFlags struct{ op, root, subject string }
+
+const whyLong = `Without PATH, explain the last refusal that a program caused, of a path or of a host, in
+the session of --session or in any, also if it has ended. With PATH, say what a live
+session would answer: which root, right, rule or link decides, how the command is
+confined, and which command would allow it. With --root, answer for that root as
+"rootsfs run" would grant it, without a session.
+
+PATH is written as for "rootsfs policy check", or leads through the mountpoint. If no
+session is live, the last refusal of PATH on record is explained. Nothing is done, and
+whether the file exists is not said. The exit code is 0 if the operation is allowed,
+and 3 if it was or would be refused.`
+
+const whyExamples = `  rootsfs why
+  rootsfs why code/.env --op read
+  rootsfs why ./.git/config --op write --session work
+  rootsfs why .git/hooks/pre-commit --op create --root .:rw`
+
+func (a *app) newWhyCmd() *cobra.Command {
+	f := &whyFlags{}
+	cmd := &cobra.Command{
+		Use:     "why [PATH]",
+		Short:   "Explain a refusal, and what would allow it",
+		Long:    whyLong,
+		Example: whyExamples,
+		Args:    argCount(0, 1, ""),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := a.why(cmd.Context(), f, args, cmd.Flags().Changed("op"))
+			if err != nil {
+				return err
+			}
+			if err := a.report(e, func() { a.printExplanation(e) }); err != nil {
+				return err
+			}
+			if e != nil && !e.Allowed {
+				return &exitError{Code: exitNotApproved}
+			}
+			return nil
+		},
+	}
+	opFlag(cmd, &f.op)
+	cmd.Flags().StringVar(&f.root, "root", "", "answer for this root instead of a session's: `SPEC` is [NAME=]PATH[:MODE]")
+	cmd.Flags().StringVar(&f.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
+	completeFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+	auditSessionFlag(a, cmd)
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+// why answers the command; a nil explanation says that nothing was refused.
+func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool) (*explanation, error) {
+	switch {
+	case len(args) == 0 && (f.root != "" || f.subject != "" || opGiven):
+		return nil, usage(errors.New("--op, --root and --subject ask about a path: name it; see: rootsfs why --help"))
+	case f.root != "" && a.Session != "":
+		return nil, usage(errors.New("--root and --session cannot be combined: use one of them"))
+	case len(args) == 0:
+		return a.whyLast(ctx, "")
+	}
+	path, err := expandHome(args[0])
+	if err != nil {
+		return nil, usage(err)
+	}
+	if f.root != "" {
+		return whySpec(ctx, f, path)
+	}
+	c, err := a.client()
+	if errors.Is(err, control.ErrNoSession) {
+		e, lerr := a.whyLast(ctx, path)
+		if lerr == nil && e == nil {
+			lerr = &exitError{Code: ExitNoSuch, Err: fmt.Errorf("no session is live, or several are (say which with --session NAME), and no refusal of %s is on record; what no root holds is not there, and not recorded. To ask without a session: rootsfs why %s --root PATH:MODE", names.Quote(path), names.ShellWord(args[0]))}
+		}
+		return e, lerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.whyPath(ctx, c, gateQuestion{path: path, op: f.op, subject: f.subject})
+}
+
+// gateQuestion is what `policy check` and `why` ask a session.
+type gateQuestion struct{ path, op, root, subject string }
+
+func opFlag(cmd *cobra.Command, op *string) {
+	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
+	fixedWords(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
+}
+
+// ask asks a session, whose state is st, what its gate would answer.
+func (q *gateQuestion) ask(ctx context.Context, c *control.Client, st *control.Status) (control.CheckAnswer, error) {
+	path, err := expandHome(q.path)
+	if err != nil {
+		return control.CheckAnswer{}, usage(err)
+	}
+	if q.root != "" {
+		path = q.root + "/" + strings.TrimPrefix(q.path, "/")
+	} else if path, err = inSession(st, path); err != nil {
+		return control.CheckAnswer{}, err
+	}
+	q.path = path
+	return control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: path, Op: q.op, Subject: q.subject})
+}
+
+// whyPath asks a live session about a path.
+func (a *app) whyPath(ctx context.Context, c *control.Client, q gateQuestion) (*explanation, error) {
+	st, last, err := stateOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	ans, err := q.ask(ctx, c, st)
+	var remote *control.Error
+	if errors.As(err, &remote) && remote.Class == control.NoSuch {
+		ans = control.CheckAnswer{Path: names.Escape(q.path), Op: q.op, Reason: names.NoConsent.String()}
+	} else if err != nil {
+		return nil, err
+	}
+	e := &explanation{CheckAnswer: ans}
+	e.fill(st)
+	if e.Root == "" {
+		a.endedRoot(ctx, e, q.path)
+		if err != nil && e.RevokedAt == nil {
+			return nil, err // a root of this name never was
+		}
+	} else if r := rootNamed(st, e.Root); r != nil && ans.Allowed && !r.File {
+		check := func(req control.CheckRequest) (control.CheckAnswer, error) {
+			return control.CheckPolicy.Call(ctx, c, req)
+		}
+		if err := e.follow(check, systemOf(st), r.Resolved, q); err != nil {
+			return nil, err
+		}
+	}
+	e.noteSystem(systemOf(st), q.path)
+	return e, a.allowing(ctx, c, e, last, q.path)
+}
+
+// stateOf asks a session for its state, and for the refusal that `allow --last` would lift,
+// nil if there is none. The records up to now are written then.
+func stateOf(ctx context.Context, c *control.Client) (*control.Status, *control.Refusal, error) {
+	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	return &st, refusal.Last, err
+}
+
+// allowing finds the command that would allow what was refused. last is the refusal that
+// `allow --last` would lift.
+func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, last *control.Refusal, path string) error {
+	if e.Allowed {
+		return nil
+	}
+	if last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp {
+		e.Allow = a.command(commandWords{"allow", "--last"})
+		return nil
+	}
+	var rules *control.RootPolicy
+	if e.Rule != nil {
+		ans, err := control.GetPolicy.Call(ctx, c, control.None{})
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root == e.Root }); i >= 0 {
+			rules = &ans.Roots[i]
+		}
+	}
+	if w := e.remedy(rules, path); w != nil {
+		e.Allow = a.command(w)
+	}
+	return nil
+}
+
+// command is a command line of rootsfs for the session that was named.
+func (a *app) command(w commandWords) string {
+	if a.Session != "" {
+		w = append(w, "--session", names.Foreign(a.Session))
+	}
+	return w.line()
+}
+
+// whySpec asks a registry that nothing shows about a root that is granted in it.
+func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
+	spec, err := rootspec.Parse(f.root)
+	if err != nil {
+		return nil, err
+	}
+	g, err := fromSpec(spec)
+	if err != nil {
+		return nil, err
+	}
+	g.Policy.Rights, g.Origin = spec.Rights, "command line"
+	reg, err := written.Registry(doctorRules(nil))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	got, err := reg.Grant(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	st := &control.Status{Roots: []control.Root{{Name: string(got.Root), Path: got.Dir, Resolved: got.Resolved}}}
+	if path, err = inSession(st, path); err != nil {
+		return nil, err
+	}
+	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && rootNamed(st, first) == nil {
+		path = filepath.Join(got.Resolved, path) // below the root
+	}
+	check := func(req control.CheckRequest) (control.CheckAnswer, error) { return session.Check(reg, req) }
+	ans, err := check(control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
+	if err != nil {
+		return nil, err
+	}
+	e := &explanation{CheckAnswer: ans}
+	if e.Root != "" {
+		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
+	}
+	if e.Allowed {
+		if err := e.follow(check, sandbox.Namespaces.Shows, got.Resolved, gateQuestion{op: f.op, subject: f.subject}); err != nil {
+			return nil, err
+		}
+	}
+	if !e.Allowed {
+		e.Allow = e.runLine(path)
+	}
+	return e, nil
+}
+
+// whyLast explains the newest refusal on record: of the session that was named, or of
+// any; of path, or, if that is "", of anything. It is nil if there is none.
+func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
+	defer a.waiting("reading the records")()
+	t, err := a.lastTrail(ctx, path)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	r := t.Refused
+	e := &explanation{
+		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op, Reason: r.Kind, Root: r.Root},
+		recordedOp:  r.Op, Session: t.Session, Detail: names.EscapeQuoted(r.Detail), PID: r.PID, Time: &r.Time,
+		Count: max(1, r.Count), Confinement: confinedBy(t.Command), limits: limitsOf(r), host: hostOf(r),
+	}
+	if len(e.limits) > 0 {
+		e.Limit, e.limited = e.limits[0], "root "+quoteIfNeeded(r.Root)
+	}
+	if !r.Last.IsZero() {
+		e.Time = &r.Last
+	}
+	if root, ok := t.Roots[r.Root]; ok {
+		e.RootPath, e.Mode = root.Dir, root.Mode
+	}
+	if !t.Ended {
+		e.Since = t.EndedSince(*e.Time)
+	}
+	in, err := control.Find(t.Session)
+	if t.Ended || err != nil {
+		e.Ended = true
+		e.lacks(r)
+		if t.Command == "" && t.Place != "detached" {
+			e.place = t.Place
+		}
+		e.Allow = e.runLine(t.HostPath(r))
+		return e, nil
+	}
+	if slices.Contains(e.Since, e.Root) {
+		e.lacks(r)
+	}
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &gateQuestion{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
+}
+
+// judgeAgain adds to a refusal on record what its session would say now.
+func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *gateQuestion) error {
+	if a.Session == "" {
+		if all, err := control.List(); err == nil && len(all) > 1 {
+			a.Session = e.Session // the command that is proposed has to name it
+		}
+	}
+	st, last, err := stateOf(ctx, c)
+	if err != nil {
+		return err
+	}
+	e.fill(st)
+	switch {
+	case len(e.limits) > 0:
+		e.noteLimit(st, q.subject)
+		return nil
+	case e.host != "":
+		e.Allow = a.command(commandWords{"net", "add", names.Foreign(e.host)})
+		return nil
+	}
+	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
+	var remote *control.Error
+	switch {
+	case errors.As(err, &remote):
+		reason := e.Reason
+		a.endedRoot(ctx, e, q.path)
+		e.Reason = reason // why it was refused then
+	case err != nil:
+		return err
+	case ans.Allowed && e.Reason != names.Escaped.String():
+		e.Now = true
+		if e.Reason == names.Revoked.String() {
+			e.Advice = "what programs held of the root before stays dead, also a working directory"
+		}
+	case !ans.Allowed:
+		e.Lacks, e.Rule, e.Reason = ans.Lacks, ans.Rule, ans.Reason
+	}
+	if e.Reason == names.Escaped.String() {
+		e.Link = linkAt(host)
+	}
+	if e.Now {
+		return nil
+	}
+	return a.allowing(ctx, c, e, last, host)
+}
+
+// endedRoot notes the root that held a path and has ended, if the records tell of one.
+func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
+	store, err := recordStore()
+	if err != nil {
+		return
+	}
+	t, err := store.Trail(ctx, e.Session, noRefusal)
+	if err != nil {
+		return
+	}
+	if name, root, found := t.EndedRoot(path); found {
+		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp = name, root.Dir, root.Mode, &root.End, root.EndOp
+		e.Reason = names.Revoked.String()
+	}
+}
+
+// printExplanation prints an explanation for people.
+func (a *app) printExplanation(e *explanation) {
+	if e == nil {
+		a.say("no refusal is on record")
+		return
+	}
+	a.foldAt("", e.text())
+	if e.Time != nil {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(", %d times", e.Count)
+		}
+		when := e.Time.Local().Format(time.DateTime)
+		who := ""
+		if e.PID != 0 { // a request has none
+			who = fmt.Sprintf(", to pid %d", e.PID)
+		}
+		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, quoteIfNeeded(e.Session), times))
+	}
+	if e.Root != "" && e.RootPath != "" {
+		a.fold(fmt.Sprintf("root:        %s at %s, mode %s", quoteIfNeeded(e.Root), quoteIfNeeded(e.RootPath), e.Mode))
+	}
+	if e.Link != nil {
+		a.fold(fmt.Sprintf("link:        %s leads to %s", names.Quote(e.Link.At), names.Quote(e.Link.Target)))
+	}
+	if e.Confinement != "" {
+		a.say("  confinement: %s", e.Confinement)
+	}
+	for _, root := range e.Since {
+		a.say("  since then:  root %s has ended: paths in it are not found any more", quoteIfNeeded(root))
+	}
+	switch {
+	case e.Now && e.Advice != "":
+		a.say("  now:         it is allowed; %s", e.Advice)
+	case e.Now:
+		a.say("  now:         it is allowed")
+	case e.Allow != "" && e.Ended:
+		a.say("  to allow it: the session has ended; start it again as %s", e.Allow)
+	case e.Allow != "":
+		a.say("  to allow it: %s", e.Allow)
+		if e.Advice != "" {
+			a.say("  note:        %s", e.Advice)
+		}
+	case e.Advice != "":
+		a.say("  to allow it: %s", e.Advice)
+	}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A path that is not there, and a link that a server made, propose no root that is or holds
+// a home directory.
+func TestWhyProposesNoHome(t *testing.T) {
+	home, dir := t.TempDir(), t.TempDir()
+	t.Setenv("HOME", home)
+	e, err := whySpec(t.Context(), &whyFlags{root: dir + ":rw", op: "write"}, filepath.Join(home, "missing"))
+	if err != nil || e.Allow != "" || !strings.Contains(e.Advice, "too much") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	inside := filepath.Join(home, "inside")
+	if err := os.Mkdir(inside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	for dest, want := range map[string]bool{"/": false, home: false, filepath.Dir(home): false, inside: true} {
+		_ = os.Remove(link)
+		if err := os.Symlink(dest, link); err != nil {
+			t.Fatal(err)
+		}
+		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String()}, RootPath: dir, Mode: "ro", Confinement: "namespaces", Link: linkAt(link)}
+		if w := e.remedy(nil, link); (w != nil) != want {
+			t.Errorf("%s: %v", dest, w)
+		}
+		if line := e.runLine(link); (line != "") != want || (e.Advice == "") != want {
+			t.Errorf("%s: %s, %s", dest, line, e.Advice)
+		}
+	}
+}
+
+// why --root answers as run would: a link that leaves the root is refused, one that does
+// not is no matter.
+func TestWhySpecFollowsLinks(t *testing.T) {
+	dir, outside := t.TempDir(), t.TempDir()
+	for link, dest := range map[string]string{"out": outside, "in": "sub", "chain": "in/../out", "usr": "/usr"} {
+		if err := os.Symlink(dest, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"out": false, "chain": false, "in": true, "sub": true, "usr/bin": true} {
+		e, err := whySpec(t.Context(), &whyFlags{root: dir + ":ro", op: "read"}, filepath.Join(dir, path))
+		if err != nil || e.Allowed != want || !want && e.Reason != names.Escaped.String() {
+			t.Errorf("%s: %+v, %v", path, e, err)
+		}
+	}
+}
+
+// The command that why prints is about the file that was refused, whatever its name is.
+func TestWhyOfRecordKeepsName(t *testing.T) {
+	const odd = ".env\x1b\"\\x"
+	for _, at := range []struct{ path, want string }{{odd, "code/" + odd}, {"", "code"}} {
+		r := &audit.Entry{Root: "code", Path: at.path, Op: "open"}
+		if got := recordPath(r); got != at.want {
+			t.Errorf("%q, want %q", got, at.want)
+		}
+	}
+}
+
+// The command that why proposes for a refused connection permits that host alone, and none
+// that the program made up.
+func TestWhyNamesHost(t *testing.T) {
+	for detail, want := range map[string]string{
+		"a.test: no rule permits it":                                                                             "a.test",
+		"a.test port 443, at 192.0.2.1: no rule permits it":                                                      "a.test:443",
+		"192.0.2.1 port 80: no rule permits it":                                                                  "192.0.2.1:80",
+		`192.0.2.1 port 80: no rule permits it; program "/usr/bin/curl"`:                                         "192.0.2.1:80",
+		`a.test: it was denied; program "/x: no rule permits it`:                                                 "",
+		"2001:db8:: port 80: no rule permits it":                                                                 "[2001:db8::]:80",
+		`a.test port 443, at 192.0.2.1, server name "b.test": TLS asks for another server: no rule permits it`:   "b.test:443",
+		`a.test port 443, at 192.0.2.1, server name "*.b.test": TLS asks for another server: no rule permits it`: "",
+		`a.test port 443, at 192.0.2.1, server name "b.test --net": no rule permits it`:                          "",
+		"key.secret.internal port 80: no rule permits it":                                                        "",
+		"a.test port 443: the limit of connections is reached":                                                   "",
+		"10.0.0.0/8 port 1: no rule permits it":                                                                  "",
+		"a.test port 443: nobody answered the question about it in time, and no rule permits it":                 "a.test:443",
+	} {
+		for _, op := range []string{"connect", "disconnect"} { // the latter because of a server name
+			if got := hostOf(&audit.Entry{Op: op, Detail: detail}); got != want {
+				t.Errorf("%s %s: %q, want %q", op, detail, got, want)
+			}
+		}
+	}
+}
+
+// A command that lifts the rules of every .gitignore for one path says so.
+func TestWhySaysWhatGitignoreLoses(t *testing.T) {
+	rule := control.PolicyRule{Effect: "hide", Pattern: "out", From: "sub/.gitignore", Line: 1}
+	own := control.PolicyRule{Effect: "hide", Pattern: "*.pem", From: "command line"}
+	rules := &control.RootPolicy{Root: "code", Rules: []control.PolicyRule{rule, {Effect: "hide", Pattern: "secrets", From: ".gitignore", Line: 1}, own, {Effect: "hide", Pattern: ".env*", From: control.BuiltIn}}}
+	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/sub/out", Op: "read", Root: "code", Rule: &rule}}
+	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice, ".gitignore") {
+		t.Errorf("%s, %q", e.Allow, e.Advice)
+	}
+	var out strings.Builder
+	if newApp(nil, Stdio{Out: &out}).printExplanation(e); !strings.Contains(out.String(), "note: ") {
+		t.Error(out.String())
+	}
+}

@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Files whose names differ in bytes that are not UTF-8 are told apart in trash list.
+func TestTrashListTellsNamesApart(t *testing.T) {
+	var out strings.Builder
+	a := newApp(nil, Stdio{Out: &out})
+	a.printTrash([]vfs.Trashed{
+		{ID: "20060102T150405.000000000-aaaaaaaa", Root: "r", Path: "a\ufffd", Raw: []byte("a\xfe")},
+		{ID: "20060102T150405.000000000-bbbbbbbb", Root: "r", Path: "a\ufffd", Raw: []byte("a\xff")},
+		{ID: "20060102T150405.000000000-cccccccc", Root: "r", Path: "a\ufffd"},
+	})
+	for _, want := range []string{`"r/a\xfe"`, `"r/a\xff"`, `"r/a\u{fffd}"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in\n%s", want, out.String())
+		}
+	}
+}
+
+// No line of a question that a terminal shows is made by the server's spaces or by the
+// terminal's edge: each is ours, or begins as what was folded.
+func TestQuestionForgesNoLine(t *testing.T) {
+	word := strings.Repeat("x", 198) + " Allow? [y/N] "
+	text := onTerminal(t, 200, func(a *app) {
+		a.printQuestion(&control.Question{Question: broker.Question{ID: "abc"}, Heading: "It says: " + word + word, Lines: []string{strings.Repeat("/y", 300)}})
+	})
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if utf8.RuneCountInString(line) >= 200 || strings.HasPrefix(strings.TrimSpace(line), "Allow?") {
+			t.Errorf("a line of %d characters: %s", utf8.RuneCountInString(line), line)
+		}
+	}
+	if !strings.Contains(text, "    | ") {
+		t.Errorf("nothing was folded:\n%s", text)
+	}
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
+)
+
+// checkRuntime looks at the place of sessions.
+func checkRuntime() check {
+	dir, why := control.RuntimePlace()
+	c := check{Name: "runtime directory", Path: dir}
+	const remedy = "set XDG_RUNTIME_DIR to a directory of your own, mode 0700"
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		parent := filepath.Dir(dir)
+		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+			if why != "" {
+				why += ", and "
+			}
+			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, quoteIfNeeded(parent), err)
+		}
+	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it is there, and nothing is made
+		return c.fail("as it says", "%s", oneLine(err))
+	}
+	if why != "" {
+		return c.warn(remedy, "used because %s; every command needs the same environment to find the sessions", why)
+	}
+	return c.ok("sessions can be kept there")
+}
+
+// answerTime is how long a session may take to say how it is.
+const answerTime = 5 * time.Second
+
+// checkSessions looks for what dead daemons left, and at the live ones.
+func checkSessions(ctx context.Context) []check {
+	c := check{Name: "sessions", Path: control.RuntimeDir()}
+	runs := cleanup.ClearLeft()
+	before := subdirs(c.Path)
+	live, err := control.List() // removes what dead daemons left
+	if err != nil {
+		return append(checkMounts(mountpoint.Ours, mountpoint.ListStale), c.fail("as it says", "%s", oneLine(err)))
+	}
+	checks := sideBySide(live, func(in control.Info) check { return checkSession(ctx, in) })
+	if gone := max(before-subdirs(c.Path), runs); gone > 0 { // a killed run leaves a session, too
+		checks = append(checks, c.ok("%d live; what %d ended ones had left was removed", len(live), gone))
+	} else {
+		checks = append(checks, c.ok("%d live, nothing left behind", len(live)))
+	}
+	return append(checks, checkMounts(mountpoint.Ours, mountpoint.ListStale)...)
+}
+
+func checkSession(ctx context.Context, in control.Info) check {
+	s := check{Name: "session", Path: in.Name}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
+	if err != nil {
+		return s.warn("wait, or end process "+strconv.Itoa(in.PID), "does not answer: %s", oneLine(err))
+	}
+	where := "without a mountpoint"
+	if in.Point != "" {
+		where = "mounted at " + quoteIfNeeded(in.Point)
+	}
+	return s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where)
+}
+
+// sideBySide asks all at once, for each may take as long as it is given before it
+// counts as hanging. The answers are in the order of the list.
+func sideBySide[T, R any](list []T, ask func(T) R) []R {
+	out := make([]R, len(list))
+	var all sync.WaitGroup
+	for i, x := range list {
+		all.Go(func() { out[i] = ask(x) })
+	}
+	all.Wait()
+	return out
+}
+
+func subdirs(dir string) int {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	return len(entries)
+}
+
+// checkMounts looks for mounts of this user's whose daemon is gone. Each is a failure:
+// until it is detached, the kernel answers from its caches there.
+func checkMounts(ours func() ([]mountpoint.Info, error), abandoned func(func(mountpoint.Info) bool) ([]string, error)) []check {
+	c := check{Name: "mounts"}
+	mounts, err := ours()
+	var gone []string
+	if err == nil {
+		gone, err = abandoned(func(mountpoint.Info) bool { return false })
+	}
+	if err != nil {
+		return []check{c.warn("mount /proc", "cannot be listed: %s", oneLine(err))}
+	}
+	var checks []check
+	for _, point := range gone {
+		s := check{Name: "mount", Path: point}
+		checks = append(checks, s.fail("rootsfs unmount "+names.ShellWord(point), staleText))
+	}
+	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), len(checks)))
+}
+
+// staleText is what a mount without a daemon is good for.
+const staleText = "its daemon is gone: accesses fail, except those that the kernel answers from its caches"
+
+// staleMounts are the mountpoints that dead daemons left, as far as they have to be
+// unmounted: not those of runs, which are taken away by what starts or checks next.
+func staleMounts(live []control.Info) ([]string, error) {
+	return mountpoint.ListStale(func(m mountpoint.Info) bool {
+		return cleanup.HoldsPlace(m.Point) ||
+			slices.ContainsFunc(live, func(in control.Info) bool { return in.Point == m.Point })
+	})
+}

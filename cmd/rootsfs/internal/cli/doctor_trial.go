@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// rootTrial is what came of trying a configured root as a mount would grant it. The field names
+// are part of config check --json.
+type rootTrial struct {
+	Name     string     `json:"name"`
+	Path     string     `json:"path"`
+	Resolved string     `json:"resolved,omitempty"`
+	File     bool       `json:"file,omitempty"`
+	Mode     string     `json:"mode"`
+	Subject  string     `json:"subject,omitempty"`
+	Line     int        `json:"line"`
+	Expires  *time.Time `json:"expires,omitempty"` // of a grant made now
+	Expired  bool       `json:"expired,omitempty"` // its time is over: it is left out
+	Rules    int        `json:"rules"`             // patterns in force, built-in ones included
+	Lifted   string     `json:"lifted_protections,omitempty"`
+	Problem  string     `json:"problem,omitempty"` // why it cannot be granted
+
+	err error // whose text is Problem
+}
+
+// tryRoots grants the roots of a profile together, in a registry that nothing shows, and
+// takes them back. A root that could not be opened is not granted.
+func tryRoots(ctx context.Context, conf *config.Config, profile string, opened map[string]rootInfo) ([]rootTrial, error) {
+	roots, err := conf.Select(profile)
+	if err != nil {
+		return nil, err
+	}
+	reg, err := written.Registry(doctorRules(conf))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	now := time.Now()
+	list := make([]rootTrial, len(roots))
+	for i, r := range roots {
+		list[i] = rootTrial{Name: string(r.Name), Path: r.Path, Mode: r.Rights.String(), Subject: string(r.Subject),
+			Line: r.Line, Expired: r.Expired(now), Lifted: r.Patterns.Lifted()}
+		if !list[i].Expired {
+			list[i].grant(ctx, reg, r.Grant(now), opened[r.Path])
+		}
+	}
+	return list, nil
+}
+
+func (t *rootTrial) grant(ctx context.Context, reg *guard.Registry, g guard.Grant, in rootInfo) {
+	if t.err = in.err; t.err != nil {
+		t.Problem = oneLine(t.err)
+		return
+	}
+	got, err := reg.Grant(ctx, g)
+	if err == nil {
+		t.Resolved, t.Rules, t.File = got.Resolved, len(reg.RulesOf(got.Root)), in.file != ""
+		if !got.Expires.IsZero() {
+			t.Expires = &got.Expires
+		}
+		return
+	}
+	t.err, t.Problem = err, oneLine(err)
+	if errors.Is(err, names.Exist) {
+		for _, other := range reg.Roots() {
+			if other.Grant.Resolved == in.resolved {
+				t.Problem = fmt.Sprintf("%s is already the root %s", names.Quote(in.resolved), names.Quote(string(other.Grant.Root)))
+			}
+		}
+		return
+	}
+	if g.AllowSystem = true; errors.Is(err, names.Permission) {
+		if p, err := reg.Propose(g); err == nil {
+			p.Close()
+			t.Problem = names.Quote(in.resolved) + " is a system directory and may only be read-only; write allow_system = true in its [[root]] block if writing is meant"
+		}
+	}
+}
+
+// rootPaths are the paths of all roots of a configuration, which may be nil.
+func rootPaths(conf *config.Config) (paths []string) {
+	if conf == nil {
+		return nil
+	}
+	for _, list := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
+		for _, r := range list {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// profiles are the names of the sets of roots, "" for that of no profile first.
+func profiles(conf *config.Config) []string {
+	return append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
+}
+
+// checkRoots looks at each configured root as `mount` would, and at those that only profiles
+// have, of which it tells problems alone: a profile cannot be mounted, the rest can.
+func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []check) {
+	for _, profile := range profiles(conf) {
+		list, err := tryRoots(ctx, conf, profile, opened)
+		if err != nil {
+			c := check{Name: "roots", Path: profile}
+			return append(checks, c.fail("as it says", "%s", oneLine(err)))
+		}
+		for i := range list {
+			switch c := list[i].check(conf.Path); {
+			case profile == "":
+				checks = append(checks, c)
+			case c.Status == checkFail:
+				c.Status, c.Detail = checkWarn, "profile "+quoteIfNeeded(profile)+", "+c.Detail
+				checks = append(checks, c)
+			}
+		}
+	}
+	return checks
+}
+
+// check is what doctor says of the root.
+func (t *rootTrial) check(file string) check {
+	c := check{Name: "root", Path: t.Path}
+	name := fmt.Sprintf("%s (%s)", quoteIfNeeded(t.Name), t.Mode)
+	switch {
+	case t.Expired:
+		return c.ok("%s: its time is over: it is left out", name)
+	case t.err != nil:
+		return c.fail(fmt.Sprintf("change line %d of %s", t.Line, quoteIfNeeded(file)), "%s: mount would fail: %s", name, t.Problem)
+	}
+	return c.ok("%s: can be mounted", name)
+}
+
+// row is what config check prints of the root.
+func (r *rootTrial) row() []string {
+	whom, what := "every server", quoteIfNeeded(r.Resolved)
+	if r.Subject != "" {
+		whom = quoteIfNeeded(r.Subject)
+	}
+	switch {
+	case r.Expired:
+		what = "nothing: its time is over"
+	case r.Problem != "":
+		what = "cannot be granted: " + r.Problem
+	case r.Lifted != "":
+		what += " (" + names.Escape(r.Lifted) + ")"
+	}
+	return []string{strconv.Itoa(r.Line), quoteIfNeeded(r.Name), r.Mode, whom, localTime(r.Expires), strconv.Itoa(r.Rules), what}
+}

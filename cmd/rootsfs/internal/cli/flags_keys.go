@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// keyFlags are flags that set keys of a table of the configuration, and what was given.
+type keyFlags[T any] struct {
+	Values T
+	given  []config.Key[T]
+}
+
+// netLimits are --net-limit.
+type netLimits = keyFlags[network.Limits]
+
+// addLimits adds --limit, and a hidden flag for each limit, such as --max-file, by which the
+// limits were given before there was --limit.
+func addLimits(cmd *cobra.Command, f *keyFlags[guard.Limits]) {
+	f.AddNamed(cmd, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable", config.Limits())
+	f.addEach(cmd, "", config.Limits())
+}
+
+// AddNamed adds a flag that takes NAME=VALUE, for any of the keys.
+func (f *keyFlags[T]) AddNamed(cmd *cobra.Command, flag, usage string, keys []config.Key[T]) {
+	cmd.Flags().Var(&keyValue[T]{flags: f, keys: keys}, flag, usage)
+	completeFlag(cmd, flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var list []string
+		for _, k := range keys {
+			list = append(list, cobra.CompletionWithDesc(k.Name()+"=", k.Meaning()))
+		}
+		return list, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+// addEach adds a hidden flag for each of the keys.
+func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.Key[T]) {
+	for _, k := range keys {
+		name := prefix + strings.ReplaceAll(k.Name(), "_", "-")
+		flag := cmd.Flags().VarPF(&keyValue[T]{flags: f, keys: []config.Key[T]{k}, isOne: true}, name, "", k.Meaning())
+		if k.IsSwitch() {
+			flag.NoOptDefVal = "true"
+		}
+		hideFlags(cmd.Flags(), name)
+	}
+}
+
+// Override puts what was given in the place of other values.
+func (f *keyFlags[T]) Override(to *T) {
+	for _, k := range f.given {
+		k.Copy(to, &f.Values)
+	}
+}
+
+// keyValue implements pflag.Value.
+type keyValue[T any] struct {
+	flags *keyFlags[T]
+	keys  []config.Key[T]
+	isOne bool // the text is the value of the one key; otherwise it is NAME=VALUE
+	text  string
+}
+
+func (v *keyValue[T]) Set(text string) error {
+	if v.text = text; text == "" {
+		return nil // emptyFlags tells
+	}
+	k, value := v.keys[0], text
+	if !v.isOne {
+		name, after, ok := strings.Cut(text, "=")
+		var err error
+		if k, err = config.KeyNamed(v.keys, name); err == nil && !ok {
+			err = fmt.Errorf("write %s=VALUE", k.Name())
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", names.ShellWord(text), err)
+		}
+		value = after
+	}
+	v.flags.given = append(v.flags.given, k)
+	err := k.Set(&v.flags.Values, value)
+	if err != nil && !v.isOne {
+		err = fmt.Errorf("%s=%w", k.Name(), err)
+	}
+	return err
+}
+
+func (v *keyValue[T]) String() string { return v.text }
+
+func (v *keyValue[T]) Type() string { return "string" }

@@ -1,0 +1,281 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+)
+
+// sessionFlags are the flags of `rootsfs mount`.
+type sessionFlags struct {
+	grantFlags
+	abuse       keyFlags[guard.Abuse]
+	Subject     string
+	Roots       []string
+	Config      string
+	Profile     string
+	Name        string
+	Cache       string
+	Locks       string
+	Transport   string
+	Posix       string
+	auditPaths  string
+	ReadOnly    bool
+	AllowOther  bool
+	AllowSystem bool
+	AllowTop    bool
+	Daemon      bool
+	verbose     verbosity
+	debug       bool
+}
+
+// AddMount adds the flags of every command that mounts.
+func (f *sessionFlags) AddMount(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.Cache, "cache", "audit", "how much the kernel may keep: `level` strict, audit or max")
+	cmd.Flags().StringVar(&f.Transport, "transport", "auto", "how the kernel's requests come: auto (io_uring on kernels that it was tested on, else plain), io_uring or plain")
+	fixedWords(cmd, "cache", "strict", "audit", "max")
+	fixedWords(cmd, "transport", "auto", "io_uring", "plain")
+}
+
+// AddStart adds the flags of every command that starts a session: its roots, configuration
+// and records, and its name, which is defaultName otherwise. Help does not show --audit-paths
+// and --abuse-*: the configuration has keys for them.
+func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.Roots, "root", nil, "approve a root: `SPEC` is [NAME=]PATH[:MODE]; repeatable")
+	pathVar(fs, &f.Config, "config", "configuration `file` (default $XDG_CONFIG_HOME/rootsfs/config.toml, if there is one)")
+	fs.StringVar(&f.Profile, "profile", "", "take the roots of this `profile` of the configuration, not all")
+	fs.StringVar(&f.Name, "name", "", "`name` of the session (default: "+defaultName+")")
+	fs.StringVar(&f.auditPaths, "audit-paths", "full", "how paths are written in audit records: full, hash or none")
+	fs.BoolVar(&f.AllowSystem, "allow-system", false, "let system directories such as /etc be writable")
+	fixedWords(cmd, "audit-paths", "full", "hash", "none")
+	hideFlags(fs, "audit-paths")
+	completeFlag(cmd, "profile", completeProfiles(func([]string) string { return f.Config }))
+	f.abuse.addEach(cmd, "abuse-", config.AbuseBounds())
+}
+
+// Verbosity adds -v, and --debug for -vv; more is what the second v logs.
+func (f *sessionFlags) Verbosity(fs *pflag.FlagSet, more string) {
+	fs.VarPF(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more).NoOptDefVal = oneMore
+	fs.BoolVar(&f.debug, "debug", false, "-vv")
+	hideFlags(fs, "debug")
+}
+
+// verbosity is how many -v were given. It implements pflag.Value, and takes true and false
+// as well, as a switch does.
+type verbosity int
+
+// oneMore is the value of a -v without one.
+const oneMore = "+1"
+
+// Set implements pflag.Value.
+func (v *verbosity) Set(text string) error {
+	if text == oneMore {
+		*v++
+		return nil
+	}
+	if on, err := strconv.ParseBool(text); err == nil {
+		*v = 0
+		if on {
+			*v = 1
+		}
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	*v = verbosity(n)
+	return err
+}
+
+// String implements pflag.Value.
+func (v *verbosity) String() string { return strconv.Itoa(int(*v)) }
+
+// Type implements pflag.Value.
+func (v *verbosity) Type() string { return "count" }
+
+// Options turns flags and configuration into a session's options. Flags win.
+func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Options, error) {
+	o := session.Options{Name: f.Name, Version: programVersion()}
+	if f.Name != "" {
+		if err := control.CheckName(f.Name); err != nil {
+			return o, usage(err)
+		}
+	}
+	conf, err := f.Load(cmd)
+	if err != nil {
+		return o, err
+	}
+	o.Mount = mount.Options{Point: point, ReadOnly: f.ReadOnly, AllowOther: f.AllowOther, Debug: f.Level(slog.LevelWarn) == slog.LevelDebug, OpenNothing: true}
+	if o.Mount.Level, err = mount.ParseLevel(f.Cache); err != nil {
+		return o, usage(fmt.Errorf("--cache: %w", err))
+	}
+	if o.Mount.Locks, err = mount.ParseLocks(f.Locks); err != nil {
+		return o, usage(fmt.Errorf("--locks: %w", err))
+	}
+	if cmd.Flags().Changed("transport") {
+		if o.Mount.Transport, err = mount.ParseTransport(f.Transport); err != nil {
+			return o, usage(fmt.Errorf("--transport: %w", err))
+		}
+	}
+	if o.AuditPaths, err = audit.ParsePathMode(f.auditPaths); err != nil {
+		return o, usage(fmt.Errorf("--audit-paths: %w", err))
+	}
+	o.AuditMaxAge, o.AuditMaxTotal = auditBounds(conf)
+	switch f.Posix {
+	case "safe":
+	case "full":
+		o.PosixFull = true
+	default:
+		return o, usage(fmt.Errorf("--posix %s: write safe or full", names.Quote(f.Posix)))
+	}
+	o.Rules = guard.Rules{AllowSystem: f.AllowSystem, AllowRootDir: f.AllowTop}
+	o.Keep, o.Config, o.Profile = conf.Keep(), conf, f.Profile
+	o.Abuse, o.AbuseFixed = conf.Abuse, len(f.abuse.given) > 0
+	f.abuse.Override(&o.Abuse)
+	if o.AbuseFixed && o.Abuse.Suspend && o.Abuse.Escapes == 0 && o.Abuse.Refusals == 0 {
+		return o, usage(errors.New("--abuse-suspend needs a bound: write --abuse-escapes or --abuse-refusals as well"))
+	}
+	if f.Subject != "" {
+		if err := config.CheckSubject(f.Subject); err != nil {
+			return o, usage(fmt.Errorf("--subject: %w", err))
+		}
+		o.Mount.Subject = guard.Subject(f.Subject)
+	}
+	if o.Bound, err = f.bound(time.Now()); err != nil {
+		return o, err
+	}
+	if o.Roots, err = f.allGrants(conf, o.Bound); err != nil {
+		return o, err
+	}
+	o.Flags = f.describe()
+	o.Logger = func(name string) (*slog.Logger, error) { return f.Logger(name) }
+	return o, nil
+}
+
+// Load reads the configuration and lets it stand in for flags that were not
+// given.
+func (f *sessionFlags) Load(cmd *cobra.Command) (*config.Config, error) {
+	conf, path, err := config.LoadFlag(f.Config)
+	switch {
+	case err != nil && path == "":
+		return nil, err
+	case err != nil:
+		return nil, badConfig(cmp.Or(f.Config, path), err)
+	}
+	for flag, text := range conf.Mount.Flags() {
+		// A key for which a command has no flag is not for it: a confined command is never
+		// given posix full.
+		if f := cmd.Flags().Lookup(flag); f != nil && !f.Changed {
+			if err := f.Value.Set(text); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return conf, nil
+}
+
+// badConfig says where the other mistakes of a configuration are told, of which an
+// error has room for one.
+func badConfig(path string, err error) error {
+	var bad *config.Error
+	switch {
+	case errors.As(err, &bad) && len(bad.Rest) > 0:
+		err = fmt.Errorf("%w; see all: rootsfs config check %s", err, names.ShellWord(path))
+	case errors.Is(err, fs.ErrNotExist):
+		err = fmt.Errorf("%w; check the spelling of --config, or leave it out", err)
+	case errors.Is(err, fs.ErrPermission):
+		err = fmt.Errorf("%w; make the file readable for you, or name another one with --config", err)
+	}
+	return usage(err)
+}
+
+// allGrants are the configured roots, within the bound, and those of the command
+// line.
+func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]guard.Grant, error) {
+	configured, err := conf.Select(f.Profile)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var all []guard.Grant
+	for _, r := range configured {
+		if !r.Expired(now) {
+			all = append(all, bound.Apply(r.Grant(now)))
+		}
+	}
+	mine, err := f.All(f.Roots, "command line", all...)
+	if err == nil && !f.Daemon { // which has no terminal
+		err = askLinks(mine)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range mine {
+		mine[i].Subject = guard.Subject(f.Subject)
+	}
+	all = append(all, mine...)
+	for i := range all {
+		all[i].Policy.PosixFull = f.Posix == "full"
+	}
+	return all, nil
+}
+
+// describe lists what differs from the defaults, for session.json.
+func (f *sessionFlags) describe() []string {
+	out := []string{"--cache=" + f.Cache, "--locks=" + f.Locks, "--posix=" + f.Posix}
+	if f.ReadOnly {
+		out = append(out, "--read-only")
+	}
+	if f.AllowOther {
+		out = append(out, "--allow-other")
+	}
+	return out
+}
+
+// Logger is the log of a session in the foreground or under a manager: lines on
+// standard error.
+func (f *sessionFlags) Logger(string) (*slog.Logger, error) {
+	level := slog.LevelWarn
+	if toJournal() {
+		level = slog.LevelInfo
+	}
+	return newLog(os.Stderr, f.Level(level), dropTime), nil
+}
+
+func (f *sessionFlags) Level(least slog.Level) slog.Level {
+	switch {
+	case f.debug || f.verbose > 1:
+		return slog.LevelDebug
+	case f.verbose == 1:
+		return min(least, slog.LevelInfo)
+	}
+	return least
+}
+
+// auditBounds are the bounds of all sessions' audit files that a configuration asks
+// for, or the defaults.
+func auditBounds(conf *config.Config) (age time.Duration, total int64) {
+	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
+	if n := conf.Mount.AuditMaxDays; n != nil {
+		age = time.Duration(*n) * 24 * time.Hour
+	}
+	if n := conf.Mount.AuditMaxSize; n != nil {
+		total = *n
+	}
+	return age, total
+}

@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A daemon is this program started again, in a session of its own, with a pipe
+// on descriptor 3 on which it says that the mount answers, or why not. (A Go
+// process cannot fork: only one of its threads would be in the child.)
+
+// daemonVar tells the child what it is.
+const daemonVar = "ROOTSFS_DAEMON_PIPE"
+
+const daemonFD = 3
+
+// daemonEnd is the child's end.
+type daemonEnd struct {
+	pipe *os.File
+	log  string // path of the log file; "" when the journal takes it
+	done bool
+}
+
+// readyMessage is the child's answer, and what `mount --json` prints.
+type readyMessage struct {
+	Session string `json:"session,omitempty"`
+	Point   string `json:"mountpoint,omitempty"`
+	Line    string `json:"message,omitempty"`
+	Log     string `json:"log,omitempty"`
+	Error   string `json:"error,omitempty"`
+	Exit    int    `json:"exit,omitempty"`
+}
+
+// daemonPipe returns the child's end in a daemon, and nil in any other process.
+func daemonPipe() (*daemonEnd, error) {
+	if os.Getenv(daemonVar) == "" {
+		return nil, nil
+	}
+	_ = os.Unsetenv(daemonVar) // fails only for an impossible name
+	var st unix.Stat_t
+	if err := unix.Fstat(daemonFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil, usage(fmt.Errorf("%s is set, but not by rootsfs: unset it", daemonVar))
+	}
+	unix.CloseOnExec(daemonFD)
+	return &daemonEnd{pipe: os.NewFile(daemonFD, "daemon pipe")}, nil
+}
+
+func (d *daemonEnd) failed(err error) {
+	d.send(readyMessage{Error: oneLine(err), Exit: exitCode(err)})
+}
+
+func (d *daemonEnd) send(m readyMessage) {
+	if d.done {
+		return
+	}
+	d.done = true
+	// A parent that is gone has nobody to tell.
+	_ = json.NewEncoder(d.pipe).Encode(m)
+	_ = d.pipe.Close()
+}
+
+// logger opens the daemon's log and makes it standard output and error, so that
+// a crash leaves its trace there.
+func (d *daemonEnd) logger(f *sessionFlags, name string) (*slog.Logger, error) {
+	if toJournal() {
+		return f.Logger(name)
+	}
+	file, path, err := openLog(name)
+	if err != nil {
+		return nil, err
+	}
+	d.log = path
+	for fd := 1; fd <= 2; fd++ {
+		if err := unix.Dup3(int(file.Fd()), fd, 0); err != nil {
+			return nil, fmt.Errorf("redirect output to the log: %w", err)
+		}
+	}
+	return newLog(file, f.Level(slog.LevelInfo), logAttr), nil
+}
+
+// spawn starts this command line again as a daemon and returns when the mount
+// answers, or with the child's error.
+func (a *app) spawn(ctx context.Context) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	defer r.Close()
+	cmd := &exec.Cmd{
+		// This very program, whatever its path leads to by now.
+		Path: "/proc/self/exe", Args: append([]string{"rootsfs"}, a.Args...),
+		Env:         append(os.Environ(), fmt.Sprintf("%s=%d", daemonVar, daemonFD)),
+		ExtraFiles:  []*os.File{w},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if toJournal() {
+		cmd.Stderr = os.Stderr
+	}
+	if err := cmd.Start(); err != nil {
+		_ = w.Close()
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	_ = w.Close()
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })
+	defer stop()
+	done := a.waiting("mounting")
+	defer done()
+	return a.relay(r, cmd)
+}
+
+// relay passes the child's answer on.
+func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
+	var m readyMessage
+	if err := json.NewDecoder(r).Decode(&m); err != nil {
+		state := "it was told to"
+		if err := cmd.Wait(); err != nil {
+			state = err.Error()
+		}
+		return fmt.Errorf("the daemon ended before the mount answered (%s); run it without --daemon to see why", state)
+	}
+	if m.Error != "" {
+		_ = cmd.Wait() // its error is known already
+		return &exitError{Code: m.Exit, Err: errors.New(m.Error)}
+	}
+	_ = cmd.Process.Release() // it outlives us
+	if a.JSON {
+		return a.line(m)
+	}
+	a.say("%s", m.Line)
+	return nil
+}
+
+// notifySystemd tells the service manager, if there is one, as sd_notify(3)
+// does: one datagram.
+func notifySystemd(state string) {
+	addr := os.Getenv("NOTIFY_SOCKET")
+	if addr == "" {
+		return
+	}
+	if strings.HasPrefix(addr, "@") {
+		addr = "\x00" + addr[1:] // the abstract namespace
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: addr, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte(state)) // a manager that is gone needs no news
+}

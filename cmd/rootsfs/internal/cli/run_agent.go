@@ -1,0 +1,221 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// forValue is --for of `run`: a duration, after which the roots are revoked, or the
+// agent whose preset is taken. It may be given once for each.
+type forValue struct{ F *runFlags }
+
+// String implements pflag.Value.
+func (v forValue) String() string {
+	if v.F == nil || v.F.ForTime == 0 && v.F.Agent == "" {
+		return ""
+	}
+	return cmp.Or(v.F.Agent, v.F.ForTime.String())
+}
+
+// Type implements pflag.Value.
+func (v forValue) Type() string { return "string" }
+
+// Set implements pflag.Value.
+func (v forValue) Set(text string) error {
+	if d, err := time.ParseDuration(text); err == nil {
+		if v.F.ForTime = d; d <= 0 {
+			return fmt.Errorf("%s: write a positive duration, such as 30m", text)
+		}
+		return nil
+	}
+	for _, one := range agents.All() {
+		if text == one.Name || text == one.Command { // such as claude
+			v.F.Agent, v.F.ForAgent = one.Name, true
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: write a duration, such as 30m, or an agent: %s", names.Quote(text), strings.Join(agents.Names(), ", "))
+}
+
+// agentCompletion offers the agents for --for.
+func agentCompletion(cmd *cobra.Command) {
+	completeFlag(cmd, "for", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var out []string
+		for _, one := range agents.All() {
+			out = append(out, cobra.CompletionWithDesc(one.Name, one.Title))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}) // fails only for an unknown flag
+}
+
+// agentCommand is the command of a command line that names an agent and no command.
+func (f *runFlags) agentCommand(args []string) []string {
+	if one, ok := agents.Find(f.Agent); ok && len(args) == 0 {
+		return []string{one.Command}
+	}
+	return args
+}
+
+// preset puts what the agent needs in the place of flags that were not given.
+func (f *runFlags) preset(cmd *cobra.Command) error {
+	one, ok := agents.Find(f.Agent)
+	if !ok {
+		return nil
+	}
+	conf, err := f.Load(cmd)
+	if err != nil {
+		return err
+	}
+	own := conf.Agents[f.Agent]
+	overrule(&one, own)
+	if len(f.Roots) == 0 && len(f.Once) == 0 && f.Profile == "" {
+		if err := f.projectRoot(one.Mode); err != nil {
+			return err
+		}
+	}
+	if err := f.presetNet(cmd, &one, own.Net); err != nil {
+		return err
+	}
+	var env []string
+	for _, v := range one.Env {
+		if _, set := os.LookupEnv(v); set || strings.HasSuffix(v, "*") {
+			env = append(env, v)
+		}
+	}
+	f.env = slices.Concat(env, one.Set, f.env) // the later one counts
+	f.Patterns.Hide = append(one.Hide, f.Patterns.Hide...)
+	f.Patterns.Protect = append(one.Protect, f.Patterns.Protect...)
+	f.homeParts = one.Home
+	return nil
+}
+
+// overrule puts what the configuration says of an agent in the place of its preset.
+func overrule(one *agents.Agent, own config.Agent) {
+	one.Mode = cmp.Or(own.Mode, one.Mode)
+	for _, l := range []struct{ to, from *[]string }{
+		{&one.Env, &own.Env}, {&one.Home, &own.HomeFiles}, {&one.Hide, &own.Hide}, {&one.Protect, &own.Protect}, {&one.Hosts, &own.Hosts},
+	} {
+		if *l.from != nil {
+			*l.to = *l.from
+		}
+	}
+}
+
+// presetNet gives the agent the hosts that it connects to. Hosts of --net are added to them;
+// its other values, and net of the configuration, which is whole, take their place.
+func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
+	isGiven := cmd.Flags().Changed("net")
+	switch {
+	case isGiven && len(f.Net.Rules) == 0:
+		return nil
+	case !isGiven && whole != nil:
+		f.Net.All, f.Net.none = *whole, !*whole
+		return nil
+	}
+	for _, h := range one.Hosts {
+		rule, err := network.ParseRule(h)
+		if err != nil {
+			return err // a host of the configuration: those of the presets are tested
+		}
+		f.presetNets = append(f.presetNets, rule)
+	}
+	return f.presetBaseURLs(one)
+}
+
+// presetBaseURLs approves the hosts of the model's addresses that the owner has set, at their
+// ports. One that is a proxy's is left to the owner.
+func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
+	for _, name := range one.BaseURLs() {
+		u, err := url.Parse(os.Getenv(name))
+		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
+			continue
+		}
+		port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
+		rule, err := network.ParseRule(net.JoinHostPort(u.Hostname(), port))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if !slices.ContainsFunc(ownProxies(), func(p ownProxy) bool { return p.host == rule }) {
+			f.presetNets = append(f.presetNets, rule)
+		}
+	}
+	return nil
+}
+
+// projectRoot makes the repository around the working directory the root, or, if it is in
+// none, the working directory, where the command works in either case.
+func (f *runFlags) projectRoot(mode string) error {
+	dir, err := workingDir()
+	if err != nil {
+		return err
+	}
+	top, _ := gitTop(dir)
+	top = cmp.Or(top, dir)
+	for _, home := range homeDirs() {
+		if names.Under(home, top) {
+			return usage(fmt.Errorf("the working directory is or holds a home directory, which is too much for an agent: change to a project, or name one with --root %s", names.ShellWord("PATH:"+mode)))
+		}
+	}
+	f.Roots = []string{top + ":" + mode}
+	if f.dir == "" && f.paths == "same" {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			f.dir = real
+		}
+	}
+	return nil
+}
+
+// gitTop is the top of the repository around dir.
+func gitTop(dir string) (top string, found bool) {
+	top, kind, err := project.Detect(dir)
+	if err != nil || kind != "git" {
+		return "", false
+	}
+	return top, true
+}
+
+// proposedRoot is the SPEC of a root for a command without one: the repository around the
+// working directory, "" if that is in none. shown is how a person writes it.
+func proposedRoot() (spec, written string) {
+	dir, err := workingDir()
+	if err != nil {
+		return "", ""
+	}
+	top, found := gitTop(dir)
+	if !found {
+		return "", ""
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil && real == top {
+		return top + ":rw", ".:rw"
+	}
+	return top + ":rw", top + ":rw"
+}
+
+// askRepository asks on the terminal whether a command that has no root gets the
+// repository that it is started in.
+func (f *runFlags) askRepository() (granted bool) {
+	spec, _ := proposedRoot()
+	if spec == "" || f.learn || f.unconfined || !isTerminal(os.Stdin) {
+		return false
+	}
+	what := fmt.Sprintf("no root was named, and this is the repository %s\n", names.Quote(strings.TrimSuffix(spec, ":rw")))
+	if confirm(what, "Let the command read and write it?") != nil {
+		return false
+	}
+	return f.projectRoot("rw") == nil
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// What git needs of the owner and does not find inside: the name and address that
+// ~/.gitconfig gives it. No git is run here, and no repository's configuration is read.
+
+// maxGitFile bounds the files of git's that are read, bytes.
+const maxGitFile = 1 << 20
+
+// gitEnv passes the owner's identity by value (git-config(1), GIT_CONFIG_COUNT) to a
+// command that may write to a root, and has git trust what a confined command sees,
+// which is the roots. An environment that has such values already is left alone.
+func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
+	if slices.ContainsFunc(box.Env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_") }) {
+		return box.Env
+	}
+	var pairs [][2]string
+	writes := slices.ContainsFunc(roots, func(st guard.Status) bool { return st.Grant.Policy.Rights.Mutating() })
+	if _, err := os.Lstat(filepath.Join(box.Home, ".gitconfig")); writes && (box.Home == "" || err != nil) {
+		pairs = gitIdentity()
+	}
+	if box.Level != sandbox.None {
+		pairs = append(pairs, [2]string{"safe.directory", "*"})
+	}
+	if len(pairs) == 0 {
+		return box.Env
+	}
+	env := append(slices.Clone(box.Env), fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(pairs)))
+	for i, p := range pairs {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, p[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, p[1]))
+	}
+	return env
+}
+
+// gitIdentity is user.name and user.email of the owner's own configuration.
+func gitIdentity() [][2]string {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return nil
+	}
+	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // home is there
+	found := map[string]string{}
+	judge := written.NewJudge()                                              // which knows the roots of this session
+	for _, file := range []string{conf, filepath.Join(home, ".gitconfig")} { // the later one counts
+		if judge.File(file) == nil {
+			readGitUser(file, found)
+		}
+	}
+	var out [][2]string
+	for _, key := range []string{"name", "email"} {
+		if v := found[key]; v != "" {
+			out = append(out, [2]string{"user." + key, v})
+		}
+	}
+	return out
+}
+
+// readGitUser reads the [user] section of a file of git's configuration. Included
+// files are not read.
+func readGitUser(file string, found map[string]string) {
+	text, ok := readGitFile(file)
+	if !ok {
+		return
+	}
+	section := ""
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if rest, ok := strings.CutPrefix(line, "["); ok {
+			section, _, _ = strings.Cut(rest, "]")
+			section = strings.ToLower(strings.TrimSpace(section))
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		key = strings.ToLower(strings.TrimSpace(key))
+		if ok && section == "user" && (key == "name" || key == "email") {
+			found[key] = gitValue(value)
+		}
+	}
+}
+
+// gitValue undoes the quotes, escapes and comments of a value.
+func gitValue(s string) string {
+	var b strings.Builder
+	quoted := false
+	s = strings.TrimSpace(s)
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case (c == '#' || c == ';') && !quoted:
+			return strings.TrimSpace(b.String())
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// readGitFile reads a small regular file.
+func readGitFile(path string) (string, bool) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", false
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxGitFile))
+	return string(b), err == nil && strings.IndexByte(string(b), 0) < 0
+}

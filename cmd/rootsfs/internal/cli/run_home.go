@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// keptHome is a directory that a HOME is kept in, by the elements of its path.
+func keptHome(elem ...string) (string, error) {
+	dir, err := config.XDG("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
+	if err != nil {
+		return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
+	}
+	return dir, nil
+}
+
+// agentHome chooses the HOME of an agent: that of --home, else that of the configuration,
+// else one for the repository of the first root. An agent writes into its HOME what later runs
+// with that HOME read and execute, so that repositories do not share one unasked.
+func (f *runFlags) agentHome(cmd *cobra.Command, p *runPlan) (err error) {
+	if f.Agent == "" || cmd.Flags().Changed("home") {
+		return nil
+	}
+	if f.home = p.session.Config.Agents[f.Agent].HomeDir; f.home != "" {
+		return nil
+	}
+	dir := p.workDir()
+	if dir == "" {
+		if dir, err = workingDir(); err != nil {
+			return err
+		}
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	top, _ := gitTop(dir)
+	f.homeOf = cmp.Or(top, dir)
+	f.home, err = keptHome("homes", f.Agent, homeName(f.homeOf))
+	return err
+}
+
+// homeName names the HOME of a repository after it. Repositories have one name only if they
+// have one path.
+func homeName(repository string) string {
+	name := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '-' || r == '.' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z') {
+			return r
+		}
+		return '_'
+	}, filepath.Base(repository))
+	return fmt.Sprintf("%.40s-%.8x", name, sha256.Sum256([]byte(repository)))
+}
+
+// newHomeNote says of a HOME that an agent has for the first time whom it is for.
+func (f *runFlags) newHomeNote() string {
+	note := fmt.Sprintf("this HOME is new, and for %s alone: log in inside, or pass a key as a variable; --home DIRECTORY shares one HOME among projects", quoteIfNeeded(f.homeOf))
+	if old, err := keptHome("agents", f.Agent); err == nil {
+		if _, err := os.Lstat(old); err == nil { // of a rootsfs before this one
+			note += "; the one that all projects shared before is still there: --home " + names.ShellWord(old)
+		}
+	}
+	return note
+}
+
+// makeHome makes the directory that is kept as HOME, for the user it is for. One that
+// was there is taken only if it belongs to that user: nothing is given away.
+func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return false, fmt.Errorf("--home: %w", err)
+	}
+	err = unix.Mkdir(dir, 0o700)
+	isNew = err == nil
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return false, fmt.Errorf("--home: make %s: %w", names.Quote(dir), err)
+	}
+	flags := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if isNew {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Open(dir, flags, 0)
+	if err != nil {
+		return false, fmt.Errorf("--home: open %s: %w", names.Quote(dir), err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return false, fmt.Errorf("--home: %w", err)
+	}
+	if st.Uid == uid {
+		return isNew, openHome(fd, &st)
+	}
+	if isNew && int(st.Uid) == os.Geteuid() {
+		if isEmpty, err := giveHome(fd, uid, gid); err != nil || isEmpty {
+			return true, err
+		}
+	}
+	return false, homeRefused(dir, "belongs to user %d, and the command runs as user %d (chown it if it is for this command alone)", st.Uid, uid)
+}
+
+// openHome opens a HOME to its user again: a command can close its own to itself.
+func openHome(fd int, st *unix.Stat_t) error {
+	if st.Mode&0o700 == 0o700 {
+		return nil
+	}
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7777|0o700); err != nil {
+		return fmt.Errorf("--home: open it to its user again (mode 0700): %w", err)
+	}
+	return nil
+}
+
+// giveHome gives a new HOME to its user, if it is empty.
+func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
+	own, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, fmt.Errorf("--home: %w", err)
+	}
+	f := os.NewFile(uintptr(own), "home")
+	defer f.Close()
+	if _, err := f.Readdirnames(1); !errors.Is(err, io.EOF) {
+		return false, nil
+	}
+	if err := f.Chown(int(uid), int(gid)); err != nil {
+		return true, fmt.Errorf("--home: %w", err)
+	}
+	return true, nil
+}
+
+// bringHome copies files of the owner's HOME into a kept one that lacks them. The command
+// can have made links there: os.Root follows none that leads out. What it has put in the place
+// of a file or a directory is left alone: the start goes on, and notes say so.
+func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
+	if len(files) == 0 {
+		return nil
+	}
+	in, err := os.OpenRoot(home)
+	if err != nil {
+		return []string{fmt.Sprintf("settings are not copied into the agent's HOME: %v", err)}
+	}
+	defer in.Close()
+	for _, file := range files {
+		from, err := ownerFile(file)
+		if err != nil {
+			continue // without a HOME there is nothing to bring
+		}
+		text, ok := readGitFile(from)
+		if !ok {
+			continue
+		}
+		if err := bringFile(in, file, text, int(uid), int(gid)); err != nil {
+			notes = append(notes, fmt.Sprintf("%s is not copied into the agent's HOME: something else is in its place; to have it copied at the next start, remove %s",
+				names.Quote(from), names.ShellWord(filepath.Join(home, obstacle(in, file)))))
+		}
+	}
+	return notes
+}
+
+// ownerFile is where a file lies that the owner has in his HOME.
+func ownerFile(file string) (string, error) {
+	if rest, ok := strings.CutPrefix(file, ".config/"); ok {
+		return config.XDG("XDG_CONFIG_HOME", ".config", rest)
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, file), err
+}
+
+// obstacle returns the first element on the way to a file that is no directory which can be
+// entered.
+func obstacle(in *os.Root, file string) string {
+	for i := range len(file) {
+		if file[i] != '/' {
+			continue
+		}
+		if info, err := in.Lstat(file[:i]); err != nil || !info.IsDir() || info.Mode().Perm()&0o300 != 0o300 {
+			return file[:i]
+		}
+	}
+	return path.Clean(file)
+}
+
+func bringFile(in *os.Root, file, text string, uid, gid int) error {
+	for i := range len(file) {
+		if file[i] != '/' {
+			continue
+		}
+		switch err := in.Mkdir(file[:i], 0o700); {
+		case err == nil:
+			if err := in.Lchown(file[:i], uid, gid); err != nil {
+				return err
+			}
+		case !errors.Is(err, fs.ErrExist):
+			return err
+		}
+	}
+	f, err := in.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // it is the agent's own by now
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Chown(uid, gid), f.Close())
+}

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Repositories of one name have different HOMEs, whose names are short and plain.
+func TestHomeName(t *testing.T) {
+	seen := map[string]string{}
+	for _, dir := range []string{"/home/u/a", "/home/u/b/a", "/home/u/a ", "/home/u/A", "/x/..a", "/x/\n\x1b[2J", "/x/" + strings.Repeat("é", 127)} {
+		name := homeName(dir)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%q and %q share %s", dir, other, name)
+		}
+		seen[name] = dir
+		if len(name) > 57 || name == "." || name == ".." || filepath.Base(name) != name || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzAJ0123456789._-") != "" {
+			t.Errorf("%q: %q", dir, name)
+		}
+	}
+}
+
+// The value of a variable is read as programs read it, and a password is in no part that is
+// shown or passed on.
+func TestParseProxy(t *testing.T) {
+	for text, want := range map[string]ownProxy{
+		"http://user:pw@proxy.corp:3128": {url: "http://proxy.corp:3128", hasUser: true},
+		"proxy.corp:3128":                {url: "http://proxy.corp:3128"},
+		"token@proxy.corp:3128":          {url: "http://proxy.corp:3128", hasUser: true},
+		"https://proxy.corp":             {url: "https://proxy.corp"},
+		"socks5h://u:pw@[fd00::1]:1080":  {url: "socks5h://[fd00::1]:1080", hasUser: true},
+		"http://localhost:3128/":         {url: "http://localhost:3128/"},
+	} {
+		got := parseProxy(text)
+		if got.url != want.url || got.hasUser != want.hasUser || got.err != nil {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+	for text, want := range map[string]string{
+		"proxy.corp": "proxy.corp:80", "https://proxy.corp": "proxy.corp:443", "socks5://proxy.corp": "proxy.corp:1080",
+		"localhost:1": "127.0.0.1:1", "http://[fd00::1]:3128": "[fd00::1]:3128", "http://PROXY.corp.:8": "proxy.corp:8",
+	} {
+		if got := parseProxy(text); got.host.String() != want {
+			t.Errorf("%s: %s, want %s", text, got.host, want)
+		}
+	}
+	for _, text := range []string{"http://", "http://u:p w@x:y", "http://*:1", "http://proxy.corp:99999", ":"} {
+		if got := parseProxy(text); got.err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Who grants a root after the command's roots were bound and before the command is known to
+// run is answered when what has changed since then was bound, and not before.
+func TestGrantBeforeTheCommandRuns(t *testing.T) {
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	l := newLaterRoots(&runner{})
+	reg.AddView(l)
+	defer reg.RemoveView(l)
+	dir := t.TempDir()
+	var begun atomic.Bool
+	asked, answered := make(chan struct{}), make(chan error, 1)
+	go func() {
+		close(asked)
+		_, err := reg.Grant(context.Background(), guard.Grant{Root: "later", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}, Origin: "the test"})
+		if !begun.Load() {
+			t.Errorf("the grant was answered before the command ran: %v", err)
+		}
+		answered <- err
+	}()
+	<-asked
+	for end := time.Now().Add(time.Minute); len(reg.Roots()) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the root has not come")
+		}
+	}
+	begun.Store(true)
+	l.begin()
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// learned is what `run --learn` notes: what the command looked for beside its
+// roots, and what it was refused in them. A nil one notes nothing.
+type learned struct {
+	mu     sync.Mutex // guards the fields below
+	begun  bool       // see begin
+	sought map[string]int
+	more   bool // than maxSought
+	lacked map[guard.RootName]*refusedIn
+	links  map[guard.Path]bool // that leave their root
+}
+
+// refusedIn is what was refused in one root.
+type refusedIn struct {
+	rights  guard.Rights
+	times   int
+	example string
+}
+
+// The bounds of the paths and links noted: a command may look for as many as it likes.
+const (
+	maxSought       = 10_000
+	maxRefusedLinks = 1000
+)
+
+func newLearned() *learned {
+	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*refusedIn{}, links: map[guard.Path]bool{}}
+}
+
+// begin is called when the command is about to be started: what was looked for before
+// that is what its init looked for, which is our own program.
+func (l *learned) begin() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = true
+}
+
+// missing notes a path that was looked for in a directory of ours, where
+// nothing is.
+func (l *learned) missing(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		return
+	}
+	if _, known := l.sought[path]; !known && len(l.sought) >= maxSought {
+		l.more = true
+		return
+	}
+	l.sought[path]++
+}
+
+// observe notes refusals.
+func (l *learned) observe(e guard.Event) {
+	rec := e.Record
+	if rec == nil || rec.Path.Root == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isLinkRefused(rec) && len(l.links) < maxRefusedLinks {
+		l.links[rec.Path] = true
+	}
+	if rec.Verdict != guard.Refused || rec.Kind != names.ReadOnly && rec.Kind != names.Permission {
+		return
+	}
+	have := l.lacked[rec.Path.Root]
+	if have == nil {
+		have = &refusedIn{example: rec.Op.String() + " " + names.ShellWord(rec.Path.String())}
+		l.lacked[rec.Path.Root] = have
+	}
+	have.rights |= rec.Rights
+	have.times++
+}
+
+// unseenOf says what of a command does not reach us, and why; "" if nothing.
+func unseenOf(box *sandbox.Options, level sandbox.Level) string {
+	const looked = "what it looked for beside its roots"
+	switch {
+	case level == sandbox.None:
+		return looked + " is not seen with a command that is not confined"
+	case level == sandbox.Landlock:
+		return looked + ", or on the network, is not seen with confinement by landlock"
+	case box.Map == sandbox.Flat:
+		return looked + " is not seen with --map flat"
+	}
+	return ""
+}
+
+// propose prints the roots and rights that would have sufficed, as far as that can be
+// told from what was refused. It grants nothing. hosts are those that it tried to reach and
+// that have no rule, times how often; unseen is what did not reach us.
+func (l *learned) propose(a *app, s *session.Session, hosts []string, times int, unseen string) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.proposal(s.Registry())
+	if len(hosts) > 0 {
+		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), plural(times, "connection")+" refused")
+	}
+	switch {
+	case len(p.lines) > 0:
+		a.warn("learned: to allow what was refused in this run, add (nothing has been granted):")
+		for _, line := range p.lines {
+			a.warn("  %s", line)
+		}
+		a.warn("leave out what the command can do without; what it looks for inside a new root shows in another --learn run")
+	case len(p.notes) > 0:
+		a.warn("learned: nothing is proposed")
+	case unseen != "":
+		a.warn("learned: nothing was refused in its roots; %s", unseen)
+		return
+	default:
+		a.warn("learned: nothing was refused that a root or a right would have allowed")
+	}
+	if unseen != "" {
+		a.warn("%s", unseen)
+	}
+	if l.more {
+		a.warn("it looked for more than %d paths; the rest is not listed", maxSought)
+	}
+	for _, text := range p.notes {
+		a.warn("%s", text)
+	}
+}
+
+// learnedFlags is what is said at the end: flags to add, each with a line that says why, and
+// what no flag is proposed for.
+type learnedFlags struct{ lines, notes []string }
+
+// add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
+func (p *learnedFlags) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
+
+func (l *learned) proposal(reg *guard.Registry) (p learnedFlags) {
+	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
+		st, ok := reg.Lookup(name)
+		lack := l.lacked[name]
+		if !ok || lack.rights&^st.Grant.Policy.Rights == 0 {
+			continue // a file's own permissions
+		}
+		mode := st.Grant.Policy.Rights | lack.rights
+		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal")+", such as "+lack.example)
+	}
+	homes := homeDirs()
+	home := func(path string) bool {
+		return slices.ContainsFunc(homes, func(dir string) bool { return names.Under(dir, path) })
+	}
+	var roots []string
+	found, skipped := l.existing(home)
+	for _, path := range skipped {
+		p.notes = append(p.notes, fmt.Sprintf("it looked for %s, which is or holds a home directory and is not proposed: name directories inside", quoteIfNeeded(path)))
+	}
+	for _, path := range found {
+		roots = append(roots, path)
+		p.add("--root "+names.ShellWord(path+":ro"), "looked for "+plural(l.sought[path], "time"))
+	}
+	for _, r := range l.refusedLinks(reg) {
+		_, err := os.Lstat(r.dest)
+		switch {
+		case reg.Holds("", r.dest), sandbox.Namespaces.Shows(r.dest):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused; --links visible shows such a link", r))
+		case err != nil, home(r.dest), slices.ContainsFunc(roots, func(dir string) bool { return names.Under(r.dest, dir) }):
+			p.notes = append(p.notes, fmt.Sprintf("%v, which was refused", r))
+		default:
+			roots = append(roots, r.dest)
+			p.add("--root "+names.ShellWord(r.dest+":ro"), fmt.Sprintf("the link %s leads to %s", names.ShellWord(r.at), names.ShellWord(r.text)))
+		}
+	}
+	return p
+}
+
+// existing are the sought paths that there are on the host, without those below
+// another one, and apart from them those that skip is true of.
+func (l *learned) existing(skip func(path string) bool) (found, skipped []string) {
+	for _, path := range slices.Sorted(maps.Keys(l.sought)) {
+		if _, err := os.Lstat(path); err != nil {
+			continue
+		}
+		if skip(path) {
+			skipped = append(skipped, path)
+			continue
+		}
+		if n := len(found); n > 0 && strings.HasPrefix(path, found[n-1]+string(filepath.Separator)) {
+			continue
+		}
+		found = append(found, path)
+	}
+	return found, skipped
+}
+
+// linkRule decides which links that leave their root the command is shown. It is for
+// the private mount of a run alone: who walks that mount is the command, whose root
+// directory is the sandbox's, so that the kernel resolves the link there. It is as
+// harmless where the mount has a place on the host: only the owner, who reaches the
+// links of the source as well, can enter that place.
+type linkRule struct {
+	level atomic.Uint32              // of confinement; sandbox.Level
+	last  atomic.Pointer[guard.Path] // that was refused; nil: none
+}
+
+// isLinkRefused reports whether a record is of a link that was refused because it leaves
+// its root.
+func isLinkRefused(rec *guard.Record) bool {
+	return rec.Op == names.OpReadlink && rec.Kind == names.Escaped && rec.Path.Root != ""
+}
+
+// observe notes the link that was refused last.
+func (l *linkRule) observe(e guard.Event) {
+	if e.Record != nil && isLinkRefused(e.Record) {
+		path := e.Record.Path
+		l.last.Store(&path)
+	}
+}
+
+// refusedLink is a link that the command was refused, on the host.
+type refusedLink struct {
+	at, text names.Foreign // text is its target as it is written
+	dest     string
+}
+
+func (r refusedLink) String() string {
+	return fmt.Sprintf("the link %q leads to %q", r.at, r.text)
+}
+
+// readRefused looks at a link as it is now.
+func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
+	dir, ok := reg.Dir(p.Root)
+	if !ok {
+		return refusedLink{}, false
+	}
+	at := filepath.Join(dir, p.Rel())
+	text, err := os.Readlink(at)
+	if err != nil {
+		return refusedLink{}, false
+	}
+	r := refusedLink{at: names.Foreign(at), text: names.Foreign(text), dest: filepath.Clean(text)}
+	if !filepath.IsAbs(text) {
+		r.dest = filepath.Join(filepath.Dir(at), text)
+	}
+	return r, true
+}
+
+// refusedLinks returns the links that were refused, in order, as they are now.
+func (l *learned) refusedLinks(reg *guard.Registry) (out []refusedLink) {
+	for p := range l.links {
+		if r, ok := readRefused(reg, p); ok {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b refusedLink) int { return cmp.Compare(a.at, b.at) })
+	return out
+}
+
+// explain puts the link that was refused last into the error of a command that could
+// not be executed, in which nothing else can have been refused a link yet.
+func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
+	last := l.last.Load()
+	if last == nil || !errors.Is(err, sandbox.ErrNotExecutable) {
+		return err
+	}
+	r, ok := readRefused(reg, *last)
+	if !ok {
+		return err
+	}
+	remedy := "approve that too, with --root " + names.ShellWord(r.dest+":ro")
+	if sandbox.Level(l.level.Load()).Shows(r.dest) {
+		remedy = "--links visible shows such a link"
+	}
+	return &exitError{Code: exitNotExecutable, Err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}
+}
+
+// chosen is told of the level of confinement, before the command is started.
+func (l *linkRule) chosen(level sandbox.Level) { l.level.Store(uint32(level)) }
+
+// visible is mount.Options.Visible.
+func (l *linkRule) visible(dest string, relative bool) bool {
+	switch level := sandbox.Level(l.level.Load()); level {
+	case sandbox.Namespaces, sandbox.Bubblewrap:
+		return dest == "" || level.Shows(dest)
+	case sandbox.Landlock:
+		// The command is in the host's root directory, and the roots are in the
+		// mount: only a relative link leads from one to another, and none of
+		// these to what is outside of the mount.
+		if dest == "" {
+			return relative
+		}
+		return !relative && level.Shows(dest)
+	}
+	return false // not confined: the host resolves the link
+}

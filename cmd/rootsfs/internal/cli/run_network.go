@@ -1,0 +1,393 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// commandNet is the network that a run's command has where it has not the host's: of approved
+// hosts, or of none, which refuses and tells. A nil one cannot be made.
+type commandNet struct {
+	gate    *network.Gate
+	learn   bool
+	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
+	limited tally // what is said of limits that connections have reached
+	secrets []*commandSecret
+	session *session.Session // set before the gate serves
+	asks    bool             // about hosts without a rule
+	none    bool             // nothing can be reached at the start, nor is asked about
+	ends    map[network.Rule]time.Time
+	warn    func(format string, args ...any)
+	told    atomic.Bool // see tellFirst
+	telling sync.WaitGroup
+	missing atomic.Bool // the command has no network namespace: see settle
+
+	mu     sync.Mutex // guards the field below
+	timers map[network.Rule]*time.Timer
+}
+
+// defaultNetTimeout is how long a connection waits for the answer about its host.
+const defaultNetTimeout = time.Minute
+
+// newCommandNet returns the network of a plan, nil if the command has the host's, or is to have
+// no network namespace and no hosts.
+func newCommandNet(p *runPlan) *commandNet {
+	hasHosts := len(p.net.Rules) > 0 || len(p.secrets) > 0 || p.net.Ask != nil
+	if p.box.Net || p.box.Level >= sandbox.Landlock && !hasHosts {
+		return nil
+	}
+	n := &commandNet{learn: p.flags.learn, asks: p.net.Ask != nil, none: !hasHosts, ends: p.netEnds, secrets: p.secrets, timers: map[network.Rule]*time.Timer{}}
+	opt := p.net
+	opt.AnyServerName, opt.ResolveAll, opt.Services, opt.Record = p.flags.netAnySNI, p.flags.learn, n.serveSecrets(p.secrets), n.record
+	if opt.Ask != nil {
+		opt.Ask.Put, opt.Ask.Denied, opt.Ask.For = n.ask, n.denied, cmp.Or(p.session.Config.Run.NetTimeout, defaultNetTimeout)
+	}
+	n.gate = network.New(opt)
+	return n
+}
+
+// settle notes, when the command has been started, whether the gate serves its network.
+func (n *commandNet) settle() {
+	if n != nil {
+		n.missing.Store(n.gate.Reach() == "")
+	}
+}
+
+// box returns what the sandbox is told.
+func (n *commandNet) box(s *session.Session, warn func(format string, args ...any)) *sandbox.Network {
+	if n == nil {
+		return nil
+	}
+	n.session, n.warn = s, warn
+	rules := n.gate.Rules()
+	return &sandbox.Network{
+		Optional:   n.none,
+		Offline:    n.none && !n.learn,
+		Listeners:  network.Listeners(rules),
+		ResolvConf: network.ResolvConf(),
+		Serve: func(sockets map[string][]*os.File) error {
+			one := func(name string) *os.File {
+				if list := sockets[name]; len(list) > 0 {
+					return list[0]
+				}
+				return nil
+			}
+			for _, host := range slices.Concat(textsOf(rules), textsOf(n.secrets)) {
+				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+host); err != nil {
+					return fmt.Errorf("an approved host cannot be recorded: %w", err)
+				}
+			}
+			for rule, end := range n.ends {
+				n.endAfter(rule, time.Until(end))
+			}
+			err := n.gate.Serve(&network.Sockets{
+				Route: one("route"), Netfilter: one("netfilter"), Datagram: one("datagram"),
+				Stream4: one("stream4"), Stream6: one("stream6"), Diag: one("diag"), Listeners: sockets["listener"],
+			}, n.session.Log())
+			if err == nil || !n.none || errors.Is(err, network.ErrEnded) {
+				return err
+			}
+			n.session.Log().Warn("what the command looks for on the network is not seen", "error", err) // and is refused
+			return nil
+		},
+	}
+}
+
+// ask asks about a host that no rule permits.
+func (n *commandNet) ask(ctx context.Context, q network.Question) error {
+	h := broker.Host{
+		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
+	}
+	for _, r := range q.Reached {
+		h.Reached = append(h.Reached, broker.Reached(r))
+	}
+	return n.session.AskHost(ctx, h, func(length time.Duration) error {
+		err := q.Permit()
+		if err == nil && length > 0 {
+			n.endAfter(q.Rule(), length)
+		}
+		return err
+	})
+}
+
+// errNoSecret refuses a name that a secret would have.
+var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
+
+// denied returns why a host is refused without a question.
+func (n *commandNet) denied(host string, port uint16) error {
+	if secret.IsInside(host) {
+		return errNoSecret
+	}
+	return n.session.HostDenied((&broker.Host{Name: host, Port: port}).String())
+}
+
+// endAfter takes a rule back after some time.
+func (n *commandNet) endAfter(rule network.Rule, length time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.timers[rule] = time.AfterFunc(length, func() { n.expire(rule) })
+}
+
+// stopTimers stops the timers of rules that are taken back before their time is over.
+func (n *commandNet) stopTimers(rules []network.Rule) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range rules {
+		if t := n.timers[r]; t != nil {
+			t.Stop()
+			delete(n.timers, r)
+		}
+	}
+}
+
+// expire takes a rule back whose time is over.
+func (n *commandNet) expire(rule network.Rule) {
+	if !slices.Contains(n.gate.Rules(), rule) {
+		return // it was taken back at this moment
+	}
+	n.gate.Expire(rule)
+	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
+		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
+	}
+}
+
+// close ends every connection, also if the session is not there to do it.
+func (n *commandNet) close() {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	for _, t := range n.timers {
+		t.Stop()
+	}
+	n.mu.Unlock()
+	n.Close()
+}
+
+// Close implements session.Network.
+func (n *commandNet) Close() { n.gate.Close() }
+
+// State implements session.Network.
+func (n *commandNet) State() control.NetState {
+	st := control.NetState{Hosts: textsOf(n.gate.Rules()), Secrets: textsOf(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
+	for _, c := range n.gate.Conns() {
+		one := control.NetConnection{
+			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
+			ServerNames: []string{}, PermittedBy: textsOf(c.Rules),
+		}
+		for _, name := range c.ServerNames {
+			one.ServerNames = append(one.ServerNames, names.Escape(name))
+		}
+		for _, s := range n.secrets {
+			if c.Service != nil && s.service == c.Service {
+				one.PermittedBy = append(one.PermittedBy, s.String())
+			}
+		}
+		st.Connections = append(st.Connections, one)
+	}
+	t := n.gate.Totals()
+	st.Open, st.Opened, st.Refused, st.Failed, st.Sent, st.Received = len(st.Connections), t.Opened, t.Refused, t.Failed, t.Sent, t.Received
+	st.Unapproved = n.refused.counts()
+	return st
+}
+
+// parseHosts reads hosts, each of which may be a list with commas.
+func parseHosts(hosts []string) (rules []network.Rule, err error) {
+	for _, h := range hosts {
+		list, err := network.ParseRules(h)
+		if err != nil {
+			return nil, &guard.Error{Kind: names.Invalid, Err: err}
+		}
+		rules = append(rules, list...)
+	}
+	return rules, nil
+}
+
+// Add implements session.Network.
+func (n *commandNet) Add(hosts []string, record func(host string) error) ([]string, error) {
+	if n.missing.Load() {
+		return nil, session.ErrNoNetwork
+	}
+	rules, err := parseHosts(hosts)
+	if err != nil {
+		return nil, err
+	}
+	have := n.gate.Rules()
+	rules = slices.DeleteFunc(rules, func(r network.Rule) bool { return slices.Contains(have, r) })
+	for _, r := range rules {
+		if err := record(r.String()); err != nil {
+			return nil, err
+		}
+	}
+	return textsOf(rules), n.gate.Add(rules...)
+}
+
+// Remove implements session.Network.
+func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err error) {
+	if hosts == nil {
+		return n.removeAll()
+	}
+	have := n.gate.Rules()
+	var secrets []*commandSecret
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+		s := n.findSecret(h)
+		if s != nil {
+			secrets = append(secrets, s)
+		}
+		return s != nil
+	})
+	rules, err := parseHosts(hosts)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, r := range rules {
+		if !slices.Contains(have, r) {
+			return nil, 0, &control.Error{Class: control.NoSuch, Text: r.String() + " is not approved; nothing was revoked; see: rootsfs net list"}
+		}
+	}
+	n.stopTimers(rules)
+	ended = n.removeSecrets(secrets) + n.gate.Remove(rules...)
+	return slices.Concat(textsOf(rules), textsOf(secrets)), ended, nil
+}
+
+// removeAll takes back what is permitted when it is, and not when it began: a host may be
+// allowed at this moment.
+func (n *commandNet) removeAll() (removed []string, ended int, err error) {
+	secrets := n.liveSecrets()
+	ended = n.removeSecrets(secrets)
+	rules, more := n.gate.RemoveAll()
+	n.stopTimers(rules)
+	return slices.Concat(textsOf(rules), textsOf(secrets)), ended + more, nil
+}
+
+func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
+	for _, s := range list {
+		ended += n.gate.RemoveService(s.service)
+	}
+	return ended
+}
+
+// netValue is the value of --net: the whole network, some hosts, or nothing.
+type netValue struct {
+	All   bool
+	none  bool // also none of the configuration's hosts
+	Rules []network.Rule
+}
+
+// wholeNetwork is the value of --net without one.
+const wholeNetwork = "all"
+
+func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
+	fs.VarPF(v, "net", "", usage).NoOptDefVal = wholeNetwork
+}
+
+// Set implements pflag.Value. Hosts add up; true and false are what the flag took when it was
+// a switch.
+func (v *netValue) Set(s string) error {
+	switch s {
+	case wholeNetwork, "true":
+		v.All, v.none = true, false
+	case "false":
+		*v = netValue{none: true}
+	default:
+		rules, err := network.ParseRules(s)
+		if err != nil {
+			return err
+		}
+		v.Rules = append(v.Rules, rules...)
+	}
+	if v.All && len(v.Rules) > 0 {
+		return errors.New("--net is given with hosts and without: leave out the one without, or the hosts")
+	}
+	return nil
+}
+
+// Type implements pflag.Value.
+func (v *netValue) Type() string { return "HOSTS" }
+
+// String implements pflag.Value.
+func (v *netValue) String() string {
+	if v.All {
+		return wholeNetwork
+	}
+	return strings.Join(textsOf(v.Rules), ",")
+}
+
+// textsOf are hosts or secrets as they are written.
+func textsOf[T fmt.Stringer](list []T) []string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = one.String()
+	}
+	return out
+}
+
+// planNetwork decides which hosts the command may connect to, and with which secrets.
+func (f *runFlags) planNetwork(p *runPlan) error {
+	if err := f.planSecrets(p); err != nil {
+		return err
+	}
+	p.net.Rules = slices.Concat(f.Net.Rules, withoutSecretHosts(f.presetNets, p.secrets))
+	if !f.Net.All && !f.Net.none {
+		p.configuredHosts(p.session.Config.Net, p.given, f.Profile)
+	}
+	if f.netAsk {
+		p.net.Ask = &network.Ask{}
+	}
+	limits, hasNone := f.netLimits.Values, len(p.net.Rules) == 0 && p.net.Ask == nil
+	switch {
+	case f.netAsk && f.Net.All:
+		return usage(errors.New("--net-ask and --net without hosts cannot be combined: --net permits every host"))
+	case f.netAnySNI && hasNone:
+		return usage(errors.New("--net-any-sni needs --net=HOSTS: without them no server name is looked at"))
+	case limits != (network.Limits{}) && (f.Net.All || hasNone && !f.learn):
+		return usage(errors.New("--net-limit needs --net=HOSTS: rootsfs does not carry the connections of the whole network"))
+	}
+	p.net.Limits = config.Stricter(config.NetLimits(), limits, network.Limits(p.session.Config.Run.NetLimits))
+	return nil
+}
+
+// configuredHosts adds the hosts that the configuration gives to runs of this name and profile,
+// and whether others are asked about, until the last block's end that says so.
+func (p *runPlan) configuredHosts(blocks []config.Net, name, profile string) {
+	now := time.Now()
+	p.netEnds = map[network.Rule]time.Time{}
+	for _, b := range blocks {
+		end := b.Ends(now)
+		if b.Subject != "" && b.Subject != name || b.Profile != "" && b.Profile != profile || !end.IsZero() && !now.Before(end) {
+			continue
+		}
+		if b.Ask && (p.net.Ask == nil || end.IsZero() || !p.net.Ask.Until.IsZero() && end.After(p.net.Ask.Until)) {
+			p.net.Ask = &network.Ask{Until: end}
+		}
+		for _, rule := range b.Hosts {
+			if slices.Contains(p.net.Rules, rule) {
+				continue
+			}
+			p.net.Rules = append(p.net.Rules, rule)
+			if !end.IsZero() {
+				p.netEnds[rule] = end
+			}
+		}
+	}
+}

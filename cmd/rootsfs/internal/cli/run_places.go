@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// places decides where the roots appear, and which roots the command needs beside
+// those that were asked for.
+func (p *runPlan) places() error {
+	if err := p.checkRoots(); err != nil {
+		return err
+	}
+	p.box.UID, p.box.GID = uint32(os.Geteuid()), uint32(os.Getegid())
+	if os.Geteuid() == 0 && p.box.Level != sandbox.None {
+		p.box.UID, p.box.GID = sandbox.DefaultID()
+	}
+	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
+	// Root's command runs as another user, and nobody else can reach its mount.
+	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
+	if p.box.Map == sandbox.Same {
+		// /tmp, /var and /run are bound if a root lies there at the start.
+		tops := append(sandbox.TopDirs(), "tmp", "var", "run")
+		p.session.Mount.Layout = mount.Layout{ByPath: true, Tops: tops, Spare: spareDirs}
+		for i := range spareDirs {
+			p.box.Spare = append(p.box.Spare, mount.SparePath(i))
+		}
+	}
+	if p.box.Home != "" {
+		if err := p.checkHome(); err != nil {
+			return err
+		}
+	}
+	return p.needs()
+}
+
+// needs makes roots of what the command needs beside those that were asked for, and shows the
+// links by which it is found.
+func (p *runPlan) needs() error {
+	command, err := p.command()
+	if err != nil {
+		return err
+	}
+	writable := p.writable()
+	needs, err := sandbox.Interpreter(command, func(place string) bool { return writable(place) != "" })
+	if err != nil && command != p.box.Args[0] && strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) {
+		err = fmt.Errorf("%w (a relative path behind -- is one from the command's working directory)", err)
+	}
+	if err != nil {
+		return noCommand(err)
+	}
+	for _, n := range needs {
+		if p.covered(n.Path) {
+			continue
+		}
+		if n.Link != "" {
+			if err := p.showLink(n); err != nil {
+				return err
+			}
+			continue // what it leads to is needed as well
+		}
+		if n.FoundVia != "" {
+			// What a command may write must not decide what it is shown: a link
+			// or a first line that an earlier run left there would show it any
+			// file.
+			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
+				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
+		}
+		p.need(n.Path, command)
+	}
+	p.noteShim(command)
+	p.otherNames(writable)
+	p.startAt(command)
+	p.session.Mount.Layout.Links = p.box.Links
+	return nil
+}
+
+// checkRoots refuses a root that would hold the private mounts of runs: the session would
+// refuse it as well, by the path of a mount that nobody knows.
+func (p *runPlan) checkRoots() error {
+	for _, g := range p.session.Roots {
+		if names.Under(cleanup.Base(), session.Resolve(g.Dir)) {
+			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
+				"%s cannot be a root of a run: it holds %s, where rootsfs mounts the roots; name the directories that the command needs, such as --root ~/project",
+				names.Quote(g.Dir), names.Quote(cleanup.Base()))}
+		}
+	}
+	return nil
+}
+
+// need makes a directory or file a root that nobody asked for by name.
+func (p *runPlan) need(path, command string) {
+	p.implicit = append(p.implicit, path)
+	name := guard.RootName("interpreter")
+	if n := len(p.implicit); n > 1 {
+		name = guard.RootName(fmt.Sprintf("interpreter-%d", n))
+	}
+	if own, ok := p.flatName(path, command); ok {
+		name = own
+	}
+	p.session.Roots = append(p.session.Roots, guard.Grant{
+		Root: name, Dir: path, Policy: guard.Policy{Rights: guard.ReadOnly},
+		Origin: originInterpreter, Implicit: true,
+	})
+}
+
+// originInterpreter marks the roots nobody asked for by name.
+const originInterpreter = "interpreter of the command"
+
+// workDir is the command's working directory on the host, "" if it has none there.
+func (p *runPlan) workDir() string {
+	if p.box.Dir != "" {
+		return p.outside(p.box.Dir)
+	}
+	for _, g := range p.session.Roots {
+		if g.Implicit {
+			continue
+		}
+		if info, err := os.Stat(g.Dir); err == nil && !info.IsDir() {
+			return filepath.Dir(g.Dir)
+		}
+		return g.Dir
+	}
+	return ""
+}
+
+// outside is what an absolute path inside is on the host. Only --map flat has roots at
+// paths of its own.
+func (p *runPlan) outside(path string) string {
+	if p.box.Map != sandbox.Flat {
+		return path
+	}
+	for _, g := range p.session.Roots {
+		if rel, err := filepath.Rel(sandbox.DefaultFlatAt+"/"+string(g.Root), path); err == nil && filepath.IsLocal(rel) && !g.Implicit {
+			return filepath.Join(g.Dir, rel)
+		}
+	}
+	return path
+}
+
+// writable tells of a place, as sandbox.Interpreter asks, by which writable root
+// the command may change it, "" if by none.
+func (p *runPlan) writable() func(place string) string {
+	type root struct{ name, at string }
+	var roots []root
+	add := func(name string) {
+		roots = append(roots, root{name, name})
+		if real, err := filepath.EvalSymlinks(name); err == nil && real != name {
+			roots = append(roots, root{name, real})
+		}
+	}
+	for _, g := range p.session.Roots {
+		if g.Policy.Rights.Mutating() {
+			add(g.Dir)
+		}
+	}
+	if p.box.Home != "" {
+		add(p.box.Home) // which the command may write in each run
+	}
+	judge := p.judge()
+	return func(place string) string {
+		for _, r := range roots {
+			if names.Under(place, r.at) {
+				return r.name
+			}
+		}
+		return judge.Holder(place) // a root of an earlier session
+	}
+}
+
+// covered reports whether a path lies in a root that is granted anyway.
+func (p *runPlan) covered(path string) bool {
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool {
+		return names.Under(path, g.Dir) || names.Under(path, p.resolve(g.Dir))
+	})
+}
+
+// resolve is session.Resolve, once for each root.
+func (p *runPlan) resolve(dir string) string {
+	real, ok := p.resolved[dir]
+	if !ok {
+		real = session.Resolve(dir)
+		if p.resolved == nil {
+			p.resolved = map[string]string{}
+		}
+		p.resolved[dir] = real
+	}
+	return real
+}
+
+// noCommand gives the news that a command is not there, or does not run, the exit
+// codes that shells give them.
+func noCommand(err error) error {
+	switch {
+	case errors.Is(err, sandbox.ErrNotExecutable):
+		return &exitError{Code: exitNotExecutable, Err: err}
+	case names.Reason(err) == names.NotExist:
+		return &exitError{Code: exitNoCommand, Err: err}
+	}
+	return err
+}
+
+// A kept home (`run --home`) is handed to the command whole and writable, without
+// the patterns that a root has. So the rules for roots hold for it, and more.
+
+// homeRefused is the error for a directory that must not be a kept home.
+func homeRefused(dir, format string, args ...any) error {
+	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("--home %s %s; choose a directory for this alone, such as ~/.cache/rootsfs/NAME, which is made if it is not there",
+		names.Quote(dir), fmt.Sprintf(format, args...))}
+}
+
+// checkHome refuses a kept home that would show the command more than a home of its
+// own.
+func (p *runPlan) checkHome() error {
+	home := p.box.Home
+	if err := written.CheckLinks(home); err != nil {
+		var link *guard.LinkError
+		if errors.As(err, &link) {
+			return homeRefused(home, "passes the link %s, which %s can change, and leads to %s", names.Quote(link.Link), link.Others, names.Quote(link.Resolved))
+		}
+		return fmt.Errorf("--home: %w", err)
+	}
+	keeps, err := session.Keeps(p.session.Mount.Point, p.session.Config.Keep())
+	if err != nil {
+		return err
+	}
+	at := session.Resolve(home)
+	for _, owner := range homeDirs() {
+		if names.Under(owner, at) {
+			return homeRefused(home, "is or holds the home directory %s", names.Quote(owner))
+		}
+	}
+	lenient := guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
+	if err := lenient.Check(at, guard.ReadWrite); err != nil {
+		return homeRefused(home, "is refused: %v", err)
+	}
+	if (guard.Rules{}).Check(at, guard.ReadWrite) != nil {
+		return homeRefused(home, "is a system directory")
+	}
+	for _, g := range p.session.Roots {
+		if names.Under(session.Resolve(g.Dir), at) {
+			return homeRefused(home, "contains the root %s", names.Quote(g.Dir))
+		}
+	}
+	return p.homeOutside()
+}
+
+// homeOutside refuses a kept home that is reached through a root: what the
+// command can make a link there decides what its next HOME is.
+func (p *runPlan) homeOutside() error {
+	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			real = dir // not there yet
+		}
+		for _, g := range p.session.Roots {
+			if names.Under(real, session.Resolve(g.Dir)) {
+				return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf(
+					"--home %s is reached through the root %s, where the command could make it a link; choose a directory outside of the roots",
+					names.Quote(p.box.Home), names.Quote(g.Dir))}
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// A command is started as it is outside: by the same file, under the same name. A directory of
+// PATH may be a link (nvm's "current"), and so may a program whose name decides what it does
+// (bunx is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The
+// private mount shows those links, if no program can have made them.
+
+// command is where the command lies on the host. What stands behind -- is read as
+// the command reads it: a relative path is one from its working directory.
+func (p *runPlan) command() (string, error) {
+	name := p.box.Args[0]
+	switch {
+	case !strings.Contains(name, "/"):
+		return cmp.Or(p.search(name), name), nil
+	case filepath.IsAbs(name):
+		return p.outside(name), nil
+	}
+	dir := p.workDir()
+	if dir == "" {
+		return "", usage(fmt.Errorf("the command %s is a relative path, and there is no root that it could be relative to: write it in full", names.Quote(name)))
+	}
+	return filepath.Join(dir, name), nil
+}
+
+// search looks for a command in the directories of the PATH that it gets, as they are on the
+// host; "" if none has it.
+func (p *runPlan) search(name string) string {
+	for _, dir := range filepath.SplitList(p.searchPath()) {
+		path, err := filepath.Abs(filepath.Join(p.outside(cmp.Or(dir, ".")), name))
+		if err != nil {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// searchPath is the PATH that the command gets: of --env, or the caller's.
+func (p *runPlan) searchPath() string {
+	path := os.Getenv("PATH")
+	for _, e := range p.flags.env {
+		if given, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = given
+		}
+	}
+	return path
+}
+
+// startAt has the file that was found be executed, and no other program of its name.
+func (p *runPlan) startAt(command string) {
+	if strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) || !filepath.IsAbs(command) {
+		return
+	}
+	if slices.ContainsFunc(filepath.SplitList(p.searchPath()), sandbox.IsPrivate) {
+		return // it may lie in what is the command's own
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(command)); err == nil {
+		command = filepath.Join(dir, filepath.Base(command))
+	}
+	if p.box.Map == sandbox.Flat {
+		if real, err := filepath.EvalSymlinks(command); err == nil && !p.covered(command) {
+			command = real
+		}
+		for _, g := range p.session.Roots {
+			if rel, err := filepath.Rel(p.resolve(g.Dir), command); err == nil && filepath.IsLocal(rel) {
+				command = filepath.Join(sandbox.DefaultFlatAt, string(g.Root), rel)
+				break
+			}
+		}
+	}
+	p.box.Program = command
+}
+
+// flatName is the name of the root that shows a single file where roots appear by their names:
+// the file's own, or the command's, which decides what some programs do.
+func (p *runPlan) flatName(path, command string) (guard.RootName, bool) {
+	info, err := os.Stat(path)
+	if p.box.Map != sandbox.Flat || err != nil || info.IsDir() {
+		return "", false
+	}
+	if real, err := filepath.EvalSymlinks(command); err == nil && real == path {
+		path = command
+	}
+	name, err := rootspec.DefaultName(path)
+	isTaken := slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Root == name })
+	return name, err == nil && !isTaken
+}
+
+// showLink shows a link by which the command, or something that it needs, is found.
+func (p *runPlan) showLink(n sandbox.Needed) error {
+	if n.FoundVia != "" || p.box.Map != sandbox.Same {
+		return nil
+	}
+	if err := written.CheckLinks(n.Path); err != nil {
+		return fmt.Errorf("the command is found through a link that is not trusted: %w", err)
+	}
+	p.addLink(n.Path, n.Link)
+	return nil
+}
+
+func (p *runPlan) addLink(at, target string) {
+	if p.box.Links == nil {
+		p.box.Links = map[string]string{}
+	}
+	p.box.Links[at] = target
+}
+
+// otherNames shows the links that lead to roots under other names: those of HOME, of the
+// working directory, of PATH, and of what is written behind --.
+func (p *runPlan) otherNames(writable func(place string) string) {
+	if p.box.Map != sandbox.Same {
+		return
+	}
+	paths := append(filepath.SplitList(p.searchPath()), os.Getenv("HOME"), os.Getenv("PWD"), p.box.Dir)
+	for _, arg := range p.box.Args {
+		if _, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		paths = append(paths, arg)
+	}
+	roots := make([]string, len(p.session.Roots))
+	for i, g := range p.session.Roots {
+		roots[i] = p.resolve(g.Dir)
+		paths = append(paths, g.Dir)
+	}
+	for _, path := range paths {
+		if !filepath.IsAbs(path) || sandbox.IsShown(path) || len(path) > maxPath || p.covered(path) && !p.isRootName(path) {
+			continue
+		}
+		links := sandbox.LinksOn(path)
+		if len(links) == 0 {
+			continue
+		}
+		end := names.FollowLinks(links, path)
+		meets := func(root string) bool {
+			return names.Under(end, root) || names.Under(root, end) || filepath.Dir(root) == end
+		}
+		if !slices.ContainsFunc(roots, meets) || written.CheckLinks(path) != nil {
+			continue
+		}
+		for at, target := range links {
+			if !p.covered(at) && writable(at) == "" {
+				p.addLink(at, target)
+			}
+		}
+	}
+	maps.DeleteFunc(p.box.Links, func(at, _ string) bool { return !sandbox.CanShowLink(at, roots) })
+	for i, g := range p.session.Roots { // a link in /tmp itself cannot be shown
+		if names.FollowLinks(p.box.Links, g.Dir) != roots[i] && sandbox.CanShowLink(g.Dir, roots) {
+			p.addLink(g.Dir, roots[i])
+		}
+	}
+}
+
+// maxPath is PATH_MAX: an argument may be a whole program.
+const maxPath = 4096
+
+// isRootName reports whether a root is granted by this very path.
+func (p *runPlan) isRootName(path string) bool {
+	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Dir == path })
+}
+
+// noteShim tells a version manager of its directory, if the command is a shim of one, and the
+// owner what to write if that is not enough.
+func (p *runPlan) noteShim(command string) {
+	shim, ok := findShim(command)
+	if !ok || !p.covered(shim.Dir) {
+		return
+	}
+	isGiven := func(e string) bool { return e == shim.Variable || strings.HasPrefix(e, shim.Variable+"=") }
+	if shim.Variable != "" && !slices.ContainsFunc(p.flags.env, isGiven) {
+		p.flags.env = append(p.flags.env, shim.Variable+"="+shim.Dir)
+	}
+	if shim.IsTold {
+		return
+	}
+	name := filepath.Base(command)
+	note := fmt.Sprintf("%s is a shim of %s, whose settings in HOME are not shown: if it finds no version, write in its place, or make a root of, what this prints: %s which %s",
+		names.Quote(name), names.Escape(shim.Manager), names.ShellWord(shim.Manager), names.ShellWord(name))
+	if home, err := os.UserHomeDir(); err == nil && shim.Settings != "" {
+		note += fmt.Sprintf("; or add --root %s --env %s", names.ShellWord(filepath.Join(home, shim.Settings)+":ro"), names.ShellWord("HOME="+home))
+	}
+	p.notes = append(p.notes, note)
+}
+
+// findShim looks along the links of a command for a shim.
+func findShim(command string) (sandbox.Shim, bool) {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(command))
+	if err != nil {
+		return sandbox.Shim{}, false
+	}
+	return sandbox.ShimOf(filepath.Join(dir, filepath.Base(command)))
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// refusedHosts returns the hosts without a rule that the command tried to reach, and how often.
+func (n *commandNet) refusedHosts() (hosts []string, times int) {
+	if n == nil {
+		return nil, 0
+	}
+	for _, r := range n.refused.counts() {
+		hosts, times = append(hosts, r.Host), times+r.Times
+	}
+	return hosts, times
+}
+
+// record puts on record what became of a connection. Its error refuses it.
+func (n *commandNet) record(e network.Event) error {
+	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
+		n.refused.add(refusedHost(e))
+		n.tellFirst(refusedHost(e))
+	}
+	if errors.Is(e.Reason, network.ErrLimit) {
+		n.limited.add(e.Reason.Error())
+	}
+	return n.session.Registry().NoteConnection(connectionRecord(e))
+}
+
+// tellFirst says, once and at the first host, that the command has no network: its own error
+// does not. A host comes from the command, but is written as a rule is.
+func (n *commandNet) tellFirst(host string) {
+	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || !n.told.CompareAndSwap(false, true) {
+		return
+	}
+	n.telling.Go(func() { // nobody may read standard error, and the gate does not wait for that
+		n.warn("the command has no network; it looked for %s. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s",
+			names.Quote(host), names.ShellWord(host), names.ShellWord(n.session.Name()))
+	})
+}
+
+// connectionRecord is the record of what became of a connection. One that ended because TLS
+// asked for a server without a rule, or for none that can be known, was refused.
+func connectionRecord(e network.Event) guard.Record {
+	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
+	if e.State == network.Ended {
+		rec.Op, rec.Time = names.OpDisconnect, e.Began.Add(e.Duration)
+	}
+	switch {
+	case e.State == network.Refused, e.State == network.Ended && (errors.Is(e.Reason, network.ErrNoRule) || errors.Is(e.Reason, network.ErrHello)):
+		rec.Verdict, rec.Kind = guard.Refused, names.Permission
+	case e.State == network.Failed:
+		rec.Verdict, rec.Kind = guard.Failed, names.IO
+	}
+	rec.Detail = e.Host
+	if e.Port != 0 {
+		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
+	}
+	if e.Addr.IsValid() && e.Addr.Addr().String() != e.Host {
+		rec.Detail += ", at " + e.Addr.Addr().String()
+	}
+	if e.ServerName != "" {
+		rec.Detail += ", server name " + names.Quote(e.ServerName)
+	}
+	if e.Reason != nil {
+		rec.Detail += ": " + e.Reason.Error()
+	}
+	if e.Program.Path != "" {
+		rec.Detail += "; program " + names.QuoteShort(e.Program.Path)
+	}
+	return rec
+}
+
+// refusedHost is the host, or HOST:PORT, that a program tried to reach, as a rule for it is
+// written; "" for a server name that is none: a wildcard or a prefix would be proposed, and
+// permit more.
+func refusedHost(e network.Event) string {
+	name := cmp.Or(e.ServerName, e.Host)
+	if e.Port != 0 {
+		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
+	}
+	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
+		return ""
+	}
+	return name
+}
+
+// tally counts texts.
+type tally struct {
+	mu   sync.Mutex
+	list []control.NetUnapproved // by text, the first one first
+}
+
+// maxTally bounds the texts: a command may ask for as many hosts as it likes.
+const maxTally = 64
+
+// add counts a text that is not empty.
+func (t *tally) add(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.IndexFunc(t.list, func(one control.NetUnapproved) bool { return one.Host == text })
+	switch {
+	case i >= 0:
+		t.list[i].Times++
+	case text != "" && len(t.list) < maxTally:
+		t.list = append(t.list, control.NetUnapproved{Host: text, Times: 1})
+	}
+}
+
+// counts returns the texts, the first one first.
+func (t *tally) counts() []control.NetUnapproved {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]control.NetUnapproved{}, t.list...)
+}
+
+// printLimits tells, at the end, which limits were reached.
+func (n *commandNet) printLimits(a *app) {
+	if n == nil {
+		return
+	}
+	for _, limit := range n.limited.counts() {
+		a.warn("%s; %s ended or refused", limit.Host, plural(limit.Times, "connection"))
+	}
+}
+
+// printRefused names, at the end, what the rules of --net did not permit.
+func (n *commandNet) printRefused(a *app) {
+	hosts, times := n.refusedHosts()
+	if len(hosts) == 0 || n.learn {
+		return
+	}
+	more := ""
+	if rest := len(hosts) - maxSaidHosts; rest > 0 {
+		hosts, more = hosts[:maxSaidHosts], fmt.Sprintf(" (and %s more; see: rootsfs audit show)", plural(rest, "host"))
+	}
+	what := plural(times, "connection") + " to hosts without a rule refused"
+	n.telling.Wait()
+	if n.told.Load() {
+		what = fmt.Sprintf("the command had no network, and was refused %s and look-ups of names", plural(times, "connection"))
+	}
+	a.warn("%s%s; to permit them: --net=%s", what, more, names.ShellWord(strings.Join(hosts, ",")))
+}
+
+// maxSaidHosts is how many of them are named.
+const maxSaidHosts = 8

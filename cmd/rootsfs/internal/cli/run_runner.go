@@ -1,0 +1,464 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/proxy"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// runner is one `rootsfs run` while it lasts: a session with a private mount, a
+// confined process, and, for one that speaks MCP, a proxy between that and us.
+type runner struct {
+	a        *app
+	plan     *runPlan
+	place    *cleanup.Place // of the mount
+	s        *session.Session
+	proc     *sandbox.Process
+	revokes  func(*session.Session) // has the session revoke its roots at SIGUSR1
+	later    *laterRoots
+	learned  *learned
+	links    linkRule         // of the private mount
+	confined control.Confined // what status was told at the start
+	umask    int              // that we were started with
+	refused  bool             // for want of the confinement that was asked for
+	// initialRoots are the roots that the command found, by their paths.
+	initialRoots map[string]boundRoot
+	stop         chan struct{} // closed to end the session, by finish
+	finish       func()
+	// drained is closed, by drain, when all that the command said has been heard.
+	drained    chan struct{}
+	drain      func()
+	sessionErr chan error // what the session ended with
+	// termRequested is closed when a signal has asked the command to end, killRequested
+	// with another one, a second later or more.
+	termRequested, killRequested chan struct{}
+	events                       <-chan control.Event // of the session
+}
+
+// runCommand is `rootsfs run`.
+func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
+	p, err := f.plan(cmd, args)
+	if err != nil {
+		return err
+	}
+	signals := hearSignals()
+	r := &runner{
+		a: a, plan: p, revokes: revokeOnSignal(), umask: sandbox.Umask(), initialRoots: map[string]boundRoot{},
+		stop: make(chan struct{}), drained: make(chan struct{}), sessionErr: make(chan error, 1),
+		termRequested: make(chan struct{}), killRequested: make(chan struct{}),
+	}
+	r.later = newLaterRoots(r)
+	r.finish = sync.OnceFunc(func() { close(r.stop) })
+	r.drain = sync.OnceFunc(func() { close(r.drained) })
+	exit, err := r.run(cmd.Context(), signals)
+	if err != nil {
+		return err
+	}
+	code := exitOf(exit)
+	switch {
+	case !errors.Is(exit.Lost, unix.EPIPE):
+		a.noteOutput(exit.Lost)
+	case code == ExitOK: // nobody reads: the command would have been told by a signal
+		code = 128 + int(unix.SIGPIPE)
+	}
+	if code != ExitOK {
+		return &exitError{Code: code}
+	}
+	return nil
+}
+
+// hearSignals catches the signals that are passed on to the command. Before it is called
+// they do what they ever do to a Go program: nothing has been made that would be left.
+func hearSignals() <-chan os.Signal {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
+	return signals
+}
+
+// exitOf is the command's own exit code, or, as shells say it, 128 and the
+// number of the signal that ended it.
+func exitOf(e sandbox.Exit) int {
+	if e.Signal != 0 {
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}
+
+// run makes everything, waits for the command, and takes everything down again,
+// in the opposite order.
+func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
+		return exit, err
+	}
+	watcher, err := cleanup.WatchRun(r.place)
+	if err != nil {
+		r.place.Remove()
+		return exit, err
+	}
+	exit, err = r.runSession(ctx, signals)
+	// Not deferred: what a panic leaves is the watcher's to clean up.
+	watcher.Dismiss()
+	return exit, err
+}
+
+// runSession is all of run that the watcher cleans up after.
+func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
+	defer r.place.Remove()
+	done := r.a.waiting("mounting")
+	r.s, err = session.Start(ctx, r.sessionOptions())
+	done()
+	if err != nil {
+		return exit, err
+	}
+	events, unsubscribe := r.s.Subscribe()
+	defer unsubscribe()
+	r.events = events
+	go func() { r.sessionErr <- r.s.Run(r.stop) }()
+	defer func() { err = errors.Join(err, r.end()) }()
+	defer r.plan.network.close()
+	startErr := r.start(ctx)
+	go cleanup.ClearLeft() // by the way: nothing of this run waits for it
+	if r.refused {
+		// It is refused whether that can be recorded or not.
+		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
+	}
+	if startErr != nil {
+		return exit, startErr
+	}
+	defer r.s.Registry().RemoveView(r.later)
+	r.revokes(r.s)
+	go r.forward(signals)
+	go r.endTogether()
+	go r.follow()
+	exit, err = r.runProxy(ctx)
+	if n := exit.Kills; n > 0 {
+		r.a.warn("the limit of %d bytes of memory (--memory-max) was reached: the kernel ended %s", r.plan.box.MemoryMax, plural(n, "process"))
+	}
+	if exit.IsFull {
+		r.a.warn("the private HOME and /tmp, in memory, are full: they hold %s together; --home-max SIZE gives more, --home DIR keeps HOME on disk", sizeText(r.proc.Report().TmpSize))
+	}
+	r.plan.network.printRefused(r.a)
+	r.plan.network.printLimits(r.a)
+	hosts, times := r.plan.network.refusedHosts()
+	r.learned.propose(r.a, r.s, hosts, times, unseenOf(&r.plan.box, r.proc.Report().Level))
+	return exit, err
+}
+
+// sessionOptions are those of the plan, with what this run asks the session for.
+func (r *runner) sessionOptions() session.Options {
+	opt := r.plan.session
+	opt.Mount.Point = r.place.Point()
+	opt.Leave = true // nobody else reaches the place, and the command has ended by then
+	opt.AnchorLater = true
+	opt.Looked = r.later.looked
+	if r.plan.flags.links != "strict" {
+		opt.Mount.Visible = r.links.visible
+	}
+	opt.Observe = r.links.observe
+	if r.plan.flags.learn {
+		r.learned = newLearned()
+		opt.Mount.Layout.Missing = r.learned.missing
+		opt.Observe = func(e guard.Event) {
+			r.links.observe(e)
+			r.learned.observe(e)
+		}
+	}
+	return opt
+}
+
+// end ends the session and waits for it. While it finishes its audit log, the
+// place goes.
+func (r *runner) end() error {
+	r.finish()
+	<-r.s.Ended()
+	r.place.Remove()
+	return <-r.sessionErr
+}
+
+// endTogether ends the command with the session, and the session with the command: while
+// the rest of what runs inside is killed, or somebody reads the command's last words. The
+// proposal of --learn is about the session as it was.
+func (r *runner) endTogether() {
+	select {
+	case <-r.s.Ended():
+		_ = r.proc.Kill() // whoever ended the session ended this, too
+	case <-r.proc.Ended():
+		select {
+		case <-r.drained: // what was refused to it is on record
+		case <-time.After(stopAfter):
+		}
+		if !r.plan.flags.learn {
+			r.finish()
+		}
+	}
+}
+
+// start starts the command.
+func (r *runner) start(ctx context.Context) error {
+	defer r.later.begin()
+	box, err := r.sandboxOptions()
+	if err != nil {
+		return err
+	}
+	if r.proc, err = sandbox.Start(ctx, box); err != nil {
+		if errors.Is(err, sandbox.ErrCannot) || errors.Is(err, sandbox.ErrNotConfined) {
+			return r.refusal(err)
+		}
+		return r.links.explain(r.s.Registry(), box.Args[0], noCommand(err))
+	}
+	r.plan.network.settle()
+	if err := r.record(); err != nil {
+		return err
+	}
+	r.report(&box)
+	r.hints(&box)
+	return nil
+}
+
+// sandboxOptions are those of the plan, with what the session's mount decides.
+func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
+	box = r.plan.box
+	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
+	if box.Env, err = sandbox.Environ(r.plan.flags.env); err != nil {
+		return box, usage(fmt.Errorf("--env: %w", err))
+	}
+	r.a.unsetEnv(r.plan.flags.env)
+	box.Env = r.plan.socketEnv(box.Env)
+	if err := r.plan.checkLeaks(&box); err != nil {
+		return box, err
+	}
+	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
+		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
+	}
+	box.Stderr, box.JobControl = os.Stderr, true
+	if r.plan.mcp == proxy.Off {
+		box.Stdin, box.Stdout = os.Stdin, os.Stdout
+		box.TTY = r.interactive()
+	}
+	// The mount needs our umask to be 0; the command gets the one we were given.
+	box.Umask = &r.umask
+	box.Network = r.plan.network.box(r.s, r.a.warn)
+	box.OnLevel = r.links.chosen
+	box.BeforeExec = func() error {
+		if err := r.recordSockets(); err != nil {
+			return err
+		}
+		r.watchRoots()
+		r.learned.begin()
+		return nil
+	}
+	return box, r.describeTree(&box)
+}
+
+// isStream reports whether a host can be at the other end of a file.
+func isStream(f *os.File) bool {
+	info, err := f.Stat()
+	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f)
+}
+
+// describeTree fills in what the roots decide, and makes the kept home: not earlier,
+// because the session may refuse it.
+func (r *runner) describeTree(box *sandbox.Options) error {
+	for _, st := range r.s.Registry().Roots() {
+		if at := st.Grant.Resolved; box.Map == sandbox.Same {
+			box.Roots = append(box.Roots, at)
+			r.initialRoots[at] = rootItself(st)
+		}
+	}
+	if box.Dir == "" {
+		box.Dir = r.first()
+	}
+	box.Env = gitEnv(box, r.s.Registry().Roots())
+	if box.Home == "" {
+		return nil
+	}
+	isNew, err := makeHome(box.Home, box.UID, box.GID)
+	if err != nil {
+		return err
+	}
+	if f := r.plan.flags; isNew && f.homeOf != "" {
+		r.plan.notes = append(r.plan.notes, f.newHomeNote())
+	}
+	r.plan.notes = append(r.plan.notes, bringHome(box.Home, r.trustedHome(), box.UID, box.GID)...)
+	home, err := filepath.EvalSymlinks(box.Home)
+	if err != nil {
+		return err
+	}
+	return r.s.Registry().NoteWritable(home)
+}
+
+func (r *runner) interactive() bool {
+	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
+}
+
+// first is the first root's path inside: the one that was asked for first.
+func (r *runner) first() string {
+	for _, g := range r.plan.session.Roots {
+		st, ok := r.s.Registry().Lookup(g.Root)
+		if !ok || g.Implicit {
+			continue
+		}
+		switch {
+		case r.plan.box.Map == sandbox.Flat && st.FileRoot:
+			return sandbox.DefaultFlatAt
+		case r.plan.box.Map == sandbox.Flat:
+			return sandbox.DefaultFlatAt + "/" + string(g.Root)
+		case st.FileRoot:
+			return filepath.Dir(st.Grant.Resolved)
+		}
+		return st.Grant.Resolved
+	}
+	return ""
+}
+
+// forward passes our signals on. One of the kind that asks to end kills if it insists on an
+// earlier one: whoever sends it has waited for long enough.
+func (r *runner) forward(signals <-chan os.Signal) {
+	var asking endRequest
+	insisted := false
+	for sig := range signals {
+		if sig != unix.SIGUSR2 {
+			first, insists := asking.Hear(time.Now())
+			if first {
+				close(r.termRequested)
+			}
+			if insists && !insisted {
+				insisted = true
+				close(r.killRequested)
+			}
+		}
+		if insisted {
+			_ = r.proc.Kill()
+			continue
+		}
+		_ = r.proc.Signal(sig.(unix.Signal)) // one that has ended needs none
+	}
+}
+
+// follow ends the command with its last root, if that was asked for.
+func (r *runner) follow() {
+	// A root may have ended before the command was started.
+	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
+	for {
+		if gone && r.plan.flags.onRevoke == "stop" && !r.rooted() && !r.ended() {
+			if !isTold {
+				r.a.warn("the last root is gone: the command is told to end, as --on-revoke stop says")
+			}
+			isTold = true
+			_ = r.proc.Signal(unix.SIGTERM)
+			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
+		}
+		e, ok := <-r.events
+		if !ok {
+			return
+		}
+		gone = e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+	}
+}
+
+// ended reports whether the command has ended by itself.
+func (r *runner) ended() bool {
+	select {
+	case <-r.proc.Ended():
+		return true
+	default:
+		return false
+	}
+}
+
+// stopAfter is how long a command has to end by itself.
+const stopAfter = 5 * time.Second
+
+// rooted reports whether the command has a root left that somebody asked for.
+func (r *runner) rooted() bool {
+	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
+		return st.State == guard.Live && !st.Grant.Implicit
+	})
+}
+
+// errUnread ends a conversation in which nobody listens.
+var errUnread = errors.New("nobody has read what the command wrote before it was ended")
+
+// unread calls leave when the command was asked to end and has ended, and stopAfter has passed
+// since, or somebody asks again: so long whoever asked can read the rest of what it wrote.
+// Once done is closed it does nothing.
+func (r *runner) unread(leave func(), done <-chan struct{}) {
+	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
+		select {
+		case <-c:
+		case <-done:
+			return
+		}
+	}
+	limit := time.NewTimer(stopAfter)
+	defer limit.Stop()
+	select {
+	case <-r.killRequested:
+	case <-limit.C:
+	case <-done:
+		return
+	}
+	leave()
+}
+
+// stopServer ends a server whose host has left.
+func (r *runner) stopServer() {
+	_ = r.proc.Signal(unix.SIGTERM) // it may have ended
+	time.AfterFunc(stopServerAfter, func() { _ = r.proc.Kill() })
+}
+
+// stopServerAfter is how long such a server has to end by itself.
+const stopServerAfter = 300 * time.Millisecond
+
+// runProxy carries what the command and its host say to each other until the
+// command has ended.
+func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	go r.unread(func() {
+		r.proc.Leave()
+		giveUp(errUnread)
+	}, ctx.Done())
+	if r.plan.mcp == proxy.Off {
+		r.drain()
+		return r.proc.Wait()
+	}
+	defer r.drain()
+	gone := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		exit, err = r.proc.Wait()
+		close(gone)
+	})
+	subject := guard.Subject(r.s.Name())
+	broken := proxy.Run(ctx, proxy.Options{
+		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
+		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
+	})
+	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
+		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))
+		_ = r.proc.Signal(unix.SIGTERM)
+	}
+	wg.Wait()
+	if broken != nil && err == nil && exitOf(exit) == ExitOK {
+		err = &exitError{Code: exitFailure} // it was said
+	}
+	return exit, err
+}

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// commandSecret is a credential that the command uses and does not get.
+type commandSecret struct {
+	*secret.Secret
+	credential secret.Credential
+	service    *network.Service // set with the network
+}
+
+// askedSecrets returns the secrets that --secret names, without their credentials.
+func (f *runFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error) {
+	var list []*secret.Secret
+	for _, text := range f.secrets {
+		name, url, hasURL := strings.Cut(text, "=")
+		if err := secret.CheckName(name); err != nil {
+			return nil, usage(fmt.Errorf("--secret: %w", err))
+		}
+		s, isConfigured, err := f.findSecret(name, blocks)
+		if err != nil {
+			return nil, err
+		}
+		if hasURL {
+			if s.URL, err = secret.ParseURL(url); err != nil {
+				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
+			}
+		} else if !isConfigured {
+			if err := checkPreset(s); err != nil {
+				return nil, usage(fmt.Errorf("--secret %s: %w", name, err))
+			}
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// findSecret returns what the configuration, or else the preset of the agent, says of a
+// secret. One that neither knows has no URL.
+func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
+	for _, b := range blocks {
+		if b.Name == name {
+			return &b.Secret, true, nil
+		}
+	}
+	one, ok := agents.FindSecret(f.Agent, name)
+	if !ok {
+		return &secret.Secret{Name: name}, false, nil
+	}
+	url, err := secret.ParseURL(one.URL)
+	return &secret.Secret{Name: name, URL: url, Header: one.Header, Variable: one.Variable}, false, err
+}
+
+// checkPreset returns an error if it is not plain where a preset's credential goes. A
+// repository's settings may have set the variable of the base URL: a person says which it is.
+func checkPreset(s *secret.Secret) error {
+	write := "write --secret " + names.ShellWord(s.Name+"=https://HOST")
+	if s.URL == (secret.URL{}) {
+		return fmt.Errorf("it is not said what it is for: %s, or a [[secret]] block of the configuration", write)
+	}
+	own := os.Getenv(s.Variable)
+	if own != "" && strings.TrimRight(own, "/") != s.URL.String() {
+		return fmt.Errorf("the variable %s is set to %s, and the credential would go to %s: %s for the right one", s.Variable, names.Quote(own), s.URL, write)
+	}
+	return nil
+}
+
+// planSecrets finds the secrets of a run: those of --secret, and those that the configuration
+// gives to runs of the name that the owner gave this one.
+func (f *runFlags) planSecrets(p *runPlan) error {
+	blocks := p.session.Config.Secrets
+	list, err := f.askedSecrets(blocks)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 && f.Net.All {
+		return usage(errors.New("--secret needs a network of approved hosts, and --net without a value is the whole network: write --net=HOSTS, or leave it out"))
+	}
+	for _, b := range blocks {
+		isAsked := slices.ContainsFunc(list, func(s *secret.Secret) bool { return s.Name == b.Name })
+		if b.Subject != "" && b.Subject == p.given && !isAsked && !f.Net.All && !f.Net.none {
+			if b.File == "" && len(b.Command) == 0 && p.isPassed(b.Name) {
+				return usage(fmt.Errorf("--env %s: this run gets the secret %[1]s of the configuration from this variable, which whoever has written --env, such as a project, may have set: leave --env %[1]s out, or add --secret %[1]s", names.ShellWord(b.Name)))
+			}
+			list = append(list, &b.Secret)
+		}
+	}
+	if err := secret.CheckAll(list); err != nil {
+		return usage(err)
+	}
+	for _, s := range list {
+		p.secrets = append(p.secrets, &commandSecret{Secret: s})
+	}
+	return nil
+}
+
+// withoutSecretHosts leaves out of a preset's hosts those that secrets are for: the agent is to
+// reach them by way of the secret, not with another credential.
+func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r network.Rule) bool {
+		return slices.ContainsFunc(list, func(s *commandSecret) bool { return r.Name == s.URL.Host })
+	})
+}
+
+// readSecrets reads the credentials. The variables that hold them are not the command's any
+// more. Their files are in no root: see config.Config.Keep.
+func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
+	if len(p.secrets) == 0 {
+		return nil
+	}
+	judge, env := p.judge(), p.ownersEnviron()
+	if err := judge.CertificateFiles(); err != nil {
+		return err
+	}
+	for _, s := range p.secrets {
+		var err error
+		if s.credential, err = s.Read(ctx, judge, env); err != nil {
+			return err
+		}
+		variable, _ := s.BaseURL()
+		f.env = slices.DeleteFunc(f.env, func(e string) bool {
+			name, _, _ := strings.Cut(e, "=")
+			return name == s.Name || name == variable
+		})
+	}
+	for _, s := range p.secrets {
+		f.env = append(f.env, s.Environ()...) // the later one counts, also against PREFIX*
+	}
+	return nil
+}
+
+// checkLeaks returns an error if the command would get a credential in another way.
+func (p *runPlan) checkLeaks(box *sandbox.Options) error {
+	for _, s := range p.secrets {
+		for _, e := range box.Env {
+			if name, value, _ := strings.Cut(e, "="); s.credential.In(value) {
+				return usage(fmt.Errorf("the variable %s would give the command the credential of --secret %s: leave it out of --env", names.Escape(name), s.Name))
+			}
+		}
+		for i, arg := range box.Args {
+			if s.credential.In(arg) {
+				return usage(fmt.Errorf("word %d of the command holds the credential of --secret %s: let the command take it from %s, which holds a placeholder", i+1, s.Name, s.Name))
+			}
+		}
+	}
+	return nil
+}
+
+// serveSecrets makes the services of the secrets.
+func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Service) {
+	for _, s := range list {
+		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
+		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
+			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
+				return n.session.Registry().ReserveConnection(ctx, requestRecord(r))
+			},
+			Record: func(r secret.Request) error { return n.session.Registry().NoteConnection(requestRecord(r)) },
+			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
+		})
+		s.service.Serve = proxy.Serve
+		services = append(services, s.service)
+	}
+	return services
+}
+
+// liveSecrets are those that were not revoked.
+func (n *commandNet) liveSecrets() (list []*commandSecret) {
+	live := n.gate.Services()
+	for _, s := range n.secrets {
+		if slices.Contains(live, s.service) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// findSecret returns the live secret of a text as `net list` shows it, or nil.
+func (n *commandNet) findSecret(text string) *commandSecret {
+	for _, s := range n.liveSecrets() {
+		if text == s.String() || text == s.Name+"=" {
+			return s
+		}
+	}
+	return nil
+}
+
+// requestRecord is the record of what became of a request with a secret.
+func requestRecord(r secret.Request) guard.Record {
+	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
+	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)
+	if r.Status != 0 {
+		detail += fmt.Sprintf(", status %d", r.Status)
+	}
+	switch {
+	case r.Refused != nil:
+		rec.Verdict, rec.Kind = guard.Refused, names.Permission
+		detail += ": " + r.Refused.Error()
+	case r.Failed != nil:
+		rec.Verdict, rec.Kind = guard.Failed, names.IO
+		detail += ": " + r.Failed.Error()
+	}
+	rec.Detail = detail
+	return rec
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// hearingProgram is a program of TestMain: it catches signals as a run does.
+func hearingProgram() {
+	signals := hearSignals()
+	fmt.Println("ready")
+	fmt.Println(<-signals)
+}
+
+// A signal that comes once a run has begun is passed on.
+func TestHearSignals(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR2} {
+		cmd := &exec.Cmd{Path: exe, Args: []string{"hears"}}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(lines)
+		if err := cmd.Wait(); err != nil || string(rest) != sig.String()+"\n" {
+			t.Errorf("%v: said %q, %v", sig, rest, err)
+		}
+	}
+}
+
+// TestMain makes this binary hears, too, and what a sandbox starts.
+func TestMain(m *testing.M) {
+	sandbox.Main()
+	if os.Args[0] == "hears" {
+		hearingProgram()
+		return
+	}
+	os.Exit(m.Run())
+}

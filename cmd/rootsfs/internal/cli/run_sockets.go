@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// grantedSocket is a socket of the host's as --socket or run.socket names it.
+type grantedSocket struct {
+	name string
+	// asked is the path as it was written, which environment variables may have as well.
+	asked, resolved string
+}
+
+// hostSockets grants the sockets of the flag and of the configuration.
+func (f *runFlags) hostSockets(p *runPlan) error {
+	for _, text := range f.sockets {
+		if err := p.addSocket(text); err != nil {
+			return err
+		}
+	}
+	for _, path := range p.session.Config.Run.Sockets {
+		if slices.ContainsFunc(p.sockets, func(one grantedSocket) bool { return one.asked == path }) {
+			continue
+		}
+		if err := p.addSocket(path); err != nil {
+			return fmt.Errorf("run.socket of %s: %w", names.Quote(p.session.Config.Path), err)
+		}
+	}
+	return nil
+}
+
+// parseSocket reads [NAME=]PATH.
+func parseSocket(text string) (grantedSocket, error) {
+	one := grantedSocket{asked: text}
+	if name, path, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "/") {
+		one.name, one.asked = name, path
+		if _, err := names.ParseRootName(name); err != nil {
+			return one, usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
+		}
+	}
+	if one.asked == "" {
+		return one, usage(errors.New("--socket is empty: set the variable that holds the path"))
+	}
+	path, err := expandHome(one.asked)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return one, usage(fmt.Errorf("--socket %s: %w", names.Quote(text), err))
+	}
+	if one.name == "" {
+		name, err := rootspec.DefaultName(path)
+		if err != nil {
+			return one, usage(fmt.Errorf("--socket %s: %w; write NAME=PATH", names.Quote(text), err))
+		}
+		one.name = string(name)
+	}
+	one.resolved = path
+	return one, nil
+}
+
+// addSocket grants one socket, [NAME=]PATH. A path that passes a link which others can change is asked
+// about on a terminal, as for roots, and refused without one.
+func (p *runPlan) addSocket(text string) error {
+	one, err := parseSocket(text)
+	if err != nil {
+		return err
+	}
+	var link *guard.LinkError
+	resolved, err := written.Resolve(one.resolved)
+	if errors.As(err, &link) && isTerminal(os.Stdin) {
+		if err := askLink(link, fmt.Sprintf("Let the command connect to %s?", names.Quote(link.Resolved))); err != nil {
+			return err
+		}
+		resolved, err = link.Resolved, nil
+	}
+	if link != nil && err != nil {
+		return &control.Error{Class: control.NotApproved, Text: "the socket is refused: " + err.Error()}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return usage(fmt.Errorf("--socket %s: %s does not exist; check the spelling, or start the program that serves it", names.Quote(one.asked), names.Quote(one.resolved)))
+	case err != nil:
+		return usage(fmt.Errorf("--socket %s: %w", names.Quote(one.asked), err))
+	}
+	keeps, err := session.Keeps("", nil)
+	if err != nil {
+		return err
+	}
+	for _, k := range keeps {
+		if names.Under(resolved, k.Path) {
+			return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("the socket %s lies in %s of rootsfs, which no command may reach; choose another one", names.Quote(resolved), k.What)}
+		}
+	}
+	if slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return string(g.Root) == one.name }) {
+		return usage(fmt.Errorf("--socket %s: a root is called %s; write NAME=PATH to give the socket another name", names.Quote(one.asked), names.Quote(one.name)))
+	}
+	if p.box.Sockets == nil {
+		p.box.Sockets = &sandbox.Sockets{}
+		p.session.Sockets = p.box.Sockets
+	}
+	one.resolved = resolved
+	p.sockets = append(p.sockets, one)
+	if err := p.box.Sockets.Add(one.name, resolved); err != nil {
+		return usage(err)
+	}
+	return nil
+}
+
+// socketEnv replaces the path of a granted socket by the path inside in the variables of
+// env, and adds the caller's variables that hold such a path.
+func (p *runPlan) socketEnv(env []string) []string {
+	for _, one := range p.sockets {
+		for _, list := range [][]string{env, os.Environ()} {
+			for _, e := range list {
+				name, value, _ := strings.Cut(e, "=")
+				if value == one.asked || value == one.resolved {
+					env = slices.DeleteFunc(slices.Clone(env), func(o string) bool { return strings.HasPrefix(o, name+"=") })
+					env = append(env, name+"="+sandbox.SocketPath(one.name))
+				}
+			}
+		}
+	}
+	return env
+}
+
+// recordSockets puts the granted sockets on record, before the command is started.
+func (r *runner) recordSockets() error {
+	for _, one := range r.plan.sockets {
+		detail := fmt.Sprintf("socket %s: %s", one.name, one.resolved)
+		if err := r.s.Registry().Note(names.OpGrant, "", guard.Allowed, detail); err != nil {
+			return fmt.Errorf("nothing was started: a granted socket cannot be recorded: %w", err)
+		}
+	}
+	return nil
+}

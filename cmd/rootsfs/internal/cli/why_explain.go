@@ -1,0 +1,407 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// explanation is what `rootsfs why --json` prints. Texts are escaped.
+type explanation struct {
+	control.CheckAnswer
+	Detail      string     `json:"detail,omitempty"`        // of the record
+	Session     string     `json:"session,omitempty"`       // that refused, or was asked
+	Ended       bool       `json:"session_ended,omitempty"` // that session is not live any more
+	RootPath    string     `json:"root_path,omitempty"`     // where the root lies
+	Mode        string     `json:"mode,omitempty"`          // of the root
+	RevokedAt   *time.Time `json:"revoked_at,omitempty"`    // the root that held the path ended then
+	Link        *linkFound `json:"link,omitempty"`          // link on the way to the path: at, and its target
+	Confinement string     `json:"confinement,omitempty"`   // the level of the session's command
+	Time        *time.Time `json:"time,omitempty"`          // of the refusal on record
+	PID         int32      `json:"pid,omitempty"`           // of the program that was refused
+	Count       int64      `json:"count,omitempty"`         // how often it was refused so
+	Limit       string     `json:"limit,omitempty"`         // the limit that was reached, as `--limit` names it
+	LimitValue  string     `json:"limit_value,omitempty"`   // and what it is
+	Now         bool       `json:"allowed_now,omitempty"`   // refused then, and would not be now
+	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
+	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
+	Advice      string     `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
+
+	recordedOp string   // as the audit log names the operation
+	endOp      string   // how the root ended
+	place      string   // of an ended session without a command: its mountpoint, or its name
+	isShown    bool     // by the confinement, and by no root
+	limits     []string // of which one was reached
+	limited    string   // whose limit it is
+	host       string   // of a connection that no rule permitted
+}
+
+// linkFound is a link on the way to a path.
+type linkFound struct {
+	At     names.Foreign `json:"at"`     // on the host
+	Target names.Foreign `json:"target"` // as it is written
+	dest   string
+}
+
+// fill adds what the session's state tells.
+func (e *explanation) fill(st *control.Status) {
+	e.Session = st.Session
+	if r := rootNamed(st, e.Root); r != nil {
+		e.RootPath, e.Mode = r.Resolved, r.Mode
+	}
+	if st.Server != nil {
+		e.Confinement = st.Server.Confinement
+	}
+}
+
+func rootNamed(st *control.Status, name string) *control.Root {
+	if i := slices.IndexFunc(st.Roots, func(r control.Root) bool { return r.Name == name }); i >= 0 {
+		return &st.Roots[i]
+	}
+	return nil
+}
+
+// asked is what was asked for: the operation and the path, if the record has them.
+func (e *explanation) asked() string {
+	switch {
+	case e.Path != "":
+		return e.Op + " " + quoteIfNeeded(e.Path)
+	case e.Op == names.OpNone.String():
+		return "request"
+	}
+	return e.Op
+}
+
+// text is the answer in one line.
+func (e *explanation) text() string {
+	if e.RevokedAt != nil && (e.Time == nil || e.Reason == names.Revoked.String()) {
+		how := "was revoked"
+		if e.endOp == names.OpExpire.String() {
+			how = "expired"
+		}
+		return fmt.Sprintf("%s: refused: root %s %s at %s", e.asked(), quoteIfNeeded(e.Root), how, e.RevokedAt.Local().Format(time.DateTime))
+	}
+	if e.Limit != "" {
+		value := ""
+		if e.LimitValue != "" {
+			value = " (" + e.LimitValue + ")"
+		}
+		return fmt.Sprintf("%s: refused: the limit %s%s of %s is reached", e.asked(), e.Limit, value, e.limited)
+	}
+	if e.Link != nil && !e.Allowed {
+		return fmt.Sprintf("%s: refused: it is a link, or passes one, that leaves the root", e.asked())
+	}
+	if !e.Allowed && e.Rule == nil && e.Lacks == "" && e.Detail != "" {
+		return fmt.Sprintf("%s: refused: %s", e.asked(), e.Detail)
+	}
+	said, _ := checkText(&e.CheckAnswer)
+	if e.Session == "" && e.Root == "" {
+		return fmt.Sprintf("%s: refused: the root does not hold it", e.asked())
+	}
+	if e.isShown {
+		return said + ", as every file of the system that the confinement shows"
+	}
+	return said
+}
+
+// systemOf returns a function that reports whether the confinement of a session's command
+// shows a path of the system; it is nil if the session has no command.
+func systemOf(st *control.Status) func(path string) bool {
+	if st.Server == nil {
+		return nil
+	}
+	level, err := sandbox.ParseLevel(st.Server.Confinement)
+	return func(path string) bool { return err == nil && level.Shows(path) }
+}
+
+// noteSystem notes that a confined command sees a path that no root holds, because the
+// confinement shows directories of the system, read-only.
+func (e *explanation) noteSystem(shows func(path string) bool, path string) {
+	if shows != nil && e.Root == "" && modeFor(e.Op) == "ro" && !e.Allowed && shows(path) {
+		e.Allowed, e.Reason, e.isShown = true, "", true
+	}
+}
+
+// commandWords are those of a command line, which names.ShellWord quotes.
+type commandWords []names.Foreign
+
+// line is the words as a command of rootsfs.
+func (w commandWords) line() string {
+	text := "rootsfs"
+	for _, word := range w {
+		text += " " + names.ShellWord(word)
+	}
+	return text
+}
+
+// spec is the SPEC of the root with a mode.
+func (e *explanation) spec(mode string) names.Foreign {
+	return names.Foreign(e.Root) + "=" + names.Foreign(e.RootPath) + ":" + names.Foreign(mode)
+}
+
+// remedy is the command that would allow what a live session refuses. rules are those of
+// the root whose rule decided.
+func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWords {
+	switch {
+	case e.RevokedAt != nil:
+		return append(commandWords{"roots", "add"}, e.grantFlags()...)
+	case e.Link != nil && e.Confinement == "":
+		e.Advice = e.pathOfLink()
+		return nil
+	case e.Link != nil && e.tooMuch(e.Link.dest):
+		return nil
+	case e.Link != nil:
+		return commandWords{"roots", "add", names.Foreign(e.Link.dest) + ":ro"}
+	case e.Lacks != "":
+		return commandWords{"roots", "set", names.Foreign(e.Root), names.Foreign(e.wider())}
+	case e.Rule != nil && rules != nil:
+		return e.withoutRule(rules)
+	case e.Reason == names.Suspended.String():
+		return commandWords{"resume"}
+	case e.Reason == names.Unavailable.String():
+		return commandWords{"roots", "renew", names.Foreign(e.Root)}
+	case e.Reason == names.NoConsent.String() && e.Root == "" && filepath.IsAbs(path):
+		if dir := nearestExisting(path); !e.tooMuch(dir) {
+			return commandWords{"roots", "add", names.Foreign(dir) + ":" + modeFor(e.Op)}
+		}
+	}
+	return nil
+}
+
+// tooMuch reports whether a directory is or holds a home directory, and gives the advice
+// that then takes the command's place: the path, or the link, may be a server's choice.
+func (e *explanation) tooMuch(dir string) bool {
+	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
+		return false
+	}
+	e.Advice = "name a file or directory that exists; " + names.Quote(dir) + " is or holds a home directory, which is too much for a root"
+	return true
+}
+
+// withoutRule sets the patterns that the root has, but for the one that decided, or, if
+// that is built in, with one that lifts it for this path.
+func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
+	out := commandWords{"policy", "set", names.Foreign(e.Root)}
+	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
+	gitignore, builtin := false, false
+	if isIgnored(e.Rule) {
+		e.Advice = "the command shows everything that .gitignore files hide in the root; add --hide PATTERN for what is to stay hidden"
+	}
+	for _, r := range rules.Rules {
+		builtin = builtin || r.From == control.BuiltIn
+		switch {
+		case r.From == control.BuiltIn, r == *e.Rule:
+		case isIgnored(&r):
+			gitignore = !isIgnored(e.Rule)
+		default:
+			out = append(out, "--"+names.Foreign(r.Effect), r.Pattern)
+		}
+	}
+	if e.Rule.From == control.BuiltIn {
+		out = append(out, "--allow", literalPattern(e.rel()))
+	}
+	if gitignore {
+		out = append(out, "--respect-gitignore")
+	}
+	if !builtin {
+		out = append(out, "--no-default-policy")
+	}
+	return out
+}
+
+// pathOfLink is the advice for a link that a session follows at no root.
+func (e *explanation) pathOfLink() string {
+	return "open what the link leads to, " + names.Quote(e.Link.dest) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+}
+
+// grantFlags are a SPEC of the root that ended, with what a refusal on record lacked.
+func (e *explanation) grantFlags() commandWords {
+	switch {
+	case e.Lacks != "":
+		return commandWords{e.spec(e.wider())}
+	case e.builtinRule():
+		return commandWords{e.spec(e.Mode), "--allow", literalPattern(e.rel())}
+	}
+	return commandWords{e.spec(e.Mode)}
+}
+
+// builtinRule reports whether a built-in rule refused.
+func (e *explanation) builtinRule() bool {
+	if e.Rule != nil {
+		return e.Rule.From == control.BuiltIn
+	}
+	return strings.HasSuffix(e.Detail, "("+control.BuiltIn+")")
+}
+
+// runLine is the command line that would start a session which allows what was refused:
+// of `rootsfs run`, or of the command that started the session on record. It is "" if
+// none is known.
+func (e *explanation) runLine(host string) string {
+	var flags commandWords
+	switch {
+	case e.RootPath == "" && filepath.IsAbs(host):
+		if dir := nearestExisting(host); !e.tooMuch(dir) {
+			flags = commandWords{"--root", names.Foreign(dir) + ":" + modeFor(e.Op)}
+		}
+	case e.host != "":
+		flags = commandWords{"--net=" + names.Foreign(e.host)}
+	case e.RootPath == "":
+	case e.Limit != "":
+		flags = append(commandWords{"--root"}, e.limitFlags()...)
+	case e.Lacks != "", e.builtinRule():
+		flags = append(commandWords{"--root"}, e.grantFlags()...)
+	case e.Reason == names.Escaped.String():
+		if e.Link == nil {
+			e.Link = linkAt(host)
+		}
+		if e.Link != nil && e.place != "" {
+			e.Advice = e.pathOfLink()
+		} else if e.Link != nil && !e.tooMuch(e.Link.dest) {
+			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
+		}
+	}
+	switch {
+	case flags == nil:
+		return ""
+	case filepath.IsAbs(e.place):
+		return append(append(commandWords{"mount"}, flags...), names.Foreign(e.place)).line()
+	case e.place != "":
+		return append(commandWords{"serve"}, flags...).line()
+	}
+	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()
+}
+
+// rel is the path below the root.
+func (e *explanation) rel() string {
+	_, rel, _ := strings.Cut(e.Path, "/")
+	return rel
+}
+
+// wider is the root's mode with the rights that are missing.
+func (e *explanation) wider() string {
+	have, err := guard.ParseMode(e.Mode)
+	lacks, lerr := guard.ParseMode(e.Lacks)
+	if err != nil || lerr != nil {
+		return e.Lacks
+	}
+	return (have | lacks).String()
+}
+
+// modeFor is the mode of a root that allows an operation.
+func modeFor(op string) names.Foreign {
+	if slices.Contains([]string{"read", "list", "stat", "watch", "lookup", "getattr", "readlink", "opendir", "readdir"}, op) {
+		return "ro"
+	}
+	return "rw"
+}
+
+// nearestExisting is path, or the nearest directory above it that is there.
+func nearestExisting(path string) string {
+	for at := filepath.Clean(path); at != "/"; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return at
+		}
+	}
+	return path
+}
+
+// literalPattern is a pattern that matches one path below a root, and nothing else.
+func literalPattern(rel string) names.Foreign {
+	var b strings.Builder
+	b.WriteByte('/')
+	for i := range len(rel) {
+		if strings.IndexByte(`*?[]\`, rel[i]) >= 0 || rel[i] == ' ' && i == len(rel)-1 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(rel[i])
+	}
+	return names.Foreign(b.String())
+}
+
+// linkAt reads a link; nil if there is none.
+func linkAt(path string) *linkFound {
+	text, err := os.Readlink(path)
+	if err != nil {
+		return nil
+	}
+	dest := text
+	if !filepath.IsAbs(text) {
+		dest = filepath.Join(filepath.Dir(path), text)
+	}
+	return &linkFound{names.Foreign(path), names.Foreign(text), filepath.Clean(dest)}
+}
+
+// linkOn finds the first link on the way to a path below dir, and what is left of the
+// path behind it.
+func linkOn(dir, rel string) (found *linkFound, rest string) {
+	at := dir
+	elems := strings.Split(rel, "/")
+	for i, elem := range elems {
+		at = filepath.Join(at, elem)
+		if found = linkAt(at); found != nil {
+			return found, strings.Join(elems[i+1:], "/")
+		}
+	}
+	return nil, ""
+}
+
+// maxLinks is how many links on a way are followed.
+const maxLinks = 40
+
+// askGate says what the gate of a session, or of a registry, would say.
+type askGate func(control.CheckRequest) (control.CheckAnswer, error)
+
+// follow looks at the links on the way to a path that is allowed in the root at dir: one
+// that leaves its root is refused, unless the command sees what it leads to. A session
+// without a command, for which shows is nil, follows no link that is an absolute path.
+func (e *explanation) follow(check askGate, shows func(path string) bool, dir string, q gateQuestion) error {
+	rel := e.rel()
+	for range maxLinks {
+		link, rest := linkOn(dir, rel)
+		if link == nil {
+			return nil
+		}
+		e.Link = link
+		dest := filepath.Join(link.dest, rest)
+		isRelative := !filepath.IsAbs(link.Target.Raw())
+		if inner, err := filepath.Rel(dir, link.dest); err == nil && filepath.IsLocal(inner) && (isRelative || shows != nil) {
+			if rel, err = filepath.Rel(dir, dest); err != nil || rel == "." {
+				return err
+			}
+			ans, err := check(control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
+			if err != nil || !ans.Allowed {
+				e.CheckAnswer, e.Link = ans, nil
+				return err
+			}
+			continue
+		}
+		if shows != nil {
+			if shows(link.dest) {
+				return nil
+			}
+			ans, err := check(control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
+			if err != nil || ans.Reason != names.NoConsent.String() {
+				if ans.Path != "" && !ans.Allowed {
+					e.CheckAnswer, e.Link = ans, nil
+				}
+				return err
+			}
+		}
+		e.Allowed, e.Reason = false, names.Escaped.String()
+		return nil
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// lastTrail finds the session that was refused something last: that was named, or any.
+// One whose records are older than the newest refusal that was found is not read.
+func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
+	dir, named, err := auditPlace(a)
+	if err != nil {
+		return nil, err
+	}
+	store, err := recordStore()
+	if err != nil {
+		return nil, err
+	}
+	flushRecords(ctx, named)
+	newest, err := lastWritten(dir, named)
+	if err != nil {
+		return nil, err
+	}
+	var matches func(*records.Trail, *audit.Entry) bool
+	if path != "" {
+		full, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		matches = func(t *records.Trail, e *audit.Entry) bool {
+			return t.HostPath(e) == full || e.Root+"/"+e.Name() == path
+		}
+	}
+	var last *records.Trail
+	for _, session := range slices.SortedFunc(maps.Keys(newest), func(a, b string) int { return newest[b].Compare(newest[a]) }) {
+		if last != nil && newest[session].Before(last.Refused.Time) {
+			break
+		}
+		t, err := store.Trail(ctx, session, matches)
+		if err != nil {
+			return nil, err
+		}
+		if t.Refused != nil && (last == nil || t.Refused.Time.After(last.Refused.Time)) {
+			last = &t
+		}
+	}
+	return last, nil
+}
+
+// flushRecords has the live sessions, or the one that is named, write their records. One
+// that does not answer has its records read as they are.
+func flushRecords(ctx context.Context, named string) {
+	all, err := control.List()
+	if err != nil {
+		return
+	}
+	for _, in := range all {
+		if named == "" || in.Name == named {
+			_, _ = control.GetRefusal.Call(ctx, control.Dial(in), control.None{}) // it writes them before it answers
+		}
+	}
+}
+
+// lastWritten tells of each session with records, or of the one that is named, when its
+// newest file was written to.
+func lastWritten(dir, named string) (map[string]time.Time, error) {
+	files, err := audit.Files(dir, named)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	newest := map[string]time.Time{}
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			continue // it was pruned meanwhile
+		}
+		if session := auditSession(f); info.ModTime().After(newest[session]) {
+			newest[session] = info.ModTime()
+		}
+	}
+	return newest, nil
+}
+
+// recordPath is where a refusal on record happened, as a path of the session.
+func recordPath(r *audit.Entry) string {
+	switch {
+	case r.PathHash != "":
+		return records.Shown(r).Path
+	case r.Name() == "":
+		return r.Root
+	}
+	return r.Root + "/" + r.Name()
+}
+
+// lacks finds the rights that a refusal on record was for.
+func (e *explanation) lacks(r *audit.Entry) {
+	if r.Kind != names.ReadOnly.String() && r.Kind != names.Permission.String() {
+		return
+	}
+	have, err := guard.ParseMode(e.Mode)
+	want, werr := guard.ParseMode(r.Rights)
+	if err == nil && werr == nil && want&^have != 0 {
+		e.Lacks = (want &^ have).String()
+	} else if err == nil && r.Kind == names.ReadOnly.String() && have&guard.Write == 0 {
+		e.Lacks = guard.Write.String()
+	}
+}
+
+// askedOp is the operation of a record as --op takes it.
+func askedOp(r *audit.Entry) string {
+	if r.Op != names.OpOpen.String() {
+		return r.Op
+	}
+	for _, right := range []string{"write", "append"} {
+		if slices.Contains(strings.Split(r.Rights, ","), right) || r.Rights == "rw" {
+			return right
+		}
+	}
+	return "read"
+}
+
+// confinedBy is the level in the record of a command's start, "" if it has none.
+func confinedBy(detail string) string {
+	rest, ok := strings.CutPrefix(detail, "confined by ")
+	level, _, _ := strings.Cut(rest, ",")
+	if !ok {
+		return ""
+	}
+	return names.Escape(level)
+}
+
+// noRefusal accepts none.
+func noRefusal(*records.Trail, *audit.Entry) bool { return false }
+
+// limitsOf names the limits of which one was reached, as --limit takes them, the likeliest
+// first. They are none if the refusal was for something else.
+func limitsOf(r *audit.Entry) []string {
+	switch {
+	case r.Kind == names.Rate.String():
+		return []string{"ops_per_second"}
+	case r.Kind != names.Quota.String():
+		return nil
+	case r.Errno == "EFBIG":
+		return []string{"max_file"}
+	case r.Op == names.OpWrite.String(), r.Op == names.OpReplace.String(), r.Op == names.OpCopyFileRange.String():
+		return []string{"max_written", "max_created"}
+	}
+	return []string{"max_created", "max_written"}
+}
+
+// noteLimit notes which limit of a live session was reached, and how to raise it.
+func (e *explanation) noteLimit(st *control.Status, subject string) {
+	for _, limit := range e.limits {
+		if r := rootNamed(st, e.Root); r != nil && limitText(limit, r.Limits) != "" {
+			e.Limit, e.LimitValue, e.limited = limit, limitText(limit, r.Limits), "root "+quoteIfNeeded(e.Root)
+			e.Advice = "revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
+				commandWords{"revoke", names.Foreign(e.Root)}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line()
+			return
+		}
+		for _, q := range st.Subjects {
+			value := limitText(limit, guard.Limits{MaxFile: q.MaxFile, MaxWritten: q.MaxWritten, MaxCreated: q.MaxCreated})
+			if q.Subject == subject && value != "" {
+				e.Limit, e.LimitValue, e.limited = limit, value, "server "+quoteIfNeeded(subject)
+				e.Advice = "raise the limit in the [[subject]] block of the configuration"
+				return
+			}
+		}
+	}
+}
+
+// limitText is the value of a limit, "" if it is not set.
+func limitText(limit string, l guard.Limits) string {
+	sizes := map[string]int64{"max_file": l.MaxFile, "max_written": l.MaxWritten}
+	counts := map[string]float64{"max_created": float64(l.MaxCreated), "ops_per_second": l.OpsPerSecond}
+	switch {
+	case sizes[limit] > 0:
+		return sizeText(sizes[limit])
+	case counts[limit] > 0:
+		return strconv.FormatFloat(counts[limit], 'f', -1, 64)
+	}
+	return ""
+}
+
+// limitFlags are a SPEC of the root, with a flag for the limit.
+func (e *explanation) limitFlags() commandWords {
+	return commandWords{e.spec(e.Mode), "--limit", names.Foreign(e.Limit + "=VALUE")}
+}
+
+// hostOf is the host of a connection that no rule permitted, as --net takes it; "" if the
+// record is of something else. The detail is "HOST port N, at ADDRESS, server name NAME:
+// REASON; program PATH", or less of it, and the program chose the names.
+func hostOf(r *audit.Entry) string {
+	detail, _, _ := strings.Cut(r.Detail, "; program ")
+	detail, ok := strings.CutSuffix(detail, network.ErrNoRule.Error())
+	if !ok || r.Op != names.OpConnect.String() && r.Op != names.OpDisconnect.String() {
+		return ""
+	}
+	detail, server, _ := strings.Cut(detail, ", server name ")
+	detail, _, _ = strings.Cut(detail, ", at ")
+	host, port, hasPort := strings.Cut(detail, " port ")
+	if !hasPort { // of a name that was looked up
+		host, _, _ = strings.Cut(detail, ": ")
+	}
+	if secret.IsInside(host) {
+		return ""
+	}
+	if server != "" {
+		host, _, _ = strings.Cut(strings.TrimPrefix(server, `"`), `"`)
+	}
+	if hasPort {
+		port, _, _ = strings.Cut(port, ":")
+		host = net.JoinHostPort(host, port)
+	}
+	// A wildcard or a range would permit more than was asked for.
+	if rule, err := network.ParseRule(host); err != nil || rule.String() != host || !rule.IsOneHost() {
+		return ""
+	}
+	return host
+}

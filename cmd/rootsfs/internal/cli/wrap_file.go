@@ -1,0 +1,471 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/project"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// hostFile is a host's configuration file as it was read.
+type hostFile struct {
+	path   string // absolute, as it was named
+	target string // where links lead
+	doc    []byte
+	info   fs.FileInfo
+	// project is the directory that brings the file; "" if none does.
+	project string
+}
+
+// openHostFile reads the file that a path or the name of a host stands for.
+func openHostFile(arg string) (*hostFile, error) {
+	if arg == "" {
+		return nil, usage(errors.New("the configuration file's path is empty"))
+	}
+	path, err := expandHome(arg)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	host := slices.Contains(hostconfig.Known(), arg)
+	if host {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, errors.New("HOME is not set: write the path of the file")
+		}
+		config, err := os.UserConfigDir()
+		if err != nil {
+			return nil, fmt.Errorf("%w: write the path of the file", err)
+		}
+		format := hostconfig.Format(arg)
+		path = hostconfig.Default(format, home, config, func(name string) string {
+			return os.Getenv(name) // TestSteeringVariablesAreKnown sees calls alone
+		})
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && format == hostconfig.OpenCode {
+			path = ownOpenCode(path)
+		}
+	}
+	f, err := readHostFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && host:
+		return nil, noHostFile{fmt.Errorf("%s has no configuration at %s: add a server there first, or write the path of another file", arg, quoteIfNeeded(path))}
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s does not exist; write a path, or one of %s", quoteIfNeeded(path), strings.Join(hostconfig.Known(), ", "))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", quoteIfNeeded(path), cause(err))
+	}
+	return f, nil
+}
+
+// noHostFile is the error of a host that has no configuration here.
+type noHostFile struct{ error }
+
+// ownOpenCode is opencode.jsonc if there is one, otherwise path.
+func ownOpenCode(path string) string {
+	if _, err := os.Stat(path + "c"); err == nil {
+		return path + "c"
+	}
+	return path
+}
+
+func readHostFile(path string) (*hostFile, error) {
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	// NONBLOCK, so that a FIFO is found out rather than waited for; NOFOLLOW,
+	// because links have been followed.
+	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file; write the path of the host's configuration file")
+	}
+	doc, err := io.ReadAll(io.LimitReader(f, hostconfig.MaxSize+1))
+	return &hostFile{path: path, target: target, doc: doc, info: info, project: projectOf(path, target)}, err
+}
+
+// shown is the file's path for a question: with the file that a link leads to.
+func (f *hostFile) shown() string {
+	if f.target == f.path {
+		return quoteIfNeeded(f.path)
+	}
+	return quoteIfNeeded(f.path) + ", which leads to " + quoteIfNeeded(f.target)
+}
+
+// projectOf is the project that a host's file belongs to, by its name, by the name of
+// what links lead to, or by the repository around that; "" if it is in none.
+func projectOf(path, target string) string {
+	home, _ := os.UserHomeDir()
+	for _, p := range []string{path, target} {
+		if dir := hostconfig.ProjectOf(p, home); dir != "" {
+			return dir
+		}
+	}
+	if top := repositoryOf(target); top != filepath.Clean(home) { // where people keep their own settings
+		return top
+	}
+	return ""
+}
+
+// isOwners reports whether the file is the owner's word: of no project, where no program can
+// write, and at a place for settings, in the home directory itself or below a directory there
+// whose name begins with a dot. What was unpacked from an archive lies anywhere else.
+func (f *hostFile) isOwners() bool {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home, err = filepath.EvalSymlinks(home)
+	}
+	rest, within := strings.CutPrefix(f.target, home+"/")
+	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/")) && written.NewJudge().File(f.path) == nil
+}
+
+// outside reports whether a path leads out of the project that brings the file.
+func (f *hostFile) outside(path string) bool {
+	top, err := filepath.EvalSymlinks(f.project)
+	return f.project != "" && path != "" && !names.Under(path, f.project) && (err != nil || !names.Under(path, top))
+}
+
+// place is what proposals ask about this machine.
+func (f *hostFile) place() hostconfig.Place {
+	home, _ := os.UserHomeDir() // without one, ~ leads nowhere
+	return hostconfig.Place{
+		Home: home,
+		Base: hostconfig.ProjectOf(f.path, home),
+		Look: func(path string) hostconfig.What {
+			info, err := os.Stat(path)
+			switch {
+			case err != nil:
+			case info.IsDir():
+				return hostconfig.Dir
+			case info.Mode().IsRegular():
+				return hostconfig.File
+			}
+			return hostconfig.Nothing
+		},
+		Project: func(dir string) string {
+			top, _, err := project.Detect(dir)
+			if err != nil {
+				return ""
+			}
+			return top
+		},
+		Getenv: os.Getenv,
+	}
+}
+
+// backupSuffix is what the name of a backup has more than the file's; a number
+// follows from the second on.
+const backupSuffix = ".before-rootsfs"
+
+// sharedTops is what a directory has at its top whose files are shared with others.
+var sharedTops = []string{".git", ".hg", ".jj", ".svn"}
+
+// keep is where backups of the file are kept, and their names without suffix: beside it,
+// but for a file in a repository, which would share its keys and tokens: those are kept
+// in a directory of the user's own state.
+func (f *hostFile) keep() (dir, base string, err error) {
+	if repositoryOf(f.target) == "" {
+		return filepath.Dir(f.target), filepath.Base(f.target), nil
+	}
+	state, err := config.StateDir()
+	sum := sha256.Sum256([]byte(f.target))
+	return filepath.Join(state, "wrap"), hex.EncodeToString(sum[:8]) + "-" + filepath.Base(f.target), err
+}
+
+// repositoryOf is the top of the repository around a file; "" if there is none.
+func repositoryOf(path string) string {
+	for top := filepath.Dir(path); ; top = filepath.Dir(top) {
+		for _, name := range sharedTops {
+			if _, err := os.Lstat(filepath.Join(top, name)); err == nil {
+				return top
+			}
+		}
+		if top == filepath.Dir(top) {
+			return ""
+		}
+	}
+}
+
+// backups are the files that earlier changes kept, oldest first: beside the file, where
+// all of them were kept once, and where they are kept now.
+func (f *hostFile) backups() ([]*hostFile, error) {
+	dir, base, err := f.keep()
+	if err != nil {
+		return nil, err
+	}
+	list, err := backupsIn(filepath.Dir(f.target), filepath.Base(f.target))
+	if err != nil || dir == filepath.Dir(f.target) {
+		return list, err
+	}
+	own, err := backupsIn(dir, base)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return append(list, own...), err
+}
+
+// backupsIn are those in one directory.
+func backupsIn(dir, base string) ([]*hostFile, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	numbers := map[int]string{}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), base+backupSuffix)
+		n, err := strconv.Atoi(strings.TrimPrefix(rest, "."))
+		switch {
+		case !ok || !e.Type().IsRegular():
+		case rest == "":
+			numbers[1] = e.Name()
+		case err == nil && n > 1 && rest == "."+strconv.Itoa(n):
+			numbers[n] = e.Name()
+		}
+	}
+	var list []*hostFile
+	for _, n := range slices.Sorted(maps.Keys(numbers)) {
+		b, err := readHostFile(filepath.Join(dir, numbers[n]))
+		if err != nil {
+			return nil, fmt.Errorf("the backup %s: %w", quoteIfNeeded(numbers[n]), cause(err))
+		}
+		list = append(list, b)
+	}
+	return list, nil
+}
+
+// replace puts doc in the place of the file where links lead, with its mode and
+// owner, atomically, and keeps what it was unless a backup holds that
+// (or old is set, which is the backup that doc equals). It returns the backup.
+func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
+	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",
+			quoteIfNeeded(f.target), f.info.Mode().Perm(), err)
+	}
+	made := false
+	if backup = old; backup == "" {
+		if backup, made, err = f.backup(); err != nil {
+			return "", err
+		}
+	}
+	if err := f.swap(doc); err != nil {
+		if made {
+			_ = os.Remove(backup) // it is the file itself that is as it was
+		}
+		return "", err
+	}
+	return backup, nil
+}
+
+// backup keeps the file (see keep). What is kept already is not kept twice, and
+// no backup is ever overwritten.
+func (f *hostFile) backup() (path string, made bool, err error) {
+	list, err := f.backups()
+	if err != nil {
+		return "", false, err
+	}
+	for _, b := range list {
+		if bytes.Equal(b.doc, f.doc) {
+			return b.path, false, nil
+		}
+	}
+	dir, base, err := f.keep()
+	if err != nil {
+		return "", false, err
+	}
+	isBeside := dir == filepath.Dir(f.target)
+	if !isBeside {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", quoteIfNeeded(dir), cause(err))
+		}
+	}
+	for n := 1; ; n++ {
+		path = filepath.Join(dir, base+backupSuffix)
+		if n > 1 {
+			path += "." + strconv.Itoa(n)
+		}
+		to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", false, fmt.Errorf("keep a backup in %s: %w; nothing was changed", quoteIfNeeded(dir), cause(err))
+		}
+		if err := f.fill(to, f.doc, isBeside); err != nil {
+			_ = os.Remove(path)
+			return "", false, fmt.Errorf("write the backup %s: %w; nothing was changed", quoteIfNeeded(path), cause(err))
+		}
+		return path, true, nil
+	}
+}
+
+// fill writes and closes a new file. isBeside gives it the mode and the owner of f.
+// Otherwise it is in the user's own state, and stays the user's alone.
+func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
+	if isBeside {
+		err = f.own(to)
+	}
+	if err == nil {
+		_, err = to.Write(doc)
+	}
+	if err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
+}
+
+func (f *hostFile) own(to *os.File) error {
+	want, ok := f.info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return errors.New("the file's owner is unknown on this platform")
+	}
+	var have unix.Stat_t
+	if err := unix.Fstat(int(to.Fd()), &have); err != nil {
+		return err
+	}
+	if have.Uid != want.Uid || have.Gid != want.Gid {
+		if err := to.Chown(int(want.Uid), int(want.Gid)); err != nil {
+			return fmt.Errorf("give it to user %d and group %d, as the file itself: %w; run this as its owner", want.Uid, want.Gid, cause(err))
+		}
+	}
+	return unix.Fchmod(int(to.Fd()), want.Mode&0o7777)
+}
+
+// swap renames a new file over the old one, if that is still what was read.
+func (f *hostFile) swap(doc []byte) error {
+	dir := filepath.Dir(f.target)
+	to, err := os.CreateTemp(dir, "."+filepath.Base(f.target)+".*")
+	if err != nil {
+		return fmt.Errorf("%s cannot be replaced: %w", quoteIfNeeded(f.target), cause(err))
+	}
+	defer os.Remove(to.Name()) // fails after the rename, as it should
+	if err := f.fill(to, doc, true); err != nil {
+		return fmt.Errorf("write %s: %w", quoteIfNeeded(f.target), cause(err))
+	}
+	now, err := readHostFile(f.path)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w; nothing was changed", quoteIfNeeded(f.path), cause(err))
+	case now.target != f.target || !bytes.Equal(now.doc, f.doc):
+		return fmt.Errorf("another program changed %s in the meantime; nothing was changed: quit the host and try again", quoteIfNeeded(f.path))
+	}
+	if err := os.Rename(to.Name(), f.target); err != nil {
+		return fmt.Errorf("%s cannot be replaced: %w", quoteIfNeeded(f.target), cause(err))
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// wrapProgram is what hosts are to start: the path that was given, or that of this
+// program, by the name under which it was found, which outlives an upgrade.
+func wrapProgram(given string) (string, error) {
+	if given == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("find this program: %w; write its path with --rootsfs", err)
+		}
+		if found, err := exec.LookPath(os.Args[0]); err == nil {
+			a, errA := os.Stat(exe)
+			b, errB := os.Stat(found)
+			if abs, err := filepath.Abs(found); err == nil && errA == nil && errB == nil && os.SameFile(a, b) {
+				exe = abs
+			}
+		}
+		return checkedProgram(exe)
+	}
+	if !strings.Contains(given, "/") {
+		return given, nil // the host looks it up
+	}
+	path, err := filepath.Abs(given)
+	if err != nil {
+		return "", err
+	}
+	if _, err := exec.LookPath(path); err != nil {
+		return "", fmt.Errorf("--rootsfs %s: there is no program: write the path of rootsfs, or a bare name that the host looks up", names.Quote(given))
+	}
+	return checkedProgram(path)
+}
+
+// checkedProgram refuses a rootsfs that programs can write: hosts start it outside of any
+// confinement.
+func checkedProgram(path string) (string, error) {
+	_, err := written.NewJudge().Program(path)
+	if err != nil {
+		err = fmt.Errorf("rootsfs itself would be started from a place that is not trusted: %w", err)
+	}
+	return path, err
+}
+
+// wrapSpecs checks SPECs, and makes relative paths absolute: the host starts
+// servers elsewhere. What only the host or `rootsfs run` can know stays.
+func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
+	taken := map[guard.RootName]string{}
+	for _, text := range specs {
+		spec, err := rootspec.Parse(text)
+		if err != nil {
+			return nil, usage(err)
+		}
+		name, path, dir := spec.Name, spec.Path, ""
+		if path != "auto" && !strings.HasPrefix(path, "${") {
+			g, err := fromSpec(spec)
+			if err != nil {
+				return nil, err
+			}
+			switch _, err := os.Stat(g.Dir); {
+			case errors.Is(err, fs.ErrNotExist): // with the exit code of a start
+				return nil, fmt.Errorf("--root %s: %s does not exist; create it first, or check the spelling", names.Quote(text), names.Quote(g.Dir))
+			case err != nil:
+				return nil, fmt.Errorf("--root %s: %s: %w", names.Quote(text), names.Quote(g.Dir), cause(err))
+			}
+			name, dir = g.Root, g.Dir
+			if path != "~" && !strings.HasPrefix(path, "~/") {
+				path = g.Dir
+			}
+		}
+		if other, ok := taken[name]; ok && name != "" {
+			return nil, fmt.Errorf("--root %s: the name %s is taken by %s; write NAME= before one of them", names.Quote(text), names.Quote(string(name)), names.Quote(other))
+		}
+		taken[name] = text
+		if spec.Name != "" {
+			path = string(spec.Name) + "=" + path
+		}
+		if spec.Mode == "" {
+			spec.Mode = "ro"
+		}
+		out = append(out, hostconfig.Root{Spec: path + ":" + spec.Mode, From: "--root", Path: dir})
+	}
+	return out, nil
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// wrapResult is what wrap --json prints.
+type wrapResult struct {
+	File    string       `json:"file"`             // file that was named
+	Target  string       `json:"target,omitempty"` // file that links lead to
+	Format  string       `json:"format"`           // the host whose format it is; `mcp`: a format that several hosts share
+	Undo    bool         `json:"undo"`             // `--undo` was given
+	Changed bool         `json:"changed"`          // there is something to change
+	Written bool         `json:"written"`          // the change was written
+	Backup  string       `json:"backup,omitempty"` // copy of the file as it was
+	Exact   bool         `json:"exact"`            // with `--undo`: the file is again what it was, byte for byte
+	Links   int          `json:"links,omitempty"`  // other names of the file, where it stays as it was
+	Diff    string       `json:"diff"`             // the change, with keys and tokens blotted out
+	Servers []wrapServer `json:"servers"`          // the servers of the file
+}
+
+// wrapServer is one server of the file.
+type wrapServer struct {
+	Name    names.Foreign `json:"name"`                 // name of the server
+	Project names.Foreign `json:"project,omitempty"`    // project that it belongs to
+	Line    int           `json:"line"`                 // line of the file
+	State   string        `json:"state"`                // `wrap`, `unwrap`, or why it is left alone
+	Roots   []wrapRoot    `json:"roots,omitempty"`      // roots that it gets: `spec`, `from`, `resolved` where links lead, and `outside` of the project
+	Env     []string      `json:"env,omitempty"`        // variables that pass
+	Home    string        `json:"home,omitempty"`       // directory that keeps its HOME
+	Net     bool          `json:"net,omitempty"`        // it gets the network
+	Fetcher string        `json:"fetched_by,omitempty"` // program that fetches it before it runs: npx, uvx, …
+	Notes   []string      `json:"notes,omitempty"`      // what to know before it is written
+	Broad   []string      `json:"broad,omitempty"`      // wrapped already: flags that give more than a server should have
+}
+
+// wrapRoot is a root that a server gets, and why.
+type wrapRoot struct {
+	Spec string `json:"spec"`
+	From string `json:"from"`
+	// Resolved is where the path leads, if it passes links.
+	Resolved string `json:"resolved,omitempty"`
+	// Outside: the project whose file it is names it, and it is not in the project.
+	Outside bool `json:"outside,omitempty"`
+
+	leads string // where the path leads, links or not
+}
+
+// notStarted are the states of servers that the host does not start as others.
+var notStarted = map[hostconfig.Kind]string{
+	hostconfig.Remote: "remote", hostconfig.Extension: "extension", hostconfig.Elsewhere: "elsewhere", hostconfig.HostCommand: "host command",
+}
+
+// serverStates are what is said of servers that are not changed, by their state.
+var serverStates = map[string]string{
+	"wrapped already": "left alone: it is started by rootsfs already (to wrap it anew, --undo first)",
+	"another program": "left alone, NOT confined by this rootsfs: a program that is only called so starts it; write its own command in its place, then wrap it",
+	"not confined":    "left alone, NOT confined: it is started by rootsfs run --unconfined; to confine it: wrap --undo --server NAME, then wrap",
+	"remote":          "left alone: it is reached over the network, not started by the host",
+	"extension":       "left alone: an extension of the host's starts it, NOT confined",
+	"elsewhere":       "left alone: another file of the host's has its command; this one only switches it",
+	"host command":    "left alone, NOT confined: no server, but a command that the host itself runs; remove it unless you want that",
+	"container":       "left alone, NOT confined: its container tool does the work in a daemon, which a confined server does not reach (--server wraps it all the same)",
+	"not wrapped":     "left alone: it is not wrapped",
+	"by hand":         "left alone: it was wrapped by hand, or added since (--server unwraps it)",
+	"not ours":        "left alone: it is rootsfs itself",
+	"cannot":          `NOT undone: it was changed, and is no longer "run FLAGS -- COMMAND"`,
+}
+
+// diff shows the change as a unified diff, fit for a terminal.
+func (w *wrapping) diff(after *hostconfig.Config) string {
+	title := "wrapped"
+	if w.undo {
+		title = "unwrapped"
+	}
+	name := quoteIfNeeded(w.file.path)
+	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", after.Shown())
+	_, text, _ = bytes.Cut(text, []byte("\n")) // the line of a command that was not given
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		b.WriteString(visibleLine(strings.TrimRight(line, "\r\n")))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// maxShown is how much of a line is shown: a file may be one line. maxIndent is how far
+// one is indented.
+const maxShown, maxIndent = 400, 40
+
+// visibleLine is a line of a file for the terminal: what Escape escapes is escaped, and
+// nothing else: no quotation mark, and no indentation that a person gives a line.
+func visibleLine(line string) string {
+	rest, more := line, ""
+	n := 0
+	for at := range line {
+		if n++; n > maxShown {
+			rest, more = line[:at], fmt.Sprintf("… (%d bytes)", len(line))
+			break
+		}
+	}
+	indent := len(rest) - len(strings.TrimLeft(rest, "+- \t"))
+	if indent > maxIndent {
+		indent = 0
+	}
+	return rest[:indent] + names.EscapeQuoted(rest[indent:]) + more
+}
+
+// printWrapping shows the change and what it comes to.
+func (a *app) printWrapping(w *wrapping) {
+	if w.res.Diff != "" {
+		for line := range strings.Lines(w.res.Diff + "\n") {
+			a.foldAt("", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	for i := range w.res.Servers {
+		a.printServer("", &w.res.Servers[i])
+	}
+	if !w.undo && slices.ContainsFunc(w.res.Servers, func(s wrapServer) bool { return len(s.Roots) > 0 }) && len(w.roots) == 0 {
+		a.say("ro is read-only; to let a server write: rootsfs wrap %s --server NAME --root PATH:rw", names.ShellWord(w.file.path))
+	}
+}
+
+// printServer says what becomes of a server.
+func (a *app) printServer(indent string, s *wrapServer) {
+	name := indent + names.Quote(s.Name)
+	if s.Project != "" {
+		name += " of " + names.Quote(s.Project)
+	}
+	switch s.State {
+	case "not named":
+		return
+	case "wrap":
+		a.say("%s: confined, %s", name, confinementLine(s))
+	case "unwrap":
+		a.say("%s: started by its own command again, NOT confined", name)
+	default:
+		a.say("%s (line %d): %s", name, s.Line, serverStates[s.State])
+	}
+	for _, r := range s.Roots {
+		leads := ""
+		if r.Resolved != "" {
+			leads = ", leads to " + names.Quote(r.Resolved)
+		}
+		if r.Outside {
+			leads += ", OUTSIDE of its project"
+		}
+		a.say("%s  root %s, from %s%s", indent, quoteIfNeeded(r.Spec), r.From, leads)
+	}
+	for _, b := range s.Broad {
+		a.say("%s  look at: %s", indent, quoteIfNeeded(b))
+	}
+	for _, n := range s.Notes {
+		a.say("%s  note: %s", indent, n)
+	}
+}
+
+// confinementLine says in a line what a server keeps.
+func confinementLine(s *wrapServer) string {
+	text := "no network"
+	switch {
+	case s.Net && s.Fetcher != "":
+		text = "with the network, by which " + s.Fetcher + " fetches it"
+	case s.Net:
+		text = "with the network"
+	case s.Fetcher != "":
+		text += ", which " + s.Fetcher + " needs to fetch it (--net gives it, --home DIRECTORY keeps what was fetched)"
+	}
+	if len(s.Roots) == 0 {
+		return text + ", and no roots: it reaches no files of yours; --root gives it some"
+	}
+	return text + ", " + plural(len(s.Roots), "root")
+}
+
+// printWritten says what was done.
+func (a *app) printWritten(w *wrapping) {
+	path := names.ShellWord(w.file.path)
+	switch {
+	case !w.res.Changed && w.undo:
+		a.say("nothing to undo in %s", quoteIfNeeded(w.file.path))
+	case !w.res.Changed:
+		a.say("nothing to wrap in %s", quoteIfNeeded(w.file.path))
+	case w.dryRun:
+		a.say("nothing was written: --dry-run")
+	case w.res.Exact:
+		a.say("written: %s is what it was before, byte for byte (%s)", quoteIfNeeded(w.file.path), quoteIfNeeded(w.res.Backup))
+	case w.undo:
+		a.say("written: %s; other changes made since it was wrapped stay; what it was just now: %s", quoteIfNeeded(w.file.path), quoteIfNeeded(w.res.Backup))
+	default:
+		a.say("written: %s; what it was: %s", quoteIfNeeded(w.file.path), quoteIfNeeded(w.res.Backup))
+		a.say("start the host again; to undo: rootsfs wrap --undo %s", path)
+	}
+	if w.res.Written && w.res.Links > 0 {
+		a.say("NOTE: the file has %s (hard links), where it is as it was: if the host reads it there, change that, too", plural(w.res.Links, "other name"))
+	}
+}
