@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -89,7 +90,10 @@ func TestStopped(t *testing.T) {
 // no process; at most, before it has a watcher, a directory, which the next run takes
 // away. It once opened a file of its own mount: killed with that, it could not end.
 func TestKillAtStart(t *testing.T) {
-	const kills = 80
+	kills := 30
+	if lab.Soak() {
+		kills = 80
+	}
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
@@ -108,7 +112,7 @@ func TestKillAtStart(t *testing.T) {
 			var places []string
 			for i := range kills {
 				cmd := start(levels[i%len(levels)], "sleep", "1000", tag)
-				time.Sleep(whole * time.Duration(i) / kills)
+				time.Sleep(whole * time.Duration(i) / time.Duration(kills))
 				// Stopped, it makes no place after this has looked for one.
 				must(t, cmd.Process.Signal(unix.SIGSTOP))
 				place := place(t, cmd.Process.Pid)
@@ -122,7 +126,7 @@ func TestKillAtStart(t *testing.T) {
 				case <-ended:
 				case <-time.After(giveUp):
 					_ = unix.Unmount(filepath.Join(place, "tree", "mnt"), unix.MNT_FORCE)
-					t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/kills)
+					t.Fatalf("killed %v after its start, a run does not end", whole*time.Duration(i)/time.Duration(kills))
 				}
 			}
 			o.gone("processes", func() bool { return len(holding(t, tag)) == 0 })
@@ -139,7 +143,10 @@ func TestKillAtStart(t *testing.T) {
 // ends at once. The init is tied to it by a signal that the kernel forgets when the
 // capabilities are dropped later, and only the many times show a race. R070.
 func TestKillOften(t *testing.T) {
-	const kills = 100
+	kills := 12
+	if lab.Soak() {
+		kills = 100
+	}
 	for _, w := range everybody {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
