@@ -47,7 +47,7 @@ func TestPastedCommandsAreTheirWords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	env := append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+runtime, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir, "TERM=xterm", "HISTFILE=", "LC_ALL=C.UTF-8", "PS1=> ")
+	env := append(os.Environ(), "PATH="+dir+":/usr/bin:/bin", "HOME="+dir, "XDG_RUNTIME_DIR="+runtime, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir, "TERM=xterm", "HISTFILE=", "LC_ALL=C.UTF-8", "PS1=> ")
 	list := pastedWords()
 	var want, script strings.Builder
 	for i := 0; i < len(list); i += 8 {
