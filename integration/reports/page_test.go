@@ -36,7 +36,7 @@ func TestPage(t *testing.T) {
 	_, table, _ := strings.Cut(string(page), "|---|---|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	all := cases(t)
-	for row := range strings.SplitSeq(table, "\n") {
+	for row := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
 		cells := strings.Split(strings.Trim(row, "| "), " | ")
 		if len(cells) != 4 {
 			t.Errorf("no row of four cells: %s", row)
