@@ -1,5 +1,5 @@
-// Package oldkernel runs a test as on an older kernel: system calls that the kernel of this
-// machine has are answered with the errors of a kernel that does not have them.
+// Package oldkernel runs a test as on an older or more restricted kernel: system calls that this
+// machine's kernel permits are answered with the errors of a kernel that does not.
 //
 // # Promises
 //
@@ -7,7 +7,7 @@
 //
 // # Not promised
 //
-// Only the named calls are those of the older kernel.
+// Only the named calls are those of the other kernel.
 package oldkernel
 
 import (
@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that the older kernel answers with an error.
+// Call is a system call that the other kernel answers with an error.
 type Call struct {
 	Nr    uint32
 	Errno unix.Errno
@@ -42,11 +42,20 @@ var (
 	Landlock = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.ENOSYS}
 )
 
+// What a kernel answers that has a thing and does not let this process have it.
+var (
+	// LandlockOff is Landlock built into the kernel and not in its list lsm=.
+	LandlockOff = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}
+	// NamespacesRestricted is a new user namespace that a security module forbids, as AppArmor
+	// does on Ubuntu.
+	NamespacesRestricted = Call{Nr: unix.SYS_CLONE, Errno: unix.EACCES, Bits: unix.CLONE_NEWUSER}
+)
+
 // childEnv names the test that the child process runs.
 const childEnv = "ROOTSFS_TEST_OLD_KERNEL"
 
 // Enter reports whether this process is a child that runs the test t, a top-level test, as on
-// the older kernel. If it is not, Enter starts that child, and t passes if it passes in the child.
+// the other kernel. If it is not, Enter starts that child, and t passes if it passes in the child.
 func Enter(t *testing.T, calls ...Call) bool {
 	t.Helper()
 	if os.Getenv(childEnv) == t.Name() {
@@ -60,7 +69,7 @@ func Enter(t *testing.T, calls ...Call) bool {
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Errorf("as on an older kernel: %v", err)
+		t.Errorf("as on the other kernel: %v", err)
 	}
 	return false
 }
