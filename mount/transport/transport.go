@@ -119,12 +119,14 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	c.protocol = fuse.NewProtocolServer(fs, &c.options)
 	rings := o.Kind == IOUring && c.fallback == nil
 	offered, err := c.readINIT(rings)
-	switch {
-	case err != nil || !rings:
-		close(start)
-	case !offered:
-		close(start)
+	if o.Kind == IOUring && err == nil && !offered {
+		// Also where the rings failed: the io_uring of a kernel that does not offer FUSE over it
+		// may be too old for them, and is not to blame.
 		c.fallback = notOffered()
+	}
+	switch {
+	case err != nil || !rings || !offered:
+		close(start)
 	default:
 		c.fallback = registerAll(first, start, registered)
 		if c.fallback == nil {
