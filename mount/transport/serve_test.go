@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -243,7 +244,11 @@ func serve(how string) error {
 	if Kind(kind) == goFUSE {
 		return serveGoFUSE(device, fs)
 	}
-	c, err := New(fs, Options{Device: device, Kind: Kind(kind), failRegister: strings.Contains(words, "register"), Fuse: fuse.MountOptions{
+	var gap time.Duration
+	if strings.Contains(words, "patient") {
+		gap = time.Hour
+	}
+	c, err := New(fs, Options{Device: device, Kind: Kind(kind), failRegister: strings.Contains(words, "register"), burstGap: gap, Fuse: fuse.MountOptions{
 		MaxWrite: 512 << 10, Name: "t", EnableLocks: true, MaxBackground: 64, Logger: log.New(os.Stderr, "", 0),
 		PanicHandler: func(any) fuse.Status { return fuse.EIO },
 	}})

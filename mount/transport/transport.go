@@ -23,6 +23,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log"
@@ -57,7 +58,9 @@ type Options struct {
 	Kind   Kind
 	Fuse   fuse.MountOptions // for the answer to INIT; also Logger and PanicHandler
 
-	failRegister bool // for tests: the kernel refuses the queues
+	// For tests: the kernel refuses the queues, and pauses of a burst may be as long as burstGap.
+	failRegister bool
+	burstGap     time.Duration
 }
 
 // Conn is one connection.
@@ -139,7 +142,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		return nil, err
 	}
 	c.awake = newAwake()
-	c.burst.start = time.Now()
+	c.burst.start, c.burst.gap = time.Now(), cmp.Or(o.burstGap, burstGap)
 	go c.watch()
 	// If a REGISTER failed, the kernel has given up io_uring for this connection, and wakes
 	// all waiting callers. The readers then serve the connection.
