@@ -88,6 +88,9 @@ func TestNoRingsSaysWhy(t *testing.T) {
 		_ = m.Close()
 		t.Fatal("no error")
 	}
+	if !errors.Is(err, mountpoint.ErrNoFUSE) {
+		t.Errorf("%v: it is not the machine's", err) // the exit code is another
+	}
 	for _, want := range []string{"--transport io_uring", "io_uring_setup: operation not permitted", "--transport auto"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: it does not say %q", err, want)
