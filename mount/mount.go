@@ -257,7 +257,9 @@ func (m *Mount) view(name guard.RootName) *view {
 }
 
 // noteRights notes whether the root may be read.
-func (v *view) noteRights(st *guard.Status) { v.unreadable.Store(st.Grant.Policy.Rights&guard.Read == 0) }
+func (v *view) noteRights(st *guard.Status) {
+	v.unreadable.Store(st.Grant.Policy.Rights&guard.Read == 0)
+}
 
 // viewOf returns the view of the root and lifetime that c changes, or nil if the root was
 // not looked up in that lifetime.
