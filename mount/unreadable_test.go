@@ -68,25 +68,29 @@ func TestUnreadableWithoutOpen(t *testing.T) {
 // The same for a file that was open when the root lost the right, and has it again later.
 func TestUnreadableAfterOpen(t *testing.T) {
 	for _, level := range []Level{Strict, Audit} { // at level Max rights do not change
-		reads := countReads(t)
-		m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level = level })
-		if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f, err := childfs.Open(filepath.Join(m.root, "a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if err := m.reg.Set(context.Background(), "code", guard.List); err != nil {
-			t.Fatal(err)
-		}
-		expectRefused(t, f, reads)
-		if err := m.reg.Set(context.Background(), "code", guard.ReadOnly); err != nil {
-			t.Fatal(err)
-		}
-		if text, err := io.ReadAll(f); string(text) != "hello" || err != nil {
-			t.Errorf("%s: with the right again: %q, %v", level, text, err)
-		}
+		t.Run(level.String(), func(t *testing.T) { unreadableAfterOpen(t, level) })
+	}
+}
+
+func unreadableAfterOpen(t *testing.T, level Level) {
+	reads := countReads(t)
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level = level })
+	if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := childfs.Open(filepath.Join(m.root, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := m.reg.Set(context.Background(), "code", guard.List); err != nil {
+		t.Fatal(err)
+	}
+	expectRefused(t, f, reads)
+	if err := m.reg.Set(context.Background(), "code", guard.ReadOnly); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(f); string(text) != "hello" || err != nil {
+		t.Errorf("with the right again: %q, %v", text, err)
 	}
 }
