@@ -31,11 +31,16 @@ func expectConfinement(t *testing.T, status checkVerdict, says, not []string) {
 	}
 }
 
-// Below Linux 5.12 a newer kernel helps, and no setting does.
+// Below Linux 5.12 a newer kernel helps, or bubblewrap, and no setting does.
 func TestDoctorOnLinux510(t *testing.T) {
-	if oldkernel.Enter(t, oldkernel.CloseRangeOnExec, oldkernel.MountSetattr, oldkernel.Landlock) {
-		expectConfinement(t, checkWarn, []string{"confines by bubblewrap", "mount_setattr", "use Linux 5.12 or newer"}, []string{"allow user namespaces", "unconfined"})
+	if !oldkernel.Enter(t, oldkernel.CloseRangeOnExec, oldkernel.MountSetattr, oldkernel.Landlock) {
+		return
 	}
+	expectConfinement(t, checkWarn, []string{"confines by bubblewrap", "mount_setattr", "do: use Linux 5.12 or newer"},
+		[]string{"allow user namespaces", "seccomp=unconfined", "install bubblewrap"})
+	t.Setenv("PATH", t.TempDir())
+	expectConfinement(t, checkWarn, []string{"cannot confine", "mount_setattr", "do: use Linux 5.12 or newer, or install bubblewrap"},
+		[]string{"allow user namespaces", "seccomp=unconfined"})
 }
 
 // A Landlock that is built in and switched off needs a word on the kernel's command line, and no
