@@ -78,7 +78,7 @@ func moreConfinement(rep sandbox.Report) string {
 			self, _ := os.Executable()
 			return apparmorAdvice(self, shippedProfile, loadedProfile)
 		default:
-			return "allow user namespaces: " + setForGood(s.setting)
+			return "allow user namespaces: " + sysctlAdvice(s.setting)
 		}
 	}
 	if errors.Is(rep.Levels[0].Cause, sandbox.ErrRestricted) {
@@ -90,18 +90,18 @@ func moreConfinement(rep sandbox.Report) string {
 	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
 }
 
-// setForGood says how to change a kernel setting.
-func setForGood(setting string) string {
+// sysctlAdvice says how to change a kernel setting.
+func sysctlAdvice(setting string) string {
 	return "sysctl -w " + setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
 }
 
 // The AppArmor profile of the packages, which permits user namespaces to one program: where the
 // packages ship it, where they install it if AppArmor knows its rule, and for which program.
 const (
-	shippedProfile   = "/usr/share/rootsfs/apparmor"
-	loadedProfile    = "/etc/apparmor.d/rootsfs"
-	profiledProgram  = "/usr/bin/rootsfs"
-	permitsThisAlone = "permits user namespaces to " + profiledProgram + " alone"
+	shippedProfile  = "/usr/share/rootsfs/apparmor"
+	loadedProfile   = "/etc/apparmor.d/rootsfs"
+	profiledProgram = "/usr/bin/rootsfs"
+	profileEffect   = "permits user namespaces to " + profiledProgram + " alone"
 )
 
 // apparmorAdvice says how to permit this program user namespaces where AppArmor restricts them:
@@ -111,15 +111,15 @@ func apparmorAdvice(program, shipped, loaded string) string {
 		_, err := os.Stat(path)
 		return err == nil
 	}
-	remedy := "install the .deb or .rpm package of rootsfs, whose AppArmor profile " + permitsThisAlone
+	remedy := "install the .deb or .rpm package of rootsfs, whose AppArmor profile " + profileEffect
 	switch {
 	case has(loaded) && program != profiledProgram:
-		remedy = "start " + profiledProgram + ": the AppArmor profile " + loadedProfile + " " + permitsThisAlone
+		remedy = "start " + profiledProgram + ": the AppArmor profile " + loadedProfile + " " + profileEffect
 	case has(loaded):
 		remedy = "load the AppArmor profile of the package: apparmor_parser -r " + loadedProfile + " (as root)"
 	case has(shipped):
-		remedy = "load the AppArmor profile of the package, which " + permitsThisAlone + ": cp " + shippedProfile + " " + loadedProfile +
+		remedy = "load the AppArmor profile of the package, which " + profileEffect + ": cp " + shippedProfile + " " + loadedProfile +
 			" && apparmor_parser -r " + loadedProfile + " (as root)"
 	}
-	return remedy + ". Or allow them to every program of this machine: " + setForGood(apparmorSetting)
+	return remedy + ". Or allow them to every program of this machine: " + sysctlAdvice(apparmorSetting)
 }

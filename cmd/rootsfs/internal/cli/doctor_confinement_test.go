@@ -76,10 +76,10 @@ func TestAppArmorAdvice(t *testing.T) {
 		files       []string
 		first, last string
 	}{
-		"no package":       {"/home/u/go/bin/rootsfs", nil, "install the .deb or .rpm package", setting},
-		"not loaded":       {"/usr/bin/rootsfs", []string{"shipped"}, load, setting},
-		"another program":  {"/home/u/go/bin/rootsfs", []string{"shipped", "installed"}, "start /usr/bin/rootsfs", setting},
-		"loaded to no end": {"/usr/bin/rootsfs", []string{"shipped", "installed"}, load, setting},
+		"no package":      {"/home/u/go/bin/rootsfs", nil, "install the .deb or .rpm package", setting},
+		"not loaded":      {"/usr/bin/rootsfs", []string{"shipped"}, load, setting},
+		"another program": {"/home/u/go/bin/rootsfs", []string{"shipped", "installed"}, "start /usr/bin/rootsfs", setting},
+		"not in force":    {"/usr/bin/rootsfs", []string{"shipped", "installed"}, load, setting},
 	} {
 		dir := t.TempDir()
 		for _, f := range c.files {
