@@ -287,6 +287,9 @@ func startDumpable(cmd *exec.Cmd) error {
 	return spawnError(cmd, cmd.Start())
 }
 
+// SeeDoctor ends a reason that `rootsfs doctor` explains further. It leaves these words out.
+const SeeDoctor = "; see what `rootsfs doctor` says"
+
 // spawnError says why no init could be started. With namespaces asked for,
 // these errors are the kernel's ways to refuse them.
 func spawnError(cmd *exec.Cmd, err error) error {
@@ -297,12 +300,12 @@ func spawnError(cmd *exec.Cmd, err error) error {
 	if errors.As(err, &errno) {
 		switch errno {
 		case unix.EPERM, unix.EINVAL, unix.ENOSYS:
-			return unable(err, "namespaces are refused: %v; see what `rootsfs doctor` says", errno)
+			return unable(err, "namespaces are refused: %v%s", errno, SeeDoctor)
 		case unix.EACCES:
 			if os.Geteuid() != 0 && cmd.SysProcAttr.Cloneflags&unix.CLONE_NEWUSER != 0 {
 				// It is not the program's mode: this user executes the program already.
 				return &unableError{errno: errno, is: ErrRestricted, text: fmt.Sprintf(
-					"a security module of this machine, such as AppArmor or SELinux, forbids this program user namespaces: %v; see what `rootsfs doctor` says", errno)}
+					"a security module of this machine, such as AppArmor or SELinux, forbids this program user namespaces: %v%s", errno, SeeDoctor)}
 			}
 			return unable(err, "the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
 		}

@@ -23,7 +23,7 @@ func checkConfinement(ctx context.Context) check {
 		if l.OK {
 			break // what is below is not used
 		}
-		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(l.Why)))
+		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(strings.TrimSuffix(l.Why, sandbox.SeeDoctor))))
 	}
 	switch {
 	case rep.Level == 0:

@@ -64,7 +64,7 @@ func TestDoctorWithNamespacesRestricted(t *testing.T) {
 		}
 	}
 	namespaceSettings = nil // of this machine
-	expectConfinement(t, checkWarn, []string{"namespaces: ", "security module", "AppArmor", "policy of that module"}, []string{"may not execute", "unconfined"})
+	expectConfinement(t, checkWarn, []string{"namespaces: ", "security module", "AppArmor", "policy of that module"}, []string{"may not execute", "unconfined", "see what"})
 }
 
 // Where AppArmor restricts user namespaces, the profile that the packages ship comes before the
