@@ -18,3 +18,11 @@ func Hold(n int64) (restore func()) {
 		flow.MaxWait.Store(wait)
 	}
 }
+
+// Linger sets how long a server waits for its answers when the client has hung up. It returns
+// the function that restores that.
+func Linger(d time.Duration) (restore func()) {
+	was := patience
+	patience = d
+	return func() { patience = was }
+}
