@@ -154,7 +154,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	}
 	go func() {
 		defer room.Release()
-		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
+		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}}, nil)
 		switch {
 		case !c.finish(string(f.ID)): // it was cancelled, and who cancels wants no answer
 		case err != nil:
@@ -220,7 +220,7 @@ func (c *lineConn) hand(r *jsonrpc.Request) {
 	}
 	mark := markOf(r.ID)
 	r.Extra = &mcp.RequestExtra{Header: http.Header{markHeader: {mark}}}
-	c.s.requests.byMark.Store(mark, &openRequest{c.ctx, func(s *guard.Stamps) { c.shown.Store(mark, s) }})
+	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, shows: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
 }
 
 // markOf is the mark of a request by its id, which is also how JSON has the id.
