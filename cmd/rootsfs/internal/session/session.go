@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/pathwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
@@ -254,7 +256,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := Keeps(s.point(), s.opt.Keep)
+	keeps, err := RootKeeps(s.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -385,6 +387,19 @@ func enoughFiles() error {
 
 // LogFile is where a session that runs as a daemon writes its log.
 func LogFile(session string) (string, error) { return config.StateDir(session + ".log") }
+
+// RootKeeps is Keeps and the place of the HOMEs that are kept for agents and servers: a root
+// there would give one repository's agent the logins, and the past, of another's. A kept HOME
+// itself, and a socket, may lie there.
+func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+	if homes, err := xdg.Data(); err == nil { // otherwise none is kept
+		more = append(slices.Clone(more), guard.Keep{
+			Path: homes, What: "the HOMEs that are kept for agents",
+			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
+		})
+	}
+	return Keeps(point, more)
+}
 
 // Keeps lists the places of the owner's plane that no root may touch. Those that
 // do not exist yet count too: a root must not come to hold them later.
