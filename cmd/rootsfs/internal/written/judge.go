@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
@@ -177,25 +178,38 @@ func (j *Judge) pathsOf(text string) error {
 	return nil
 }
 
-// separators end a path in a text, or belong to it: a name may have any of them.
-const separators = " \t\n\"'`;|&()<>=:,[]{}"
+// separators end a path in a text, or stand before one: a name may have any of them.
+const separators = " \t\n\"'`;|&()<>=:,[]{}@+%!^#*?"
 
 // unquoted is a shell's reading of a text, as far as it matters where a path begins and ends.
 var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
+// expanded returns a text with the values of its variables, as a shell has them in an argument
+// or in BASH_ENV. Of ${NAME:-other} and the like the name counts.
+func expanded(text string) string {
+	return os.Expand(text, func(name string) string {
+		if end := strings.IndexFunc(name, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }); end > 0 {
+			name = name[:end]
+		}
+		if name == "HOME" {
+			return xdg.Home()
+		}
+		return os.Getenv(name)
+	})
+}
+
 // pathsIn returns the absolute paths that a text may hold, which may be an option or a shell
 // script. Where a path ends is not known: each end that it can have is a path of its own.
 func pathsIn(text string) (list []string) {
-	for _, text := range []string{text, unquoted.Replace(text)} {
+	plain := unquoted.Replace(text)
+	for _, text := range []string{text, plain, expanded(plain)} {
 		for i := range len(text) {
-			if i > 0 && strings.IndexByte(separators, text[i-1]) < 0 {
+			if !mayBegin(text, i) {
 				continue
 			}
 			path := text[i:]
-			for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
-				if rest, ok := strings.CutPrefix(path, home); ok {
-					path = xdg.Home() + "/" + rest
-				}
+			if rest, ok := strings.CutPrefix(path, "~/"); ok {
+				path = xdg.Home() + "/" + rest
 			}
 			if !filepath.IsAbs(path) {
 				continue
@@ -208,6 +222,13 @@ func pathsIn(text string) (list []string) {
 		}
 	}
 	return list
+}
+
+// mayBegin reports whether a path may begin at text[i]: at the beginning of a word, or behind
+// the letters of an option (-I/path).
+func mayBegin(text string, i int) bool {
+	word := text[strings.LastIndexAny(text[:i], separators)+1 : i]
+	return word == "" || word[0] == '-' && !strings.Contains(word, "/")
 }
 
 // Environ is the environment for a program that is run for the owner: this process's, without

@@ -115,6 +115,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := NewJudge(filepath.Join(dir, "root"), filepath.Join(dir, "a root, mine"))
+	t.Setenv("BESIDE", dir)
 	for _, c := range []struct {
 		arg     string
 		refused bool
@@ -125,6 +126,12 @@ func TestCommand(t *testing.T) {
 		{dir + "/a root, mine/tool", true}, {"--file=" + dir + "/a root, mine/tool", true}, {"exec '" + dir + "/a root, mine/tool'", true},
 		{"exec " + dir + `/a\ root\,\ mine/tool`, true}, {`sh "` + dir + `"/early/tool`, true},
 		{`exec "$HOME"/early/tool`, true}, {`exec "${HOME}/early/tool"`, true}, {`"$HOME/own"/tool`, false},
+		// behind the letters of an option, and of what curl and the like put before a file
+		{"-I" + dir + "/early", true}, {"-I" + dir + "/own", false}, {"-Wl,-rpath," + dir + "/early", true}, {"@" + dir + "/root/x", true},
+		{"-d@" + dir + "/root/x", true}, {"--data=@" + dir + "/root/x", true}, {"owner" + dir + "/root/x", false},
+		// what a shell makes of a variable
+		{"exec $BESIDE/early/tool", true}, {`exec "${BESIDE}/early/tool"`, true}, {"${BESIDE:-x}/early/tool", true}, {"${BESIDE:-x}/own/tool", false},
+		{"-I$BESIDE/early", true}, {"$BESIDE/own/../early/tool", true}, {"$UNSET/own/tool", false},
 		{"PATH=/bin:" + dir + "/root/ x", true}, {`"` + dir + `/early/tool"`, true}, {"~/early/tool", true}, {"exec $HOME/early/tool", true}, {"${HOME}/early", true},
 	} {
 		_, err := j.Command([]string{"sh", "-c", c.arg})
@@ -145,10 +152,14 @@ func TestEnviron(t *testing.T) {
 	t.Setenv("NODE_OPTIONS", "--require="+dir+"/root/x.js")
 	t.Setenv("NODE_PATH", dir+"/own")
 	t.Setenv("PWD", dir+"/root")
+	t.Setenv("PERL5OPT", "-I"+dir+"/early -MEvil")
+	t.Setenv("BESIDE", dir)
+	t.Setenv("BASH_ENV", "${BESIDE:-x}/early/env")
 	env := j.Environ(func(name string) bool { return name == "DROPPED" })
 	for text, want := range map[string]bool{"PATH=" + dir + "/own:/usr/bin": true, "DROPPED=x": false, "LEFT=y": true,
 		"PYTHONPATH=" + dir + "/own:" + dir + "/early": false, "LD_PRELOAD=" + dir + "/to-root/lib.so": false,
-		"NODE_OPTIONS=--require=" + dir + "/root/x.js": false, "NODE_PATH=" + dir + "/own": true, "PWD=" + dir + "/root": false} {
+		"NODE_OPTIONS=--require=" + dir + "/root/x.js": false, "NODE_PATH=" + dir + "/own": true, "PWD=" + dir + "/root": false,
+		"PERL5OPT=-I" + dir + "/early -MEvil": false, "BASH_ENV=${BESIDE:-x}/early/env": false, "BESIDE=" + dir: true} {
 		if slices.Contains(env, text) != want {
 			t.Errorf("%s is there: %v\n%q", text, !want, env)
 		}
