@@ -37,7 +37,9 @@ func judged(t *testing.T) (j *Judge, dir string) {
 			t.Fatal(err)
 		}
 	}
-	for name, first := range map[string]string{"own/by-line": dir + "/early/tool", "own/by-env": "/usr/bin/env early-tool"} {
+	for name, first := range map[string]string{"own/by-line": dir + "/early/tool", "own/by-env": "/usr/bin/env early-tool",
+		"own/by-script": "/bin/sh " + dir + "/early/tool", "own/by-option": "/usr/bin/perl -I" + dir + "/early", "own/by-split": "/usr/bin/env -S perl -I" + dir + "/early",
+		"own/by-own": "/usr/bin/env -S perl -I" + dir + "/own"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!"+first+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -90,6 +92,10 @@ func TestProgram(t *testing.T) {
 		{dir + "/early/tool", "", "programs can write"},
 		{dir + "/own/by-line", "", "programs can write"},
 		{dir + "/own/by-env", dir + "/early", "programs can write"},
+		{dir + "/own/by-script", "", "programs can write"},
+		{dir + "/own/by-option", "", "programs can write"},
+		{dir + "/own/by-split", "", "programs can write"},
+		{dir + "/own/by-own", "", ""},
 		{"tool", dir + "/root", "programs can write"},
 		{"tool", dir + "/early:" + dir + "/own", "programs can write"},
 		{"./tool", "", "is a relative path: write it in full"},
