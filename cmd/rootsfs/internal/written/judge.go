@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -48,7 +49,8 @@ func (e *Error) Error() string {
 
 // NewJudge returns a Judge of what programs could write in any session so far, live ones
 // included. coming are directories that they are about to be able to write: roots of the
-// configuration and of the command line, and a HOME that is kept.
+// configuration and of the command line, and a HOME that is kept. What lies in a mount of
+// rootsfs lies in a root, whatever its path.
 func NewJudge(coming ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
 	if d, err := Open(); err == nil { // without a state directory no session can start
@@ -58,6 +60,13 @@ func NewJudge(coming ...string) *Judge {
 		if resolved, _, err := j.opener.Trace(dir); err == nil {
 			j.coming = append(j.coming, resolved)
 		}
+	}
+	mounts, err := mountpoint.Ours()
+	if err != nil {
+		j.coming = append(j.coming, "/") // it is not known what lies in one
+	}
+	for _, m := range mounts {
+		j.coming = append(j.coming, m.Point)
 	}
 	return j
 }
