@@ -335,7 +335,7 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 		switch {
 		case !h.addressed(r):
 			http.Error(res, foreignHost, http.StatusForbidden)
-		case !h.mayCall(r.Header.Get("Origin")):
+		case !h.mayCall(r.Header.Values("Origin")...):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		case h.letIn(res, r):
 		default:
@@ -381,8 +381,13 @@ func (h *HTTP) known(host string, defaults ...string) bool {
 // that of http or of https, which an intermediary may have taken away.
 func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
 
-// mayCall reports whether pages of an origin may call this server.
-func (h *HTTP) mayCall(text string) bool {
+// mayCall reports whether pages of an origin may call this server. Of two origins nobody knows
+// which one a page has.
+func (h *HTTP) mayCall(origins ...string) bool {
+	if len(origins) > 1 {
+		return false
+	}
+	text := strings.Join(origins, "")
 	if text == "" { // no browser
 		return true
 	}
