@@ -42,7 +42,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 		l.Close()
 	})
 	seq, seen := uint64(2), 0
-	err := follow(t.Context(), o.Dir, o.Session, Filter{}, func(e Entry) error {
+	err := follow(t.Context(), o.Dir, o.Session, Filter{}, nil, func(e Entry) error {
 		if e.Seq != seq+1 {
 			t.Errorf("line %d after %d", e.Seq, seq)
 		}
@@ -78,7 +78,7 @@ func TestFollowSinceAndFilter(t *testing.T) {
 	mustClose(t, l)
 	var got []string
 	f := Filter{Since: time.Unix(1003, 0), Denied: true}
-	err := Follow(t.Context(), o.Dir, "", f, func(e Entry) error {
+	err := Follow(t.Context(), o.Dir, "", f, nil, func(e Entry) error {
 		got = append(got, e.Path)
 		if e.Path == "8" {
 			return errStop
@@ -94,13 +94,13 @@ func TestFollowEnds(t *testing.T) {
 	o := options(t)
 	mustOpen(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := follow(ctx, o.Dir, o.Session, Filter{}, nil, cancel); err != nil {
+	if err := follow(ctx, o.Dir, o.Session, Filter{}, nil, nil, cancel); err != nil {
 		t.Errorf("after cancel: %v", err)
 	}
-	if err := Follow(t.Context(), o.Dir+"/none", "", Filter{}, nil); err == nil {
+	if err := Follow(t.Context(), o.Dir+"/none", "", Filter{}, nil, nil); err == nil {
 		t.Error("followed a directory that is not there")
 	}
-	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil); err == nil {
+	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil, nil); err == nil {
 		t.Error("followed with a malformed pattern")
 	}
 }

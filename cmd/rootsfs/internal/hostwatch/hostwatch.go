@@ -135,8 +135,8 @@ func (w *Watcher) CheckAll() {
 	w.check(all...)
 }
 
-// Problem says why paths are reported every Recheck, and how many, without naming them; ""
-// if none is.
+// Problem says why paths are reported every Recheck, and of how many if not all are, without
+// naming them; "" if none is.
 func (w *Watcher) Problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +148,10 @@ func (w *Watcher) Problem() string {
 	}
 	reasons := make([]string, 0, len(count))
 	for why, n := range count {
-		reasons = append(reasons, fmt.Sprintf("%d of %d: %s", n, len(w.all), why))
+		if n < len(w.all) {
+			why = fmt.Sprintf("%d of %d: %s", n, len(w.all), why)
+		}
+		reasons = append(reasons, why)
 	}
 	slices.Sort(reasons)
 	return strings.Join(reasons, "; ")

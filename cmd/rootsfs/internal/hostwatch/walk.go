@@ -23,6 +23,7 @@ var (
 	errNotify     = errors.New("events of inotify cannot be read")
 	errUnreadable = errors.New("a directory on the way cannot be read")
 	errLinks      = errors.New("too many links on the way")
+	errRelative   = errors.New("the path is relative")
 )
 
 // mostLinks is the kernel's own bound for the links on a path.
@@ -173,6 +174,9 @@ func (w *Watcher) openNotify() error {
 // walk watches the directories on the path, each before it looks up a name there, and the
 // file at its end. The error says why a change may go unnoticed.
 func (w *Watcher) walk(s *subscription) error {
+	if !filepath.IsAbs(s.path) {
+		return errRelative
+	}
 	const root = "/"
 	dir, rest := root, strings.Split(s.path, "/")
 	info, err := os.Lstat(dir)
