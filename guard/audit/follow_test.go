@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -103,4 +104,42 @@ func TestFollowEnds(t *testing.T) {
 	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil, nil); err == nil {
 		t.Error("followed with a malformed pattern")
 	}
+}
+
+// A file that appears in the tick of the file system's clock in which the directory was listed
+// does not change the directory's time. It is found all the same.
+func TestFollowFindsFileOfTheSameTick(t *testing.T) {
+	o := options(t)
+	mustClose(t, mustOpen(t, o))
+	tick := time.Now().Add(time.Hour) // a time from before the listing would depend on this machine's speed
+	if err := os.Chtimes(o.Dir, tick, tick); err != nil {
+		t.Fatal(err)
+	}
+	changes, found := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	ready := make(chan struct{})
+	following.Go(func() {
+		err := follow(ctx, o.Dir, "", Filter{}, changes, func(e Entry) error { return errStop }, func() { close(ready) })
+		if errors.Is(err, errStop) {
+			close(found)
+		}
+	})
+	<-ready
+	changes <- struct{}{} // the directory has been listed
+	o.Session += "-later"
+	mustClose(t, mustOpen(t, o))
+	if err := os.Chtimes(o.Dir, tick, tick); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second is taken when the first has been dealt with
+		select {
+		case changes <- struct{}{}:
+		case <-found:
+			return
+		}
+	}
+	t.Error("not found")
 }
