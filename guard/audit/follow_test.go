@@ -120,20 +120,19 @@ func TestFollowFindsFileOfTheSameTick(t *testing.T) {
 	var following sync.WaitGroup
 	defer following.Wait()
 	defer cancel()
-	ready := make(chan struct{})
+	create := func() { // called between the first listing and the second
+		o.Session += "-later"
+		mustClose(t, mustOpen(t, o))
+		if err := os.Chtimes(o.Dir, tick, tick); err != nil {
+			t.Error(err)
+		}
+	}
 	following.Go(func() {
-		err := follow(ctx, o.Dir, "", Filter{}, changes, func(e Entry) error { return errStop }, func() { close(ready) })
+		err := follow(ctx, o.Dir, "", Filter{}, changes, func(Entry) error { return errStop }, create)
 		if errors.Is(err, errStop) {
 			close(found)
 		}
 	})
-	<-ready
-	changes <- struct{}{} // the directory has been listed
-	o.Session += "-later"
-	mustClose(t, mustOpen(t, o))
-	if err := os.Chtimes(o.Dir, tick, tick); err != nil {
-		t.Fatal(err)
-	}
 	for range 2 { // the second is taken when the first has been dealt with
 		select {
 		case changes <- struct{}{}:

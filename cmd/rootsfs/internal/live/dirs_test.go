@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 )
@@ -21,6 +22,7 @@ func TestSessionsAreFound(t *testing.T) {
 		t.Helper()
 		t.Log(what)
 		for {
+			<-dirs.changes
 			list, err := control.List()
 			must(t, err)
 			must(t, dirs.follow())
@@ -31,16 +33,19 @@ func TestSessionsAreFound(t *testing.T) {
 			if slices.Equal(got, want) {
 				return
 			}
-			<-dirs.changes
 		}
 	}
 	await("no directory of the sessions")
 	for range 2 { // the second time under a name that was there before
 		one, err := control.Create("one")
 		must(t, err)
-		for len(dirs.stops) == 0 { // the hub sees the directory before the session is published
-			<-dirs.changes
-			must(t, dirs.follow())
+		for quiet := false; !quiet; { // the hub sees the directory before the session is published
+			select {
+			case <-dirs.changes:
+				must(t, dirs.follow())
+			case <-time.After(time.Second / 2):
+				quiet = len(dirs.stops) == 1
+			}
 		}
 		must(t, one.Publish(control.Info{}))
 		await("published", "one")
