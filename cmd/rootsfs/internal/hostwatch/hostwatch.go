@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 // Watcher watches paths. Its methods may be called concurrently.
@@ -40,6 +41,7 @@ type Watcher struct {
 
 	// These belong to the goroutine of run.
 	notify  *fsnotify.Watcher // nil: not open
+	broken  chan struct{}     // holds a token when events of notify cannot be read any more
 	open    func() (*fsnotify.Watcher, error)
 	retryAt time.Time // notify is not opened before
 	files   fileTable
@@ -200,9 +202,8 @@ func (w *Watcher) run(ctx context.Context) {
 // await notes one event. It reports false if ctx or the given time ends first.
 func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 	var events <-chan fsnotify.Event
-	var failures <-chan error
 	if w.notify != nil {
-		events, failures = w.notify.Events, w.notify.Errors
+		events = w.notify.Events
 	}
 	select {
 	case <-ctx.Done():
@@ -212,14 +213,25 @@ func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 	case <-w.kick:
 	case e := <-events:
 		w.check(w.files.concerned(e, w.forget)...)
-	case err := <-failures:
-		if !errors.Is(err, fsnotify.ErrEventOverflow) {
-			w.retryAt = time.Now().Add(Recheck) // such as by a user's epoll watches being used up
-			w.closeNotify()
-		}
+	case <-w.broken:
+		w.retryAt = time.Now().Add(Recheck)
+		w.closeNotify()
 		w.CheckAll()
 	}
 	return true
+}
+
+// receiveErrors receives the errors of notify until there are no more. It has a goroutine of
+// its own, because fsnotify may wait for that while it holds the lock that watching takes.
+func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}) {
+	for err := range notify.Errors {
+		// EINVAL: a watch could not be removed, because its file was gone already.
+		if !errors.Is(err, fsnotify.ErrEventOverflow) && !errors.Is(err, unix.EINVAL) {
+			broken <- struct{}{} // such as by the user's epoll watches being used up
+			return
+		}
+		w.CheckAll()
+	}
 }
 
 // closeNotify gives the inotify instance back.

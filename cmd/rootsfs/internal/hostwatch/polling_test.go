@@ -105,3 +105,31 @@ func TestEventsCannotBeRead(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o600))
 	<-changed
 }
+
+// fsnotify may report an error while it holds the lock that watching takes, as of a directory
+// that was moved and then removed. So the error is received also while paths are looked at, and
+// does not end the watching.
+func TestErrorWhilePathsAreLookedAt(t *testing.T) {
+	opened := make(chan *fsnotify.Watcher, 1)
+	w := start(t.Context(), func() (*fsnotify.Watcher, error) {
+		notify, err := fsnotify.NewWatcher()
+		opened <- notify
+		return notify, err
+	})
+	file, changed, first := filepath.Join(t.TempDir(), "f"), make(chan struct{}), true
+	w.Watch(file, Path, func() bool {
+		if first {
+			(<-opened).Errors <- unix.EINVAL
+		}
+		first = false
+		changed <- struct{}{}
+		return true
+	})
+	<-changed
+	<-changed // anything may have been lost
+	if why := w.Problem(); why != "" {
+		t.Error(why)
+	}
+	must(t, os.WriteFile(file, nil, 0o600))
+	<-changed
+}

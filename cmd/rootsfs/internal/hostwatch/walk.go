@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -117,16 +116,16 @@ func (w *Watcher) release(s *step) {
 }
 
 // acquire watches the directory or file at a path without links, as a step of s.
-func (w *Watcher) acquire(s *subscription, path, name string, info fs.FileInfo) error {
+func (w *Watcher) acquire(s *subscription, path, name string) error {
 	if !vfs.LeadsToLocal(path) {
 		return errRemote // looking there may hang
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return errUnreadable
-	}
 	if err := w.openNotify(); err != nil {
 		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return errUnreadable
 	}
 	id := fileID{st.Dev, st.Ino}
 	f := w.files.byPath[path]
@@ -167,7 +166,8 @@ func (w *Watcher) openNotify() error {
 	case err != nil:
 		return errNotify
 	}
-	w.notify = notify
+	w.notify, w.broken = notify, make(chan struct{}, 1)
+	go w.receiveErrors(notify, w.broken)
 	return nil
 }
 
@@ -177,23 +177,20 @@ func (w *Watcher) walk(s *subscription) error {
 	if !filepath.IsAbs(s.path) {
 		return errRelative
 	}
-	const root = "/"
-	dir, rest := root, strings.Split(s.path, "/")
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return errUnreadable
-	}
+	dir, rest := "/", strings.Split(s.path, "/")
 	for links := 0; len(rest) > 0; {
 		name := rest[0]
 		rest = rest[1:]
 		next := filepath.Join(dir, name)
-		if name == "" || name == "." {
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			dir = next
 			continue
 		}
-		if name != ".." {
-			if err := w.acquire(s, dir, name, info); err != nil {
-				return err
-			}
+		if err := w.acquire(s, dir, name); err != nil {
+			return err
 		}
 		if !vfs.LeadsToLocal(next) {
 			return errRemote // looking there may hang
@@ -213,20 +210,20 @@ func (w *Watcher) walk(s *subscription) error {
 				return errUnreadable
 			}
 			if filepath.IsAbs(target) {
-				dir = root
-				if info, err = os.Lstat(dir); err != nil {
-					return errUnreadable
-				}
+				dir = "/"
 			}
 			rest = append(strings.Split(target, "/"), rest...)
 		case !found.IsDir():
-			return w.acquire(s, next, "", found)
+			return w.acquire(s, next, "")
 		default:
-			dir, info = next, found
+			dir = next
 		}
 	}
-	if s.scope == Entries {
-		return w.acquire(s, dir, anyName, info)
+	switch {
+	case s.scope == Entries:
+		return w.acquire(s, dir, anyName)
+	case len(s.steps) == 0: // the path is "/"
+		return w.acquire(s, dir, "")
 	}
 	return nil
 }
