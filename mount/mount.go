@@ -95,11 +95,8 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.AllowOther && opt.Owner == nil {
 		m.tree.ShareAmongUsers()
 	}
-	if m.fileCache.max = opt.MaxOpen; m.fileCache.max <= 0 {
-		m.fileCache.max = defaultMaxOpen
-	}
 	// Descriptors that level Max keeps leave room for those that programs ask for.
-	m.fileCache.max = max(1, min(m.fileCache.max, vfs.MaxKept()/2))
+	m.fileCache.max = max(1, min(maxOpen, vfs.MaxKept()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		m.watcher = m.tree.NewSourceWatcher(m.sourceChanged, m.sourceLost)
@@ -250,9 +247,15 @@ func (m *Mount) view(name guard.RootName) *view {
 		}
 	}
 	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote}
+	v.noteRights(&st)
 	hasEnded := func(v *view) bool { return v.ended.Load() }
 	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)
 	return v
+}
+
+// noteRights notes whether the root may be read.
+func (v *view) noteRights(st *guard.Status) {
+	v.unreadable.Store(st.Grant.Policy.Rights&guard.Read == 0)
 }
 
 // viewOf returns the view of the root and lifetime that c changes, or nil if the root was
@@ -314,13 +317,18 @@ func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	case guard.ChangeAdded:
 		m.Refresh(c.Root)
 		return nil
-	case guard.ChangeWidened:
+	}
+	v := m.viewOf(c)
+	if v == nil {
 		return nil
 	}
-	if v := m.viewOf(c); v != nil {
-		return v.invalidate(ctx, c.Kind)
+	if st, ok := m.reg.Lookup(c.Root); ok && st.Epoch == c.Epoch {
+		v.noteRights(&st)
 	}
-	return nil
+	if c.Kind == guard.ChangeWidened {
+		return nil
+	}
+	return v.invalidate(ctx, c.Kind)
 }
 
 // Object implements guard.Objector.
