@@ -71,7 +71,6 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/project/project.go os.OpenFile":          {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
 	"cmd/rootsfs/internal/session/preview.go unix.Open":            {looks, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/session/preview.go os.OpenRoot":          {ofRoots, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
-	"cmd/rootsfs/internal/pathwatch/pathwatch.go unix.Open":        {looks, "cmd/rootsfs/internal/pathwatch/pathwatch_test.go TestPaths"},
 	"cmd/rootsfs/internal/cleanup/place.go unix.Open":              {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":       {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cli/cmd_mount.go os.OpenFile":            {ownPlace, "script badinput"},

@@ -14,7 +14,7 @@
 //
 // # Not promised
 //
-// A replaced directory is noticed within a second or so, see package pathwatch; until then operations go to the directory that was approved, never to the new one.
+// A replaced directory is noticed within a second or so, see package hostwatch; until then operations go to the directory that was approved, never to the new one.
 // kill -9 of the process revokes nothing by itself: the kernel then fails every
 // request, but answers from its caches until the mount is detached. The command's
 // supervisor detaches the mount of a session that it watches (mount --daemon), at once;
@@ -39,8 +39,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/pathwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
@@ -136,7 +136,7 @@ type Session struct {
 	sharings  atomic.Uint64                    // all there ever were
 	watching  *watch.Hub                       // of all servers and MCP clients
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
-	paths     *pathwatch.Paths                 // of the roots and the configuration
+	paths     *hostwatch.Watcher               // of the roots and the configuration
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
@@ -286,7 +286,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 
 // open makes a session known and lets it be commanded.
 func (s *Session) open(ctx context.Context) (err error) {
-	s.paths = pathwatch.New(ctx, s.tree)
+	s.paths = hostwatch.New(ctx)
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
