@@ -18,14 +18,15 @@ export HOME=${HOME:-/root} LANG=C.UTF-8 LC_ALL=C.UTF-8
 
 step() { echo "=== step [$(cut -d . -f 1 /proc/uptime) s] $*"; }
 result() { echo "=== result $1 $(shift; echo "$*" | tr '\n' ';' | sed 's/;$//' | cut -c 1-300)"; }
-# as runs a function of this script as root or as the user.
+# as runs a function of this script as root or as the user, no longer than three minutes.
 as() {
 	local who=$1; shift
+	local call=(timeout -k 5 180 bash /k/guest.sh "$@")
 	if [ "$who" = user ]; then
-		HOME=/home/tester USER=tester setpriv --reuid tester --regid tester --init-groups timeout -k 5 180 bash /k/guest.sh "$@"
+		HOME=/home/tester USER=tester setpriv --reuid tester --regid tester --init-groups "${call[@]}"
 	else
-		HOME=/root USER=root timeout -k 5 180 bash /k/guest.sh "$@"
-	fi
+		HOME=/root USER=root "${call[@]}"
+	fi || result "limit.$1.$who" "FAILED: $* as $who: stopped after 180 s"
 }
 save() { dmesg >/results/dmesg; tar cf /dev/vdc -C /results .; sync; }
 waitfor() { # waitfor SECONDS COMMAND...: until COMMAND succeeds
@@ -309,6 +310,7 @@ set_up() {
 	mount -t securityfs securityfs /sys/kernel/security 2>/dev/null
 	ln -sfn /proc/self/fd /dev/fd
 	ln -sfn fd/0 /dev/stdin; ln -sfn fd/1 /dev/stdout; ln -sfn fd/2 /dev/stderr
+	ln -sfn ../proc/self/mounts /etc/mtab # fusermount3 -u needs it
 	chmod 666 /dev/fuse /dev/net/tun
 	ip link set lo up
 	echo guest >/proc/sys/kernel/hostname
@@ -319,7 +321,7 @@ set_up() {
 switch=/sys/module/fuse/parameters/enable_uring
 if [ $# -gt 0 ]; then
 	"$@"
-	exit
+	exit 0
 fi
 set_up
 result kernel ok "$(uname -r)"
