@@ -73,7 +73,8 @@ demo_once() {
 # mounts: mount, work with files, revoke what is held, unmount; as root and as a user.
 mounts() {
 	local spec specs="root:auto user:auto"
-	[ ! -e $switch ] || specs="root:auto root:plain user:auto" # else auto is plain
+	# Root switches io_uring on, so that a user has it after that.
+	[ ! -e $switch ] || specs="root:auto root:plain root:io_uring user:auto user:io_uring"
 	for spec in $specs; do
 		step "mount as ${spec%:*}, transport ${spec#*:}"
 		as "${spec%:*}" mount_once "${spec%:*}" "${spec#*:}"

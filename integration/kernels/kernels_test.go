@@ -11,6 +11,7 @@ import (
 const console = "[    1.0] Linux version 6.12\r\n" +
 	"=== step [12 s] doctor as root\r\n" +
 	"=== result doctor.root.confinement ok rootsfs run confines by namespaces, with every layer\r\n" +
+	"=== result doctor.root.transport ok --transport auto uses io_uring\r\n" +
 	"=== result doctor.user.confinement failed user namespaces are restricted\r\n" +
 	"[   20.1] clocksource: === result mount.root.auto ok plain\r\n" +
 	"=== result revoke.root.auto ok EACCES;SIGBUS\r\n" +
@@ -49,6 +50,7 @@ func TestConsoleBecomesARow(t *testing.T) {
 	want := []string{
 		"mount.user.auto FAILED: cmp src/big mnt/w/big",
 		`doctor as user says "failed user namespaces are restricted", and run reaches landlock`,
+		`doctor as root says "ok --transport auto uses io_uring", and a mount reports "ok plain"`,
 	}
 	if problems := r.problems(); !slices.Equal(problems, want) {
 		t.Errorf("problems: %q, want %q", problems, want)

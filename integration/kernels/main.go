@@ -72,6 +72,10 @@ func main() {
 		}
 		return
 	}
+	if strings.ContainsAny(o.phases+o.suites+o.skip, " \t\"") {
+		fmt.Fprintln(os.Stderr, "kernels: -phases, -suites and -skip become parameters of the kernel: write them without spaces and quotes")
+		os.Exit(2)
+	}
 	names := flag.Args()
 	if *smoke {
 		o.phases = "smoke"

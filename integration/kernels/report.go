@@ -146,11 +146,15 @@ func (r *row) rings() string {
 	if strings.HasPrefix(r.results["uring"], "none") || r.results["norings"] != "" {
 		return "none"
 	}
-	auto := strings.TrimPrefix(r.results["mount.root.auto"], "ok ")
-	if r.results["uring.kills"] == "" {
-		return "not tried; auto is " + auto
+	words := []string{"auto is " + strings.TrimPrefix(r.results["mount.root.auto"], "ok ")}
+	for _, part := range []struct{ name, result string }{
+		{"root", "mount.root.io_uring"}, {"user", "mount.user.io_uring"}, {"kills", "uring.kills"}, {"revocations", "uring.revocations"},
+	} {
+		if verdict := r.results[part.result]; verdict != "" {
+			words = append(words, part.name+" "+strings.TrimSuffix(verdict, " io_uring"))
+		}
 	}
-	return fmt.Sprintf("kills %s, revocations %s; auto is %s", r.results["uring.kills"], r.results["uring.revocations"], auto)
+	return strings.Join(words, ", ")
 }
 
 // problems returns what must not be, for the exit code.
@@ -174,6 +178,10 @@ func (r *row) problems() []string {
 		if r.level(who) != "none" && r.short("run."+who+".strongest") == "none" {
 			list = append(list, fmt.Sprintf("run as %s does not start without --level, and does with --level %s", who, r.level(who)))
 		}
+	}
+	mounted, says := r.results["mount.root.auto"], r.results["doctor.root.transport"]
+	if mounted != "" && says != "" && strings.HasSuffix(mounted, "io_uring") != strings.Contains(says, "auto uses io_uring") {
+		list = append(list, fmt.Sprintf("doctor as root says %q, and a mount reports %q", says, mounted))
 	}
 	if r.results["end"] != "ok" {
 		list = append(list, "the machine did not reach its end")
