@@ -28,7 +28,14 @@ as() {
 		HOME=/root USER=root "${call[@]}"
 	fi || result "limit.$1.$who" "FAILED: $* as $who: stopped after 180 s"
 }
-save() { dmesg >/results/dmesg; tar cf /dev/vdc -C /results .; sync; }
+save() { # one at a time
+	exec 9>/run/save
+	flock 9
+	dmesg >/results/dmesg
+	tar cf /dev/vdc -C /results . 2>/dev/null # a log may grow meanwhile
+	sync
+	exec 9>&-
+}
 waitfor() { # waitfor SECONDS COMMAND...: until COMMAND succeeds
 	local n=$(($1 * 10)); shift
 	until "$@" || [ $n = 0 ]; do sleep 0.1; n=$((n - 1)); done 2>/dev/null
@@ -326,6 +333,7 @@ if [ $# -gt 0 ]; then
 fi
 set_up
 result kernel ok "$(uname -r)"
+(while sleep 30; do save; done) & # for a machine that is stopped
 for phase in ${phases//,/ } complaints; do
 	step "phase $phase"
 	limit=$phaselimit
