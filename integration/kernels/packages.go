@@ -166,7 +166,7 @@ func (a *archive) whole(ctx context.Context, image string) ([]string, error) {
 	packages := []string{image}
 	for i := 0; i < len(packages); i++ {
 		out, err := call{limit: aptLimit, env: a.env}.run(ctx, "apt-cache", "show", "--no-all-versions", packages[i])
-		if err != nil {
+		if err != nil || out == "" { // nothing is printed of a name that other packages mention
 			return nil, fmt.Errorf("the archive has no %s, which %s needs", packages[i], image)
 		}
 		for _, name := range kernelParts(out) {
