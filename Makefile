@@ -2,7 +2,7 @@
 GO      ?= go
 BIN     := bin
 PKGS    := ./...
-.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test soak screenshots bench fuzz lint tables clean need-go need-root
+.PHONY: all help check format static build install dist demo test test-core test-peers test-rest model container-test kernel-test soak screenshots bench fuzz lint tables clean need-go need-root
 
 all: build
 
@@ -23,6 +23,7 @@ help:
 #: soak            the loops that tests run shortened, in full
 #: bench           rootsfs and its peers on the same work, as ratios
 #: container-test  demo and test on a bare Debian root, as root and as a user
+#: kernel-test     rootsfs on other kernels, in virtual machines; KERNELFLAGS=-smoke: the least
 #: screenshots     the pictures of the console in the README
 #: clean           removes bin/
 
@@ -69,6 +70,11 @@ model:
 # a user, twice each, and beside a busy loop. Needs root and debootstrap; over an hour.
 container-test:
 	@bash integration/container.sh $(CONTAINERRUNS)
+
+# Boots kernels of distributions, the ones of KERNELS or all that are known, and writes what
+# rootsfs does there to bin/kernels. Needs root. KERNELFLAGS=-help says what else there is.
+kernel-test:
+	@GO=$(GO) sh integration/setup.sh kernels $(GO) run ./integration/kernels $(KERNELFLAGS) $(KERNELS)
 
 # The loops that `make test` runs shortened, in full.
 soak: need-go

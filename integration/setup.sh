@@ -1,8 +1,8 @@
 #!/bin/sh
-# setup.sh makes a machine ready for `make demo`, `make test` and `make model`; for
-# what needs no more than Go (purpose go) it compares the version only.
+# setup.sh makes a machine ready for `make demo`, `make test`, `make model` and `make
+# kernel-test`; for what needs no more than Go (purpose go) it compares the version only.
 #
-#	setup.sh go|demo|test|model [COMMAND...]
+#	setup.sh go|demo|test|model|kernels [COMMAND...]
 #	setup.sh list
 #
 # `setup.sh list` prints the table of the tests: a check, a Debian package, and what it is
@@ -14,7 +14,7 @@
 # nothing where nothing is missing.
 set -eu
 
-purpose=${1:?"write: setup.sh go|demo|test|model [COMMAND...]"}
+purpose=${1:?"write: setup.sh go|demo|test|model|kernels [COMMAND...]"}
 shift
 repo=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 GO=${GO:-go}
@@ -28,6 +28,19 @@ have() { command -v "$1" >/dev/null 2>&1; }
 # packages prints what a purpose needs: a check, the Debian package that has it, and
 # what it is for. A check is a program's name, or a function of this script.
 packages() {
+	if [ "$purpose" = kernels ]; then
+		cat <<-'TABLE'
+			qemu-system-x86_64 qemu-system-x86 virtual machines
+			mmdebstrap mmdebstrap the userland of the machines
+			mke2fs e2fsprogs their disks
+			staticbusybox busybox-static the first program of a machine
+			modprobe kmod the order of a kernel's modules
+			xz xz-utils modules that Debian has compressed
+			zstd zstd modules that Ubuntu has compressed
+			git git the files of the repository
+		TABLE
+		return 0
+	fi
 	if [ "$(id -u)" != 0 ] && [ "$purpose" != model ] && [ "$purpose" != list ]; then
 		echo 'fusermount3 fuse3 mounts for an ordinary user'
 	fi
@@ -79,12 +92,13 @@ packages() {
 # found runs a check of packages.
 found() {
 	case $1 in
-	headers | venv | completion | grpc) "$1" ;;
+	headers | venv | completion | grpc | staticbusybox) "$1" ;;
 	*) have "$1" ;;
 	esac
 }
 headers() { echo '#include <stdlib.h>' | cc -E - >/dev/null 2>&1; }
 completion() { [ -e "${BASH_COMPLETION:-/usr/share/bash-completion/bash_completion}" ]; }
+staticbusybox() { have busybox && ! ldd "$(command -v busybox)" >/dev/null 2>&1; }
 grpc() { [ -e /usr/lib/python3/dist-packages/grpc ]; }
 venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
@@ -165,13 +179,13 @@ recentNode() {
 }
 
 case $purpose in
-go | demo | test | model) ;;
+go | demo | test | model | kernels) ;;
 list) packages; exit ;;
-*) fail "unknown purpose $purpose: write go, demo, test, model or list" ;;
+*) fail "unknown purpose $purpose: write go, demo, test, model, kernels or list" ;;
 esac
 checkGo
 [ "$purpose" != go ] || exec "$@"
 install
 [ "$purpose" != test ] || recentNode
-[ "$purpose" = model ] || checkFUSE
+case $purpose in model | kernels) ;; *) checkFUSE ;; esac
 [ $# -eq 0 ] || exec "$@"

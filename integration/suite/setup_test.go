@@ -69,7 +69,9 @@ func TestSetup(t *testing.T) {
 		{"apt fails", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `echo "no network"; exit 100`}, false, []string{"no network", "apt-get failed"}},
 		{"apt finds nothing", "test", map[string]string{"id": root, "go": goodGo, "apt-get": `exit 0`}, false, []string{"installed, and not found afterwards", "rsync"}},
 		{"nothing but Go", "go", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1"}, true, []string{"the command runs"}},
-		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write go, demo, test, model or list"}},
+		{"kernels as a user", "kernels", map[string]string{"id": ordinary, "go": goodGo, "apt-get": "exit 1"}, false,
+			[]string{"missing: qemu-system-x86_64 (qemu-system-x86), for", "missing: staticbusybox (busybox-static), for", "sudo apt-get install"}},
+		{"unknown purpose", "tset", map[string]string{"id": root, "go": goodGo}, false, []string{"write go, demo, test, model, kernels or list"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := setUp(t, c.purpose, c.stubs)

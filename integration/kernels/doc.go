@@ -1,0 +1,29 @@
+// Kernels is what `make kernel-test` runs: it boots Linux kernels of distributions in virtual
+// machines and runs rootsfs there.
+//
+//	go run ./integration/kernels [FLAG]... [KERNEL]...
+//
+// table.go lists the kernels and the packages that have them. In each machine guest.sh runs
+// doctor and the demonstration, mounts with revocations, each level of `rootsfs run`, and, where
+// the kernel has FUSE over io_uring, kills and revocations under load; with -suites also the
+// tests of packages. The Markdown table of the results is printed, and written to OUT/table.md.
+// Each machine's console and logs are in OUT/KERNEL.
+//
+// # Promises
+//
+// The exit code is 0 if each chosen kernel was booted and did what is expected: every mount
+// works, nothing that was held survives a revocation, nothing outside is reached from `rootsfs
+// run`, doctor names the confinement level that `run` reaches, the suites pass, and the kernel
+// reports no fault of its own. A kernel that cannot be had is named, with the reason; the exit
+// code is then 1.
+//
+// Packages come from the mirrors that this machine's own apt sources name, in the suites of
+// table.go, and apt verifies them with the distribution's keys; nothing is installed. A mirror
+// of another distribution is named with -mirror.
+//
+// Each step has a time limit, and a machine that is stopped reports what it did until then.
+//
+// # Not promised
+//
+// Anything about speed: where KVM cannot boot a plain kernel, machines are emulated.
+package main
