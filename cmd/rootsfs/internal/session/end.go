@@ -49,25 +49,31 @@ func (s *Session) unanchored() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// waitServed waits until nobody holds the mount, of which not everything was taken back.
-// Where it could not be unmounted that is tried again.
+// waitServed waits until nobody holds the mount, if not everything was taken back. Where it could
+// not be unmounted that is tried again, for a while: with the process its connection ends as
+// well, and what stays is a dead entry in the tree.
 func (s *Session) waitServed() {
-	for again := s.stuck; ; again = again && s.unmount() != nil {
+	for tries := 0; s.stuck && tries < mostUnmounts; tries++ {
 		select {
 		case <-s.served():
 			return
-		case <-time.After(heldAfter):
+		case <-time.After(unmountAgain):
 		}
-		if !again {
-			break
-		}
+		s.stuck = s.unmount() != nil
 	}
-	s.log.Warn("still held; refusing everything until the last holder is gone", "mountpoint", s.Point())
+	if s.revokeErr == nil {
+		return
+	}
+	s.log.Warn("not everything could be taken back; refusing everything until the last holder is gone", "mountpoint", s.Point())
 	<-s.served()
 }
 
-// heldAfter is how long a session that could not be unmounted waits before it tries again.
-const heldAfter = 2 * time.Second
+// A session that could not be unmounted, for want of descriptors or because fusermount3 does
+// not find the mount in its table, tries again at this interval, so often.
+const (
+	unmountAgain = 2 * time.Second
+	mostUnmounts = 5
+)
 
 // The kernel lets go of a mount that nobody holds within milliseconds. A process that is just
 // making a mount namespace (a container that starts, a run of our own) has copies of all
@@ -103,7 +109,7 @@ func (s *Session) end(why string) {
 		ctx := context.Background()
 		s.closeBroker()
 		ended, err := s.revokeAll(ctx)
-		s.ended = ended
+		s.ended, s.revokeErr = ended, err
 		if s.opt.Network != nil {
 			s.opt.Network.Close()
 		}

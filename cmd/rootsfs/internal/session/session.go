@@ -149,7 +149,8 @@ type Session struct {
 	endOnce     sync.Once
 	endDone     chan struct{} // closed when everything is revoked and unmounted
 	ended       []control.Ended
-	endErr      error
+	endErr      error    // with that of the unmount
+	revokeErr   error    // what could not be taken back
 	held        bool     // somebody held the mount when it was detached
 	holders     []string // by whom
 	stuck       bool     // the unmount failed
