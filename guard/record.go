@@ -47,7 +47,7 @@ type Facts struct {
 	Point string // mountpoint on the host
 	Level string // how the command is confined
 
-	Host       string // name or address that was connected to, or a rule of --net
+	Host       string // name or address that was connected to, or rules of --net and secrets
 	Port       uint16
 	ServerName string // what TLS asked for, if that was not Host
 	NoRule     bool   // refused because no rule of --net permits the host

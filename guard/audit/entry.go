@@ -54,7 +54,7 @@ type Entry struct {
 	RuleLine   int    `json:"rule_line,omitempty"`   // its line in that file
 	Point      string `json:"point,omitempty"`       // of `mount` and `unmount`: the mountpoint; left out: none
 	Level      string `json:"level,omitempty"`       // of `run`: how the command is confined
-	Host       string `json:"host,omitempty"`        // of connections, requests and hosts of `--net`: the name or address, or the rules of `--net`
+	Host       string `json:"host,omitempty"`        // of a connection or a request: the name or address; of a grant or its end: the rules of `--net` and the secrets
 	Port       int    `json:"port,omitempty"`        // the port; left out: a name was looked up, or `host` holds rules
 	ServerName string `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
 	NoRule     bool   `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
