@@ -260,6 +260,11 @@ func FuzzLineBound(f *testing.F) {
 		}
 		r := refusal(t, "x")
 		r.Path, r.Path2, r.Subject, r.Detail = p, p2, guard.Subject(grow(subject)), names.Brief(grow(detail))
+		long := grow(subject)
+		r.Facts = guard.Facts{
+			Dir: long, Origin: long, Effect: "protect", Rule: long, RuleFrom: long, RuleLine: 1 << 62, Point: long, Level: "namespaces",
+			Host: long, Port: 1<<16 - 1, ServerName: long, NoRule: true, Program: long,
+		}
 		r.Rights, r.Read, r.Written, r.Duration = 0xff, 1<<62, 1<<62, 1<<62
 		for _, mode := range []PathMode{PathsFull, PathsHash, PathsNone} {
 			e := newEncoder("work-1", mode, make([]byte, 32), mark{seq: 1 << 63})
