@@ -242,6 +242,7 @@ func TestPace(t *testing.T) {
 func FuzzLineBound(f *testing.F) {
 	f.Add("a/b", "c", "s", "detail", 3)
 	f.Add("\x00\x01\u202e", "\xff\xfe/\xff", "\"\\", "\U0001f600", 4000)
+	f.Add("a/b", "c/d", "plain", "detail", 4000)
 	f.Fuzz(func(t *testing.T, rel, rel2, subject, detail string, times int) {
 		grow := func(s string) string {
 			out := s
