@@ -57,7 +57,7 @@ demo:
 # Installs what is missing (setup.sh names it), and runs the tests; suite says what else
 # it looks at. `make test-core` runs one of the three parts.
 test test-core test-peers test-rest:
-	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race $(patsubst test-%,%,$(filter-out test,$@))
+	@GO=$(GO) sh integration/setup.sh test $(GO) run ./integration/suite -go $(GO) -race -declared $(patsubst test-%,%,$(filter-out test,$@))
 
 # Searches the models of integration/model, and mutations of them: it fails unless every
 # configuration holds, exhaustively, and every mutation is found. MODELFLAGS='-only FORGET'

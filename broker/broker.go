@@ -20,7 +20,7 @@ import (
 const (
 	DefaultFrame    = 4 << 20
 	DefaultChunkMax = 4 << 20
-	DefaultDebounce = 250 * time.Millisecond // seed 004
+	DefaultDebounce = 250 * time.Millisecond // R177
 	DefaultAskFor   = 2 * time.Minute
 )
 
@@ -112,7 +112,7 @@ func New(cfg Config) *Broker {
 	}
 	cfg.AskFor = cmp.Or(max(cfg.AskFor, 0), DefaultAskFor)
 	cfg.Debounce = cmp.Or(max(cfg.Debounce, 0), DefaultDebounce)
-	cfg.PageSize = cmp.Or(max(cfg.PageSize, 0), 50) // seed 004
+	cfg.PageSize = cmp.Or(max(cfg.PageSize, 0), 50)
 	if cfg.UID == 0 && cfg.GID == 0 {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}

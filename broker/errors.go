@@ -95,7 +95,7 @@ func filesError(err error) *wire.Error {
 	}
 	number := wire.Number(data.Code)
 	if ge.Kind == names.Internal {
-		number = wire.CodeInternal // seed 000, "Internal errors"
+		number = wire.CodeInternal // SEP-1708, "Internal errors"
 	}
 	return &wire.Error{Code: number, Message: msg, Data: raw}
 }

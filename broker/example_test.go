@@ -67,7 +67,7 @@ func Example_host() {
 	// revoked 1 <nil>
 }
 
-// The calls of seed 002's roots manager, on the registry: add, duplicate, list,
+// The calls of a manager of roots, on the registry: add, duplicate, list,
 // allowed, set, remove (R152, R154, R155, R158, R162).
 func Example_rootsManager() {
 	ctx := context.Background()

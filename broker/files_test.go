@@ -22,7 +22,7 @@ import (
 type obj = map[string]any
 
 // The seed's own example requests, to the letter, with the answers it shows
-// (seed 000, "Brokered File Methods"): R001, R032, R033, R034, R035, R036, R037, R038,
+// (SEP-1708, "Brokered File Methods"): R001, R032, R033, R034, R035, R036, R037, R038,
 // R039, R040, R041, R042, R043, R044, R045, R046, R047.
 func TestSeedExamples(t *testing.T) {
 	l := newLab(t, nil)
@@ -150,7 +150,7 @@ func TestErrorCodes(t *testing.T) {
 }
 
 // Characters belong to the chunk in which they start, so both ways of going on
-// put the file together again (design.md section 10); R035, R036, R060.
+// put the file together again: R035, R036, R060.
 func TestReadChunks(t *testing.T) {
 	l := newLab(t, nil)
 	text := strings.Repeat("aé漢😀\n\x01\"\\", 50)

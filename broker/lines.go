@@ -15,7 +15,7 @@ import (
 
 // Lines is a transport of the session's own over a pair of streams, one JSON
 // object a line, as MCP's stdio has it. It reads several times faster than the
-// SDK's, whose decoder costs more than everything else here (lab/mcp.md), and
+// SDK's, whose decoder costs more than everything else here (measured), and
 // outlives what a server writes by mistake: a line that is no JSON, or too long,
 // costs that line. maxFrame is the longest line taken, in bytes; 0 means
 // DefaultFrame.

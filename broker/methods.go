@@ -140,5 +140,5 @@ func sizeOf(info *vfs.Info) int64 {
 	return 0
 }
 
-// stamp formats a time as seed 000 does: RFC 3339 in UTC.
+// stamp formats a time as SEP-1708 does: RFC 3339 in UTC (R046).
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// cursor is a place in one state of the list of roots (seed 004): the version of
+// cursor is a place in one state of the list of roots (R182): the version of
 // the session's own list and how many have been sent.
 type cursor struct {
 	Version uint64 `json:"v"`

@@ -56,7 +56,7 @@ func (c Caller) InGroup(gid uint32) bool {
 }
 
 // DefaultTimeout is how long an operation may take before it is answered with
-// Timeout (seed 000, "Timeouts: 60 seconds default").
+// Timeout (R059).
 const DefaultTimeout = 60 * time.Second
 
 // Limits bound what a root's users may do. Zero means no limit, except for

@@ -22,7 +22,8 @@ type fileCache struct {
 	nameless int // descriptors of files without a name, outside the list
 }
 
-const defaultMaxOpen = 1024
+// maxOpen is how many descriptors a mount at level Max keeps at most.
+const maxOpen = 1024
 
 // cachedFile returns the node's own descriptor, opened for writing if write, and
 // keeps it open until the request ends.

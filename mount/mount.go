@@ -95,11 +95,8 @@ func New(reg *guard.Registry, opt Options) (*Mount, error) {
 	if opt.AllowOther && opt.Owner == nil {
 		m.tree.ShareAmongUsers()
 	}
-	if m.fileCache.max = opt.MaxOpen; m.fileCache.max <= 0 {
-		m.fileCache.max = defaultMaxOpen
-	}
 	// Descriptors that level Max keeps leave room for those that programs ask for.
-	m.fileCache.max = max(1, min(m.fileCache.max, vfs.MaxKept()/2))
+	m.fileCache.max = max(1, min(maxOpen, vfs.MaxKept()/2))
 	m.delivery = newDelivery(tellChanged, tellAll, m.warnStuck)
 	if opt.Level != Strict {
 		m.watcher = m.tree.NewSourceWatcher(m.sourceChanged, m.sourceLost)

@@ -113,9 +113,6 @@ type Options struct {
 	// itself (measured on 6.18, kernel fs/fuse/file.c, fuse_flush). Only umount(8) -f ends
 	// such a mount.
 	OpenNothing bool
-	// MaxOpen bounds the descriptors that level Max keeps for files which the kernel
-	// reads without opening. The default is 1024; half of vfs.MaxKept is the most.
-	MaxOpen int
 
 	// atStep is called when a request about a root reaches a step, so that tests can hold
 	// the request there. It may be nil.

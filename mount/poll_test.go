@@ -94,7 +94,7 @@ func childReadsOwn(dir string) error {
 
 // Go's runtime asks for POLL of every file that it opens, and holds one of its
 // processors meanwhile: with the answer still to come, the process that serves the
-// mount could not give it. Issue 17 item 2.
+// mount could not give it.
 func TestMountReadByItsServer(t *testing.T) {
 	requireRoot(t)
 	dir := newSourceAndPoint(t)

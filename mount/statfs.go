@@ -32,7 +32,7 @@ func (fs *fileSystem) StatFs(cancel <-chan struct{}, header *fuse.InHeader, out 
 // would wait for the speed limit, or keep an unused root from ending.
 func (r *request) statRoots(out *fuse.StatfsOut) {
 	const block = 4096
-	out.Bsize, out.Frsize, out.NameLen = block, block, names.MaxElement
+	out.Bsize, out.Frsize, out.NameLen = block, block, names.NameMax
 	seen := map[uint64]bool{}
 	for _, st := range r.m.reg.RootsOf(r.m.opt.Subject) {
 		limits := &st.Grant.Policy.Limits

@@ -322,7 +322,7 @@ var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
 // createFile makes and opens the file that Create is about; EEXIST means that there
 // is one, or that another has replaced it.
 func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, dir At, p guard.Path, flags int, mode uint32) (opened, error) {
-	room, err := t.users.reserve(c)
+	room, err := t.shares.reserve(c)
 	if err != nil {
 		return opened{}, err
 	}

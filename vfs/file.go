@@ -87,7 +87,7 @@ func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d benea
 	if err != nil {
 		return
 	}
-	room, err := t.users.reserve(c)
+	room, err := t.shares.reserve(c)
 	if err != nil {
 		return
 	}

@@ -67,7 +67,7 @@ func (h *hangBed) hang(request string, op func() error) (held *hangfs.Held, answ
 }
 
 // A write that is refused because its root has ended does not reach the source after
-// the revocation has returned without an error. Issue 38, F2.
+// the revocation has returned without an error.
 func TestRefusedWriteDoesNotArrive(t *testing.T) {
 	h := newHangBed(t, guard.Policy{})
 	h.put("f", "old")

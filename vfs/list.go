@@ -210,7 +210,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if ls.scanned++; ls.scanned > maxPageScan {
 		return true, nil
 	}
-	if !ls.o.Hidden && strings.HasPrefix(name, ".") || len(name) > names.MaxElement {
+	if !ls.o.Hidden && strings.HasPrefix(name, ".") || len(name) > names.NameMax {
 		w.Take()
 		return false, nil
 	}

@@ -64,7 +64,7 @@ func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func
 // write lock needs a description that is open for writing, and a POSIX owner may ask for one
 // later, through another descriptor.
 func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, error) {
-	room, err := f.t.users.reserve(c)
+	room, err := f.t.shares.reserve(c)
 	if err != nil {
 		return nil, err
 	}

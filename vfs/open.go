@@ -72,7 +72,7 @@ func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, 
 }
 
 func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int, lock bool) (opened, error) {
-	room, err := t.users.reserve(c)
+	room, err := t.shares.reserve(c)
 	if err != nil {
 		return opened{}, err
 	}
@@ -198,7 +198,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}
 	o, err := onFileDrop(ctx, f, req, nil, dropOpened, func(l *guard.Lease, fd int) (opened, int64, error) {
-		room, err := f.t.users.reserve(c)
+		room, err := f.t.shares.reserve(c)
 		if err != nil {
 			return opened{}, 0, err
 		}
@@ -262,7 +262,7 @@ func (t *Tree) opening(ctx context.Context, req guard.Request, f func(l *guard.L
 // share of open files.
 func (t *Tree) openingOne(ctx context.Context, req guard.Request, f func(l *guard.Lease, room *slot) (opened, error)) (*File, Info, error) {
 	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
-		room, err := t.users.reserve(req.Caller)
+		room, err := t.shares.reserve(req.Caller)
 		if err != nil {
 			return opened{}, err
 		}

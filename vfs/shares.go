@@ -22,7 +22,7 @@ type userShares struct {
 
 // ShareAmongUsers makes the tree bound what each user of its mounts may keep open. It
 // is for mounts that several users may enter.
-func (t *Tree) ShareAmongUsers() { t.users.on.Store(true) }
+func (t *Tree) ShareAmongUsers() { t.shares.on.Store(true) }
 
 // slot is room for one descriptor in a user's share. It is nil for callers that are not
 // bounded.

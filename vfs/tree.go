@@ -28,7 +28,7 @@ type Tree struct {
 	claims claims.Table
 	stager wholefile.Stager
 	trash  *trash.Store
-	users  userShares
+	shares userShares
 
 	inotify, remoteInotify watch.Inotify
 }

@@ -148,7 +148,7 @@ func ExampleBroker_Capability() {
 	// Output: roots: true listChanged: true filesystemBrokering: true
 }
 
-// R113, R214, R222, R223, R224, R225: seed 004's examples: a reader and a lister of local
+// R113, R214, R222, R223, R224, R225: a reader and a lister of local
 // files behind the middleware, and a resource that asks the guard itself.
 func ExampleRootsService_RequireWithinRoots() {
 	roots := client.NewRootsService(nil) // a local client: links are resolved

@@ -261,7 +261,7 @@ func (h *host) rootsList(params json.RawMessage) (any, error) {
 		size = 50
 	}
 	end := min(at+size, len(h.roots))
-	res := map[string]any{"roots": append([]wire.Root{}, h.roots[at:end]...), "nextCursor": nil} // null at the end, as seed 004 writes
+	res := map[string]any{"roots": append([]wire.Root{}, h.roots[at:end]...), "nextCursor": nil} // null at the end, R181
 	if end < len(h.roots) {
 		res["nextCursor"] = fmt.Sprintf("v%d.%d", h.version, end)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// manager shows that the registry covers the roots manager of seed 002, call by
+// manager shows that the registry covers a manager of roots, call by
 // call. (A host would use the registry itself.)
 type manager struct{ reg *guard.Registry }
 
@@ -75,7 +75,7 @@ func (m manager) Allowed(op guard.Op, path string) bool {
 	return lease.Done(0, nil) == nil
 }
 
-// R152, R153, R154, R155, R156, R157, R158, R161, R162, R163, R164: the calls of seed 002's MCPRootsManager,
+// R152, R153, R154, R155, R156, R157, R158, R161, R162, R163, R164: the calls of MCPRootsManager,
 // DynamicRootsManager and SecureRootsManager.
 func Example_rootsManager() {
 	base, err := os.MkdirTemp("", "manager")

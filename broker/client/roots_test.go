@@ -180,7 +180,7 @@ func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (rea
 	return readings
 }
 
-// R120, R143, R144, R177, R178, R179, seed 004's demonstration: ten notifications
+// R120, R143, R144, R177, R178, R179: ten notifications
 // 50 ms apart are one reading, 250 ms after the last.
 func TestDebounce(t *testing.T) {
 	for _, tc := range []struct {

@@ -220,7 +220,7 @@ func TestAskInsideWithoutForms(t *testing.T) {
 	b.refused("read_text_file", m{"path": t.TempDir() + "/f"}, "nobody approved")
 }
 
-// Issue 17, item 18: a path below ~ is asked about as the path that it stands for.
+// A path below ~ is asked about as the path that it stands for.
 func TestAskAboutHome(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 		t.Run(revision, func(t *testing.T) {

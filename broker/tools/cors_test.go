@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
-// Issue 47, item 25: a page of a listed origin passes the browser's checks: its question
+// A page of a listed origin passes the browser's checks: its question
 // before the request, which has no token, and the headers of every answer, also of a refusal.
 // Another page passes none of them, and a question lets nothing in.
 func TestListedOriginPassesTheBrowsersChecks(t *testing.T) {

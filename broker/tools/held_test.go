@@ -172,7 +172,7 @@ func (p *pipelined) all(t *testing.T) {
 
 const noHandshakeMeta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
 
-// Issue 17, item 18: a client that sends call after call without reading is not read
+// A client that sends call after call without reading is not read
 // any further than its server holds, whether a call is answered here or by the SDK,
 // and each of its calls is done.
 func TestStdioHoldsBoundedCalls(t *testing.T) {
@@ -253,7 +253,7 @@ func TestStdioHoldsBoundedUnread(t *testing.T) {
 	must(t, <-over)
 }
 
-// Issue 17, item 18: a client that reads none of its answers makes the server hold no more
+// A client that reads none of its answers makes the server hold no more
 // of them than calls may run; when it reads, each call is answered.
 func TestStdioHoldsBoundedAnswers(t *testing.T) {
 	const size, calls, running = 256 << 10, 80, 16
@@ -452,7 +452,7 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Issue 17, item 18: over HTTP, too, the bodies of requests without an answer are
+// Over HTTP, too, the bodies of requests without an answer are
 // bounded together; small requests pass meanwhile, and all are done.
 func TestHTTPHoldsBoundedBodies(t *testing.T) {
 	for _, revision := range []string{"2025-11-25", "2026-07-28"} {

@@ -41,7 +41,7 @@ const patience = 3 * time.Second
 //
 // Calls of tools, in the revisions that begin with a handshake, are taken out of
 // the lines and answered here: through the SDK, which reads and writes each message
-// several times, they would take several times as long (lab/mcp.md).
+// several times, they would take several times as long (measured).
 func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
 	s.requests = &openRequests{}
 	t := &lines{s: s, r: r, w: w}

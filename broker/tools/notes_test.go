@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
-// Issue 17, item 18: a client that does not read the answer to its first request has
+// A client that does not read the answer to its first request has
 // the SDK queue the notifications that follow. What it sends is not held beyond the
 // bound, whatever the notifications are; once it reads, later ones are taken again.
 func TestStdioHoldsBoundedNotifications(t *testing.T) {

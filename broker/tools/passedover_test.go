@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Issue 47, item 27: what a tree, a listing with sizes or a search could not read is named,
+// What a tree, a listing with sizes or a search could not read is named,
 // not shown as empty.
 func TestNameWhatCouldNotBeRead(t *testing.T) {
 	b := start(t, nil, nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
-// Issue 17, item 17: under 2026-07-28 requests have no session. What a person allows is
+// Under 2026-07-28 requests have no session. What a person allows is
 // then no other user's, nor another OAuth client's; where only the server's token is
 // shown, the question says that every client with it has what is allowed.
 func TestSessionlessConsents(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package wire holds what the two ends of files/* say to each other: method
-// names, parameters, results and error data, as seed 000 (SEP-1708, brokered
-// files) writes them, and the connection over lines that both ends have. It is
+// names, parameters, results and error data, as SEP-1708 (brokered files, the
+// seed) writes them, and the connection over lines that both ends have. It is
 // portable, so that a server on any platform can import it through broker/client.
 //
 // The seed's fields keep the seed's names and meanings. Every field marked

@@ -273,7 +273,7 @@ type Root struct {
 	Meta any    `json:"_meta,omitempty"`
 }
 
-// RootsParams and RootsResult are roots/list with the cursor of seed 004.
+// RootsParams and RootsResult are roots/list with a cursor (R180).
 type RootsParams struct {
 	Cursor string `json:"cursor,omitempty"`
 	Meta   *Meta  `json:"_meta,omitempty"`

@@ -47,7 +47,7 @@ stdout ', 0 failures$'
 `
 
 // A script sees neither a dead mount of another test nor what a killed run of another test
-// has left in /run. Issue 38, finding 5.
+// has left in /run.
 func TestScriptsSeeTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root's scripts have mounts of their own")

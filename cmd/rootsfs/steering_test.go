@@ -72,7 +72,7 @@ var computed = map[string]string{
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli/run_sockets.go": "for what the server is given",
 }
 
-// Issue 36: a repository's file gives its servers variables, which reach rootsfs itself
+// A repository's file gives its servers variables, which reach rootsfs itself
 // once they are wrapped. Each variable that the code reads is one that wrap refuses, or is
 // harmless for a reason that stands here.
 func TestSteeringVariablesAreKnown(t *testing.T) {

@@ -182,7 +182,7 @@ func TestFirstScreen(t *testing.T) {
 // R092: man renders each page of the manual, and warns of nothing.
 func TestManPages(t *testing.T) {
 	dir := t.TempDir()
-	output(t, "man", dir)
+	output(t, "help", "--man", dir)
 	pages := cli.ManPages(tree())
 	for _, want := range []string{"rootsfs.1", "rootsfs-mount.1", "rootsfs-roots-add.1", "rootsfs-policy.7"} {
 		if pages[want] == "" {

@@ -20,7 +20,7 @@ func ofOp(list []Entry, op string) (out []Entry) {
 	return out
 }
 
-// R022 (issue 17): the same by the same program is written once and counted, of
+// R022: the same by the same program is written once and counted, of
 // refusals as of looks, and the sums are right.
 func TestSameIsFolded(t *testing.T) {
 	const n = 5000

@@ -26,7 +26,7 @@ func dirBytes(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// Issue 17, item 11: a live session is never pruned, and does not fill the disk either.
+// A live session is never pruned, and does not fill the disk either.
 // Whatever its subjects do, its files take no more than its share, which is half of
 // MaxTotal: what changes something is refused then, and refusals are summed up.
 func TestLiveSessionStaysInItsShare(t *testing.T) {

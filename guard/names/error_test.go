@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// kindRows repeats design.md section 6, so that a change of the table is a
+// kindRows repeats the table of error kinds, so that a change of the table is a
 // decision and not an accident.
 var kindRows = []struct {
 	kind    Kind

@@ -61,7 +61,7 @@ func FuzzParsePath(f *testing.F) {
 		top, joined := Path{Root: p.Root}, Path{Root: p.Root}
 		if !p.IsRoot() {
 			for _, e := range strings.Split(p.Rel(), "/") {
-				if e == "" || e == "." || e == ".." || len(e) > MaxElement || strings.IndexByte(e, 0) >= 0 {
+				if e == "" || e == "." || e == ".." || len(e) > NameMax || strings.IndexByte(e, 0) >= 0 {
 					t.Fatalf("ParsePath(%q) has the element %q", s, e)
 				}
 				if joined, err = joined.Join(e); err != nil {

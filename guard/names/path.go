@@ -8,8 +8,8 @@ import (
 
 // Limits of names and paths, in bytes.
 const (
-	// MaxElement is NAME_MAX of Linux file systems, linux/limits.h.
-	MaxElement = 255
+	// NameMax is NAME_MAX of Linux file systems, linux/limits.h.
+	NameMax = 255
 	// MaxHostPath is PATH_MAX, linux/limits.h: no system call takes a path
 	// of so many bytes or more. (A Path may be longer, it is walked in parts.)
 	MaxHostPath = 4096
@@ -157,7 +157,7 @@ func checkElement(s string) error {
 		return &Error{Kind: Invalid, Err: textError("path has an empty element")}
 	case s == "." || s == "..":
 		return &Error{Kind: Invalid, Err: textError("path has the element " + Quote(s))}
-	case len(s) > MaxElement:
+	case len(s) > NameMax:
 		return &Error{Kind: TooLong, Err: textError("path has an element longer than 255 bytes")}
 	case strings.IndexByte(s, 0) >= 0:
 		return &Error{Kind: Invalid, Err: textError("path has a NUL byte")}

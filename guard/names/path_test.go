@@ -12,7 +12,7 @@ import (
 
 var (
 	name128 = strings.Repeat("r", MaxRootName)
-	elem255 = strings.Repeat("e", MaxElement)
+	elem255 = strings.Repeat("e", NameMax)
 )
 
 // R130: legality of paths: NUL, length, encoding, dot elements; R109 for "..".
@@ -274,7 +274,7 @@ func mustPath(t *testing.T, s string) Path {
 	return p
 }
 
-// notSeen are the characters that issue 36 found, beside variation selectors.
+// notSeen are the characters that show nothing, or as good as nothing, beside variation selectors.
 const notSeen = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2800\u3000\u3164\uffa0\ufffd\U00016fe4\U0001d159"
 
 var stacked = regexp.MustCompile(`(^|[ "\\])\pM|\pM\pM\pM`)

@@ -16,7 +16,7 @@ import (
 const (
 	childLoopback = "child-loopback" // SOURCE MOUNTPOINT
 	childNodes    = "child-nodes"    // MOUNTPOINT
-	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy and childNetwork
+	childHold     = "child-hold"     // DIR INODES HANDLES; see also childFiles, childProxy, childNetwork and childRepository
 )
 
 // child runs a child mode and reports whether args name one.
@@ -35,6 +35,8 @@ func child(args []string) (ran bool, err error) {
 		return true, serveProxy(args[1], args[2:])
 	case args[0] == childNetwork && len(args) > 1:
 		return true, runNetworkClient(args[1], len(args) > 2 && args[2] == childProxied)
+	case args[0] == childRepository && len(args) > 1:
+		return true, workInRepository(args[1], len(args) > 2, os.Stdin, os.Stdout)
 	case args[0] == childHold && len(args) == 4:
 		return true, hold(args[1], args[2], args[3], os.Stdin, os.Stdout)
 	}

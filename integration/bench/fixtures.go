@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -19,17 +18,18 @@ const block = 4096
 
 // sizes says how large everything is. The goals are for full.
 type sizes struct {
-	Name       string
-	RandBytes  int64 // the file of the random reads
-	RandReads  int   // reads per warm pass; a cold pass does a quarter
-	SeqBytes   int64 // the file of the sequential reads and writes
-	SmallBytes int64 // overwritten 4 KiB at a time
-	TreeDirs   int   // directories of 100 files of 4 KiB: find, du, tar
-	RepoDirs   int   // directories of 100 files of 2 KiB: git status, cp -r
-	Creates    int
-	Inodes     []int // revocation: cached inodes
-	Handles    int   // revocation: open, mapped files among them
-	MemFiles   int
+	Name           string
+	RandBytes      int64 // the file of the random reads
+	RandReads      int   // reads per warm pass; a cold pass does a quarter
+	SeqBytes       int64 // the file of the sequential reads and writes
+	SmallBytes     int64 // overwritten 4 KiB at a time
+	TreeDirs       int   // directories of 100 files of 4 KiB: find, du, tar
+	RepoDirs       int   // directories of 100 files of 2 KiB: git status, cp -r
+	Creates        int
+	RepositoryDirs int   // directories of 100 files of 2 KiB, with rules
+	Inodes         []int // revocation: cached inodes
+	Handles        int   // revocation: open, mapped files among them
+	MemFiles       int
 }
 
 const (
@@ -41,7 +41,7 @@ const (
 func sizesOf(name string) (sizes, error) {
 	full := sizes{
 		Name: "full", RandBytes: 64 << 20, RandReads: 16384, SeqBytes: 256 << 20, SmallBytes: 16 << 20,
-		TreeDirs: 200, RepoDirs: 50, Creates: 5000, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
+		TreeDirs: 200, RepoDirs: 50, Creates: 5000, RepositoryDirs: 500, Inodes: []int{10_000, 100_000}, Handles: 1000, MemFiles: 1_000_000,
 	}
 	switch name {
 	case "full":
@@ -49,7 +49,7 @@ func sizesOf(name string) (sizes, error) {
 	case "small":
 		return sizes{
 			Name: "small", RandBytes: 8 << 20, RandReads: 2048, SeqBytes: 32 << 20, SmallBytes: 2 << 20,
-			TreeDirs: 20, RepoDirs: 5, Creates: 500, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
+			TreeDirs: 20, RepoDirs: 5, Creates: 500, RepositoryDirs: 20, Inodes: []int{1000, 10_000}, Handles: 100, MemFiles: 100_000,
 		}, nil
 	}
 	return sizes{}, fmt.Errorf("size %q: want small or full", name)
@@ -173,17 +173,7 @@ func makeRepo(ctx context.Context, dir string, dirs int) error {
 	if err := makeTree(ctx, dir, dirs, repoFile); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"init", "-q"}, {"add", "."},
-		{"-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "bench"},
-	} {
-		cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...)
-		cmd.Env = append(cmd.Environ(), gitEnv...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("git %s: %w: %s", args[0], err, out)
-		}
-	}
-	return writeBack(dir)
+	return commitAll(ctx, dir)
 }
 
 // Names for the memory and revocation rows: directories of a thousand empty

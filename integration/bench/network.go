@@ -31,7 +31,7 @@ const (
 	netSrt    = "srt"
 )
 
-// Goals of issue 35.
+// Goals of the network.
 const (
 	netAgainstSlirp = 2.0
 	netAgainstSrt   = 5.0

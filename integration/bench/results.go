@@ -14,24 +14,25 @@ import (
 
 // report is everything a run found out, as -json writes it.
 type report struct {
-	When        time.Time      `json:"when"`
-	Machine     machine        `json:"machine"`
-	Size        sizes          `json:"size"`
-	Repetitions int            `json:"repetitions"`
-	Peers       []string       `json:"peers"` // those that could run, native first
-	Rows        []*row         `json:"rows"`
-	Revocations []*revocation  `json:"revocations,omitempty"`
-	Memory      []*memory      `json:"memory,omitempty"`
-	Files       []*filesRow    `json:"files,omitempty"`
-	FilesMemory *filesMemory   `json:"filesMemory,omitempty"`
-	Proxy       []*proxyRow    `json:"proxy,omitempty"`
-	Serve       []*filesRow    `json:"serve,omitempty"`
-	Network     *networkReport `json:"network,omitempty"`
-	Starts      *starts        `json:"starts,omitempty"`
-	Footprints  []*footprint   `json:"footprints,omitempty"`
-	Turns       *turns         `json:"turns,omitempty"`
-	Goals       []outcome      `json:"goals"`
-	Skipped     []string       `json:"skipped,omitempty"` // what was not measured, and why
+	When        time.Time         `json:"when"`
+	Machine     machine           `json:"machine"`
+	Size        sizes             `json:"size"`
+	Repetitions int               `json:"repetitions"`
+	Peers       []string          `json:"peers"` // those that could run, native first
+	Rows        []*row            `json:"rows"`
+	Revocations []*revocation     `json:"revocations,omitempty"`
+	Memory      []*memory         `json:"memory,omitempty"`
+	Files       []*filesRow       `json:"files,omitempty"`
+	FilesMemory *filesMemory      `json:"filesMemory,omitempty"`
+	Proxy       []*proxyRow       `json:"proxy,omitempty"`
+	Serve       []*filesRow       `json:"serve,omitempty"`
+	Network     *networkReport    `json:"network,omitempty"`
+	Starts      *starts           `json:"starts,omitempty"`
+	Footprints  []*footprint      `json:"footprints,omitempty"`
+	Turns       *turns            `json:"turns,omitempty"`
+	Repository  *repositoryReport `json:"repository,omitempty"`
+	Goals       []outcome         `json:"goals"`
+	Skipped     []string          `json:"skipped,omitempty"` // what was not measured, and why
 }
 
 type machine struct {
@@ -100,6 +101,9 @@ func (r *report) broken() []string {
 	}
 	if r.Starts != nil {
 		add(startName, r.Starts.Broken)
+	}
+	if r.Repository != nil {
+		add(repositoryName, r.Repository.Broken)
 	}
 	if r.Turns != nil {
 		add(turnsName+" in turns", r.Turns.Broken)

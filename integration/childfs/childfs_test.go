@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // A test that uses its own process's mount is found, by its file; one that uses the mount
-// in the child is not. Issue 17 item 2.
+// in the child is not.
 func TestOwnUseIsFound(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil {
 		t.Skip(err)

@@ -91,7 +91,7 @@ func environ(list []string) map[string]string {
 }
 
 // TestPage runs the flows of flows.mjs, each of which says which requirements it
-// shows (issue 8, 1 and 4).
+// shows.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	need(t, "chromium", "node", "npm", "python3")

@@ -76,7 +76,7 @@ func (s *screen) answers(key, said string) {
 	s.t.Fatalf("%s never said %q\n%s", key, said, s.last)
 }
 
-// The terminal shows and does what the page does (issue 8, 3; R090, R087, R088, R089,
+// The terminal shows and does what the page does (R090, R087, R088, R089,
 // R094, R136, R146).
 func TestTop(t *testing.T) {
 	t.Parallel()

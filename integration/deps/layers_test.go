@@ -97,7 +97,6 @@ var layers = []layer{
 	{"broker/internal/jsonline", []string{}, []string{"github.com/go-json-experiment/json/jsontext"}, "lines and messages, whatever they are about; also on platforms without a monitor"},
 	{"broker/wire", []string{"guard/names", "broker/internal/flow", "broker/internal/jsonline"}, nil, "both ends speak it, also on platforms without a monitor"},
 	{"broker/client", []string{"guard/names", "broker/wire", "broker/internal/flow", "broker/internal/jsonline"}, nil, "what a server imports must not bring the monitor along"},
-	{"broker/tools", []string{"guard", "guard/names", "guard/audit", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a search leaves out what .gitignore files name, which decides nothing"},
 	{"broker", []string{"guard", "guard/names", "guard/audit", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end; siblings never import each other"},
 	{"broker/tools", []string{"guard", "guard/names", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
@@ -122,7 +121,7 @@ func permits(list []string, name string) bool {
 	})
 }
 
-// The layering of design.md section 2.
+// The layering of ARCHITECTURE.md.
 func TestLayers(t *testing.T) {
 	std := map[string]bool{}
 	for _, p := range list(t, "std") {
@@ -132,7 +131,7 @@ func TestLayers(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		l := layerOf(p.name())
 		if l == nil {
-			t.Errorf("%s is in no layer: add it to design.md section 2 and to this table, or move it", p.ImportPath)
+			t.Errorf("%s is in no layer: add it to .github/ARCHITECTURE.md and to this table, or move it", p.ImportPath)
 			continue
 		}
 		seen++
@@ -205,7 +204,7 @@ func TestPortable(t *testing.T) {
 }
 
 // Every package says what it promises and what it does not; the directories are
-// those of design.md.
+// those of ARCHITECTURE.md.
 func TestShape(t *testing.T) {
 	for _, p := range list(t, "./...") {
 		if len(p.GoFiles) > 0 && p.Doc == "" {
@@ -237,7 +236,7 @@ func TestShape(t *testing.T) {
 		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") || slices.Contains(allowed, e.Name()) || ignored(t, e.Name()) {
 			continue
 		}
-		t.Errorf("top-level directory %s: design.md section 2 knows only %s", e.Name(), strings.Join(allowed, ", "))
+		t.Errorf("top-level directory %s: there are only %s", e.Name(), strings.Join(allowed, ", "))
 	}
 }
 

@@ -149,7 +149,7 @@ func callsMain(file *ast.File) (yes bool) {
 	return yes
 }
 
-// No test can make its process wait for a mount that it serves. Issue 17 item 2.
+// No test can make its process wait for a mount that it serves.
 func TestOwnMounts(t *testing.T) {
 	base := top(t)
 	files, serving, used, checked := map[string]source{}, map[string]bool{}, map[string]bool{}, map[string]bool{}

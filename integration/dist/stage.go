@@ -78,7 +78,7 @@ var completions = map[string]string{"bash": "rootsfs.bash", "zsh": "rootsfs.zsh"
 
 // describeItself has a stage's program write its manual and its completions.
 func describeItself(ctx context.Context, s *stage) error {
-	if _, err := run(ctx, s.program(), "man", filepath.Join(s.built, "man")); err != nil {
+	if _, err := run(ctx, s.program(), "help", "--man", filepath.Join(s.built, "man")); err != nil {
 		return err
 	}
 	for shell, name := range completions {

@@ -151,7 +151,7 @@ func (f *fullAudit) picture() string {
 	return b.String()
 }
 
-// Item 17 of issue 17: with the audit disk full, whatever would change something is
+// With the audit disk full, whatever would change something is
 // refused and has not happened; once there is room, all of it goes on, and the log
 // has a record of everything that was done.
 func TestFullAuditDiskChangesNothing(t *testing.T) {

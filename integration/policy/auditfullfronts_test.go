@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/audit"
 )
 
-// Item 17 of issue 17: over files/* and over the tools of serve, too, whatever would
+// Over files/* and over the tools of serve, too, whatever would
 // change something is refused and has not happened while the audit disk is full.
 func TestFullAuditDiskChangesNothingOverTheBroker(t *testing.T) {
 	f := newFullAudit(t)

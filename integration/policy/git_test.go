@@ -321,6 +321,11 @@ func TestNpm(t *testing.T) {
 
 // So does go.
 func TestGo(t *testing.T) {
+	cache, err := exec.Command("go", "env", "GOCACHE").Output() // the HOME of run is empty
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(cache)))
 	s := newShell(t, func(s *shell) {
 		s.write("mod/go.mod", "module m\n\ngo 1.26\n")
 		s.write("mod/main.go", "package main\n\nfunc main() { println(1) }\n")

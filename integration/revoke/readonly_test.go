@@ -99,7 +99,7 @@ func judgeReadOnly(r result, wrong map[string]int) {
 // A mapping made while the root was writable goes on taking stores of its own
 // process, but neither the source nor anybody who opens the file afterwards, by
 // whatever name, ever sees them. Who had the same file open from before shares
-// the orphaned pages with the mapping (design.md section 10): refusing reads
+// the orphaned pages with the mapping: refusing reads
 // there would kill descriptors that only read.
 func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range settings[:2] {

@@ -60,7 +60,7 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
 // The owner's revoke --all, status and version work while the confined program has used
-// up whatever the kernel lets it (issue 17, item 6).
+// up whatever the kernel lets it.
 func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, resource := range resources {

@@ -66,7 +66,7 @@ func (a *answering) answer(c *net.UnixConn) {
 
 // run --socket lets the command talk to one socket of the host's, on record: bytes pass,
 // descriptors do not, in either direction. revoke cuts a live connection, by the socket's
-// name and with --all, and nothing connects afterwards. Issue 17, item 20.
+// name and with --all, and nothing connects afterwards.
 func TestGrantedSocket(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // With --net a command is a client of any kind, at every level, and listens on the ports
-// that --listen names and no others. Issue 17, item 14.
+// that --listen names and no others.
 func TestListen(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -246,7 +246,7 @@ func TestNetworkAskEnds(t *testing.T) {
 }
 
 // A connection to one approved name that asks for another one by TLS ends with either, and net
-// list shows both. Issue 46, 3.
+// list shows both.
 func TestNetworkServerNameEnds(t *testing.T) {
 	cert := certificate(t)
 	port := answerConns(t, func(c net.Conn) {

@@ -29,7 +29,7 @@ var provenOnNetwork = []string{
 }
 
 // A hostile program with a network of approved hosts gets an answer of nobody else, at every
-// level that has one, as root and as a user. Issue 35, lines 2 and 6 of what must be shown.
+// level that has one, as root and as a user.
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
 	for _, w := range everybody {

@@ -120,8 +120,7 @@ func missing(needs []string) string {
 }
 
 // Unmodified programs reach a host that --net=HOSTS names, and fail at one that it does not
-// name with their own words for a name that does not exist. Issue 35, line 1 of what must be
-// shown.
+// name with their own words for a name that does not exist.
 func TestNetworkPrograms(t *testing.T) {
 	s := newServers(t)
 	var script strings.Builder

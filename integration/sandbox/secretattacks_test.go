@@ -52,8 +52,7 @@ func redirect(w http.ResponseWriter, to string) {
 }
 
 // A hostile program that uses a secret neither gets hold of it nor has it used for anything else
-// than the rules allow, at every level that has a network, as root and as a user. Issue 35, line
-// 6 of what must be shown.
+// than the rules allow, at every level that has a network, as root and as a user.
 func TestSecretAttacks(t *testing.T) {
 	a := serveAPI(t, http.HandlerFunc(everythingAPI))
 	for _, w := range everybody {

@@ -15,7 +15,7 @@ import (
 
 // At level Namespaces the command's own processes talk over sockets of the unix family,
 // in HOME, TMPDIR and XDG_RUNTIME_DIR, in a writable root and by abstract names, as tmux,
-// agents, language servers and git's fsmonitor do. Issue 17, item 20; issue 47, item 22.
+// agents, language servers and git's fsmonitor do.
 func TestOwnSockets(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestOwnSockets(t *testing.T) {
 }
 
 // A socket of the host's in a kept HOME cannot be connected to. Where a socket is granted,
-// and the family with it, that is a hole, which is named. Issue 17, item 20.
+// and the family with it, that is a hole, which is named.
 func TestSocketsInKeptHome(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestSocketsInKeptHome(t *testing.T) {
 }
 
 // Standard streams that are sockets, as Node gives them to its children, carry bytes to
-// the command and no descriptors back. Issue 17, item 20.
+// the command and no descriptors back.
 func TestSocketStreams(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

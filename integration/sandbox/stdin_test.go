@@ -10,7 +10,7 @@ import (
 
 // Standard input that is /dev/null, or closed, reaches the command as that, at every level.
 // A file is copied through a pipe, from where its reader was, so that the command holds
-// nothing of the file. Issue 17, item 21.
+// nothing of the file.
 func TestStdin(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 	return out.String(), err.String()
 }
 
-// rg searches the directory and not standard input, as outside. Issue 17, item 21.
+// rg searches the directory and not standard input, as outside.
 func TestSearchWithoutInput(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	o.plant()

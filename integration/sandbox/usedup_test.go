@@ -35,7 +35,7 @@ var usedUp = []struct {
 }
 
 // A resource that is used up is an error, and never a weaker confinement: nothing is
-// started, and the error names the resource. Issue 17, item 7.
+// started, and the error names the resource.
 func TestUsedUp(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestUsedUp(t *testing.T) {
 }
 
 // A machine whose limit of user namespaces is 0 has none, although the kernel's error is
-// the one of namespaces that are used up. Issue 17, item 7.
+// the one of namespaces that are used up.
 func TestNoNamespacesAllowed(t *testing.T) {
 	o := newOutside(t, everybody[1])
 	zero := filepath.Join(o.base, "zero")
@@ -96,7 +96,6 @@ func fill() int {
 
 // Another process of the command's user has as many descriptors in flight as the user
 // may: a run with a terminal, whose init passes one, is refused or confined as ever.
-// Issue 17, item 7.
 func TestDescriptorsInFlight(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -127,7 +126,7 @@ func TestDescriptorsInFlight(t *testing.T) {
 }
 
 // A level that the configuration pins is that level or an error, and one that --level
-// names on the command line must be at least as strong. Issue 17, item 7.
+// names on the command line must be at least as strong.
 func TestPinnedLevel(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	conf := filepath.Join(o.base, "pinned.toml")

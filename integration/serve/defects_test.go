@@ -42,7 +42,8 @@ func (o *one) untouched() {
 	}
 }
 
-// Where today's servers fail (lab/mcp.md), row by row; the swap race is in
+// Where today's servers fail, row by row (servers#3253, #2815 and others of
+// modelcontextprotocol/servers); the swap race is in
 // swap_test.go. That server-filesystem fails them is shown in same_test.go.
 
 func TestDefect_DanglingLink(t *testing.T) {
@@ -185,7 +186,7 @@ func TestDefect_SiblingAndLinkOut(t *testing.T) {
 	}
 }
 
-// A hard link to a file outside is a file inside (design.md section 5): it is
+// A hard link to a file outside is a file inside: it is
 // read, and written by replacing the name, so that the file outside keeps what
 // it had.
 func TestDefect_HardLink(t *testing.T) {

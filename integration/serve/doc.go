@@ -1,6 +1,6 @@
 // Package serve shows `rootsfs serve` whole: the program as a host starts it,
 // side by side with @modelcontextprotocol/server-filesystem, whose place it
-// takes, and under the attacks that such servers fail (lab/mcp.md).
+// takes, and under the attacks that such servers fail.
 //
 // Its tests speak to both programs over stdio without an SDK, so that what is
 // compared is what stands on the wire; put published clients (the conformance

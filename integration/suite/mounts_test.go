@@ -49,7 +49,7 @@ func mountDead(point string) error {
 }
 
 // What a test leaves is reported, what others mount meanwhile is neither reported nor
-// detached. Issue 38, finding 5.
+// detached.
 func TestMountsOfOthers(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root, and ", err)

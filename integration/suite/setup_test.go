@@ -46,7 +46,7 @@ const (
 )
 
 // setup.sh says what is missing and what to type, and runs the command only where
-// nothing is. Issue 17 item 1.
+// nothing is.
 func TestSetup(t *testing.T) {
 	for _, c := range []struct {
 		name, purpose string

@@ -1,14 +1,11 @@
 package mountpoint
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +50,7 @@ func Detach(point string, lazy bool) error {
 		}
 		return detachByHelper(in, lazy)
 	case errors.Is(err, unix.EBUSY):
-		return busyError(in, holders(in))
+		return busyError(in, holders(in, false))
 	case errors.Is(err, unix.EINVAL):
 		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(in.Point))
 	}
@@ -82,7 +79,7 @@ func detachByHelper(in Info, lazy bool) error {
 	// The helper gives its reason as text, which is not parsed: whether the mount is in
 	// use is looked up instead.
 	if !lazy {
-		if held := holders(in); len(held) > 0 {
+		if held := holders(in, false); len(held) > 0 {
 			return busyError(in, held)
 		}
 	}
@@ -101,71 +98,4 @@ func busyError(in Info, held []string) error {
 		return errorf(ErrBusy, "%s is in use by a process that this user cannot see: end it, then try again; root finds it with: fuser -vm %[1]s", point)
 	}
 	return errorf(ErrBusy, "%s is in use by %s: end that, then try again", point, strings.Join(held, ", "))
-}
-
-// Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete, but must not take long.
-const (
-	maxHolders = 8      // named in the message
-	maxFDs     = 10_000 // looked at in one process
-)
-
-// holders describes, best effort, what keeps the mount from being unmounted: mounts inside
-// it and processes with a working directory, a root directory, a program or an open file in
-// it. A process that has only a mapping of a closed file is not found, and ordinary users
-// see only their own processes. No mounted file system is asked anything.
-func holders(in Info) []string {
-	var all []string
-	mounts, _ := Mounts()
-	for _, sub := range mounts {
-		if sub.Parent == in.ID && sub.ID != in.ID {
-			all = append(all, fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType)))
-		}
-	}
-	processes, _ := os.ReadDir("/proc")
-	for _, p := range processes {
-		if len(all) > maxHolders {
-			break
-		}
-		if _, err := strconv.Atoi(p.Name()); err != nil {
-			continue
-		}
-		if use := useBy(filepath.Join("/proc", p.Name()), in.Point); use != "" {
-			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), use))
-		}
-	}
-	if len(all) > maxHolders {
-		all = append(all[:maxHolders], "and others")
-	}
-	return all
-}
-
-// useBy returns how a process uses a file at or below point, or "". proc is the process's
-// directory in /proc. useBy reads links and follows none: following one would ask the mount's
-// daemon.
-func useBy(proc, point string) string {
-	links := []string{"cwd", "root", "exe"}
-	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
-		fds, _ := dir.Readdirnames(maxFDs)
-		dir.Close()
-		for _, fd := range fds {
-			links = append(links, "fd/"+fd)
-		}
-	}
-	uses := map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
-	for _, link := range links {
-		if target, err := os.Readlink(filepath.Join(proc, link)); err == nil && names.Under(target, point) {
-			return cmp.Or(uses[link], "open") + " " + names.ShellWord(target)
-		}
-	}
-	return ""
-}
-
-// processName returns the name that ps shows, quoted: a process chooses its own name.
-func processName(pid string) string {
-	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
-	if err != nil {
-		return "a process"
-	}
-	return names.ShellWord(strings.TrimSuffix(string(comm), "\n"))
 }

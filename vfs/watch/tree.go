@@ -334,7 +334,7 @@ func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, 
 // shows reports whether a name may be reported, and whether it is a directory's.
 func (s *scan) shows(wk *walk.Walker, e *beneath.Entry) (shown, isDir bool) {
 	switch {
-	case len(e.Name) > names.MaxElement || strings.HasPrefix(e.Name, beneath.TempPrefix):
+	case len(e.Name) > names.NameMax || strings.HasPrefix(e.Name, beneath.TempPrefix):
 		return false, false
 	case e.Type == 0:
 		var o observation

@@ -24,7 +24,7 @@ if [ "${4:-}" != inside ]; then
 	mount --rbind /sys "$scratch/root/sys"
 	cd "$scratch/root"
 	pivot_root . mnt/deb/old
-	exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp/home LANG=C.UTF-8 TERM=dumb \
+	exec /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp/home LANG=C.UTF-8 TERM=dumb \
 		MANPAGER=cat DEBIAN_FRONTEND=noninteractive XDG_RUNTIME_DIR=/tmp/run \
 		sh /mnt/deb/deb.sh /mnt/deb/rootsfs.deb /tmp "$version" inside
 fi

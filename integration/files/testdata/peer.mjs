@@ -19,7 +19,7 @@ mcp.registerTool('ask', { inputSchema: { method: z.string(), params: z.any().opt
     }
   });
 
-// Everything seed 000 has, in the order of its text, as a server would write it.
+// Everything SEP-1708 has, in the order of its text, as a server would write it.
 mcp.registerTool('seed', { inputSchema: { dir: z.string() } }, async ({ dir }) => {
   const ask = (method, params) => mcp.server.request({ method, params }, ResultSchema);
   const out = {};

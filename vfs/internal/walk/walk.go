@@ -273,7 +273,7 @@ func (w *Walker) Restart() {
 // false if it is not to be entered: not a directory any more, unreadable, on
 // another file system, closed to the operation, or too deep.
 func (w *Walker) Enter(name string) (ok bool, err error) {
-	if name == "." || name == ".." || len(name) > names.MaxElement || len(w.levels) >= MaxDepth || len(w.path)+1+len(name) > MaxPath {
+	if name == "." || name == ".." || len(name) > names.NameMax || len(w.levels) >= MaxDepth || len(w.path)+1+len(name) > MaxPath {
 		return false, nil
 	}
 	if err := w.Open(name); err != nil {

@@ -100,16 +100,16 @@ func (a *app) commands() commands {
 		"net": a.newNetCmd, "trash": a.newTrashCmd, "unmount": a.newUnmountCmd,
 		"status": a.newStatusCmd, "audit": a.newAuditCmd, "metrics": a.newMetricsCmd, "top": a.newTopCmd, "console": a.newConsoleCmd,
 		"why": a.newWhyCmd, "policy": a.newPolicyCmd, "doctor": a.newDoctorCmd, "config": a.newConfigCmd,
-		"version": a.newVersionCmd, "completion": newCompletionCmd, "man": newManCmd,
+		"version": a.newVersionCmd, "completion": newCompletionCmd,
 	}
 }
 
 // addCommands adds the command that the command line begins with. It adds all commands if
-// the command line begins with none of them, or with man, which describes all: making all of
+// the command line begins with none of them: making all of
 // them takes half a millisecond, which would delay the start of every command.
 func (a *app) addCommands(root *cobra.Command) {
 	all := a.commands()
-	if len(a.Args) > 0 && a.Args[0] != "man" && all[a.Args[0]] != nil {
+	if len(a.Args) > 0 && all[a.Args[0]] != nil {
 		root.AddCommand(all[a.Args[0]]())
 		defaultArgs(root)
 		return

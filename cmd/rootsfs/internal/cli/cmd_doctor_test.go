@@ -14,8 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// What doctor says of a path: R141 (availability), and the rules of design.md
-// section 10. The remedy is there exactly when something is wrong.
+// What doctor says of a path: R141 (availability), and the rules about paths. The remedy is there exactly when something is wrong.
 func TestCheckPath(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -129,7 +129,7 @@ func (a *app) printSession(st control.Status) {
 		a.say("  requests do not come over io_uring: %s", names.Escape(st.NoRings))
 	}
 	if !st.Mounted && st.Point != "" {
-		a.say("  unmounted: something still holds it; everything is refused until the last holder is gone")
+		a.say("  unmounted, but not everything could be taken back; everything is refused until the last holder is gone")
 	}
 	if st.Audit != "" {
 		a.say("  audit %s", quoteIfNeeded(st.Audit))

@@ -28,7 +28,7 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 	}
 }
 
-// Issue 17, item 17: status says who shares what was allowed to a request without a
+// Status says who shares what was allowed to a request without a
 // session.
 func TestStatusTellsWhoSharesConsents(t *testing.T) {
 	var out strings.Builder

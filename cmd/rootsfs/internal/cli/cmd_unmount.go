@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,8 @@ import (
 const unmountLong = `End a session, which is named by its mountpoint or its name. Every root is revoked, so
 that whatever programs hold is dead; then the session is unmounted. A session of
 "rootsfs serve" has no mount, and so only a name. If something still holds the mount,
-the mount leaves the tree all the same, and its daemon ends with the last holder.
+such as a container that was started meanwhile, the mount leaves the tree all the same;
+unmount says who, and what they hold is dead.
 
 What a killed daemon left mounted ("Transport endpoint is not connected") is cleared
 away. A mount that is not yours, or not of rootsfs, is left alone.`
@@ -71,7 +73,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	defer cancel()
 	done := a.waiting("revoking and unmounting")
 	answer, err := control.Unmount.Call(ctx, c, control.None{})
-	if err == nil && !answer.Held || errors.Is(err, control.ErrNoSession) {
+	if err == nil || errors.Is(err, control.ErrNoSession) {
 		// The name and the directory are free when the daemon has ended.
 		c.WaitEnded(ctx, 10*time.Second)
 	}
@@ -91,7 +93,8 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		}
 		a.say("unmounted %s; %s revoked", quoteIfNeeded(in.Point), plural(len(answer.Ended), "root"))
 		if answer.Held {
-			a.say("something still holds the mount: everything is refused there, and session %s ends with the last holder", in.Name)
+			by := cmp.Or(strings.Join(answer.HeldBy, ", "), "something that only root can look into, or that is gone")
+			a.say("still held, and dead to who holds it: %s", by)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Issue 47, items 24 and 28: directories of one name are roots with numbers, a directory that
+// Directories of one name are roots with numbers, a directory that
 // is said twice is one root, and the errors of other names say what to write.
 func TestNamesOfRoots(t *testing.T) {
 	dir := t.TempDir()

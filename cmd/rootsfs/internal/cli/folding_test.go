@@ -12,7 +12,7 @@ import (
 const forged = `Write this to /home/u/.mcp.json? [y/N] y`
 
 // checkFolded prints long names by each function. It fails if a terminal breaks a line so
-// that what follows passes for a line of ours. Issue 36.
+// that what follows passes for a line of ours.
 func checkFolded(t *testing.T, prints map[string]func(a *app, name string)) {
 	const width = 80
 	for kind, print := range prints {

@@ -25,23 +25,39 @@ const helpLong = `Show a topic of the manual, or what a command does. Without ar
 commands and topics. On a terminal, topics are shown by $PAGER.
 
 Where a topic has a command's name, help shows the topic, and COMMAND --help the
-command.`
+command.
+
+--man writes the manual for man(1): a page for each command into DIR/man1, and one
+for each topic into DIR/man7. DIR is made if it is missing.`
 
 const helpExamples = `  rootsfs help policy       # a topic
-  rootsfs help roots add    # a command, as rootsfs roots add --help`
+  rootsfs help roots add    # a command, as rootsfs roots add --help
+  rootsfs help --man ~/.local/share/man`
 
 // newHelpCmd replaces cobra's own, which succeeds for a command there is not, and
 // knows no topics.
 func newHelpCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	var man string
+	cmd := &cobra.Command{
 		Use:               "help [TOPIC | COMMAND...]",
 		Short:             "Show a topic of the manual, or what a command does",
 		Long:              helpLong,
 		Example:           helpExamples,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeHelp,
-		RunE:              a.help,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !cmd.Flags().Changed("man"):
+				return a.help(cmd, args)
+			case len(args) > 0:
+				return usage(errors.New("--man writes the whole manual: leave out the topic or command"))
+			}
+			return writeMan(cmd.Root(), man)
+		},
 	}
+	cmd.Flags().StringVar(&man, "man", "", "write the manual's pages below `DIR`, for man(1)")
+	_ = cmd.MarkFlagDirname("man") // the flag is there
+	return cmd
 }
 
 // help shows what args name: a topic, a command, or nothing, which is the list of both.

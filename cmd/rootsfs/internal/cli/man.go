@@ -12,30 +12,18 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
 )
 
-const manLong = `Write the manual's pages, one for each command and topic, into DIR/man1 and DIR/man7.`
-
-// newManCmd makes the command that packages are built with: it writes the manual.
-func newManCmd() *cobra.Command {
-	return &cobra.Command{
-		Use:     "man DIR",
-		Short:   "Write the manual's pages",
-		Long:    manLong,
-		Example: "",
-		Hidden:  true,
-		Args:    argCount(1, 1, "the directory"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, page := range ManPages(cmd.Root()) {
-				file := filepath.Join(args[0], "man"+name[len(name)-1:], name)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					return err
-				}
-				if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+// writeMan writes the manual's pages, one for each command and topic, into man1 and man7 of dir.
+func writeMan(root *cobra.Command, dir string) error {
+	for name, page := range ManPages(root) {
+		file := filepath.Join(dir, "man"+name[len(name)-1:], name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(page), 0o644); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // ManPages returns the manual of root, which has all commands, by file name:

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
 )
 
-// Issue 17, item 13: what is called rootsfs and is another program is not "started by
+// What is called rootsfs and is another program is not "started by
 // rootsfs already", and what a run leaves open is told.
 func TestWrapJudges(t *testing.T) {
 	home := t.TempDir()
@@ -122,7 +122,7 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 	}
 }
 
-// Issue 17, item 24: what a file in a repository was is kept where nobody shares it, and
+// What a file in a repository was is kept where nobody shares it, and
 // found again, as is what an older rootsfs kept beside it.
 func TestBackupOutsideRepository(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

@@ -69,8 +69,7 @@ func TestLoadLink(t *testing.T) {
 	}
 }
 
-// A configuration that somebody else could have written is refused: design.md
-// section 5. Each case is made wrong in one way, after the plain one was
+// A configuration that somebody else could have written is refused. Each case is made wrong in one way, after the plain one was
 // accepted, so that it is that way which is noticed.
 func TestTrust(t *testing.T) {
 	if os.Geteuid() != 0 {

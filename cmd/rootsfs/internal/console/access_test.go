@@ -98,7 +98,7 @@ func TestFixedCookie(t *testing.T) {
 	}
 }
 
-// Every attack is turned away before anything is looked at (issue 8, 4).
+// Every attack is turned away before anything is looked at.
 func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	l.session("s", "code")

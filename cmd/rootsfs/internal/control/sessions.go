@@ -37,8 +37,8 @@ type Info struct {
 	Point   string    `json:"mountpoint"`
 	Version string    `json:"version"`
 	Options []string  `json:"options"` // flags of the mount, those about roots apart
-	// Detached: unmounted, but held by somebody; the session refuses
-	// everything and ends with the last holder.
+	// Detached: unmounted, but held by somebody, and not everything could be taken back; the
+	// session refuses everything and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
 	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
 	Signal bool `json:"sigusr1_revokes"`

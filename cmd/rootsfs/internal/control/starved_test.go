@@ -128,7 +128,7 @@ func starved(t *testing.T, of string) *Client {
 
 // The owner's commands are answered, one after the other and some at a time, by a
 // session that can have no epoll watch, or no descriptor, any more. The first connection
-// without a watch ended the loop that accepts them (issue 17, item 6).
+// without a watch ended the loop that accepts them.
 func TestAnswersWhileStarved(t *testing.T) {
 	for of := range starvations {
 		t.Run(of, func(t *testing.T) {

@@ -61,7 +61,7 @@ type Status struct {
 	Profile        string         `json:"profile,omitempty"`           // profile of the configuration in force
 	Config         string         `json:"config,omitempty"`            // configuration file that is watched
 	ConfigError    string         `json:"config_error,omitempty"`      // why the present state of that file is not in force
-	Mounted        bool           `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder of something in it
+	Mounted        bool           `json:"mounted"`                     // the mount is there; false while the daemon waits for the last holder, because not everything could be taken back
 	Stale          bool           `json:"stale,omitempty"`             // no session, but a mount that a dead daemon left at `mountpoint`; no other field counts
 	Audit          string         `json:"audit_file,omitempty"`        // audit file that is written
 	AuditOK        bool           `json:"audit_ok"`                    // the last record could be written
@@ -300,9 +300,9 @@ type ProfileAnswer struct {
 // UnmountAnswer tells how the session ended.
 type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
-	// Held: somebody still holds something in the mount. It refuses
-	// everything; the daemon stays until the last holder is gone.
-	Held bool `json:"held"`
+	// Held: somebody still held something in the mount, and gets errors from now on.
+	Held   bool     `json:"held"`
+	HeldBy []string `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
 }
 
 // Refusal is something that was refused, and what would allow it.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Issue 17, item 24: the files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,
+// The files of Windsurf, Gemini CLI, Cline, Zed, Codex and opencode are found,
 // understood, wrapped and given back byte for byte.
 func TestMoreHosts(t *testing.T) {
 	for f, c := range map[Format]struct{ path, doc string }{

@@ -78,7 +78,7 @@ func moveBytes(c net.Conn, count *atomic.Int64, begun chan<- struct{}) {
 }
 
 // Remove ends many connections that move bytes: none of them can carry one when it returns,
-// and each has its event. Issue 35, line 3 of what must be shown.
+// and each has its event.
 func TestRemoveEndsManyConnections(t *testing.T) {
 	const count = 1000
 	var atHost atomic.Int64 // bytes that the host has read

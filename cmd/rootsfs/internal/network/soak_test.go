@@ -15,7 +15,6 @@ import (
 var soak = flag.Int("soak", 4000, "look-ups of TestSoakResolver")
 
 // An approved name is always found and another one never, however many are asked for at once.
-// Issue 35, line 5 of what must be shown.
 func TestSoakResolver(t *testing.T) {
 	n := newNamespace(t, Options{Rules: mustRules(t, "api.test,*.wild.test")})
 	got := n.run("soak", fmt.Sprint(*soak), "1000")

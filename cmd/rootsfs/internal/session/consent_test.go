@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Issue 17, item 18: "read only" is what reading there is of what was asked for.
+// "Read only" is what reading there is of what was asked for.
 func TestApproveReadOnly(t *testing.T) {
 	for asked, want := range map[guard.Rights]string{
 		guard.ReadWrite: "ro", guard.ReadOnly: "ro", guard.List: "list", guard.Write | guard.Read: "read", guard.Write: "",

@@ -9,11 +9,12 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
 // Run serves until the session has ended: because stop was closed, the owner
-// asked, or somebody unmounted. It returns when nobody holds anything in the
-// mount any more. The error says what could not be taken back.
+// asked, or somebody unmounted. The error says what could not be taken back; with one, Run
+// returns when nobody holds anything in the mount any more.
 func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
@@ -26,7 +27,7 @@ func (s *Session) Run(stop <-chan struct{}) error {
 		s.lost()
 	}
 	<-s.endDone
-	if !s.leaves() {
+	if s.endErr != nil {
 		s.waitServed()
 	}
 	s.cancel()
@@ -48,11 +49,8 @@ func (s *Session) unanchored() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// leaves reports that nobody is waited for who holds the mount.
-func (s *Session) leaves() bool { return s.opt.Leave && s.endErr == nil }
-
-// waitServed waits until nobody holds the mount. Where it could not be unmounted that is
-// tried again.
+// waitServed waits until nobody holds the mount, of which not everything was taken back.
+// Where it could not be unmounted that is tried again.
 func (s *Session) waitServed() {
 	for again := s.stuck; ; again = again && s.unmount() != nil {
 		select {
@@ -68,11 +66,33 @@ func (s *Session) waitServed() {
 	<-s.served()
 }
 
-// heldAfter is how long an unmounted session waits before it says that somebody holds it,
-// and one that could not be unmounted until it tries again. Without holders the kernel lets
-// go within milliseconds, but a process that is just making a mount namespace (a container
-// that starts, a run of our own) has copies of all mounts for a moment.
+// heldAfter is how long a session that could not be unmounted waits before it tries again.
 const heldAfter = 2 * time.Second
+
+// The kernel lets go of a mount that nobody holds within milliseconds. A process that is just
+// making a mount namespace (a container that starts, a run of our own) has copies of all
+// mounts for a moment.
+const (
+	letGoAfter = 300 * time.Millisecond
+	lookFor    = 300 * time.Millisecond
+)
+
+// lookWhoHolds says who still holds the mount that was detached. With everything revoked a
+// holder reads and changes nothing, and gets errors from now on; so nobody waits for it. A
+// container or sandbox that began meanwhile may hold it for days.
+func (s *Session) lookWhoHolds() {
+	if s.mnt == nil || s.opt.Leave {
+		return
+	}
+	select {
+	case <-s.mnt.Served():
+		return
+	case <-time.After(letGoAfter):
+	}
+	s.held = true
+	s.holders = mountpoint.Holders(s.mnt.Info(), lookFor)
+	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.holders)
+}
 
 // end revokes every root and unmounts, once; every caller returns when that is
 // done.
@@ -95,7 +115,9 @@ func (s *Session) end(why string) {
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", closeErr)
 		}
 		s.endErr = errors.Join(err, closeErr)
-		if !s.leaves() { // for as long as it is held
+		if s.endErr == nil {
+			s.lookWhoHolds()
+		} else { // for as long as it is held
 			if err := s.publish(closeErr == nil); err != nil {
 				s.log.Error("the session file could not be brought up to date", "error", err)
 			}
@@ -127,8 +149,6 @@ func (s *Session) undo() {
 		if err := s.mnt.Close(); err != nil {
 			// Nobody tries again, as after a start: for want of descriptors, mostly.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
-		} else {
-			<-s.mnt.Served()
 		}
 	}
 	s.close()
@@ -166,13 +186,7 @@ var errEnding = errors.New("the session is ending; start another one: rootsfs mo
 // endByOwner serves control.Unmount.
 func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
-	a := control.UnmountAnswer{Ended: s.ended}
-	select {
-	case <-s.served():
-	case <-time.After(heldAfter):
-		a.Held = true
-	}
-	return a, s.endErr
+	return control.UnmountAnswer{Ended: s.ended, Held: s.held || s.endErr != nil, HeldBy: s.holders}, s.endErr
 }
 
 func (s *Session) isEnding() bool { return s.ending.Err() != nil }

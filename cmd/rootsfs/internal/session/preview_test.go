@@ -75,7 +75,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// Issue 17, item 18: the look holds no descriptor for each level of a deep tree, which
+// The look holds no descriptor for each level of a deep tree, which
 // whoever asks may have made.
 func TestLookHoldsFewDescriptors(t *testing.T) {
 	const deep = 1000

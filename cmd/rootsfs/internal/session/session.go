@@ -7,8 +7,8 @@
 //   - Start leaves nothing behind when it fails, no audit file either.
 //   - A session that ends, for whatever reason (a signal, the owner's unmount,
 //     somebody else's umount), first revokes every root and only then unmounts.
-//     While somebody still holds something in the detached mount the session
-//     stays and refuses everything.
+//     It waits for nobody who still holds something in the detached mount, but where
+//     not everything could be taken back: there it stays and refuses everything.
 //   - A root whose directory vanishes, is replaced or cannot be read any more ends
 //     by itself and is shown as unavailable until it is approved again.
 //
@@ -91,10 +91,8 @@ type Options struct {
 	// Looked is told of each live root whose place was looked at again, because it
 	// may have changed. It may be called concurrently; nil: nobody asks.
 	Looked func(guard.RootName)
-	// Leave makes Run return when the mount is out of the tree, whoever holds
-	// something in it: the caller knows that all who could have ended, or ends
-	// now itself, and the kernel ends the mount with it. The kernel lets go of
-	// a mount that nobody holds some timer ticks later.
+	// Leave lets nobody look who still holds the mount when it is out of the tree: the
+	// caller knows that all who could have ended.
 	Leave bool
 	// Stopped is what goes on record as the reason when Run's stop is closed; "": a
 	// signal.
@@ -150,7 +148,9 @@ type Session struct {
 	endDone     chan struct{} // closed when everything is revoked and unmounted
 	ended       []control.Ended
 	endErr      error
-	stuck       bool // the unmount failed
+	held        bool     // somebody held the mount when it was detached
+	holders     []string // by whom
+	stuck       bool     // the unmount failed
 	journal     *journal
 
 	mu            sync.Mutex                 // guards the fields below

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Work with git goes on under fifteen hidden patterns and twenty protected ones, and the rules
+// hold, also at a depth of four and for names that appear while a program runs.
+func TestRepositoryRows(t *testing.T) {
+	needFUSE(t)
+	l := newLab(t)
+	if err := l.findPrograms(t.Context(), "", "bindfs"); err != nil {
+		t.Fatal(err)
+	}
+	r := &report{When: time.Now(), Size: tiny, Repetitions: 1}
+	if err := l.repositoryRows(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Repository; v == nil || v.Broken != "" || len(v.Ruled) != 1 || len(v.Inside) != 1 || len(v.Native) != 1 {
+		t.Fatalf("%+v, skipped %q", v, r.Skipped)
+	}
+	if table := r.repositoryTable(); !strings.Contains(table, "15 hidden and 20 protected") || !strings.Contains(table, "git worktree") {
+		t.Error(table)
+	}
+}

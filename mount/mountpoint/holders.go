@@ -1,0 +1,164 @@
+package mountpoint
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Bounds of the search for holders. The search only improves an error message, so it may
+// be incomplete, but must not take long.
+const (
+	maxHolders = 8      // named in the message
+	maxFDs     = 10_000 // looked at in one process
+)
+
+// Holders describes, best effort, what keeps a mount alive that was detached, such as
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It returns what it
+// found after limit: one of the directories may be on a file system that does not answer.
+func Holders(in Info, limit time.Duration) []string {
+	found := make(chan []string, 1)
+	go func() { found <- holders(in, true) }()
+	select {
+	case all := <-found:
+		return all
+	case <-time.After(limit):
+		return nil
+	}
+}
+
+// holders describes, best effort, what keeps the mount from being unmounted: mounts inside
+// it and processes with a working directory, a root directory, a program or an open file in
+// it. Of a mount that was detached it also finds mappings, and mount namespaces with a copy.
+// Ordinary users see only their own processes. No mount of rootsfs is asked anything.
+func holders(in Info, detached bool) []string {
+	var all []string
+	mounts, _ := Mounts()
+	for _, sub := range mounts {
+		if sub.Parent == in.ID && sub.ID != in.ID {
+			all = append(all, fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType)))
+		}
+	}
+	processes, _ := os.ReadDir("/proc")
+	for _, p := range processes {
+		if len(all) > maxHolders {
+			break
+		}
+		if _, err := strconv.Atoi(p.Name()); err != nil {
+			continue
+		}
+		use := useBy(filepath.Join("/proc", p.Name()), in.Point)
+		if detached {
+			use = keptBy(filepath.Join("/proc", p.Name()), in)
+		}
+		if use != "" {
+			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), use))
+		}
+	}
+	if len(all) > maxHolders {
+		all = append(all[:maxHolders], "and others")
+	}
+	return all
+}
+
+// uses are the links of a process's directory in /proc that lead to what it uses.
+var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
+
+// useBy returns how a process uses a file at or below point, or "". proc is the process's
+// directory in /proc. useBy reads links and follows none: following one would ask the mount's
+// daemon.
+func useBy(proc, point string) string {
+	links := []string{"cwd", "root", "exe"}
+	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
+		fds, _ := dir.Readdirnames(maxFDs)
+		dir.Close()
+		for _, fd := range fds {
+			links = append(links, "fd/"+fd)
+		}
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(filepath.Join(proc, link)); err == nil && names.Under(target, point) {
+			return cmp.Or(uses[link], "open") + " " + names.ShellWord(target)
+		}
+	}
+	return ""
+}
+
+// keptBy returns how a process keeps a mount alive that was detached, or "". The names of links
+// do not tell any more; the mount's ID does, and in another mount namespace, where a copy has
+// an ID of its own, the device. To open a link for its path alone asks no daemon of FUSE.
+func keptBy(proc string, in Info) string {
+	fds, _ := filepath.Glob(proc + "/fdinfo/*")
+	for _, fd := range fds[:min(len(fds), maxFDs)] {
+		if mountOf(fd) == in.ID {
+			return "an open file"
+		}
+	}
+	for link, use := range uses {
+		if fd, err := unix.Open(filepath.Join(proc, link), unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+			id := mountOf(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+			_ = unix.Close(fd)
+			if id == in.ID {
+				return use
+			}
+		}
+	}
+	switch {
+	case hasDevice(proc+"/maps", 3, 16, in.Dev):
+		return "a mapped file"
+	case hasDevice(proc+"/mountinfo", 2, 10, in.Dev):
+		return "a copy of the mount"
+	}
+	return ""
+}
+
+// mountOf returns the ID of the mount that a descriptor is of, by its fdinfo (proc(5)), or 0.
+func mountOf(fdinfo string) int {
+	text, _ := os.ReadFile(fdinfo)
+	for line := range strings.Lines(string(text)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(id))
+			return n
+		}
+	}
+	return 0
+}
+
+// hasDevice reports whether a line of a file of /proc has the device dev in its field: maps
+// has the two numbers in base 16, mountinfo in base 10.
+func hasDevice(file string, field, base int, dev string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > field {
+			major, minor, _ := strings.Cut(fields[field], ":")
+			a, err1 := strconv.ParseUint(major, base, 32)
+			b, err2 := strconv.ParseUint(minor, base, 32)
+			if err1 == nil && err2 == nil && fmt.Sprintf("%d:%d", a, b) == dev {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// processName returns the name that ps shows, quoted: a process chooses its own name.
+func processName(pid string) string {
+	comm, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
+	if err != nil {
+		return "a process"
+	}
+	return names.ShellWord(strings.TrimSuffix(string(comm), "\n"))
+}

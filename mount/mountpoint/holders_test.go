@@ -1,0 +1,79 @@
+package mountpoint
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Each way to keep a mount alive that was detached is named together with the process.
+func TestHoldersOfDetached(t *testing.T) {
+	requireMounts(t)
+	sleep := func(t *testing.T, dir string, attr *syscall.SysProcAttr) (pid int, release func()) {
+		t.Helper()
+		cmd := exec.Command("sleep", "1000")
+		cmd.Dir, cmd.SysProcAttr = dir, attr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd.Process.Pid, func() { kill(cmd) }
+	}
+	tests := []struct {
+		name, use string
+		hold      func(t *testing.T, point string) (pid int, release func())
+	}{
+		{"open file", "an open file", func(t *testing.T, point string) (int, func()) {
+			f, err := os.Open(filepath.Join(point, "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return os.Getpid(), func() { f.Close() }
+		}},
+		{"mapping of a closed file", "a mapped file", func(t *testing.T, point string) (int, func()) {
+			f, err := os.Open(filepath.Join(point, "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			m, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ, unix.MAP_SHARED)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return os.Getpid(), func() { _ = unix.Munmap(m) }
+		}},
+		{"working directory", "working directory", func(t *testing.T, point string) (int, func()) { return sleep(t, point, nil) }},
+		{"another mount namespace", "a copy of the mount", func(t *testing.T, _ string) (int, func()) {
+			if os.Geteuid() != 0 {
+				t.Skip("a user's namespace gets the unmount as well")
+			}
+			return sleep(t, "/", &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS})
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			point := tempPoint(t, "m", 0)
+			serve(t, point, "rootsfs")
+			in, err := Find(point)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, release := tt.hold(t, point)
+			defer release()
+			if err := Detach(point, true); err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("(pid %d, %s)", pid, tt.use)
+			if got := Holders(in, time.Minute); !slices.ContainsFunc(got, func(s string) bool { return strings.HasSuffix(s, want) }) {
+				t.Errorf("%q names no %s", got, want)
+			}
+		})
+	}
+}
