@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
@@ -127,5 +128,19 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	var out strings.Builder
 	if newApp(nil, Stdio{Out: &out}).printExplanation(e); !strings.Contains(out.String(), "note: ") {
 		t.Error(out.String())
+	}
+}
+
+// A root that has ended is proposed again only if its directory is on record: it is not in the
+// records of an older version, and not where paths are left out.
+func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
+	now := time.Now()
+	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/a", Op: "read", Root: "code", Reason: names.Revoked.String()}, Mode: "ro", RevokedAt: &now}
+	if w := e.remedy(nil, "code/a"); w != nil {
+		t.Error(w.line())
+	}
+	e.RootPath = "/home/me/code"
+	if w := e.remedy(nil, "code/a"); w.line() != "rootsfs roots add code=/home/me/code:ro" {
+		t.Error(w.line())
 	}
 }
