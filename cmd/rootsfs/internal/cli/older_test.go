@@ -79,7 +79,7 @@ func (l *lines) Write(b []byte) (int, error) {
 // Records of an older version are followed.
 func TestOlderRecordsAreFollowed(t *testing.T) {
 	withOlderRecords(t)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const all = 12 + 8 + 13 + 6 // without the headers
 	out := &lines{stop: func(n int) {
