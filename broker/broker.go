@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -76,7 +78,7 @@ type Limits struct {
 	MaxWritten     int64         // bytes over the session; default no limit
 	MaxChunk       int64         // bytes of one read or write; default 4 MiB
 	Timeout        time.Duration // of a request, while no bytes move; default 60 s
-	Consents       int           // questions a minute; default 6
+	Consents       int           // questions a minute, of all sessions of one subject; default 6
 }
 
 func (l Limits) withDefaults() Limits {
@@ -101,6 +103,7 @@ type Broker struct {
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*Session]bool
+	asks     map[guard.Subject]*rate.Limiter // by the subject without its session
 	closed   bool
 	nameMu   sync.Mutex // held while a consented root gets its name, or is found to exist
 }
@@ -117,7 +120,7 @@ func New(cfg Config) *Broker {
 		cfg.UID, cfg.GID = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
-	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}, inHandshake: cfg.advertise(true), inRequest: cfg.advertise(false)}
+	b := &Broker{cfg: cfg, hub: cfg.Hub, sessions: map[*Session]bool{}, asks: map[guard.Subject]*rate.Limiter{}, inHandshake: cfg.advertise(true), inRequest: cfg.advertise(false)}
 	if b.hub == nil {
 		b.own = cfg.Tree.NewHub(watch.HubOptions{})
 		b.hub = b.own

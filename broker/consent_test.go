@@ -209,6 +209,26 @@ func TestConsentLimits(t *testing.T) {
 	}
 }
 
+// Whoever begins another session asks no more than in one: over HTTP a client begins as many as
+// it likes. Other subjects, and those without a name, have questions of their own.
+func TestSessionsShareTheirQuestions(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
+	dir := t.TempDir()
+	shared, other := guard.Subject("serve"), guard.Subject("other")
+	for i, c := range []struct {
+		subject   guard.Subject
+		isRefused bool
+	}{{shared.InSession(1), false}, {other, false}, {shared.InSession(2), false}, {shared.InSession(3), true}, {shared, true}, {other, false}, {other, true}, {"", false}, {"", false}, {"", false}} {
+		p := l.connect(c.subject)
+		if c.isRefused {
+			p.fails("files/consent", obj{"message": "m", "requestedPaths": []string{dir}})
+		} else if r := ask(p, "", dir); r.Granted {
+			t.Errorf("%d: %+v", i, r)
+		}
+		p.s.Close()
+	}
+}
+
 // What is granted is what was shown, although the path means something else by
 // the time the person answers.
 func TestConsentGrantsWhatWasShown(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,26 +24,49 @@ type limiter struct {
 	requests flow.Budget   // that are not answered yet
 	ops      *rate.Limiter // nil: no limit, as of the next two
 	bytes    *rate.Limiter
-	asks     *rate.Limiter
+	asks     *rate.Limiter // of all the subject's sessions, see Broker.asksLocked
 
 	mu      sync.Mutex // guards the field below
 	written int64
 }
 
-func newLimiter(l Limits) *limiter {
-	perSecond := func(limit float64, burst int) *rate.Limiter {
-		if limit <= 0 {
-			return nil
-		}
-		return rate.NewLimiter(rate.Limit(limit), max(1, burst))
+// perSecond returns a limit of so much a second; nil: there is none.
+func perSecond(limit float64, burst int) *rate.Limiter {
+	if limit <= 0 {
+		return nil
 	}
+	return rate.NewLimiter(rate.Limit(limit), max(1, burst))
+}
+
+func newLimiter(l Limits) *limiter {
 	return &limiter{
 		Limits:   l,
 		requests: flow.Budget{Count: l.InFlight, Bytes: l.BytesInFlight},
 		ops:      perSecond(l.OpsPerSecond, cmp.Or(max(0, l.Burst), int(l.OpsPerSecond))),
 		bytes:    perSecond(l.BytesPerSecond, int(l.BytesPerSecond)),
-		asks:     perSecond(float64(l.Consents)/60, l.Consents),
 	}
+}
+
+// asksLocked returns the limit of a subject's questions. All its sessions share it, those that
+// have ended too: who asks and asks gets no more by beginning another session. Subjects
+// without a name are not known to be one.
+func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
+	limit := perSecond(float64(b.cfg.Limits.Consents)/60, b.cfg.Limits.Consents)
+	if who == "" || limit == nil {
+		return limit
+	}
+	isLive := map[guard.Subject]bool{}
+	for s := range b.sessions {
+		isLive[s.subject.WithoutSession()] = true
+	}
+	maps.DeleteFunc(b.asks, func(other guard.Subject, l *rate.Limiter) bool {
+		return !isLive[other] && l.Tokens() >= float64(l.Burst()) // a new one is the same
+	})
+	who = who.WithoutSession()
+	if b.asks[who] == nil {
+		b.asks[who] = limit
+	}
+	return b.asks[who]
 }
 
 // full makes the refusal of a request from the error of a flow.Budget.

@@ -95,6 +95,7 @@ func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s.roots.s, s.roots.wait = s, b.cfg.Debounce
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s.limits.asks = b.asksLocked(subject)
 	if b.closed {
 		s.closed = true
 		s.cancel()

@@ -275,8 +275,8 @@ func (g *Registry) checkLocation(r Rules, resolved, location string) error {
 			continue
 		}
 		return &Error{Kind: names.Permission, Err: fmt.Errorf(
-			"%s overlaps, through a mount, with %s (%s); choose a directory that does not",
-			names.Quote(resolved), k.What, names.Quote(k.Path))}
+			"%s overlaps, through a mount, with %s (%s); %s",
+			names.Quote(resolved), k.What, names.Quote(k.Path), k.remedy())}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -20,7 +21,12 @@ type Rules struct {
 type Keep struct {
 	Path string // absolute, resolved
 	What string // "the mountpoint", "the configuration file", ...
+	// Remedy is what to do instead; "": to choose another directory.
+	Remedy string
 }
+
+// remedy is the end of an error about k.
+func (k *Keep) remedy() string { return cmp.Or(k.Remedy, "choose a directory that does not") }
 
 // never are directories of kernel interfaces instead of files: no approval makes them roots.
 var never = []string{"/proc", "/sys", "/dev"}
@@ -47,10 +53,10 @@ func (r Rules) Check(resolved string, rights Rights) error {
 	// First the rules that no flag lifts, so that no error names a flag that would not help.
 	for _, k := range r.Keep {
 		if names.Under(k.Path, resolved) {
-			return refuse("contains %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
+			return refuse("contains %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
 		}
 		if names.Under(resolved, k.Path) {
-			return refuse("lies inside %s (%s); choose a directory that does not", k.What, names.Quote(k.Path))
+			return refuse("lies inside %s (%s); %s", k.What, names.Quote(k.Path), k.remedy())
 		}
 	}
 	if resolved == "/" && !r.AllowRootDir {

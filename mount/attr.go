@@ -41,7 +41,32 @@ func (r *request) fillAttrOut(n *node, info *vfs.Info, out *fuse.AttrOut) {
 // GetAttr reads the attributes, through an open file if there is one: the file may have no
 // name any more.
 func (fs *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error { return r.getattr(n, in.Fh(), out) })
+	return fs.onNode(cancel, &in.InHeader, func(r *request, n *node) error {
+		if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
+			if err := r.refuseRead(n, in.Fh()); err != nil {
+				return err
+			}
+		}
+		return r.getattr(n, in.Fh(), out)
+	})
+}
+
+// refuseRead returns the error of a read that the root's rights do not allow, for a request for
+// the attributes that the kernel makes before it reads pages of an open file. Since Linux 6.19
+// the kernel turns every error of the READ itself into EIO, and programs would not get EACCES.
+// (fstat(2) names no handle.) A program that writes asks for the file's size by lseek(2).
+func (r *request) refuseRead(n *node, fh uint64) error {
+	if !n.isRegular() || n.own() != nil || !n.view.unreadable.Load() {
+		return nil
+	}
+	if h := r.fs.files.get(fh); h != nil && h.file.Writable() {
+		return nil
+	}
+	_, f, err := r.openFile(n.id, fh, false)
+	if err == nil {
+		_, err = f.ReadAt(r, r.caller, nil, 0)
+	}
+	return err
 }
 
 func (r *request) getattr(n *node, fh uint64, out *fuse.AttrOut) error {

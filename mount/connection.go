@@ -78,7 +78,7 @@ func (m *Mount) connect() (*transport.Conn, error) {
 	if want == TransportIOUring && m.transport != want {
 		go conn.Serve()
 		_ = mountpoint.Detach(m.opt.Point, true)
-		return nil, &guard.Error{Op: names.OpMount, Kind: names.Invalid, Err: fmt.Errorf("--transport io_uring: %w; use --transport auto", m.fallback)}
+		return nil, mountpoint.CannotServe("--transport io_uring", m.fallback, "use --transport auto")
 	}
 	attrs := []any{"transport", string(m.transport)}
 	if m.fallback != nil {

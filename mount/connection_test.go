@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/oldkernel"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -70,6 +73,28 @@ func TestNoRingsIsAnError(t *testing.T) {
 	}
 	if _, err := mountpoint.Find(point); !errors.Is(err, mountpoint.ErrNotMounted) {
 		t.Errorf("something is mounted: %v", err)
+	}
+}
+
+// The error of a mount that io_uring cannot serve tells the kernel's reason, and what to do.
+func TestNoRingsSaysWhy(t *testing.T) {
+	requireRoot(t)
+	childfs.HoldRings(t)
+	if !oldkernel.Enter(t, oldkernel.Call{Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EPERM}) {
+		return
+	}
+	m, err := New(guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), Options{Point: t.TempDir(), Transport: TransportIOUring})
+	if err == nil {
+		_ = m.Close()
+		t.Fatal("no error")
+	}
+	if !errors.Is(err, mountpoint.ErrNoFUSE) {
+		t.Errorf("%v: it is not the machine's", err) // the exit code is another
+	}
+	for _, want := range []string{"--transport io_uring", "io_uring_setup: operation not permitted", "--transport auto"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: it does not say %q", err, want)
+		}
 	}
 }
 

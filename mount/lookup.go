@@ -163,12 +163,13 @@ func (n *node) fillEntry(out *fuse.EntryOut, info *vfs.Info, watched bool) {
 
 // timeouts returns how long the kernel may cache a name and its attributes. It may not cache
 // the mode of a file with set-id bits: a write may clear them at the source, and the kernel
-// then asks only for size and times anew.
+// then asks only for size and times anew. For refuseRead it may not cache the attributes of a
+// file that may not be read.
 func (v *view) timeouts(info *vfs.Info, watched bool) (entry, attr time.Duration) {
 	switch {
 	case v.m.opt.Level == Strict:
 		return 0, 0
-	case info.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && info.IsRegular():
+	case info.IsRegular() && (info.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 || v.unreadable.Load()):
 		return looseTimeout, 0
 	case !watched:
 		return looseTimeout, looseTimeout

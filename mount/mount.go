@@ -247,9 +247,15 @@ func (m *Mount) view(name guard.RootName) *view {
 		}
 	}
 	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote}
+	v.noteRights(&st)
 	hasEnded := func(v *view) bool { return v.ended.Load() }
 	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)
 	return v
+}
+
+// noteRights notes whether the root may be read.
+func (v *view) noteRights(st *guard.Status) {
+	v.unreadable.Store(st.Grant.Policy.Rights&guard.Read == 0)
 }
 
 // viewOf returns the view of the root and lifetime that c changes, or nil if the root was
@@ -311,13 +317,18 @@ func (m *Mount) Invalidate(ctx context.Context, c guard.Change) error {
 	case guard.ChangeAdded:
 		m.Refresh(c.Root)
 		return nil
-	case guard.ChangeWidened:
+	}
+	v := m.viewOf(c)
+	if v == nil {
 		return nil
 	}
-	if v := m.viewOf(c); v != nil {
-		return v.invalidate(ctx, c.Kind)
+	if st, ok := m.reg.Lookup(c.Root); ok && st.Epoch == c.Epoch {
+		v.noteRights(&st)
 	}
-	return nil
+	if c.Kind == guard.ChangeWidened {
+		return nil
+	}
+	return v.invalidate(ctx, c.Kind)
 }
 
 // Object implements guard.Objector.

@@ -111,6 +111,8 @@ type view struct {
 	fileRoot bool        // a single file
 	remote   bool        // changes on the source are not reported
 	ended    atomic.Bool // the lifetime is over
+	// unreadable: the root's rights do not include reading, see request.refuseRead.
+	unreadable atomic.Bool
 
 	mu      sync.Mutex // guards running
 	running map[*request]struct{}

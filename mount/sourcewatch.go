@@ -14,7 +14,8 @@ import (
 // The kernel may cache names, attributes and pages for long only while the mount notifies it
 // of the host's changes. So each directory is watched on the source before its entries are
 // read for an answer. The mount sends what inotify reports to the kernel, except its own
-// changes (see ownchange.go).
+// changes (see ownchange.go). fsnotify cannot do that: it watches by path, not by a descriptor
+// that was resolved beneath the root, and hides the cookies of renames.
 
 // dirWatch is the watch of one directory node.
 type dirWatch struct {

@@ -25,6 +25,7 @@ type clients struct {
 	shared    string                      // by whom consents are shared that came without a session
 	requests  openRequests
 	bodies    flow.Budget // of all subjects' requests
+	answers   flow.Budget // of all subjects' requests
 
 	mu       sync.Mutex           // guards the fields below
 	sessions map[*Server]identity // that have begun and not ended
@@ -88,6 +89,7 @@ func (c *clients) openLocked(who guard.Subject) *Server {
 type load struct {
 	requests int
 	bodies   flow.Budget // of its requests
+	answers  flow.Budget // of its requests
 }
 
 // subjectBodies bounds the bodies of one subject's requests that have no answer yet, in
@@ -110,7 +112,10 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	c.mu.Lock()
 	l := c.busy[who]
 	if l == nil {
-		l = &load{bodies: flow.Budget{Bytes: subjectBodies}}
+		l = &load{bodies: flow.Budget{Bytes: subjectBodies}, answers: flow.Budget{Bytes: c.answers.Bytes}}
+		if most > 0 {
+			l.answers.Bytes = min(userAnswers, allAnswers)
+		}
 		c.busy[who] = l
 	}
 	if most > 0 && l.requests >= most {
@@ -142,6 +147,14 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 		}
 	}
 	return leave, 0, ""
+}
+
+// unread returns what holds the answers to a request of a subject's that was admitted. refuse
+// is told of a call that gets no room.
+func (c *clients) unread(who guard.Subject, refuse func()) *unreadAnswers {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &unreadAnswers{budgets: []*flow.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
 }
 
 // endWith closes the Server of a session when that has ended, or did not begin.

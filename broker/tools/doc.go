@@ -23,6 +23,8 @@
 //     to the Asker of Config.Ask.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is recorded once.
+//   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
+//     A call that finds no room in time is refused before it changes anything.
 //   - A client that does not read delays no revocation. What was read before a revocation is
 //     in no answer that is written after it, and a connection over HTTP whose client has not
 //     got all of such an answer is reset (HTTP.Watch).

@@ -62,7 +62,7 @@ func (c *call) editFile(a *editArgs) (*result, error) {
 	}
 	res, err := c.showDiff(at, old, text)
 	if err == nil && !a.DryRun {
-		res.done = "The edits were made. What may be read has changed meanwhile, so they are not shown."
+		res.done = "The edits were made. They are not shown: what may be read has changed meanwhile, or too many answers have not been read."
 	}
 	return res, err
 }

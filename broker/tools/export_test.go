@@ -18,3 +18,25 @@ func Hold(n int64) (restore func()) {
 		flow.MaxWait.Store(wait)
 	}
 }
+
+// Linger sets how long a server waits for its answers when the client has hung up. It returns
+// the function that restores that.
+func Linger(d time.Duration) (restore func()) {
+	was := patience
+	patience = d
+	return func() { patience = was }
+}
+
+// HoldAnswers lowers the bounds of what answers over HTTP hold to n bytes. It returns the
+// function that restores them.
+func HoldAnswers(n int64) (restore func()) {
+	all, user := allAnswers, userAnswers
+	allAnswers, userAnswers = n, n/2
+	return func() { allAnswers, userAnswers = all, user }
+}
+
+// AnswersHeld returns how many bytes answers hold that their clients have not read.
+func (h *HTTP) AnswersHeld() int64 {
+	_, bytes := h.clients.answers.Used()
+	return bytes
+}

@@ -127,10 +127,11 @@ func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 		clients: clients{
 			open: func(who guard.Subject) *Server { return open(who.InSession(o.Number())) },
 			most: o.Sessions, mostOfOne: o.Sessions, patience: o.Within, shared: sharedByAll,
-			bodies: flow.Budget{Bytes: allBodies}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
+			bodies: flow.Budget{Bytes: allBodies}, answers: flow.Budget{Bytes: allAnswers}, sessions: map[*Server]identity{}, users: map[identity]*user{}, busy: map[guard.Subject]*load{},
 		},
 		sessions: mcp.NewStreamableHTTPHandler(serverOf, &opts), single: mcp.NewStreamableHTTPHandler(serverOf, &single),
 	}
+	h.clients.requests.answers = &h.clients.answers
 	h.leaving, h.leave = context.WithCancel(context.Background())
 	var inner http.Handler = http.HandlerFunc(h.serve)
 	switch {
@@ -257,6 +258,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 
 // route serves a request by the Server that it is for.
 func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
+	answers := h.clients.unread(whose.subject, responseOf(r).refuse)
 	switch {
 	case r.Header.Get("Mcp-Protocol-Version") >= sessionless:
 		u := h.clients.user(whose)
@@ -265,7 +267,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 			return
 		}
 		defer h.clients.leave(u)
-		defer h.clients.requests.track(r)()
+		defer h.clients.requests.track(r, answers)()
 		h.single.ServeHTTP(w, withServer(r, u.srv))
 	case r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == "":
 		if !h.whole(w, r) {
@@ -277,13 +279,13 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 			return
 		}
 		defer func() { go h.clients.endWith(s) }() // also if the SDK panics
-		defer h.clients.requests.track(r)()
+		defer h.clients.requests.track(r, answers)()
 		h.sessions.ServeHTTP(w, withServer(r, s))
 	default:
 		if r.Method == http.MethodDelete {
 			h.clients.cancel(r.Header.Get("Mcp-Session-Id"), whose.user)
 		}
-		defer h.clients.requests.track(r)()
+		defer h.clients.requests.track(r, answers)()
 		h.sessions.ServeHTTP(w, r)
 	}
 }
@@ -329,10 +331,11 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, r := h.withConnection(r)
 		res := &response{ResponseWriter: w, conn: conn, taking: h.o.Taking}
+		r = r.WithContext(context.WithValue(r.Context(), responseKey{}, res))
 		switch {
 		case !h.addressed(r):
 			http.Error(res, foreignHost, http.StatusForbidden)
-		case !h.mayCall(r.Header.Get("Origin")):
+		case !h.mayCall(r.Header.Values("Origin")...):
 			http.Error(res, "the Origin may not call this server; its owner can let it: --origin ORIGIN", http.StatusForbidden)
 		case h.letIn(res, r):
 		default:
@@ -378,8 +381,13 @@ func (h *HTTP) known(host string, defaults ...string) bool {
 // that of http or of https, which an intermediary may have taken away.
 func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
 
-// mayCall reports whether pages of an origin may call this server.
-func (h *HTTP) mayCall(text string) bool {
+// mayCall reports whether pages of an origin may call this server. Of two origins nobody knows
+// which one a page has.
+func (h *HTTP) mayCall(origins ...string) bool {
+	if len(origins) > 1 {
+		return false
+	}
+	text := strings.Join(origins, "")
 	if text == "" { // no browser
 		return true
 	}

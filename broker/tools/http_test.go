@@ -111,9 +111,12 @@ func TestHTTPRefuses_R072(t *testing.T) {
 		"wrong token":    {401, hello, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token[1:]) }},
 		"foreign host":   {403, hello, func(r *http.Request) { r.Host = "evil.example" }},
 		"foreign origin": {403, hello, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }},
-		"null origin":    {403, hello, func(r *http.Request) { r.Header.Set("Origin", "null") }},
-		"oversized":      {413, strings.Repeat(" ", 65<<10) + hello, func(*http.Request) {}},
-		"guessed id":     {404, hello, func(r *http.Request) { r.Header.Set("Mcp-Session-Id", "AAAAAAAAAAAAAAAAAAAAAAAAAA") }},
+		"two origins": {403, hello, func(r *http.Request) {
+			r.Header["Origin"] = []string{"http://localhost:" + r.URL.Port(), "https://evil.example"}
+		}},
+		"null origin": {403, hello, func(r *http.Request) { r.Header.Set("Origin", "null") }},
+		"oversized":   {413, strings.Repeat(" ", 65<<10) + hello, func(*http.Request) {}},
+		"guessed id":  {404, hello, func(r *http.Request) { r.Header.Set("Mcp-Session-Id", "AAAAAAAAAAAAAAAAAAAAAAAAAA") }},
 	} {
 		if got, _ := post(t, site, c.body, c.change); got != c.status {
 			t.Errorf("%s: %d, want %d", name, got, c.status)

@@ -161,7 +161,7 @@ func (g *ignores) list(p guard.Path) (list []entry, err error) {
 
 // read appends the rules of a file that holds for dir. It has none if it cannot be read.
 func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]pattern.Rule, error) {
-	data, _, err := g.c.read(p, 0, maxIgnoreFile+1)
+	data, _, err := g.c.look(p, 0, maxIgnoreFile+1)
 	if err != nil {
 		return rules, g.fatal(err)
 	}

@@ -168,7 +168,9 @@ func slowPost(t *testing.T, site *httptest.Server, revision, body string) net.Co
 	version, _, _ := strings.Cut(revision, " ")
 	head := "Mcp-Protocol-Version: " + version + "\r\n"
 	if version == "2026-07-28" {
-		head += "Mcp-Method: tools/call\r\nMcp-Name: read_text_file\r\n"
+		_, tool, _ := strings.Cut(body, `"name":"`)
+		tool, _, _ = strings.Cut(tool, `"`)
+		head += "Mcp-Method: tools/call\r\nMcp-Name: " + tool + "\r\n"
 		if strings.Contains(body, "resources/read") {
 			_, uri, _ := strings.Cut(body, `"uri":"`)
 			uri, _, _ = strings.Cut(uri, `"`)

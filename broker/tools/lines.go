@@ -27,9 +27,9 @@ const maxFrame = 32 << 20
 // sends more is not read meanwhile. Only tests change it.
 var maxHeld int64 = 2 * maxFrame
 
-// patience is how long requests under way are waited for when the client has
-// hung up.
-const patience = 3 * time.Second
+// patience is how long requests under way are waited for when the client has hung up. Only
+// tests change it.
+var patience = 3 * time.Second
 
 // Run serves one client over a pair of streams, one JSON object a line, as MCP's
 // stdio has it, until it hangs up or ctx ends. A line that is no message, or too
@@ -154,7 +154,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 	}
 	go func() {
 		defer room.Release()
-		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}})
+		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}}, nil)
 		switch {
 		case !c.finish(string(f.ID)): // it was cancelled, and who cancels wants no answer
 		case err != nil:
@@ -220,7 +220,7 @@ func (c *lineConn) hand(r *jsonrpc.Request) {
 	}
 	mark := markOf(r.ID)
 	r.Extra = &mcp.RequestExtra{Header: http.Header{markHeader: {mark}}}
-	c.s.requests.byMark.Store(mark, &openRequest{c.ctx, func(s *guard.Stamps) { c.shown.Store(mark, s) }})
+	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, shows: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
 }
 
 // markOf is the mark of a request by its id, which is also how JSON has the id.
@@ -249,11 +249,12 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	return wire.Decode(f.Params, &p) == nil && c.finish(string(p.RequestID))
 }
 
-// hungUp withdraws the questions to a person and waits until what was asked is answered.
+// hungUp withdraws the questions to a person and waits until what was asked is answered, also
+// what was refused.
 func (c *lineConn) hungUp() {
 	c.s.withdraw()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if n, _ := c.requests.Used(); n == 0 {
+	for end := time.Now().Add(patience); c.ctx.Err() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if n, _ := c.requests.Used(); n == 0 && !c.IsComplaining() {
 			return
 		}
 	}

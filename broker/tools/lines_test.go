@@ -3,12 +3,16 @@ package tools_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
 )
 
@@ -109,6 +113,73 @@ func TestLinesCancel(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, answers) }() // of a test that has failed
 	must(t, toServer.Close())
 	if err := <-ended; err != nil {
+		t.Errorf("the session ended with %v", err)
+	}
+}
+
+// A server whose client hangs up behind a line that is no message, or is refused, ends as
+// soon as that has its answer: nothing is left that it waits for.
+func TestHangUpBehindRubbish(t *testing.T) {
+	t.Cleanup(tools.Linger(time.Hour))
+	for name, c := range map[string]struct {
+		sent    string
+		answers int
+	}{
+		"no JSON":              {"garbage\n", 1},
+		"many":                 {strings.Repeat("garbage\n", 200), 200},
+		"half a line":          {`{"jsonrpc":"2.0","id":1,"me`, 0},
+		"half a line behind":   {"garbage\n" + `{"jsonrpc"`, 1},
+		"a batch, no JSON":     {"[garbage\n", 1},
+		"an empty batch":       {"[]\n", 1},
+		"a batch of no object": {"[1,2]\n", 2},
+		"invalid UTF-8":        {"\xff\xfe\n", 1},
+		"too long":             {strings.Repeat("x", 33<<20) + "\n", 1},
+		"a number":             {"7\n", 1},
+		"an empty object":      {"{}\n", 1},
+		"an answer":            {`{"jsonrpc":"2.0","id":1,"result":{}}` + "\n", 0},
+		"an id twice":          {strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 2), 2},
+		"a notification":       {`{"jsonrpc":"2.0","method":"notifications/none"}` + "\n", 0},
+	} {
+		for _, begun := range []string{"", hello + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"} {
+			t.Run(name+map[bool]string{false: " at first", true: " in a session"}[begun != ""], func(t *testing.T) {
+				b := start(t, nil, nil)
+				r, w := io.Pipe()
+				go func() {
+					_, _ = io.WriteString(w, begun+c.sent)
+					_ = w.Close()
+				}()
+				fromServer, out := io.Pipe()
+				over := make(chan error, 1)
+				go func() {
+					over <- b.srv.Run(t.Context(), r, out)
+					_ = out.Close()
+				}()
+				late := time.AfterFunc(4*enough, func() { _ = fromServer.CloseWithError(errors.New("the server waits for something")) })
+				defer late.Stop()
+				got, err := io.ReadAll(fromServer)
+				must(t, err)
+				must(t, <-over)
+				want := c.answers + strings.Count(begun, `"id"`)
+				if have := strings.Count(string(got), `"id":`); have != want {
+					t.Errorf("%d answers, want %d: %.300s", have, want, got)
+				}
+			})
+		}
+	}
+}
+
+// A client over a socket, which is both streams, ends as well as one over two pipes.
+func TestHangUpOfSocket(t *testing.T) {
+	b := start(t, nil, nil)
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	defer l.Close()
+	client, err := net.Dial("unix", l.Addr().String())
+	must(t, err)
+	conn, err := l.Accept()
+	must(t, err)
+	must(t, client.Close())
+	if err := b.srv.Run(t.Context(), conn, conn); err != nil {
 		t.Errorf("the session ended with %v", err)
 	}
 }

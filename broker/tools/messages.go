@@ -41,6 +41,7 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	case !h.whole(w, r):
 		return false
 	}
+	responseOf(r).isBatch = true
 	batch, _ := io.ReadAll(r.Body) // which is in memory
 	batch = hideInBatch(batch)
 	r.Body = io.NopCloser(bytes.NewReader(batch))

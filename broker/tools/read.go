@@ -19,8 +19,17 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// read reads a part of a file into a buffer.
+// read reads a part of a file that the answer is to say into a buffer, when there is room
+// for the answer.
 func (c *call) read(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
+	if err := c.room.reserve(c.ctx, copies*int64(c.s.cfg.Answer)); err != nil {
+		return nil, nil, err
+	}
+	return c.look(p, off, length)
+}
+
+// look reads a part of a file into a buffer.
+func (c *call) look(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
 	data, info, err := c.s.cfg.Tree.ReadChunk(c.ctx, c.s.caller, p, off, length, "", getBuffer)
 	return data, &info, err
 }

@@ -1,9 +1,11 @@
 package tools
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
@@ -50,6 +52,28 @@ type response struct {
 	taking time.Duration // for a piece
 	status int
 	reason string
+
+	isBatch   bool // of requests: each is refused by itself
+	isBegun   bool
+	isRefused atomic.Bool // see refuse
+}
+
+type responseKey struct{}
+
+// responseOf returns the response to a request, which another handler may have wrapped.
+func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
+
+// refuse has an answer that has not begun say by its status that there is no room for it.
+func (w *response) refuse() { w.isRefused.Store(true) }
+
+// refusal writes the refusal of a request that the SDK has made an event of.
+func (w *response) refusal(event []byte) (n int, err error) {
+	_, data, _ := bytes.Cut(event, []byte("data: "))
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, err = w.Write(bytes.TrimSpace(data))
+	return len(event), err
 }
 
 func (w *response) WriteHeader(status int) {
@@ -67,6 +91,11 @@ func (w *response) WriteHeader(status int) {
 func (w *response) Write(p []byte) (n int, err error) {
 	if w.status >= http.StatusBadRequest {
 		w.reason += string(p[:min(len(p), maxReason-len(w.reason))])
+	}
+	isFirst := !w.isBegun
+	w.isBegun = true
+	if isFirst && w.status == 0 && w.isRefused.Load() && !w.isBatch {
+		return w.refusal(p)
 	}
 	sent := len(p)
 	for part := range slices.Chunk(jsonline.ShowNumbers(p), piece) {

@@ -77,6 +77,9 @@ func (s *Server) rpc(err error) error {
 		return err
 	}
 	s.recordRefusal("resource", err)
+	if full, ok := errors.AsType[*noRoom](err); ok {
+		return full.rpc()
+	}
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
 	switch names.Reason(err) { //nolint:exhaustive // the others are failures
 	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none
@@ -95,9 +98,13 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	}
 	stamps := s.stamps()
 	stamps.Add(at.Root)
-	contents, err := s.contents(ctx, at.Path, req.Params.URI)
+	room := s.requests.room(req.GetExtra())
+	contents, err := s.contents(ctx, at.Path, req.Params.URI, room)
 	if err == nil {
 		err = stamps.Err()
+	}
+	if !room.finish() && err == nil {
+		err = context.Canceled
 	}
 	if err != nil {
 		return nil, s.rpc(err)
@@ -107,7 +114,15 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 }
 
 // contents reads a file's text or bytes, or a directory's names.
-func (s *Server) contents(ctx context.Context, p guard.Path, uri string) ([]*mcp.ResourceContents, error) {
+func (s *Server) contents(ctx context.Context, p guard.Path, uri string, room *answerRoom) (contents []*mcp.ResourceContents, err error) {
+	if err := room.reserve(ctx, copies*int64(s.cfg.Answer)); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil && room != nil {
+			err = room.settle(heldByContents(contents))
+		}
+	}()
 	info, real, err := s.cfg.Tree.Stat(ctx, s.caller, p)
 	if err != nil {
 		return nil, err
@@ -226,5 +241,10 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 		}
 	}
 	out.Completion.HasMore = out.Completion.HasMore || page.Next != ""
+	room := s.requests.room(req.GetExtra())
+	if err := room.settle(heldByNames(out.Completion.Values)); err != nil {
+		return nil, s.rpc(err)
+	}
+	room.finish()
 	return out, nil
 }

@@ -225,7 +225,7 @@ func (r *revocable) call(t tool, args string, end func(*call)) *result {
 	}
 	res, err := r.s.answer(context.Background(), &t, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{
 		Name: t.def.Name, Arguments: json.RawMessage(args),
-	}})
+	}}, nil)
 	noError(r.t, err)
 	return res
 }

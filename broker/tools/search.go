@@ -268,7 +268,7 @@ func (g *grep) result(cursor string) *result {
 // file searches one file. It passes over a file that cannot be read, which the answer's
 // note then calls name.
 func (g *grep) file(p guard.Path, name string) error {
-	data, _, err := g.c.read(p, 0, maxSearched+1)
+	data, _, err := g.c.look(p, 0, maxSearched+1)
 	if err != nil {
 		return g.c.passOver(g.at.Path, name, err)
 	}

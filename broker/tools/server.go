@@ -132,6 +132,7 @@ func New(cfg Config) *Server {
 		SubscribeHandler:   s.subscribe,
 		UnsubscribeHandler: s.unsubscribe,
 		CompletionHandler:  s.complete,
+		SetCacheable:       forOneClient,
 		InitializedHandler: s.initialized,
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:     &mcp.ToolCapabilities{ListChanged: true},
@@ -144,6 +145,13 @@ func New(cfg Config) *Server {
 	cfg.Registry.AddView(s)
 	s.offer()
 	return s
+}
+
+// forOneClient marks a result as its client's alone, and as stale at once: what it tells
+// depends on what was granted to the subject, and until when. The SDK's default lets anybody on
+// the way keep a result and give it to another client.
+func forOneClient(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
+	c.CacheScope, c.TTLMs = "private", 0
 }
 
 // initialized notes what the client calls itself, which questions to a person show.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
@@ -20,27 +21,34 @@ import (
 // the answer finds that by the same request, and looks at the roots again.
 
 // openRequests are the requests that have no answer yet, by mark.
-type openRequests struct{ byMark sync.Map }
+type openRequests struct {
+	byMark  sync.Map
+	answers *flow.Budget // of all answers over HTTP; nil: over streams, where calls are bounded
+}
 
 // openRequest is one of them.
 type openRequest struct {
 	ctx context.Context // of the HTTP request, or of the connection over streams
 	// shows is told of each answer, before the SDK writes it.
-	shows func(*guard.Stamps)
+	shows   func(*guard.Stamps)
+	answers *unreadAnswers // nil: over streams
 }
 
 // markHeader carries a request's mark to the call that it becomes, which has the
 // headers and not the context. Whatever a client writes there is replaced.
 const markHeader = "Rootsfs-Request"
 
-// track marks an HTTP request until done is called. Up to revision 2025-11-25 the SDK lets a
+// track marks an HTTP request until done is called, and holds what its answers hold. Up to revision 2025-11-25 the SDK lets a
 // call run on when the connection of its request is gone, as the protocol wants it: a write
 // is not left halfway. Nothing here keeps answers for later.
-func (o *openRequests) track(r *http.Request) (done func()) {
+func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func()) {
 	mark := rand.Text()
 	r.Header.Set(markHeader, mark)
-	o.byMark.Store(mark, &openRequest{r.Context(), r.Context().Value(connectionKey{}).(*connection).show})
-	return func() { o.byMark.Delete(mark) }
+	o.byMark.Store(mark, &openRequest{r.Context(), r.Context().Value(connectionKey{}).(*connection).show, answers})
+	return func() {
+		o.byMark.Delete(mark)
+		answers.end()
+	}
 }
 
 // of returns the request that a call came by; nil: it is over, or was not marked.

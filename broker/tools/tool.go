@@ -56,16 +56,24 @@ type call struct {
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
-	unread  *unread // what the call passed over
+	unread  *unread     // what the call passed over
+	room    *answerRoom // of its answer
 }
 
 // handler makes a tool what the SDK calls.
 func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		res, err := s.answer(ctx, t, req)
+		room := s.requests.room(req.GetExtra())
+		res, err := s.answer(ctx, t, req, room)
+		if !room.finish() && err == nil {
+			return nil, context.Canceled
+		}
 		if err != nil {
 			if need, ok := errors.AsType[*inputNeeded](err); ok {
 				return need.result(), nil
+			}
+			if full, ok := errors.AsType[*noRoom](err); ok {
+				return nil, full.rpc()
 			}
 			return nil, err // if it is client.ErrInputRequired, the middleware asks for the roots and calls again
 		}
@@ -78,8 +86,8 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 func (s *Server) stamps() guard.Stamps { return s.cfg.Registry.Stamps(s.cfg.Subject) }
 
 // answer runs a tool. A refusal or failure is a result, too; an error means that there is
-// no result.
-func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) (*result, error) {
+// no result. The result is held in room.
+func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, room *answerRoom) (*result, error) {
 	if err := s.room.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -88,12 +96,22 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest) 
 	defer context.AfterFunc(s.ctx, cancel)()
 	c := &call{
 		stamps: s.stamps(), s: s, ctx: ctx, req: req,
-		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1), unread: &unread{},
+		reads: t.def.Annotations.ReadOnlyHint, reporting: make(chan struct{}, 1), unread: &unread{}, room: room,
 	}
 	res, err := s.runTool(t, c)
 	s.room.Release(1) // a client that does not read takes no room from others
 	if errors.Is(err, client.ErrInputRequired) || asksInside(err) {
 		return nil, err
+	}
+	if err == nil && room != nil {
+		err = room.settle(res.held())
+	}
+	if _, ok := errors.AsType[*noRoom](err); ok {
+		s.recordRefusal(t.def.Name, err)
+		if res == nil || res.done == "" {
+			return nil, err
+		}
+		return &result{text: res.done}, nil
 	}
 	c.awaitProgress()
 	return c.unlessRevoked(t.def.Name, res, err), nil

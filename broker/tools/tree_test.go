@@ -164,3 +164,27 @@ func TestClientRootsOfOtherNames(t *testing.T) {
 	c.refused("read_text_file", m{"path": "code/a"}, "the roots that the client names hold nothing that is approved")
 	c.refused("read_text_file", m{"path": other + "/planted/a"}, "nobody approved")
 }
+
+// What is shown to a client is granted to its subject, and until the grant ends: nobody on the
+// way may keep a result and give it to another client.
+func TestResultsAreOneClients(t *testing.T) {
+	b := start(t, nil, nil)
+	dir := b.root("code", guard.ReadWrite, "a.txt=text")
+	b.connect("2025-11-25")
+	ctx := t.Context()
+	contents, err := b.host.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file://" + dir + "/a.txt"})
+	must(t, err)
+	resources, err := b.host.ListResources(ctx, nil)
+	must(t, err)
+	templates, err := b.host.ListResourceTemplates(ctx, nil)
+	must(t, err)
+	offered, err := b.host.ListTools(ctx, nil)
+	must(t, err)
+	for name, c := range map[string]mcp.CacheableResult{
+		"resources/read": contents, "resources/list": resources, "resources/templates/list": templates, "tools/list": offered,
+	} {
+		if c.GetCacheScope() != "private" || c.GetTTLMs() != 0 {
+			t.Errorf("%s: for %s during %d ms, want private during 0 ms", name, c.GetCacheScope(), c.GetTTLMs())
+		}
+	}
+}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,8 +32,9 @@ type LineConn struct {
 	once  sync.Once
 	err   error // why reading ended, set before in is closed
 
-	complaints chan []byte // frames of Complain
-	complain   sync.Once   // starts who sends them
+	complaints chan []byte  // frames of complainTo
+	complain   sync.Once    // starts who sends them
+	unsent     atomic.Int64 // complaints that are not written yet
 
 	backlog *flow.Backlog    // of Bound, as the next
 	refused func(why string) // is told of each message for which there was no room
@@ -219,17 +222,22 @@ func (c *LineConn) complainTo(id []byte, code int, text string) {
 	}
 	frame := jsonline.AppendError(nil, id, Error{Code: code, Message: names.Brief(text)})
 	c.complain.Do(func() { go c.sendComplaints() })
+	c.unsent.Add(1)
 	select {
 	case c.complaints <- frame:
 	case <-c.done:
 	}
 }
 
+// IsComplaining reports whether a line, or a request, that was refused has no answer yet.
+func (c *LineConn) IsComplaining() bool { return c.unsent.Load() > 0 }
+
 func (c *LineConn) sendComplaints() {
 	for {
 		select {
 		case frame := <-c.complaints:
 			_ = c.Send(frame) // if it cannot be, whoever reads finds out
+			c.unsent.Add(-1)
 		case <-c.done:
 			return
 		}
@@ -284,7 +292,8 @@ func (c *LineConn) Close() error {
 	c.once.Do(func() {
 		close(c.done)
 		err = c.w.Close()
-		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) { // waiting for a child has closed it
+		// Waiting for a child has closed a pipe; a socket is both streams.
+		if rerr := c.r.Close(); !errors.Is(rerr, os.ErrClosed) && !errors.Is(rerr, net.ErrClosed) {
 			err = errors.Join(err, rerr)
 		}
 	})

@@ -83,7 +83,7 @@ func TestEveryPathMayBeginInHome(t *testing.T) {
 // A command line that begins with a command's name has that command, and every
 // other one has all of them.
 func TestCommands(t *testing.T) {
-	const all = "mount run serve unmount roots revoke net resume policy config trash why allow consent status metrics audit doctor setup wrap console top version completion man"
+	const all = "mount run serve unmount roots revoke net resume policy config trash why allow consent status metrics audit doctor setup wrap console top version completion"
 	for name := range strings.FieldsSeq(all) {
 		root := tree(name, "--help")
 		if got, _, err := root.Find([]string{name}); err != nil || got.Name() != name || got == root {

@@ -23,6 +23,7 @@ var harmless = map[string]string{
 	"TZ": "how times are shown", "ZONEINFO": "how times are shown",
 	"PWD": "believed only if it is the working directory", "GOROOT": "no toolchain is started",
 	"DEBUG_HTTP2_GOROUTINES": moreChecks, "GOPROTODEBUG": moreChecks,
+	"FSNOTIFY_DEBUG": "prints watched paths on standard error, which no server reads",
 	"REQUEST_METHOD": ofOAuth,
 	"PAGER":          ofHelp, "LESS": ofHelp,
 	"USER": inside, "SHELL": inside,

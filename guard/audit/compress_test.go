@@ -44,7 +44,7 @@ func TestFullFilesAreCompressed(t *testing.T) {
 	}
 	first := mustVerify(t, o)
 	seen := 0
-	err = Follow(t.Context(), o.Dir, "", Filter{Since: entries(t, o)[0].Time.AddDate(-5, 0, 0)}, func(e Entry) error {
+	err = Follow(t.Context(), o.Dir, "", Filter{Since: entries(t, o)[0].Time.AddDate(-5, 0, 0)}, nil, func(e Entry) error {
 		if seen++; uint64(seen) == first.Records {
 			return errStop
 		}

@@ -9,12 +9,13 @@ import (
 	"time"
 )
 
-// Every followDelay, Follow reads on in the files that it knows. It lists the directory when
-// the directory's time has changed, and every listDelay, because some network file systems do
-// not keep that time.
 const (
+	// followDelay is how often Follow looks if nobody tells it when.
 	followDelay = 250 * time.Millisecond
-	listDelay   = 2 * time.Second
+	// listDelay is how long Follow relies on the time of the directory, which some network
+	// file systems do not keep. A change less than that before a listing may have been made
+	// after it: the clock of a file system has coarse ticks.
+	listDelay = 2 * time.Second
 )
 
 // Follow calls fn for the records of a session (all sessions if it is "") that
@@ -23,12 +24,16 @@ const (
 // records since then. It goes on across rotation and into sessions that begin
 // later. Lines that are no records are skipped; a file pruned before Follow
 // opened it shows as a gap in Seq. An error of fn ends Follow and is returned.
-func Follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) error) error {
-	return follow(ctx, dir, session, f, fn, func() {})
+//
+// Follow looks into the directory when changes has a token; if it is nil, four times a second.
+// A token is owed for each change of the directory's names and of the files' contents, but
+// one token may stand for several changes.
+func Follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error) error {
+	return follow(ctx, dir, session, f, changes, fn, func() {})
 }
 
 // follow calls ready when it knows where to begin.
-func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) error, ready func()) error {
+func follow(ctx context.Context, dir, session string, f Filter, changes <-chan struct{}, fn func(Entry) error, ready func()) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -40,6 +45,10 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 		}
 	}
 	ready()
+	var every <-chan time.Time
+	if changes == nil {
+		every = time.Tick(followDelay)
+	}
 	for {
 		if err := t.list(); err != nil {
 			return err
@@ -54,8 +63,11 @@ func follow(ctx context.Context, dir, session string, f Filter, fn func(Entry) e
 		if err != nil {
 			return err
 		}
-		if sleep(ctx, nil, followDelay) != nil {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-changes:
+		case <-every:
 		}
 	}
 }
@@ -84,7 +96,8 @@ func (t *follower) list() error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	if info.ModTime().Equal(t.changed) && time.Since(t.listed) < listDelay {
+	settled := t.listed.Sub(t.changed) > listDelay
+	if settled && info.ModTime().Equal(t.changed) && time.Since(t.listed) < listDelay {
 		return nil
 	}
 	t.changed, t.listed = info.ModTime(), time.Now()

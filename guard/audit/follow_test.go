@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -42,7 +43,7 @@ func TestFollowAcrossRotation(t *testing.T) {
 		l.Close()
 	})
 	seq, seen := uint64(2), 0
-	err := follow(t.Context(), o.Dir, o.Session, Filter{}, func(e Entry) error {
+	err := follow(t.Context(), o.Dir, o.Session, Filter{}, nil, func(e Entry) error {
 		if e.Seq != seq+1 {
 			t.Errorf("line %d after %d", e.Seq, seq)
 		}
@@ -78,7 +79,7 @@ func TestFollowSinceAndFilter(t *testing.T) {
 	mustClose(t, l)
 	var got []string
 	f := Filter{Since: time.Unix(1003, 0), Denied: true}
-	err := Follow(t.Context(), o.Dir, "", f, func(e Entry) error {
+	err := Follow(t.Context(), o.Dir, "", f, nil, func(e Entry) error {
 		got = append(got, e.Path)
 		if e.Path == "8" {
 			return errStop
@@ -94,13 +95,50 @@ func TestFollowEnds(t *testing.T) {
 	o := options(t)
 	mustOpen(t, o)
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := follow(ctx, o.Dir, o.Session, Filter{}, nil, cancel); err != nil {
+	if err := follow(ctx, o.Dir, o.Session, Filter{}, nil, nil, cancel); err != nil {
 		t.Errorf("after cancel: %v", err)
 	}
-	if err := Follow(t.Context(), o.Dir+"/none", "", Filter{}, nil); err == nil {
+	if err := Follow(t.Context(), o.Dir+"/none", "", Filter{}, nil, nil); err == nil {
 		t.Error("followed a directory that is not there")
 	}
-	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil); err == nil {
+	if err := Follow(t.Context(), o.Dir, "", Filter{Path: "[a"}, nil, nil); err == nil {
 		t.Error("followed with a malformed pattern")
 	}
+}
+
+// A file that appears in the tick of the file system's clock in which the directory was listed
+// does not change the directory's time. It is found all the same.
+func TestFollowFindsFileOfTheSameTick(t *testing.T) {
+	o := options(t)
+	mustClose(t, mustOpen(t, o))
+	tick := time.Now().Add(time.Hour) // a time from before the listing would depend on this machine's speed
+	if err := os.Chtimes(o.Dir, tick, tick); err != nil {
+		t.Fatal(err)
+	}
+	changes, found := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer cancel()
+	create := func() { // called between the first listing and the second
+		o.Session += "-later"
+		mustClose(t, mustOpen(t, o))
+		if err := os.Chtimes(o.Dir, tick, tick); err != nil {
+			t.Error(err)
+		}
+	}
+	following.Go(func() {
+		err := follow(ctx, o.Dir, "", Filter{}, changes, func(Entry) error { return errStop }, create)
+		if errors.Is(err, errStop) {
+			close(found)
+		}
+	})
+	for range 2 { // the second is taken when the first has been dealt with
+		select {
+		case changes <- struct{}{}:
+		case <-found:
+			return
+		}
+	}
+	t.Error("not found")
 }

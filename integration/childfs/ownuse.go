@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -97,20 +98,30 @@ func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 // it reads a page of a mapping.
 func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
+// sleepTries is how often callOf waits a millisecond for a thread to go to sleep.
+const sleepTries = 5000
+
 // callOf returns the number of the system call that a thread of this process waits in, or
-// -1: it waits for something else, or for nothing. Of a process that is not dumpable, only
+// -1: it waits for something else, or for nothing. A thread's request can arrive before the
+// thread has gone to sleep, so callOf waits for that. Of a process that is not dumpable, only
 // root is told (proc(5)).
 func callOf(tid int) (int, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
-	if errors.Is(err, fs.ErrPermission) {
-		return 0, err
+	for range sleepTries {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
+		if errors.Is(err, fs.ErrPermission) {
+			return 0, err
+		}
+		if strings.HasPrefix(string(b), "running") {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		nr, _, _ := strings.Cut(string(b), " ")
+		if n, err := strconv.Atoi(nr); err == nil {
+			return n, nil
+		}
+		break
 	}
-	nr, _, _ := strings.Cut(string(b), " ")
-	n, err := strconv.Atoi(nr)
-	if err != nil {
-		return -1, nil
-	}
-	return n, nil
+	return -1, nil
 }
 
 // callersOf returns the functions that wait in a system call, but for those that wait for

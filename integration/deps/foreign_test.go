@@ -34,7 +34,7 @@ var printed = map[string]string{
 	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
 	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
-	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
+	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Status.PathsPolled": said, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
 	"control.Confined.Command": shown, "control.Confined.Confinement": ours, "control.Confined.Holes": said, "control.Confined.Hosts": owners, "control.Confined.Secrets": owners, "control.Confined.Map": ours, "control.Confined.Notes": said,
 	"control.Confined.Follows": shown, "control.Confined.Closed": shown, "control.Confined.Fixed": shown, "control.Confined.Interpreters": shown,
 	"control.NetRequest.Hosts": owners, "control.NetAdded.Added": owners, "control.NetRemoved.Removed": owners, "control.NetState.Hosts": owners, "control.NetState.Secrets": owners, "control.NetState.Reach": ours, "control.NetConnection.Host": escaped, "control.NetConnection.Address": ours, "control.NetConnection.ServerNames": escaped, "control.NetConnection.PermittedBy": owners, "control.NetUnapproved.Host": escaped,

@@ -70,7 +70,36 @@ func TestServes(t *testing.T) {
 		t.Run("notifications", func(t *testing.T) { testNotifications(t, who) })
 		t.Run("marked_line", func(t *testing.T) { testMarkedLine(t, who) })
 		t.Run("codes", func(t *testing.T) { testCodes(t, who) })
+		t.Run("unicode_forms", func(t *testing.T) { testUnicodeForms(t, who) })
 	})
+}
+
+// A name in another Unicode form is another name: it is not found, and a file of that name is
+// a second one. A listing has each name as it is, by which it can be read.
+func testUnicodeForms(t *testing.T, who *somebody) {
+	const composed, decomposed = "\u00e9.txt", "e\u0301.txt"
+	path := who.own("forms/"+decomposed, "there", 0o644)
+	dir := filepath.Dir(path)
+	call := func(tool string, arguments object) string {
+		answers := who.serve(t, dir, object{"id": 1, "method": "tools/call", "params": object{"name": tool, "arguments": arguments}})
+		if len(answers) != 1 {
+			t.Fatalf("%d answers to one call: %v", len(answers), answers)
+		}
+		return text(answers[0])
+	}
+	if got := call("read_text_file", object{"path": filepath.Join(dir, composed)}); !strings.HasSuffix(got, "no such file or directory") {
+		t.Errorf("another form: %q", got)
+	}
+	if got := call("list_directory", object{"path": dir}); got != "[FILE] "+decomposed {
+		t.Errorf("the listing is %q", got)
+	}
+	if got := call("read_text_file", object{"path": path}); got != "there" {
+		t.Errorf("the form of the listing: %q", got)
+	}
+	call("write_file", object{"path": filepath.Join(dir, composed), "content": "new"})
+	if got, err := os.ReadFile(path); err != nil || string(got) != "there" {
+		t.Errorf("the file of the other form has %q, %v", got, err)
+	}
 }
 
 // A search ends in a tree whose links lead back up, and finds each file once.

@@ -140,7 +140,7 @@ func (p *program) hang(at string) {
 	s := newSlow(p.t, at)
 	s.releaseAtEnd()
 	s.call("block", everything, nil)
-	time.Sleep(3 * time.Second) // pathwatch.Recheck, and some
+	time.Sleep(3 * time.Second) // hostwatch.Recheck, and some
 }
 
 // Whatever hangs below a root, or over it: the owner sees the roots, lists the

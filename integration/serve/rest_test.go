@@ -37,7 +37,51 @@ func TestSessionAtRest(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(h.dir, "XDG_RUNTIME_DIR/rootsfs/rest/pid"))
 	must(t, err)
 	pid, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+	rests(t, pid)
+}
 
+// Commands that show what happens do not look for it by a clock: while nothing happens, they
+// wake up as rarely as a session.
+func TestFollowersAtRest(t *testing.T) {
+	lab.NeedFUSE(t)
+	h := newHome(t)
+	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {
+		t.Skip("only root can have a mount namespace without the mounts of other tests")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	const dir = "/mnt"
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	h.env = nil
+	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
+		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
+		h.env = append(h.env, v+"="+filepath.Join(dir, v))
+	}
+	src, point := filepath.Join(dir, "src"), filepath.Join(dir, "point")
+	must(t, os.Mkdir(src, 0o755))
+	must(t, os.Mkdir(point, 0o755))
+	h.tell("mount", "--daemon", "--name", "rest", "--root", src, point)
+	defer func() { _ = h.command("unmount", "rest").Run() }() // fails if that is done
+	follow := func(args ...string) {
+		t.Helper()
+		t.Log(args)
+		cmd := h.command(args...)
+		must(t, cmd.Start())
+		defer func() {
+			must(t, cmd.Process.Kill())
+			_ = cmd.Wait() // says that it was killed
+		}()
+		rests(t, strconv.Itoa(cmd.Process.Pid))
+	}
+	follow("audit", "follow")
+	follow("status", "--watch")
+	h.tell("unmount", "rest")
+	follow("console") // a session tells it its figures once a second
+}
+
+// rests fails the test if a process wakes up more often than something at rest does.
+func rests(t *testing.T, pid string) {
+	t.Helper()
 	const looks, most = 5, 20
 	for range looks {
 		before := switches(t, pid)

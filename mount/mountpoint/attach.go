@@ -137,6 +137,12 @@ func WidenReadAhead(dev string) error {
 	return os.WriteFile("/sys/class/bdi/"+dev+"/read_ahead_kb", fmt.Append(nil, readAheadKiB), 0)
 }
 
+// CannotServe returns an error that tells why the kernel does not let a mount be served as it
+// was asked for, with a remedy.
+func CannotServe(how string, why error, remedy string) error {
+	return errorf(ErrNoFUSE, "%s: %v; %s", how, why, remedy)
+}
+
 // CannotMount returns an error that tells why mounting at point failed, with a remedy.
 func CannotMount(point string, err error) error {
 	remedy := "`rootsfs doctor` says what is missing"

@@ -37,3 +37,23 @@ func TestProjectsBwrap(t *testing.T) {
 		}
 	}
 }
+
+// Nor does bwrap open this program's own file where programs can write it.
+func TestOwnFileThatProgramsWrite(t *testing.T) {
+	if _, err := findBwrap(nil); err != nil {
+		t.Skip(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &launch{o: &Options{CheckProgram: func(path string) error {
+		if path == self {
+			return errors.New("it is a program's")
+		}
+		return nil
+	}}}
+	if err := l.bubblewrap(privatePlaces{}); !errors.Is(err, ErrCannot) || !strings.Contains(err.Error(), "own file is not run: it is a program's") {
+		t.Errorf("bubblewrap: %v", err)
+	}
+}

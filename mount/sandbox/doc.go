@@ -31,5 +31,6 @@
 // to get out, starts the command, and waits: as pid 1 it takes everything with it. Between
 // it and the caller there is one socket; when that ends, so does the init.
 //
-// Works on Linux 5.13 and newer, on amd64 and arm64.
+// Works on Linux 5.6 and newer, on amd64 and arm64; level Namespaces on 5.12, and Landlock on
+// 5.13 and newer.
 package sandbox

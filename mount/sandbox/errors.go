@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,14 @@ import (
 // ErrCannot is in the chain of every error that says that this machine, or this
 // user on it, cannot be given the level that was asked for.
 var ErrCannot = errors.New("this machine cannot confine a command so")
+
+// ErrOldKernel is in the chain, beside ErrCannot, of every error of a level that this kernel
+// lacks a system call for.
+var ErrOldKernel = fmt.Errorf("the kernel is too old: %w", ErrCannot)
+
+// ErrRestricted is in the chain, beside ErrCannot, of every error of a level that a security module
+// of the machine, such as AppArmor, forbids this user.
+var ErrRestricted = fmt.Errorf("a security module forbids it: %w", ErrCannot)
 
 // ErrNotExecutable is in the chain of every error that says that a command is
 // there and cannot be executed.
@@ -38,6 +47,12 @@ func (e *sentence) Unwrap() error { return e.is }
 // cannot is the error of a machine that does not have what is needed.
 func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{fmt.Sprintf(format, args...), ErrCannot}}
+}
+
+// oldKernel is the error of a kernel that lacks a system call, which need brought.
+func oldKernel(call, need string) error {
+	text := fmt.Sprintf("%s is missing or forbidden: use Linux %s or newer; in a container, a seccomp profile that permits it", call, need)
+	return &names.Error{Kind: names.Permission, Err: &sentence{text, ErrOldKernel}}
 }
 
 // notConfined is the error of a start that failed at a level that the machine has.
@@ -77,6 +92,7 @@ type unableError struct {
 	text  string
 	errno unix.Errno // 0: not known
 	said  string     // what bwrap said, which has no errno
+	is    error      // in the chain of the error of a machine that lacks the level; nil: ErrCannot
 }
 
 func (e *unableError) Error() string { return e.text }
@@ -133,7 +149,7 @@ func judge(ctx context.Context, o *Options, level Level, err error) error {
 		lacks = errors.Is(probed, ErrCannot)
 	}
 	if lacks {
-		return cannot("%s", e.text)
+		return &names.Error{Kind: names.Permission, Err: &sentence{e.text, cmp.Or(e.is, ErrCannot)}}
 	}
 	text := e.text
 	if what := initproc.Exhausted(e.errno); what != "" {

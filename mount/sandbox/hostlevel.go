@@ -50,10 +50,10 @@ func (l *launch) onHost(where privatePlaces) error {
 	if os.Geteuid() == 0 {
 		l.cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SETPCAP} // for the bounding set
 	}
-	if abi, err := landlock.ABI(); err != nil {
+	if abi, missing, err := landlock.ABI(); err != nil {
 		return unable(err, "%v", err)
 	} else if abi == 0 {
-		return cannot("the kernel has no Landlock, or it is not enabled: add landlock to the lsm= parameter of its command line")
+		return cannot("%s", missing)
 	}
 	l.conf.Filter = seccomp.Wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
 	l.conf.Rules = o.hostRules(where)

@@ -205,7 +205,8 @@ func (s *search) file(path, via string) {
 }
 
 // script follows a first line: "/usr/bin/env -S node --flag" leads to env and
-// to node.
+// to node. A place that the line names has a part in what is run, as a script or as an
+// option's directory (-I/path).
 func (s *search) script(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
 	words := strings.Fields(line)
@@ -213,6 +214,11 @@ func (s *search) script(line, via string) {
 		return
 	}
 	s.file(words[0], via)
+	for _, part := range strings.FieldsFunc(strings.Join(words[1:], " "), func(c rune) bool { return strings.ContainsRune(" =:,;@\"'", c) }) {
+		if i := strings.IndexByte(part, '/'); i == 0 || i > 0 && part[0] == '-' {
+			s.through(filepath.Clean(part[i:]), via)
+		}
+	}
 	if filepath.Base(words[0]) != "env" {
 		return
 	}
@@ -272,7 +278,8 @@ func (s *search) shim(path, via string) {
 }
 
 // elf follows a program to its loader and to libraries that it names by places
-// of its own.
+// of its own. A directory that it has for libraries has a part in what is run, even if
+// none is there yet: the libraries of its libraries are looked for there, too.
 func (s *search) elf(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -291,6 +298,11 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 	if err != nil {
 		return
 	}
+	for _, lib := range libs {
+		if strings.Contains(lib, "/") { // the loader looks nowhere else for it
+			s.file(filepath.Join("/", lib), via)
+		}
+	}
 	var dirs []string
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		if vals, err := f.DynString(tag); err == nil {
@@ -302,6 +314,9 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 	for _, dir := range dirs {
 		for _, origin := range []string{"$ORIGIN", "${ORIGIN}"} {
 			dir = strings.ReplaceAll(dir, origin, filepath.Dir(path))
+		}
+		if filepath.IsAbs(dir) {
+			s.through(filepath.Clean(dir), via)
 		}
 		for _, lib := range libs {
 			if p := filepath.Join(dir, lib); filepath.IsAbs(p) {

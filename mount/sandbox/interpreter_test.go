@@ -215,17 +215,18 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
-// A program with libraries in a place of its own needs those files.
-func TestInterpreterLibraries(t *testing.T) {
+// compile makes a library libs/libf.so in dir, and a program bin/prog that needs it, by these
+// options of the linker.
+func compile(t *testing.T, dir string, options ...string) (prog string) {
+	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil {
 		t.Skip("no C compiler: apt-get install gcc")
 	}
-	dir := home(t)
-	plant(t, dir, map[string]string{"src/l.c": "int f(void) { return 0; }\n", "src/m.c": "int f(void); int main(void) { return f(); }\n", "app/bin/x": "", "app/libs/x": ""})
+	plant(t, dir, map[string]string{"src/l.c": "int f(void) { return 0; }\n", "src/m.c": "int f(void); int main(void) { return f(); }\n", "bin/x": "", "libs/x": ""})
 	for _, args := range [][]string{
-		{"-shared", "-fPIC", "-o", "app/libs/libf.so", "src/l.c"},
-		{"-o", "app/bin/prog", "src/m.c", "-Lapp/libs", "-lf", "-Wl,-rpath,$ORIGIN/../libs"},
+		{"-shared", "-fPIC", "-o", "libs/libf.so", "src/l.c"},
+		append([]string{"-o", "bin/prog", "src/m.c"}, options...),
 	} {
 		c := exec.Command(cc, args...)
 		c.Dir = dir
@@ -233,10 +234,38 @@ func TestInterpreterLibraries(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	got, err := Interpreter(filepath.Join(dir, "app/bin/prog"), nil)
-	want := []Needed{{Path: filepath.Join(dir, "app/bin/prog")}, {Path: filepath.Join(dir, "app/libs/libf.so")}}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("Interpreter = %q, %v; want %q", got, err, want)
+	return filepath.Join(dir, "bin/prog")
+}
+
+// A program with libraries in a place of its own needs those files, by whatever names it.
+func TestInterpreterLibraries(t *testing.T) {
+	dir := filepath.Join(home(t), "app")
+	for _, options := range [][]string{{"-Llibs", "-lf", "-Wl,-rpath,$ORIGIN/../libs"}, {filepath.Join(dir, "libs/libf.so")}} {
+		prog := compile(t, dir, options...)
+		got, err := Interpreter(prog, nil)
+		want := []Needed{{Path: prog}, {Path: filepath.Join(dir, "libs/libf.so")}}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: Interpreter = %q, %v; want %q", options, got, err, want)
+		}
+	}
+}
+
+// Whoever can write a library of a program, or a directory in which its libraries are looked
+// for, decides what it does.
+func TestInterpreterLibrariesInDoubt(t *testing.T) {
+	dir := filepath.Join(home(t), "app")
+	for place, options := range map[string][]string{
+		"libs/libf.so": {filepath.Join(dir, "libs/libf.so")},
+		"libs":         {"-Llibs", "-lf", "-Wl,-rpath," + dir + "/none", "-Wl,-rpath," + dir + "/libs"},
+		"none":         {"-Llibs", "-lf", "-Wl,-rpath,$ORIGIN/../none", "-Wl,-rpath," + dir + "/libs"},
+	} {
+		isAsked := false
+		if _, err := Interpreter(compile(t, dir, options...), func(at string) bool {
+			isAsked = isAsked || at == filepath.Join(dir, place)
+			return false
+		}); err != nil || !isAsked {
+			t.Errorf("%q: nobody was asked about %s (%v)", options, place, err)
+		}
 	}
 }
 

@@ -181,7 +181,7 @@ func TestBindWhileNamesChange(t *testing.T) {
 // Only what was named as spare may be written to where the command may not write
 // anyway: Landlock's rules are those of the start.
 func TestBindWhatIsNotSpare(t *testing.T) {
-	if abi, err := landlock.ABI(); err != nil || abi == 0 {
+	if abi, _, err := landlock.ABI(); err != nil || abi == 0 {
 		t.Skip("the kernel has no Landlock")
 	}
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -62,6 +63,10 @@ func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 // namespaces prepares level Namespaces: the init is started in new namespaces
 // with the capabilities over them that it needs to build the root.
 func (l *launch) namespaces(where privatePlaces) error {
+	// A call that changes nothing: another answer than ENOSYS does not matter.
+	if err := unix.MountSetattr(-1, "", 0, &unix.MountAttr{}); errors.Is(err, unix.ENOSYS) {
+		return oldKernel("mount_setattr(2)", NamespacesKernel)
+	}
 	o := l.o
 	l.cmd.SysProcAttr = o.initAttr()
 	lay, err := layout.New(l.layoutSpec(where))

@@ -21,6 +21,10 @@ const (
 	NotAvailable = initproc.NotAvailable // wanted, and this machine does not have it
 )
 
+// LandlockLayer is the name of Landlock among the layers. Where it is not available, its detail says
+// what to do.
+const LandlockLayer = initproc.LandlockLayer
+
 func layer(name string, state State, detail string) Layer {
 	return Layer{Name: name, State: state, Detail: detail}
 }
@@ -31,6 +35,8 @@ type Reach struct {
 	Name  string `json:"level"`
 	OK    bool   `json:"ok"`
 	Why   string `json:"why,omitempty"`
+	// Cause is the error whose text is Why.
+	Cause error `json:"-"`
 }
 
 // Report is what a command is, or could be, confined by.
@@ -68,7 +74,7 @@ func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 		r := Reach{Level: level, Name: level.String()}
 		rep, err := try(ctx, level, checkProgram)
 		if err != nil {
-			r.Why = err.Error()
+			r.Why, r.Cause = err.Error(), err
 		} else if best.Level == 0 {
 			best = rep
 		}

@@ -194,7 +194,7 @@ func Umask() int {
 func (l *launch) run(ctx context.Context) (*Process, error) {
 	// What this process has inherited without knowing must not be inherited
 	// further; its own descriptors are closed on execve anyway.
-	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := initproc.CloseOnExec(3); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
 	p := &Process{jobControl: l.o.JobControl, stops: make(chan struct{}, 1), level: l.level, group: l.group, sockets: l.o.Sockets, ended: make(chan struct{}), unread: make(chan struct{}), relaying: make(chan struct{}), done: make(chan struct{})}
@@ -280,16 +280,19 @@ func startDumpable(cmd *exec.Cmd) error {
 	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil && was != 1 && os.Geteuid() != 0 {
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-			return spawnError(err)
+			return spawnError(cmd, err)
 		}
 		defer func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(was), 0, 0, 0) }()
 	}
-	return spawnError(cmd.Start())
+	return spawnError(cmd, cmd.Start())
 }
+
+// SeeDoctor ends a reason that `rootsfs doctor` explains further. It leaves these words out.
+const SeeDoctor = "; see what `rootsfs doctor` says"
 
 // spawnError says why no init could be started. With namespaces asked for,
 // these errors are the kernel's ways to refuse them.
-func spawnError(err error) error {
+func spawnError(cmd *exec.Cmd, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -297,8 +300,13 @@ func spawnError(err error) error {
 	if errors.As(err, &errno) {
 		switch errno {
 		case unix.EPERM, unix.EINVAL, unix.ENOSYS:
-			return unable(err, "namespaces are refused: %v; see what `rootsfs doctor` says", errno)
+			return unable(err, "namespaces are refused: %v%s", errno, SeeDoctor)
 		case unix.EACCES:
+			if os.Geteuid() != 0 && cmd.SysProcAttr.Cloneflags&unix.CLONE_NEWUSER != 0 {
+				// It is not the program's mode: this user executes the program already.
+				return &unableError{errno: errno, is: ErrRestricted, text: fmt.Sprintf(
+					"a security module of this machine, such as AppArmor or SELinux, forbids this program user namespaces: %v%s", errno, SeeDoctor)}
+			}
 			return unable(err, "the uid that the command is to run as may not execute this program: %v; install rootsfs where everybody may execute it", errno)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
 // fakeFS answers everything at once.
@@ -70,7 +72,17 @@ func TestNotOffered(t *testing.T) {
 
 // Kernels whose INIT is of an older version, without flags, or shorter than today's, are
 // served by readers. The last is Linux 5.6 to 5.10.
-func TestOldKernels(t *testing.T) {
+func TestOldKernels(t *testing.T) { expectReadersOnOldKernels(t) }
+
+// The io_uring of those kernels is too old for the rings, and not the reason: they do not offer
+// FUSE over io_uring.
+func TestOldRings(t *testing.T) {
+	if oldkernel.Enter(t, oldkernel.Call{Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EINVAL}) {
+		expectReadersOnOldKernels(t)
+	}
+}
+
+func expectReadersOnOldKernels(t *testing.T) {
 	for _, in := range []fuse.InitIn{{Minor: 12}, {Minor: 23}, {Minor: 31, Flags: fuse.CAP_ASYNC_READ}} {
 		t.Run(strconv.Itoa(int(in.Minor)), func(t *testing.T) {
 			in.Major = 7

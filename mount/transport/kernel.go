@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -12,8 +13,8 @@ import (
 )
 
 // enableFile is the kernel's switch of FUSE over io_uring. It exists since Linux 6.14, and is
-// off by default.
-const enableFile = "/sys/module/fuse/parameters/enable_uring"
+// off by default. Tests change it.
+var enableFile = "/sys/module/fuse/parameters/enable_uring"
 
 // tested are the kernels that this package's tests ran on with io_uring.
 var tested = []string{"6.18."}
@@ -22,8 +23,11 @@ var tested = []string{"6.18."}
 const maxQueues = 64
 
 // Suits returns nil where io_uring is known to work: on a tested kernel with a moderate
-// number of processors. It does not check the kernel's switch (see IsEnabled).
+// number of processors. It does not check whether the kernel's switch is on (see IsEnabled).
 func Suits() error {
+	if _, err := IsEnabled(); err != nil {
+		return err
+	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return fmt.Errorf("ask for the kernel's version: %w", err)
@@ -62,8 +66,11 @@ func isTested(release string) bool {
 // IsEnabled reports whether the kernel's switch is on. It fails if there is none.
 func IsEnabled() (bool, error) {
 	b, err := os.ReadFile(enableFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, errors.New(unoffered + ": that takes Linux 6.14 or newer, built with it")
+	}
 	if err != nil {
-		return false, fmt.Errorf("this kernel has no FUSE over io_uring: %w", err)
+		return false, fmt.Errorf("whether the kernel has FUSE over io_uring is not known: %w", err)
 	}
 	return strings.TrimSpace(string(b)) == "Y", nil
 }
@@ -76,17 +83,18 @@ func Enable() error {
 	return nil
 }
 
+const unoffered = "the kernel does not offer FUSE over io_uring"
+
 // notOffered says that the kernel does not offer FUSE over io_uring, and why if that is known.
 func notOffered() error {
-	const what = "the kernel does not offer FUSE over io_uring"
 	on, err := IsEnabled()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", what, err)
+		return err
 	case !on:
-		return fmt.Errorf("%s: %s is N: as root, write Y to it", what, enableFile)
+		return fmt.Errorf("%s: %s is N: as root, write Y to it", unoffered, enableFile)
 	}
-	return errors.New(what)
+	return errors.New(unoffered)
 }
 
 // threadStatus returns the fields of /proc/TID/stat after the thread's name: its first field is

@@ -29,6 +29,7 @@ const (
 
 // burst tells whether requests of one caller follow one another closely.
 type burst struct {
+	gap      time.Duration // burstGap, but for tests
 	start    time.Time
 	answered atomic.Int64  // when the latest request was answered, since start
 	caller   atomic.Uint32 // thread
@@ -37,7 +38,7 @@ type burst struct {
 
 // take counts a request that its caller waits for; size is that of its data.
 func (b *burst) take(caller uint32, size int) {
-	if caller != b.caller.Load() || size >= bulk || int64(time.Since(b.start))-b.answered.Load() > int64(burstGap) {
+	if caller != b.caller.Load() || size >= bulk || int64(time.Since(b.start))-b.answered.Load() > int64(b.gap) {
 		b.caller.Store(caller)
 		b.count.Store(0)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,8 +39,23 @@ func burstFrom(t *testing.T, fd, cpu int) {
 	}
 }
 
-// startBursts starts a plain server, and returns a file of its mount. It keeps the test on its
-// thread.
+// manyTries is more often than a reader needs to move. Each try makes some requests.
+const manyTries = 100
+
+// until repeats try until done reports true, and fails after manyTries.
+func until(t *testing.T, what string, done func() bool, try func()) {
+	t.Helper()
+	for range manyTries {
+		if done() {
+			return
+		}
+		try()
+	}
+	t.Fatalf("%s: not after %d tries", what, manyTries)
+}
+
+// startBursts starts a plain server that takes the requests of one caller for a burst however
+// slow this machine is, and returns a file of its mount. It keeps the test on its thread.
 func startBursts(t *testing.T) (s *served, fd int) {
 	t.Helper()
 	if runtime.NumCPU() < 2 {
@@ -49,7 +65,7 @@ func startBursts(t *testing.T) (s *served, fd int) {
 	var before unix.CPUSet
 	must(t, unix.SchedGetaffinity(0, &before))
 	t.Cleanup(func() { must(t, unix.SchedSetaffinity(0, &before)) })
-	s = startServer(t, string(Plain))
+	s = startServer(t, string(Plain)+" patient")
 	fd, err := unix.Open(s.path("fa"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
@@ -60,13 +76,11 @@ func startBursts(t *testing.T) (s *served, fd int) {
 func TestReaderMovesNear(t *testing.T) {
 	s, fd := startBursts(t)
 	for _, cpu := range []int{0, 1, 0} {
-		for !boundTo(t, s, cpu) {
-			burstFrom(t, fd, cpu)
-		}
+		until(t, "a reader moves to the caller", func() bool { return boundTo(t, s, cpu) }, func() { burstFrom(t, fd, cpu) })
 	}
-	for boundTo(t, s, 0) || boundTo(t, s, 1) {
+	until(t, "the reader leaves", func() bool { return !boundTo(t, s, 0) && !boundTo(t, s, 1) }, func() {
 		must(t, exec.Command("head", "-c", "1", s.path("fb")).Run())
-	}
+	})
 }
 
 // A handler that blocks in a burst keeps nobody else waiting.
@@ -86,12 +100,34 @@ func TestBlockedInABurst(t *testing.T) {
 			t.Error(got)
 		}
 	}()
-	for !boundTo(t, s, 0) {
-		burstFrom(t, fd, 0)
-	}
+	until(t, "a reader moves to the caller", func() bool { return boundTo(t, s, 0) }, func() { burstFrom(t, fd, 0) })
 	n, err := unix.Pread(hang, make([]byte, 1), 0)
 	if n != 1 || err != nil {
 		t.Errorf("the read that waited: %d, %v", n, err)
 	}
 	<-answered
+}
+
+// Requests of one caller are a burst, unless it pauses, another calls, or much is copied.
+func TestBurst(t *testing.T) {
+	const caller, soon, late = 7, time.Hour, -time.Hour // the latest answer: no pause since, or a long one
+	for name, c := range map[string]struct {
+		caller uint32
+		size   int
+		answer time.Duration
+		isOn   bool
+	}{
+		"the same": {caller, 0, soon, true}, "another caller": {caller + 1, 0, soon, false},
+		"a pause": {caller, 0, late, false}, "bulk": {caller, bulk, soon, false},
+	} {
+		b := burst{gap: burstGap, start: time.Now()}
+		b.answered.Store(int64(soon))
+		for range burstSize + 1 {
+			b.take(caller, 0)
+		}
+		b.answered.Store(int64(c.answer))
+		if b.take(c.caller, c.size); b.isOn() != c.isOn {
+			t.Errorf("%s: a burst %t, want %t", name, b.isOn(), c.isOn)
+		}
+	}
 }

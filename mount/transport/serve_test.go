@@ -14,11 +14,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
 // serveEnv has the test binary serve a mount: the tests use the mount of a process that
@@ -242,7 +244,11 @@ func serve(how string) error {
 	if Kind(kind) == goFUSE {
 		return serveGoFUSE(device, fs)
 	}
-	c, err := New(fs, Options{Device: device, Kind: Kind(kind), failRegister: strings.Contains(words, "register"), Fuse: fuse.MountOptions{
+	var gap time.Duration
+	if strings.Contains(words, "patient") {
+		gap = time.Hour
+	}
+	c, err := New(fs, Options{Device: device, Kind: Kind(kind), failRegister: strings.Contains(words, "register"), burstGap: gap, Fuse: fuse.MountOptions{
 		MaxWrite: 512 << 10, Name: "t", EnableLocks: true, MaxBackground: 64, Logger: log.New(os.Stderr, "", 0),
 		PanicHandler: func(any) fuse.Status { return fuse.EIO },
 	}})
@@ -399,32 +405,22 @@ func client(t *testing.T, path string) *exec.Cmd {
 	return cmd
 }
 
-// refused are system calls that seccomp refuses, by a word for serve. An io_uring that
+// refused are system calls that the kernel refuses, by a word for serve. An io_uring that
 // kernel.io_uring_disabled forbids ends with EPERM too, and a processor that is not in the
 // process's cpuset with EINVAL.
-var refused = map[string]struct {
-	call  uint32
-	errno unix.Errno
-}{
-	"forbidden": {unix.SYS_IO_URING_SETUP, unix.EPERM},
-	"nomemory":  {unix.SYS_IO_URING_SETUP, unix.ENOMEM},
-	"nofiles":   {unix.SYS_IO_URING_SETUP, unix.EMFILE},
-	"norings":   {unix.SYS_IO_URING_SETUP, unix.ENOSYS},
-	"cpuset":    {unix.SYS_SCHED_SETAFFINITY, unix.EINVAL},
+var refused = map[string]oldkernel.Call{
+	"forbidden": {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EPERM},
+	"nomemory":  {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.ENOMEM},
+	"nofiles":   {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.EMFILE},
+	"norings":   {Nr: unix.SYS_IO_URING_SETUP, Errno: unix.ENOSYS},
+	"cpuset":    {Nr: unix.SYS_SCHED_SETAFFINITY, Errno: unix.EINVAL},
 }
 
-// refuse has seccomp refuse the system call of a word to this process.
+// refuse has the kernel refuse the system call of a word to this process.
 func refuse(word string) error {
-	r, ok := refused[word]
+	call, ok := refused[word]
 	if !ok {
 		return nil
 	}
-	const load, jump, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-	filter := []unix.SockFilter{
-		{Code: load, K: 0},
-		{Code: jump, K: r.call, Jt: 0, Jf: 1},
-		{Code: ret, K: 0x00050000 | uint32(r.errno)}, // SECCOMP_RET_ERRNO
-		{Code: ret, K: 0x7fff0000},                   // SECCOMP_RET_ALLOW
-	}
-	return loadFilter(filter)
+	return oldkernel.Refuse(call)
 }

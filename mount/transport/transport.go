@@ -23,6 +23,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log"
@@ -57,7 +58,9 @@ type Options struct {
 	Kind   Kind
 	Fuse   fuse.MountOptions // for the answer to INIT; also Logger and PanicHandler
 
-	failRegister bool // for tests: the kernel refuses the queues
+	// For tests: the kernel refuses the queues, and pauses of a burst may be as long as burstGap.
+	failRegister bool
+	burstGap     time.Duration
 }
 
 // Conn is one connection.
@@ -119,12 +122,14 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 	c.protocol = fuse.NewProtocolServer(fs, &c.options)
 	rings := o.Kind == IOUring && c.fallback == nil
 	offered, err := c.readINIT(rings)
-	switch {
-	case err != nil || !rings:
-		close(start)
-	case !offered:
-		close(start)
+	if o.Kind == IOUring && err == nil && !offered {
+		// Also where the rings failed: the io_uring of a kernel that does not offer FUSE over it
+		// may be too old for them, and is not to blame.
 		c.fallback = notOffered()
+	}
+	switch {
+	case err != nil || !rings || !offered:
+		close(start)
 	default:
 		c.fallback = registerAll(first, start, registered)
 		if c.fallback == nil {
@@ -137,7 +142,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		return nil, err
 	}
 	c.awake = newAwake()
-	c.burst.start = time.Now()
+	c.burst.start, c.burst.gap = time.Now(), cmp.Or(o.burstGap, burstGap)
 	go c.watch()
 	// If a REGISTER failed, the kernel has given up io_uring for this connection, and wakes
 	// all waiting callers. The readers then serve the connection.

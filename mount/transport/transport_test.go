@@ -9,24 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// loadFilter installs a seccomp filter for all threads.
-func loadFilter(filter []unix.SockFilter) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, e := unix.Syscall(unix.SYS_SECCOMP, 1 /* SECCOMP_SET_MODE_FILTER */, 1 /* TSYNC */, uintptr(unsafe.Pointer(&prog)))
-	runtime.KeepAlive(filter)
-	if e != 0 {
-		return e
-	}
-	return nil
-}
 
 // Reads, writes and absent names, from many threads, in pieces of all sizes.
 func TestReadsAndWrites(t *testing.T) {

@@ -12,6 +12,9 @@
 //
 // Stores through a mapping, and what other machines do on remote file systems, are not
 // reported: inotify does not report them.
+//
+// inotify is used directly, not by fsnotify: that watches by path, which would race with links
+// in the roots, and keeps the cookies to itself that join both halves of a rename.
 package watch
 
 import (

@@ -91,7 +91,7 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 		if err != nil {
 			return 0, 0, err
 		}
-		wd, err := w.WatchOpen(d.FD, beneath.NotifyMask, dir)
+		wd, err := w.watchOpen(d.FD, dir)
 		return wd, 0, err
 	})
 	switch {
@@ -104,15 +104,15 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 	return wd, err
 }
 
-// WatchOpen watches a directory, or a file, that is open. mask is that of inotify(7).
-func (w *SourceWatcher) WatchOpen(fd int, mask uint32, dir any) (int32, error) {
+// watchOpen watches a directory that is open.
+func (w *SourceWatcher) watchOpen(fd int, dir any) (int32, error) {
 	w.in.mu.Lock() // until dirs has the watch: its first event may come before Add returns
 	defer w.in.mu.Unlock()
 	kernel, err := w.in.openLocked(w)
 	if err != nil {
 		return 0, err
 	}
-	wd, err := kernel.Add(fd, mask)
+	wd, err := kernel.Add(fd, beneath.NotifyMask)
 	if errors.Is(err, unix.ENOSPC) {
 		err = ErrNoWatches
 	}

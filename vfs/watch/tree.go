@@ -242,7 +242,7 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 		return nil, nil
 	}
 	d.w, d.src, d.id, d.room = s.w, s.w.h.source(s.l), info.ID(), 1
-	if d.wd, err = d.src.WatchOpen(fd, beneath.NotifyMask, d); err == nil {
+	if d.wd, err = d.src.watchOpen(fd, d); err == nil {
 		return d, nil
 	}
 	s.w.spare.Add(1)

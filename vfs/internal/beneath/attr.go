@@ -42,9 +42,15 @@ func At(t time.Time) Stamp {
 // Utimes sets access and modification time.
 func Utimes(l *guard.Lease, fd int, atime, mtime Stamp) error {
 	ts := []unix.Timespec{atime.ts, mtime.ts}
-	return change(l, func() error {
+	err := change(l, func() error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
+	if err == unix.EINVAL {
+		// AT_EMPTY_PATH is of Linux 5.8. The name in /proc leads to what fd refers to, and no
+		// further if that is a link.
+		return change(l, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), ts, 0) })
+	}
+	return err
 }
 
 // Truncate sets the length of an open file.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -293,7 +294,25 @@ func newAuditFollowCmd(a *app) *cobra.Command {
 }
 
 func (a *app) auditFollow(ctx context.Context, dir, session string, filter audit.Filter) error {
-	return audit.Follow(ctx, dir, session, filter, func(e audit.Entry) error {
+	ctx, cancel := context.WithCancel(ctx)
+	watcher, changes := hostwatch.New(ctx), make(chan struct{}, 1)
+	defer func() {
+		cancel()
+		<-watcher.Done()
+	}()
+	warned := false
+	watcher.Watch(dir, hostwatch.Entries, func() bool {
+		if why := watcher.Problem(); why != "" && !warned {
+			warned = true
+			a.warn("new records are looked for once a second: %s", why)
+		}
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+		return true
+	})
+	return audit.Follow(ctx, dir, session, filter, changes, func(e audit.Entry) error {
 		_, err := a.Write(a.auditLine(&e, session == "", filter.Op))
 		return err
 	})

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,9 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount/distro"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/mount/transport"
@@ -189,57 +185,6 @@ func checkAllowOther() check {
 	return c.ok("--allow-other is permitted")
 }
 
-// checkConfinement tries how `rootsfs run` could confine a command here.
-func checkConfinement(ctx context.Context) check {
-	c := check{Name: "confinement"}
-	rep := sandbox.Probe(ctx, written.NewJudge().CheckProgram)
-	var why []string
-	for _, l := range rep.Levels {
-		if l.OK {
-			break // what is below is not used
-		}
-		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(l.Why)))
-	}
-	switch {
-	case rep.Level == 0:
-		return c.warn(moreConfinement()+"; without it `rootsfs run` refuses, unless --unconfined is given",
-			"rootsfs run cannot confine a command: %s", strings.Join(why, "; "))
-	case rep.Level != sandbox.Namespaces:
-		return c.warn(moreConfinement(),
-			"rootsfs run confines by %s, which leaves holes; %s", rep.Name, strings.Join(why, "; "))
-	}
-	for _, l := range rep.Layers {
-		if l.State == sandbox.NotAvailable {
-			why = append(why, fmt.Sprintf("%s is not available (%s)", l.Name, names.Escape(l.Detail)))
-		}
-	}
-	if len(why) > 0 {
-		return c.warn("use a newer kernel", "rootsfs run confines by namespaces; %s", strings.Join(why, "; "))
-	}
-	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
-}
-
-// namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
-// has the value that forbids it and a setting that permits it.
-var namespaceSettings = []struct{ file, forbids, setting string }{
-	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"}, // Ubuntu
-	{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},                         // Debian, Arch's linux-hardened
-	{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
-}
-
-// moreConfinement says how a command could be confined better here.
-func moreConfinement() string {
-	for _, s := range namespaceSettings {
-		if value, err := os.ReadFile(s.file); err == nil && strings.TrimSpace(string(value)) == s.forbids {
-			return "allow user namespaces: sysctl -w " + s.setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
-		}
-	}
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		return "allow user namespaces, or " + distro.Install("bubblewrap")
-	}
-	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
-}
-
 // checkKernel tries the one call without which nothing is resolved.
 func checkKernel() check {
 	c := check{Name: "kernel"}
@@ -253,7 +198,7 @@ func checkKernel() check {
 	})
 	switch {
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-		return c.fail("use Linux 5.6 or newer; in a container, a seccomp profile that permits openat2", "Linux %s: openat2 is missing or forbidden (%v)", release, err)
+		return c.fail("use Linux "+sandbox.LeastKernel+" or newer; in a container, a seccomp profile that permits openat2", "Linux %s: openat2 is missing or forbidden (%v)", release, err)
 	case err != nil:
 		return c.fail("change to a directory that can be read", "Linux %s: openat2 failed in the working directory: %v", release, err)
 	}

@@ -178,6 +178,9 @@ func (a *app) printLate(st control.Status) {
 	if st.WatchesRefused > 0 {
 		a.say("  some directories could not be watched (%d times): changes there are seen after up to a second; raise fs.inotify.max_user_watches and max_user_instances", st.WatchesRefused)
 	}
+	if st.PathsPolled != "" {
+		a.say("  paths of roots and of the configuration are looked at once a second: %s", st.PathsPolled)
+	}
 	if st.Stuck > 0 {
 		what := "a directory"
 		if st.Stuck > 1 {

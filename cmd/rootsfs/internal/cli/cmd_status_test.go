@@ -17,12 +17,13 @@ func TestStatusTellsWhatIsNotSeen(t *testing.T) {
 		{control.Status{Stuck: 1}, "  a program has begun to read a directory in the mount and does not end: "},
 		{control.Status{Stuck: 3}, "  a program has begun to read 3 directories in the mount and does not end: "},
 		{control.Status{WatchesRefused: 2}, "  some directories could not be watched (2 times): "},
+		{control.Status{PathsPolled: "no inotify"}, "  paths of roots and of the configuration are looked at once a second: no inotify\n"},
 		{control.Status{Unwatched: []string{"nas"}}, "  changes on the host are seen after up to a second in: nas\n"},
 	} {
 		var out strings.Builder
 		c.st.AuditOK, c.st.Mounted = true, true
 		(&app{Stdout: &out}).printSession(c.st)
-		if got := out.String(); !strings.Contains(got, c.want) || c.want == "" && (strings.Contains(got, "seen") || strings.Contains(got, "read")) {
+		if got := out.String(); !strings.Contains(got, c.want) || c.want == "" && (strings.Contains(got, "seen") || strings.Contains(got, "looked") || strings.Contains(got, "read")) {
 			t.Errorf("%+v:\n%s", c.st, got)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostconfig"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -320,7 +321,8 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 }
 
 // addRoot adds a root with the place where its path leads. One whose path passes a link
-// that others can change is left out, with a note: the server would not be given it.
+// that others can change, or leads to a place of rootsfs's own, is left out, with a note: the
+// server would not be given it.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.given) == 0
 	one := wrapRoot{Spec: root.Spec, From: root.From, Outside: isProposed && w.file.outside(root.Path)}
@@ -335,11 +337,24 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 			one.Resolved, one.Outside = resolved, isProposed && w.file.outside(resolved)
 		}
 		one.leads = cmp.Or(resolved, root.Path)
+		if err := checkKept(one.leads); err != nil {
+			r.Notes = append(r.Notes, fmt.Sprintf("the root %s is left out: %v", names.Quote(root.Spec), err))
+			return
+		}
 		if isProposed && slices.ContainsFunc(r.Roots, func(have wrapRoot) bool { return have.leads == one.leads }) {
 			return // one directory under two names
 		}
 	}
 	r.Roots = append(r.Roots, one)
+}
+
+// checkKept refuses a place, a path without links, where no root may be in any session.
+func checkKept(place string) error {
+	keeps, err := session.RootKeeps("", nil)
+	if err != nil {
+		return err
+	}
+	return guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
 }
 
 // homeOf is a directory of the server's own below base: servers that shared one

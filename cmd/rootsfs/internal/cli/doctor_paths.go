@@ -32,7 +32,7 @@ func doctorRules(conf *config.Config) guard.Rules {
 	if conf != nil {
 		more = conf.Keep()
 	}
-	keeps, _ := session.Keeps("", more) // without a HOME nothing is kept anywhere
+	keeps, _ := session.RootKeeps("", more) // without a HOME nothing is kept anywhere
 	return guard.Rules{Keep: keeps}
 }
 

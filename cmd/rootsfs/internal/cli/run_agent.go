@@ -150,6 +150,9 @@ func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		if !rule.IsOneHost() {
+			return fmt.Errorf("%s: %s is not one host: the address of a model's service is; approve others with --net", name, names.Quote(u.Hostname()))
+		}
 		if !slices.ContainsFunc(ownProxies(), func(p ownProxy) bool { return p.host == rule }) {
 			f.presetNets = append(f.presetNets, rule)
 		}

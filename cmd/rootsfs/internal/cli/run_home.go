@@ -16,16 +16,39 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // keptHome is a directory that a HOME is kept in, by the elements of its path.
 func keptHome(elem ...string) (string, error) {
-	dir, err := config.XDG("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
+	dir, err := xdg.Data(elem...)
 	if err != nil {
 		return "", errors.New("HOME is not set: say where another one is kept, with --home DIRECTORY")
 	}
 	return dir, nil
+}
+
+// holdsHomes reports whether a directory, a path without links, is or holds the place of
+// several kept HOMEs: as one HOME it would give a command all of them.
+func holdsHomes(dir string) bool {
+	data, err := xdg.Data()
+	if err != nil {
+		return false // none is kept
+	}
+	data = session.Resolve(data)
+	if names.Under(data, dir) {
+		return true
+	}
+	rel, _ := strings.CutPrefix(dir, data+"/")
+	switch kind, rest, _ := strings.Cut(rel, "/"); kind {
+	case "homes", "servers": // AGENT/REPOSITORY, HOST/SERVER
+		return !strings.Contains(rest, "/")
+	case "agents": // AGENT: one for all repositories, as it was once
+		return rest == ""
+	}
+	return false
 }
 
 // agentHome chooses the HOME of an agent: that of --home, else that of the configuration,

@@ -243,6 +243,9 @@ func (p *runPlan) checkHome() error {
 			return homeRefused(home, "is or holds the home directory %s", names.Quote(owner))
 		}
 	}
+	if holdsHomes(at) {
+		return homeRefused(home, "holds the HOMEs that are kept for agents, one for each repository")
+	}
 	lenient := guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}
 	if err := lenient.Check(at, guard.ReadWrite); err != nil {
 		return homeRefused(home, "is refused: %v", err)

@@ -244,8 +244,8 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	if err := r.plan.checkLeaks(&box); err != nil {
 		return box, err
 	}
-	if r.interactive() || r.plan.mcp == proxy.Auto && !isStream(os.Stdin) {
-		r.plan.mcp = proxy.Off // nobody speaks MCP to a terminal, and a file is no host
+	if r.interactive() || r.plan.mcp == proxy.Auto && !mayBeHost(os.Stdin) {
+		r.plan.mcp = proxy.Off
 	}
 	box.Stderr, box.JobControl = os.Stderr, true
 	if r.plan.mcp == proxy.Off {
@@ -267,10 +267,12 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	return box, r.describeTree(&box)
 }
 
-// isStream reports whether a host can be at the other end of a file.
-func isStream(f *os.File) bool {
+// mayBeHost reports whether a host can be at the other end of a file. Nobody speaks MCP to a
+// terminal, also of a run that writes to a pipe: the proxy would read the terminal while it
+// belongs to another job, and the kernel would stop this process for it.
+func mayBeHost(f *os.File) bool {
 	info, err := f.Stat()
-	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f)
+	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f) && !isTerminal(f)
 }
 
 // describeTree fills in what the roots decide, and makes the kept home: not earlier,

@@ -113,7 +113,7 @@ const maxWait = 4
 
 // Watch calls fn with each new state of the file: as soon as nothing has changed for the
 // debounce (0: DefaultDebounce), at the latest after four times that. changes tells when
-// to look; see package pathwatch. fn is called with what Load returns, by one goroutine,
+// to look; see package hostwatch. fn is called with what Load returns, by one goroutine,
 // so a slow fn delays the next call and nothing is lost meanwhile: the last
 // state is always reported. A file that was touched, or written with the same
 // contents, is reported too; Diff then finds nothing.

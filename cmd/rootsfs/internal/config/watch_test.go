@@ -11,9 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/pathwatch"
-	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 )
 
 // R221: ten quick edits are one reload, with the last state; R118. Time is the
@@ -83,14 +81,8 @@ func TestWatch(t *testing.T) {
 	states := make(chan int) // how many roots; -1 for an error
 	ctx, cancel := context.WithCancel(t.Context())
 	changes := make(chan struct{}, 1)
-	paths := pathwatch.New(ctx, vfs.New(guard.NewRegistry(guard.Config{Opener: vfs.Opener()})))
-	paths.Watch(path, func() bool {
-		select {
-		case changes <- struct{}{}:
-		default:
-		}
-		return true
-	})
+	paths := hostwatch.New(ctx)
+	paths.Signal(path, hostwatch.Path, changes)
 	done := Watch(ctx, path, changes, time.Millisecond, func(c *Config, err error) {
 		n := -1
 		if err == nil {

@@ -135,7 +135,7 @@ func (a *access) foreign(r *http.Request) string {
 	switch {
 	case r.Host != a.host:
 		return "it is addressed to another host"
-	case origin != "" && origin != "http://"+a.host:
+	case origin != "" && origin != "http://"+a.host, len(r.Header.Values("Origin")) > 1:
 		return "it comes from another origin"
 	case change && origin == "":
 		return "a change must say its origin"

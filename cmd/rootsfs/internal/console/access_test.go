@@ -122,6 +122,7 @@ func TestAttacks(t *testing.T) {
 		{"the key as the cookie", set("Cookie", l.s.access.cookie+"="+b.key), 401},
 		{"a foreign origin", set("Origin", "https://evil.example"), 403},
 		{"an origin on another port", set("Origin", "http://127.0.0.1:1"), 403},
+		{"two origins", func(r *http.Request) { r.Header.Add("Origin", "https://evil.example") }, 403},
 		{"an opaque origin", set("Origin", "null"), 403},
 		{"no origin", del("Origin"), 403},
 		{"a form's type", set("Content-Type", "application/x-www-form-urlencoded"), 403},

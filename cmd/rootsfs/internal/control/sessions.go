@@ -103,9 +103,9 @@ func (d *Dir) Publish(in Info) error {
 	return d.replace(infoFile, append(data, '\n'))
 }
 
-// List returns the live sessions of this user, by name, and removes what dead
-// daemons left.
-func List() ([]Info, error) {
+// Dirs returns the paths of the directories of this user's sessions, also of those that
+// begin or have ended.
+func Dirs() (dirs []string, err error) {
 	base := RuntimeDir()
 	fd, err := openPrivate(base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,12 +119,24 @@ func List() ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Info
 	for _, e := range entries {
-		if CheckName(e.Name()) != nil || !e.IsDir() {
-			continue
+		if CheckName(e.Name()) == nil && e.IsDir() {
+			dirs = append(dirs, filepath.Join(base, e.Name()))
 		}
-		if in, ok := readSession(filepath.Join(base, e.Name()), e.Name()); ok {
+	}
+	return dirs, nil
+}
+
+// List returns the live sessions of this user, by name, and removes what dead
+// daemons left.
+func List() ([]Info, error) {
+	dirs, err := Dirs()
+	if err != nil {
+		return nil, err
+	}
+	var out []Info
+	for _, dir := range dirs {
+		if in, ok := readSession(dir, filepath.Base(dir)); ok {
 			out = append(out, in)
 		}
 	}

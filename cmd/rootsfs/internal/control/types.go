@@ -69,6 +69,7 @@ type Status struct {
 	Unwatched      []string       `json:"unwatched,omitempty"`         // directories whose changes nobody reports: one-second timeouts
 	Watches        int64          `json:"watched_directories"`         // directories whose changes are reported
 	WatchesRefused int64          `json:"watches_refused"`             // how often no watch could be had
+	PathsPolled    string         `json:"paths_polled,omitempty"`      // why paths of roots or of the configuration are looked at once a second, not watched
 	Stuck          int            `json:"stuck_directories,omitempty"` // directories in which a program delays the news of changes
 	Files          []broker.Stats `json:"files"`                       // connected servers
 	Questions      int            `json:"questions"`                   // questions that wait for an answer

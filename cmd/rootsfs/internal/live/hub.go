@@ -10,7 +10,8 @@
 //   - A subscriber hears of what changed at most every Interval, however much it
 //     is: state is told as it is then, not once for each change.
 //   - Sessions that begin later are found, and those that have ended leave, within
-//     about a second.
+//     about a second. Nothing runs for that while none begins or ends, see package
+//     hostwatch.
 //
 // # Not promised
 //
@@ -108,25 +109,29 @@ func (h *Hub) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
+	dirs := watchSessions(ctx)
+	defer dirs.close()
 	defer cancel()
-	tick := time.NewTicker(Every)
-	defer tick.Stop()
 	for {
 		list, err := control.List()
 		if err != nil {
 			return err
 		}
-		h.followNew(ctx, list, &running)
+		h.followNew(ctx, list, &running, dirs.changes)
+		if err := dirs.follow(); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-dirs.changes:
 		}
 	}
 }
 
-// followNew begins to follow sessions that are new, and leaves those that are gone.
-func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup) {
+// followNew begins to follow sessions that are new, and leaves those that are gone. A
+// stream that ends leaves a token in ended.
+func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sessions == nil {
@@ -149,7 +154,7 @@ func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
 		h.sessions[in.Name] = f
-		running.Go(func() { f.run(own) })
+		running.Go(func() { f.run(own, ended) })
 		changed = true
 	}
 	if changed {
@@ -356,11 +361,15 @@ type follower struct {
 	denials   []control.Denial
 }
 
-// run follows the session until ctx ends. Its stream ends with it, and the hub finds out
-// by itself that it is gone.
-func (f *follower) run(ctx context.Context) {
+// run follows the session until ctx ends. Its stream ends with it, and the hub then looks
+// whether it is gone: a session that was killed changes nothing in its directory.
+func (f *follower) run(ctx context.Context, ended chan<- struct{}) {
 	for ctx.Err() == nil {
 		f.follow(ctx)
+		select {
+		case ended <- struct{}{}:
+		default:
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(Every):

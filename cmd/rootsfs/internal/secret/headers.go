@@ -75,8 +75,9 @@ func CheckPass(text string) error {
 // credentialParameters are names of parameters that hold credentials, as parameterKey has them.
 var credentialParameters = []string{
 	"accesskey", "accesstoken", "apikey", "apitoken", "appkey", "applicationkey", "auth", "authkey", "authorization", "authtoken", "awsaccesskeyid", "bearer",
-	"bearertoken", "clientsecret", "idtoken", "jobtoken", "jwt", "key", "oauthtoken", "password", "privatetoken", "refreshtoken", "secret", "sig", "signature",
-	"subscriptionkey", "token", "xamzcredential", "xamzsecuritytoken", "xamzsignature", "xapikey", "xgoogapikey", "xgoogcredential", "xgoogsignature",
+	"bearertoken", "clientsecret", "feedtoken", "hapikey", "idtoken", "jobtoken", "jwt", "key", "oauthsignature", "oauthtoken", "ospassword", "password",
+	"personalaccesstoken", "privatetoken", "refreshtoken", "rsstoken", "secret", "secretkey", "securitytoken", "sessionid", "sessiontoken", "sig", "signature",
+	"subscriptionkey", "token", "userkey", "xalgoliaapikey", "xamzcredential", "xamzsecuritytoken", "xamzsignature", "xapikey", "xgoogapikey", "xgoogcredential", "xgoogsignature",
 }
 
 // parameterKey returns what all spellings of a parameter's name have in common.

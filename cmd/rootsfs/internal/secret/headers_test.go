@@ -110,7 +110,7 @@ func TestCredentialsInQueries(t *testing.T) {
 	l.proxy.secret.Pass = nil
 	for _, name := range []string{
 		"key", "api_key", "apikey", "API-Key", "api.key", "x-api-key", "access_token", "accessToken", "%61ccess_token", "access+token", "token", "token[]", "auth_token",
-		"oauth_token", "private_token", "job_token", "client_secret", "X-Amz-Security-Token", "X-Amz-Signature", "sig", "password", "authorization", "\uff4bey",
+		"oauth_token", "private_token", "job_token", "client_secret", "personal_access_token", "secret_key", "os_password", "hapikey", "sessionid", "X-Amz-Security-Token", "X-Amz-Signature", "sig", "password", "authorization", "\uff4bey",
 	} {
 		for _, query := range []string{name + "=mine", "q=1&" + name + "=" + Placeholder + "x", name + "=" + Placeholder + "&" + name + "=mine"} {
 			query = strings.ReplaceAll(query, "\uff4b", url.QueryEscape("\uff4b"))

@@ -244,6 +244,7 @@ func (x *exchange) answer(res *http.Response) error {
 	}
 	x.rec.Status = res.StatusCode
 	x.clean(res.Header)
+	x.clean(res.Trailer) // whose names are announced
 	res.Body = &countedBody{
 		ReadCloser: res.Body, count: &x.received, failed: &x.rec.Failed,
 		closed: func() { x.clean(res.Trailer) }, // which is there when the body was read
@@ -255,7 +256,7 @@ func (x *exchange) answer(res *http.Response) error {
 // here.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return strings.Contains(parameterKey(name), "setcookie") || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
+		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
 	})
 	outside, inside := "https://"+x.p.secret.URL.authority()+"/", "http://"+x.p.secret.Inside()+"/"
 	for _, name := range []string{"Location", "Content-Location"} {
@@ -276,6 +277,15 @@ func (p *Proxy) tells(text string) bool {
 		return string([]byte{byte(b)})
 	})
 	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
+}
+
+// isName reports whether the name of a header, which has no case, holds the credential as it is
+// or as HTTP Basic has it.
+func (p *Proxy) isName(name string) bool {
+	holds := func(text string) bool {
+		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))
+	}
+	return holds(p.credential.value) || p.secret.User != "" && holds(strings.TrimRight(strings.TrimPrefix(p.value, "Basic "), "="))
 }
 
 // fail answers a request that has got no answer.

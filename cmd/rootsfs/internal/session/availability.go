@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -107,7 +108,7 @@ func (a *availability) sync(ctx context.Context) {
 	for _, st := range a.s.reg.Roots() {
 		live[st.Epoch] = true
 		if a.s.placeOf(st.Epoch).stop == nil {
-			stop := a.s.paths.Watch(st.Grant.Resolved, func() bool { return a.recheck(ctx, st.Grant.Root) })
+			stop := a.s.paths.Watch(st.Grant.Resolved, hostwatch.Path, func() bool { return a.recheck(ctx, st.Grant.Root) })
 			a.s.mu.Lock()
 			a.s.placeLocked(st.Epoch).stop = stop
 			a.s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -48,7 +49,7 @@ func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
 // followConfig applies the configuration's changes until the context ends.
 func (s *Session) followConfig(ctx context.Context) {
 	changes := make(chan struct{}, 1)
-	defer s.paths.Watch(s.opt.Config.Path, func() bool { signal(changes); return true })()
+	defer s.paths.Signal(s.opt.Config.Path, hostwatch.Path, changes)()
 	done := config.Watch(ctx, s.opt.Config.Path, changes, s.opt.Config.Debounce, func(c *config.Config, err error) {
 		s.reloaded(ctx, c, err)
 	})

@@ -14,7 +14,7 @@
 //
 // # Not promised
 //
-// A replaced directory is noticed within a second or so, see package pathwatch; until then operations go to the directory that was approved, never to the new one.
+// A replaced directory is noticed within a second or so, see package hostwatch; until then operations go to the directory that was approved, never to the new one.
 // kill -9 of the process revokes nothing by itself: the kernel then fails every
 // request, but answers from its caches until the mount is detached. The command's
 // supervisor detaches the mount of a session that it watches (mount --daemon), at once;
@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +39,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/pathwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/mount"
@@ -134,7 +136,7 @@ type Session struct {
 	sharings  atomic.Uint64                    // all there ever were
 	watching  *watch.Hub                       // of all servers and MCP clients
 	server    atomic.Pointer[control.Confined] // nil: the session runs none
-	paths     *pathwatch.Paths                 // of the roots and the configuration
+	paths     *hostwatch.Watcher               // of the roots and the configuration
 	avail     *availability
 	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
 	started   time.Time
@@ -254,7 +256,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := Keeps(s.point(), s.opt.Keep)
+	keeps, err := RootKeeps(s.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}
@@ -284,7 +286,7 @@ func (s *Session) grantFirst(ctx context.Context) error {
 
 // open makes a session known and lets it be commanded.
 func (s *Session) open(ctx context.Context) (err error) {
-	s.paths = pathwatch.New(ctx, s.tree)
+	s.paths = hostwatch.New(ctx)
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
@@ -385,6 +387,19 @@ func enoughFiles() error {
 
 // LogFile is where a session that runs as a daemon writes its log.
 func LogFile(session string) (string, error) { return config.StateDir(session + ".log") }
+
+// RootKeeps is Keeps and the place of the HOMEs that are kept for agents and servers: a root
+// there would give one repository's agent the logins, and the past, of another's. A kept HOME
+// itself, and a socket, may lie there.
+func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+	if homes, err := xdg.Data(); err == nil { // otherwise none is kept
+		more = append(slices.Clone(more), guard.Keep{
+			Path: homes, What: "the HOMEs that are kept for agents",
+			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
+		})
+	}
+	return Keeps(point, more)
+}
 
 // Keeps lists the places of the owner's plane that no root may touch. Those that
 // do not exist yet count too: a root must not come to hold them later.

@@ -78,6 +78,7 @@ func (s *Session) state() control.Status {
 		st.Server, st.Network = &now, &net
 	}
 	st.Sockets = s.liveSockets()
+	st.PathsPolled = s.paths.Problem()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
 	}

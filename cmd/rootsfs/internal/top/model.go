@@ -109,6 +109,10 @@ type model struct {
 	bad           bool
 }
 
+// framesPerSecond is how often the screen may change. bubbletea wakes up that often, also when
+// nothing changes; its own 60 are for animations.
+const framesPerSecond = 20
+
 // Messages.
 type (
 	tickMsg   time.Time
@@ -124,7 +128,7 @@ func Run(ctx context.Context, store *records.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
-	p := tea.NewProgram(m, tea.WithContext(ctx))
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithFPS(framesPerSecond))
 	failed := make(chan error, 1)
 	go func() {
 		err := m.hub.Run(ctx)

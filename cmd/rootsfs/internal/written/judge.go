@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount/mountpoint"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -47,7 +49,8 @@ func (e *Error) Error() string {
 
 // NewJudge returns a Judge of what programs could write in any session so far, live ones
 // included. coming are directories that they are about to be able to write: roots of the
-// configuration and of the command line, and a HOME that is kept.
+// configuration and of the command line, and a HOME that is kept. What lies in a mount of
+// rootsfs lies in a root, whatever its path.
 func NewJudge(coming ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
 	if d, err := Open(); err == nil { // without a state directory no session can start
@@ -57,6 +60,13 @@ func NewJudge(coming ...string) *Judge {
 		if resolved, _, err := j.opener.Trace(dir); err == nil {
 			j.coming = append(j.coming, resolved)
 		}
+	}
+	mounts, err := mountpoint.Ours()
+	if err != nil {
+		j.coming = append(j.coming, "/") // it is not known what lies in one
+	}
+	for _, m := range mounts {
+		j.coming = append(j.coming, m.Point)
 	}
 	return j
 }
@@ -177,25 +187,38 @@ func (j *Judge) pathsOf(text string) error {
 	return nil
 }
 
-// separators end a path in a text, or belong to it: a name may have any of them.
-const separators = " \t\n\"'`;|&()<>=:,[]{}"
+// separators end a path in a text, or stand before one: a name may have any of them.
+const separators = " \t\n\"'`;|&()<>=:,[]{}@+%!^#*?"
 
 // unquoted is a shell's reading of a text, as far as it matters where a path begins and ends.
 var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
+// expanded returns a text with the values of its variables, as a shell has them in an argument
+// or in BASH_ENV. Of ${NAME:-other} and the like the name counts.
+func expanded(text string) string {
+	return os.Expand(text, func(name string) string {
+		if end := strings.IndexFunc(name, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsDigit(c) }); end > 0 {
+			name = name[:end]
+		}
+		if name == "HOME" {
+			return xdg.Home()
+		}
+		return os.Getenv(name)
+	})
+}
+
 // pathsIn returns the absolute paths that a text may hold, which may be an option or a shell
 // script. Where a path ends is not known: each end that it can have is a path of its own.
 func pathsIn(text string) (list []string) {
-	for _, text := range []string{text, unquoted.Replace(text)} {
+	plain := unquoted.Replace(text)
+	for _, text := range []string{text, plain, expanded(plain)} {
 		for i := range len(text) {
-			if i > 0 && strings.IndexByte(separators, text[i-1]) < 0 {
+			if !mayBegin(text, i) {
 				continue
 			}
 			path := text[i:]
-			for _, home := range []string{"~/", "$HOME/", "${HOME}/"} {
-				if rest, ok := strings.CutPrefix(path, home); ok {
-					path = xdg.Home() + "/" + rest
-				}
+			if rest, ok := strings.CutPrefix(path, "~/"); ok {
+				path = xdg.Home() + "/" + rest
 			}
 			if !filepath.IsAbs(path) {
 				continue
@@ -208,6 +231,13 @@ func pathsIn(text string) (list []string) {
 		}
 	}
 	return list
+}
+
+// mayBegin reports whether a path may begin at text[i]: at the beginning of a word, or behind
+// the letters of an option (-I/path).
+func mayBegin(text string, i int) bool {
+	word := text[strings.LastIndexAny(text[:i], separators)+1 : i]
+	return word == "" || word[0] == '-' && !strings.Contains(word, "/")
 }
 
 // Environ is the environment for a program that is run for the owner: this process's, without

@@ -37,7 +37,9 @@ func judged(t *testing.T) (j *Judge, dir string) {
 			t.Fatal(err)
 		}
 	}
-	for name, first := range map[string]string{"own/by-line": dir + "/early/tool", "own/by-env": "/usr/bin/env early-tool"} {
+	for name, first := range map[string]string{"own/by-line": dir + "/early/tool", "own/by-env": "/usr/bin/env early-tool",
+		"own/by-script": "/bin/sh " + dir + "/early/tool", "own/by-option": "/usr/bin/perl -I" + dir + "/early", "own/by-split": "/usr/bin/env -S perl -I" + dir + "/early",
+		"own/by-own": "/usr/bin/env -S perl -I" + dir + "/own"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!"+first+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -90,6 +92,10 @@ func TestProgram(t *testing.T) {
 		{dir + "/early/tool", "", "programs can write"},
 		{dir + "/own/by-line", "", "programs can write"},
 		{dir + "/own/by-env", dir + "/early", "programs can write"},
+		{dir + "/own/by-script", "", "programs can write"},
+		{dir + "/own/by-option", "", "programs can write"},
+		{dir + "/own/by-split", "", "programs can write"},
+		{dir + "/own/by-own", "", ""},
 		{"tool", dir + "/root", "programs can write"},
 		{"tool", dir + "/early:" + dir + "/own", "programs can write"},
 		{"./tool", "", "is a relative path: write it in full"},
@@ -115,6 +121,7 @@ func TestCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := NewJudge(filepath.Join(dir, "root"), filepath.Join(dir, "a root, mine"))
+	t.Setenv("BESIDE", dir)
 	for _, c := range []struct {
 		arg     string
 		refused bool
@@ -125,6 +132,12 @@ func TestCommand(t *testing.T) {
 		{dir + "/a root, mine/tool", true}, {"--file=" + dir + "/a root, mine/tool", true}, {"exec '" + dir + "/a root, mine/tool'", true},
 		{"exec " + dir + `/a\ root\,\ mine/tool`, true}, {`sh "` + dir + `"/early/tool`, true},
 		{`exec "$HOME"/early/tool`, true}, {`exec "${HOME}/early/tool"`, true}, {`"$HOME/own"/tool`, false},
+		// behind the letters of an option, and of what curl and the like put before a file
+		{"-I" + dir + "/early", true}, {"-I" + dir + "/own", false}, {"-Wl,-rpath," + dir + "/early", true}, {"@" + dir + "/root/x", true},
+		{"-d@" + dir + "/root/x", true}, {"--data=@" + dir + "/root/x", true}, {"owner" + dir + "/root/x", false},
+		// what a shell makes of a variable
+		{"exec $BESIDE/early/tool", true}, {`exec "${BESIDE}/early/tool"`, true}, {"${BESIDE:-x}/early/tool", true}, {"${BESIDE:-x}/own/tool", false},
+		{"-I$BESIDE/early", true}, {"$BESIDE/own/../early/tool", true}, {"$UNSET/own/tool", false},
 		{"PATH=/bin:" + dir + "/root/ x", true}, {`"` + dir + `/early/tool"`, true}, {"~/early/tool", true}, {"exec $HOME/early/tool", true}, {"${HOME}/early", true},
 	} {
 		_, err := j.Command([]string{"sh", "-c", c.arg})
@@ -145,10 +158,14 @@ func TestEnviron(t *testing.T) {
 	t.Setenv("NODE_OPTIONS", "--require="+dir+"/root/x.js")
 	t.Setenv("NODE_PATH", dir+"/own")
 	t.Setenv("PWD", dir+"/root")
+	t.Setenv("PERL5OPT", "-I"+dir+"/early -MEvil")
+	t.Setenv("BESIDE", dir)
+	t.Setenv("BASH_ENV", "${BESIDE:-x}/early/env")
 	env := j.Environ(func(name string) bool { return name == "DROPPED" })
 	for text, want := range map[string]bool{"PATH=" + dir + "/own:/usr/bin": true, "DROPPED=x": false, "LEFT=y": true,
 		"PYTHONPATH=" + dir + "/own:" + dir + "/early": false, "LD_PRELOAD=" + dir + "/to-root/lib.so": false,
-		"NODE_OPTIONS=--require=" + dir + "/root/x.js": false, "NODE_PATH=" + dir + "/own": true, "PWD=" + dir + "/root": false} {
+		"NODE_OPTIONS=--require=" + dir + "/root/x.js": false, "NODE_PATH=" + dir + "/own": true, "PWD=" + dir + "/root": false,
+		"PERL5OPT=-I" + dir + "/early -MEvil": false, "BASH_ENV=${BESIDE:-x}/early/env": false, "BESIDE=" + dir: true} {
 		if slices.Contains(env, text) != want {
 			t.Errorf("%s is there: %v\n%q", text, !want, env)
 		}

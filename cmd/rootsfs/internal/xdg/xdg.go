@@ -49,6 +49,11 @@ func State(elem ...string) (string, error) {
 	return Path("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
+// Data is $XDG_DATA_HOME/rootsfs, or what elem names below it. HOMEs are kept there.
+func Data(elem ...string) (string, error) {
+	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
+}
+
 // Unwritable adds to an error about a file in State what to do, where it is that
 // this user, or nobody, may write there, or that it can be no directory, as below /proc.
 // Another error, or nil, it returns as it is.

@@ -66,12 +66,12 @@ func (p *initProc) confine() error {
 	if p.late != nil {
 		treeFD = p.late.tree
 	}
-	what, err := landlock.Restrict(p.conf.Rules, treeFD)
+	what, missing, err := landlock.Restrict(p.conf.Rules, treeFD)
 	switch {
 	case err != nil:
 		return err
 	case what == "":
-		p.layers = append(p.layers, Layer{LandlockLayer, NotAvailable, "the kernel has no Landlock, or it is not enabled"})
+		p.layers = append(p.layers, Layer{LandlockLayer, NotAvailable, missing})
 	default:
 		p.on(LandlockLayer, what)
 	}

@@ -174,7 +174,7 @@ func (p *initProc) setUp() error {
 
 // configure reads what the caller wants, and keeps what was inherited from the command.
 func (p *initProc) configure() error {
-	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := CloseOnExec(controlFD); err != nil {
 		return step(err, "mark inherited descriptors")
 	}
 	f := os.NewFile(configFD, "configuration")

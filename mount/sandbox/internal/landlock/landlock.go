@@ -70,31 +70,45 @@ const (
 	fileRights  = ll.AccessFSExecute | ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSIoctlDev
 )
 
-// ABI is the version the kernel has; 0: none.
-func ABI() (int, error) {
+// Kernel is the first kernel with Landlock.
+const Kernel = "5.13"
+
+// absences are the answers of a machine without Landlock, with what to do about it.
+var absences = map[unix.Errno]string{
+	unix.ENOSYS:     "the kernel has no Landlock: use Linux " + Kernel + " or newer, built with it; in a container, a seccomp profile that permits it",
+	unix.EOPNOTSUPP: "the kernel has Landlock, switched off: add landlock to the list lsm= of the kernel's command line",
+	unix.EPERM:      "Landlock is forbidden here: in a container, use a seccomp profile that permits it",
+	unix.EACCES:     "Landlock is forbidden here: in a container, use a seccomp profile that permits it",
+	unix.EINVAL:     "the kernel's Landlock does not answer: use Linux " + Kernel + " or newer",
+}
+
+// ABI is the version that the kernel has. It is 0 where there is none, and missing then says why,
+// and what to do.
+func ABI() (abi int, missing string, err error) {
 	v, err := ll.LandlockGetABIVersion()
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EINVAL) {
-		return 0, nil
+	if err == nil {
+		return v, "", nil
 	}
-	if err != nil {
-		return 0, fmt.Errorf("ask for Landlock: %w", err)
+	var errno unix.Errno
+	if errors.As(err, &errno) && absences[errno] != "" {
+		return 0, absences[errno], nil
 	}
-	return v, nil
+	return 0, "", fmt.Errorf("ask for Landlock: %w", err)
 }
 
 // Scoped reports whether Landlock keeps a command from the abstract sockets of others.
 func Scoped() bool {
-	abi, err := ABI()
+	abi, _, err := ABI()
 	return err == nil && abi >= scopesABI
 }
 
 // Restrict confines the calling thread, and what is started from it, to the
-// rules, as far as this kernel can, and says what that is; "" if it has no Landlock. tree
-// is what their Spare is relative to. no_new_privs must be set.
-func Restrict(r Rules, tree int) (done string, err error) {
-	abi, err := ABI()
+// rules, as far as this kernel can, and says what that is. Without Landlock, done is "", and
+// missing says why. tree is what their Spare is relative to. no_new_privs must be set.
+func Restrict(r Rules, tree int) (done, missing string, err error) {
+	abi, missing, err := ABI()
 	if err != nil || abi == 0 {
-		return "", err
+		return "", missing, err
 	}
 	var attr ll.RulesetAttr
 	var what []string
@@ -115,7 +129,7 @@ func Restrict(r Rules, tree int) (done string, err error) {
 	}
 	set, err := ll.LandlockCreateRuleset(&attr, 0)
 	if err != nil {
-		return "", fmt.Errorf("make Landlock's rules: %w", err)
+		return "", "", fmt.Errorf("make Landlock's rules: %w", err)
 	}
 	defer unix.Close(set)
 	devices := slices.DeleteFunc(slices.Clone(r.Write), func(path string) bool { return !names.Under(path, "/dev") })
@@ -133,14 +147,14 @@ func Restrict(r Rules, tree int) (done string, err error) {
 	} {
 		for _, path := range rule.paths {
 			if err := addRule(set, rule.dir, path, rule.rights&attr.HandledAccessFS); err != nil {
-				return "", err
+				return "", "", err
 			}
 		}
 	}
 	if err := ll.LandlockRestrictSelf(set, 0); err != nil {
-		return "", fmt.Errorf("apply Landlock's rules: %w", err)
+		return "", "", fmt.Errorf("apply Landlock's rules: %w", err)
 	}
-	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), nil
+	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), "", nil
 }
 
 // addRule permits rights on a file, or on a directory and all below it. What is

@@ -1,12 +1,9 @@
-package pathwatch
+package hostwatch
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"github.com/rootsfs/rootsfs/guard"
-	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // Whatever makes a path lead elsewhere, or changes what is at its end, is reported: the
@@ -17,14 +14,8 @@ func TestPaths(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must(t, os.WriteFile(at("other"), nil, 0o600))
 	changed := make(chan struct{}, 1)
-	paths := New(t.Context(), vfs.New(guard.NewRegistry(guard.Config{Opener: vfs.Opener()})))
-	stop := paths.Watch(at("a/link/f"), func() bool {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-		return true
-	})
+	paths := New(t.Context())
+	stop := paths.Signal(at("a/link/f"), Path, changed)
 	<-changed
 	for _, step := range []struct {
 		name string

@@ -1,0 +1,248 @@
+package tools
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/rootsfs/rootsfs/broker/internal/flow"
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A client decides how long its answer stays in memory: until it has read it. Over streams the
+// calls without an answer are bounded (lineConn.requests). Over HTTP each connection may have
+// one, so the answers to all requests are bounded together. A call makes room before it reads
+// contents, and its request holds the room until the HTTP handler has returned.
+
+// Bounds of what the answers over HTTP hold that their clients have not read, in bytes. Only
+// tests change them.
+var (
+	allAnswers  int64 = 256 << 20
+	userAnswers int64 = 128 << 20 // of one user of an issuer's
+)
+
+// copies is how many bytes an answer holds for each byte of contents, before more is known of
+// it: the contents, and an answer that says them twice, of which the SDK has two copies. A
+// sixth is for what JSON escapes.
+const copies = 6
+
+// smallAnswer is how much an answer may hold that is not counted, in bytes: connections are
+// bounded, too.
+const smallAnswer = 64 << 10
+
+// unreadAnswers is what the answers to one HTTP request hold.
+type unreadAnswers struct {
+	budgets  []*flow.Budget // the narrowest first
+	patience time.Duration  // how long a call waits for room
+	refuse   func()         // is told that the request is refused for want of room
+
+	mu    sync.Mutex // guards the fields below
+	isEnd bool
+	rooms []*answerRoom // of calls that have ended
+}
+
+// keep holds the room of a call until end is called. It reports false if that has been: the
+// client has hung up.
+func (u *unreadAnswers) keep(r *answerRoom) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.isEnd {
+		u.rooms = append(u.rooms, r)
+	}
+	return !u.isEnd
+}
+
+// end gives all room back.
+func (u *unreadAnswers) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.isEnd = true
+	for _, r := range u.rooms {
+		r.release()
+	}
+}
+
+// answerRoom is the room of one call's answer. It is used by one goroutine at a time. Nil is
+// that of a call which is bounded elsewhere.
+type answerRoom struct {
+	request *unreadAnswers
+	size    int64
+	held    []*flow.Reservation // in each budget of the request; nil: nothing was reserved
+}
+
+// room returns the room of a call, which holds nothing yet.
+func (o *openRequests) room(extra *mcp.RequestExtra) *answerRoom {
+	if o == nil || o.answers == nil || extra == nil {
+		return nil
+	}
+	if r := o.of(extra); r != nil {
+		return &answerRoom{request: r.answers}
+	}
+	// The call runs on although its client has hung up.
+	return &answerRoom{request: &unreadAnswers{budgets: []*flow.Budget{o.answers}, refuse: func() {}, isEnd: true}}
+}
+
+// reserve waits for room for n bytes, once.
+func (r *answerRoom) reserve(ctx context.Context, n int64) error {
+	if r == nil || r.held != nil {
+		return nil
+	}
+	for _, b := range r.request.budgets {
+		one, err := b.Acquire(n, ctx.Done(), flow.For(r.request.patience))
+		if err != nil {
+			r.release()
+			return r.refused(err, b)
+		}
+		r.held = append(r.held, one)
+	}
+	r.size = n
+	return nil
+}
+
+// settle makes the room that of an answer of n bytes. It does not wait: the answer exists.
+func (r *answerRoom) settle(n int64) error {
+	switch {
+	case r == nil:
+		return nil
+	case n <= smallAnswer:
+		r.release()
+		return nil
+	case r.held != nil && n > r.size:
+		for i, one := range r.held {
+			if err := one.Grow(n - r.size); err != nil {
+				return r.refused(err, r.request.budgets[i])
+			}
+		}
+		r.size = n
+		return nil
+	}
+	exact := answerRoom{request: r.request, size: n}
+	for _, b := range r.request.budgets {
+		one, err := b.TryAcquire(n)
+		switch {
+		case err == nil:
+			exact.held = append(exact.held, one)
+		case r.held != nil: // it stays in the larger room
+			exact.release()
+			return nil
+		default:
+			exact.release()
+			return r.refused(err, b)
+		}
+	}
+	r.release()
+	r.held, r.size = exact.held, n
+	return nil
+}
+
+// refused makes the refusal of a call from an error of the budget b.
+func (r *answerRoom) refused(err error, b *flow.Budget) error {
+	if !errors.Is(err, flow.ErrBytes) {
+		return err
+	}
+	return &noRoom{r.request, &guard.Error{Kind: names.Rate, Err: fmt.Errorf(
+		"answers that their clients have not read hold %d bytes, the most at a time", b.Bytes)}}
+}
+
+// noRoom is the error of a call whose answer there is no room for. It is an error of the
+// request, not a result.
+type noRoom struct {
+	request *unreadAnswers
+	error
+}
+
+func (e *noRoom) Unwrap() error { return e.error }
+
+// rpc is the answer to the request.
+func (e *noRoom) rpc() error {
+	e.request.refuse()
+	return &jsonrpc.Error{Code: int64(wire.Number(names.QuotaExceeded)), Message: errorText(e.error)}
+}
+
+// finish hands the room to the request, at the end of the call. It reports false if nobody
+// waits for the answer any more.
+func (r *answerRoom) finish() bool {
+	if r == nil || r.request.keep(r) {
+		return true
+	}
+	r.release()
+	return false
+}
+
+func (r *answerRoom) release() {
+	for _, one := range r.held {
+		one.Release()
+	}
+	r.held, r.size = nil, 0
+}
+
+// heldBy is how many bytes an answer holds that says contents of n bytes, as JSON encoded
+// bytes.
+func heldBy(n, encoded int) int64 { return int64(n) + 2*int64(encoded) }
+
+// encodedLen is how long the SDK makes a text as JSON, at most. It escapes more than package
+// jsonline: what means something in HTML, and what is not UTF-8.
+func encodedLen[S string | []byte](text S) int {
+	beyond := 1 // bytes for each that is not ASCII
+	if !utf8.Valid([]byte(text)) {
+		beyond = len(`\ufffd`)
+	}
+	n := len(text) + len(`""`)
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r':
+			n++
+		case c < ' ' || c == '<' || c == '>' || c == '&':
+			n += len(`\u0000`) - 1
+		case c >= utf8.RuneSelf && beyond > 1:
+			n += beyond - 1
+		case c == 0xe2: // U+2028 and U+2029 begin with it
+			n += len(`\u2028`) - 3
+		}
+	}
+	return n
+}
+
+// held is how many bytes the result holds until the client has it.
+func (r *result) held() int64 {
+	n, encoded := 0, 0
+	switch m := r.media.(type) {
+	case *mcp.ImageContent:
+		n = len(m.Data)
+	case *mcp.AudioContent:
+		n = len(m.Data)
+	case *mcp.EmbeddedResource:
+		n = len(m.Resource.Blob)
+	default:
+		n, encoded = len(r.text)+len(r.data), encodedLen(r.text)+encodedLen(r.data)
+	}
+	if r.media != nil {
+		encoded = base64.StdEncoding.EncodedLen(n)
+	}
+	return heldBy(n, 2*encoded) // structured results repeat their text
+}
+
+// heldByContents is how many bytes the answer with a resource holds.
+func heldByContents(list []*mcp.ResourceContents) (n int64) {
+	for _, c := range list {
+		n += heldBy(len(c.Text)+len(c.Blob), encodedLen(c.Text)+base64.StdEncoding.EncodedLen(len(c.Blob)))
+	}
+	return n
+}
+
+// heldByNames is how many bytes an answer with names holds.
+func heldByNames(list []string) (n int64) {
+	for _, name := range list {
+		n += heldBy(len(name), encodedLen(name))
+	}
+	return n
+}

@@ -1,0 +1,195 @@
+package tools_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// answersBound is the bound of answers in these tests: room for two answers with 3 MiB of
+// plain text, and not for what a third call reserves.
+const answersBound = 40 << 20
+
+// holding is a bench with a root data, and a site whose answers are bounded.
+func holding(t *testing.T, tree ...string) (*bench, *httptest.Server, *tools.HTTP) {
+	t.Helper()
+	t.Cleanup(tools.HoldAnswers(answersBound))
+	b := start(t, func(c *tools.Config) { c.IgnoreRoots = true }, nil)
+	b.root("data", guard.ReadWrite, append(tree, "f="+strings.Repeat("0123456789abcde\n", 3<<20/16))...)
+	site, h := b.siteOf(tools.HTTPOptions{Body: 32 << 20, Within: 2 * time.Second, Taking: time.Hour})
+	return b, site, h
+}
+
+// opens is how many files have been read.
+func (b *bench) opens() (n int) {
+	for _, rec := range b.recs.All() {
+		if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
+			n++
+		}
+	}
+	return n
+}
+
+// headOf is the status and headers of the answer on a connection; the rest is not read.
+func headOf(t *testing.T, c net.Conn) *http.Response {
+	t.Helper()
+	must(t, c.SetReadDeadline(time.Now().Add(4*enough)))
+	res, err := http.ReadResponse(bufio.NewReaderSize(c, 512), nil)
+	must(t, err)
+	return res
+}
+
+// isFull checks that a request was refused for want of room.
+func isFull(t *testing.T, res *http.Response) {
+	t.Helper()
+	body, err := io.ReadAll(res.Body)
+	must(t, err)
+	var answer struct {
+		ID    int
+		Error struct{ Message string }
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Errorf("%v: %.300s", err, body)
+	}
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" || res.Header.Get("Content-Type") != "application/json" ||
+		answer.ID != 1 || !strings.Contains(answer.Error.Message, fmt.Sprintf("hold %d bytes, the most at a time", answersBound)) {
+		t.Errorf("%s %v: %.300s", res.Status, res.Header, body)
+	}
+}
+
+// emptied waits until answers hold nothing.
+func emptied(t *testing.T, h *tools.HTTP) {
+	t.Helper()
+	for late := time.Now().Add(4 * enough); h.AnswersHeld() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatalf("%d bytes are held", h.AnswersHeld())
+		}
+	}
+}
+
+const (
+	readTool     = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}` + noHandshakeMeta + `}}`
+	readResource = `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"file://%s/quotes"` + noHandshakeMeta + `}}`
+	readOld      = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}}}`
+)
+
+// Clients over HTTP that ask and do not read make the server hold no more than its bound, over
+// all their connections. Those without room are told so before the file is read. The room
+// comes back with the connections.
+func TestHTTPHoldsBoundedAnswers(t *testing.T) {
+	const clients, most = 8, 2 // most: whose answers have room
+	for name, c := range map[string]struct {
+		revision, body string
+	}{
+		"tool":        {"2026-07-28", readTool},
+		"resource":    {"2026-07-28", readResource},
+		"in sessions": {"2025-06-18", readOld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, site, h := holding(t, "small=abcde", "quotes="+strings.Repeat(`"`, 3<<20)) // which JSON escapes: it is as long as the text twice
+			body := strings.ReplaceAll(c.body, "%s", b.dir("data"))
+			var conns []net.Conn
+			for range clients {
+				conns = append(conns, slowPost(t, site, c.revision, body))
+			}
+			served := 0
+			for _, conn := range conns {
+				if held := h.AnswersHeld(); held > answersBound {
+					t.Errorf("answers hold %d bytes", held)
+				}
+				if res := headOf(t, conn); res.StatusCode == http.StatusOK {
+					served++
+				} else {
+					isFull(t, res)
+				}
+			}
+			if served == 0 || served > most || b.opens() > most {
+				t.Errorf("%d answers and %d files that were read have room, want 1 to %d", served, b.opens(), most)
+			}
+			if h.AnswersHeld() == 0 {
+				t.Error("the answers that are not read hold nothing")
+			}
+			for _, conn := range conns {
+				must(t, conn.Close())
+			}
+			emptied(t, h)
+			res := headOf(t, slowPost(t, site, c.revision, strings.NewReplacer("data/f", "data/small", "/quotes", "/small").Replace(body)))
+			if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "abcde") {
+				t.Errorf("afterwards: %s, %v", res.Status, err)
+			}
+			emptied(t, h)
+		})
+	}
+}
+
+// An answer that turns out longer than what was reserved has to find room, too. A change that
+// was made is said nevertheless.
+func TestHTTPLongAnswerWithoutRoom(t *testing.T) {
+	long := strings.Repeat("\x01", 3<<19)
+	b, site, h := holding(t, "long="+long)
+	first := slowPost(t, site, "2026-07-28", readTool)
+	if res := headOf(t, first); res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status)
+	}
+	isFull(t, headOf(t, slowPost(t, site, "2026-07-28", strings.Replace(readTool, "data/f", "data/long", 1))))
+
+	edit := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"edit_file","arguments":{"path":"data/long","edits":[{"oldText":"` +
+		strings.Repeat(`\u0001`, 3<<19) + `","newText":"short"}]}` + noHandshakeMeta + `}}`
+	res := headOf(t, slowPost(t, site, "2026-07-28", edit))
+	text, err := io.ReadAll(res.Body)
+	must(t, err)
+	if res.StatusCode != http.StatusOK || !strings.Contains(string(text), "The edits were made. They are not shown") {
+		t.Errorf("%s: %.300s", res.Status, text)
+	}
+	if now, err := os.ReadFile(b.dir("data") + "/long"); err != nil || string(now) != "short" {
+		t.Errorf("%.50q, %v", now, err)
+	}
+	must(t, first.Close())
+	emptied(t, h)
+}
+
+// Without room nothing is changed, and what says little passes.
+func TestHTTPWithoutRoom(t *testing.T) {
+	b, site, h := holding(t, "small=1")
+	var conns []net.Conn
+	for range 2 {
+		conns = append(conns, slowPost(t, site, "2026-07-28", readTool))
+	}
+	for _, c := range conns {
+		if res := headOf(t, c); res.StatusCode != http.StatusOK {
+			t.Fatal(res.Status)
+		}
+	}
+	edit := strings.NewReplacer("read_text_file", "edit_file", `"path":"data/f"`, `"path":"data/small","edits":[{"oldText":"1","newText":"2"}]`).Replace(readTool)
+	isFull(t, headOf(t, slowPost(t, site, "2026-07-28", edit)))
+	if now, err := os.ReadFile(b.dir("data") + "/small"); err != nil || string(now) != "1" {
+		t.Errorf("%q, %v", now, err)
+	}
+	for _, to := range []string{"list_directory", "get_file_info"} {
+		body := strings.NewReplacer("read_text_file", to, "data/f", "data").Replace(readTool)
+		if res := headOf(t, slowPost(t, site, "2026-07-28", body)); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", to, res.Status)
+		}
+	}
+	_, session := post(t, site, strings.Replace(hello, "2025-11-25", "2025-03-26", 1), func(*http.Request) {})
+	status, text := answered(t, site, session, "["+readOld+`,{"jsonrpc":"2.0","id":2,"method":"ping"}]`)
+	if status != http.StatusOK || !strings.Contains(text, `"id":2,"result"`) || !strings.Contains(text, `"id":1,"error"`) {
+		t.Errorf("a batch: %d %.300s", status, text)
+	}
+	for _, c := range conns {
+		must(t, c.Close())
+	}
+	emptied(t, h)
+}

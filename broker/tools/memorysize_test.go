@@ -1,0 +1,45 @@
+package tools
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// sdkJSON is the JSON of a message's result as the SDK makes it.
+func sdkJSON(t *testing.T, result any) int64 {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	noError(t, enc.Encode(result))
+	return int64(b.Len())
+}
+
+// What an answer is reckoned to hold is the contents and two copies of the JSON that the SDK
+// makes of it, whatever JSON makes of the contents.
+func TestAnswersAreReckonedInFull(t *testing.T) {
+	const size, frame = 1 << 20, 1 << 10 // frame: what is around the contents
+	for name, one := range map[string]string{
+		"plain": "x", "control": "\x01", "quotes": `"\`, "markup": "<&>", "lines": "\n", "separators": "\u2028", "delete": "\x7f", "not UTF-8": "\xff", "accents": "é",
+	} {
+		text := strings.Repeat(one, size/len(one))
+		n := int64(len(text))
+		shown := textResult([]byte(text), "")
+		for kind, c := range map[string]struct{ held, json int64 }{
+			"text":     {shown.held(), sdkJSON(t, shown.toMCP())},
+			"found":    {(&result{text: text}).held(), sdkJSON(t, (&result{text: text}).toMCP())},
+			"image":    {(&result{media: &mcp.ImageContent{Data: []byte(text)}}).held(), sdkJSON(t, (&result{media: &mcp.ImageContent{Data: []byte(text)}}).toMCP())},
+			"resource": {heldByContents([]*mcp.ResourceContents{{URI: "x", Text: text}}), sdkJSON(t, &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "x", Text: text}}})},
+			"blob":     {heldByContents([]*mcp.ResourceContents{{URI: "x", Blob: []byte(text)}}), sdkJSON(t, &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: "x", Blob: []byte(text)}}})},
+			"names":    {heldByNames([]string{text}), sdkJSON(t, &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{text}}})},
+		} {
+			if want := n + 2*(c.json-frame); c.held < want || one == "x" && kind != "image" && c.held > copies*n {
+				t.Errorf("%s as %s is reckoned to hold %d bytes, and holds %d", name, kind, c.held, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package hostwatch
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Entries reports the names in a directory and the contents of its files, also when the
+// directory appears later, is replaced, or is reached by a link.
+func TestEntries(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	changed := make(chan struct{}, 1)
+	New(t.Context()).Signal(at("link/records"), Entries, changed)
+	quiet(changed, nil)
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"the link", func() error { return os.Symlink("a", at("link")) }},
+		{"a directory of the path", func() error { return os.Mkdir(at("a"), 0o755) }},
+		{"the directory", func() error { return os.Mkdir(at("a/records"), 0o755) }},
+		{"a file", func() error { return os.WriteFile(at("a/records/1"), nil, 0o600) }},
+		{"its contents", func() error { return add(at("a/records/1")) }},
+		{"the next file", func() error { return os.WriteFile(at("a/records/2"), nil, 0o600) }},
+		{"a file renamed", func() error { return os.Rename(at("a/records/2"), at("a/records/3")) }},
+		{"a file removed", func() error { return os.Remove(at("a/records/1")) }},
+		{"the directory moved away", func() error { return os.Rename(at("a"), at("away")) }},
+		{"another one in its place", func() error { return os.MkdirAll(at("a/records"), 0o755) }},
+		{"a file there", func() error { return os.WriteFile(at("a/records/4"), nil, 0o600) }},
+		{"and another one at once", func() error {
+			if err := os.Rename(at("a"), at("again")); err != nil {
+				return err
+			}
+			return os.MkdirAll(at("a/records"), 0o755)
+		}},
+		{"a file there", func() error { return os.WriteFile(at("a/records/4"), nil, 0o600) }},
+		{"the directory removed", func() error { return os.RemoveAll(at("a/records")) }},
+		{"and made again", func() error { return os.Mkdir(at("a/records"), 0o755) }},
+		{"a file in that", func() error { return os.WriteFile(at("a/records/5"), nil, 0o600) }},
+		{"its contents", func() error { return add(at("a/records/5")) }},
+	} {
+		t.Log(step.name)
+		must(t, step.do())
+		<-changed
+		quiet(changed, nil)
+	}
+}
+
+// Two paths may lead to one file. The kernel has one watch for both, which ends when neither
+// path is watched any more.
+func TestTwoPathsToOneFile(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"1", "2", "3"} {
+		must(t, os.Mkdir(at(name), 0o755))
+	}
+	must(t, os.WriteFile(at("1/f"), nil, 0o600))
+	must(t, os.Link(at("1/f"), at("2/f")))
+	must(t, os.Link(at("1/f"), at("3/f")))
+	w := New(t.Context())
+	one, two := make(chan struct{}, 1), make(chan struct{}, 1)
+	stopOne := w.Signal(at("1/f"), Path, one)
+	<-one
+	stopTwo := w.Signal(at("2/f"), Path, two)
+	<-two
+	quiet(one, two)
+	must(t, add(at("3/f")))
+	<-one
+	<-two
+	stopOne()
+	quiet(one, two)
+	must(t, add(at("3/f")))
+	<-two
+	stopOne = w.Signal(at("1/f"), Path, one)
+	<-one
+	stopTwo()
+	quiet(one, two)
+	must(t, add(at("3/f")))
+	<-one
+	stopOne()
+}
+
+// quiet takes the reports of what was done before, so that the next is that of what is done
+// then.
+func quiet(one, two <-chan struct{}) {
+	for {
+		select {
+		case <-one:
+		case <-two:
+		case <-time.After(5 * pause):
+			return
+		}
+	}
+}
+
+func add(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString("x")
+	return err
+}

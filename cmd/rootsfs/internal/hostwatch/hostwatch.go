@@ -1,0 +1,271 @@
+// Package hostwatch reports when an absolute path of the host may have come to lead to
+// something else, or what lies there may have changed. A session watches the paths of its
+// roots and of its configuration, `audit follow` the directory of the records, and console
+// and top the directory of the sessions.
+//
+// # Promises
+//
+// Nothing runs while nothing changes. A change is reported within 100 ms, and however many
+// there are, the process wakes up for them at most a dozen times a second.
+//
+// Paths that inotify does not report on are reported every Recheck instead: those on file
+// systems that are not known to be local, and those for which no instance or watch is left.
+// Problem says why. No file system is asked that may not answer.
+//
+// # Not promised
+//
+// The paths are walked by name, so the reports say only when to look. Mounts are the
+// caller's to report, with CheckAll.
+package hostwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// Watcher watches paths. Its methods may be called concurrently.
+type Watcher struct {
+	kick chan struct{} // holds a token while due is not empty
+	done chan struct{}
+
+	mu       sync.Mutex                 // guards the fields below and subscription.problem
+	all, due map[*subscription]struct{} // due: to be reported
+
+	// These belong to the goroutine of run.
+	notify  *fsnotify.Watcher // nil: not open
+	broken  chan struct{}     // holds a token when events of notify cannot be read any more
+	open    func() (*fsnotify.Watcher, error)
+	retryAt time.Time // notify is not opened before
+	files   fileTable
+}
+
+// subscription is one call of Watch.
+type subscription struct {
+	path    string
+	scope   Scope
+	changed func() bool
+	steps   []*step     // these belong to the goroutine of run
+	recheck *time.Timer // runs if the path has to be reported again; nil: never did
+	problem error       // why the path is reported every Recheck; nil: it is not
+}
+
+// Scope says which changes of a path are reported.
+type Scope int
+
+const (
+	// Path is where the path leads, and the contents of a file at its end.
+	Path Scope = iota
+	// Entries is Path, and the names in the directory at its end and the contents of the
+	// files there.
+	Entries
+)
+
+const (
+	// Recheck is how often a path is reported that cannot be watched.
+	Recheck = time.Second
+	// recheckMost bounds the paths that are reported for that in each Recheck: of
+	// thousands nobody wants to pay for all. More of them wait longer.
+	recheckMost = 100
+	// gather is how long further events are waited for after one: a file that is replaced
+	// gives several. pause bounds how often busy directories wake the process.
+	gather = 5 * time.Millisecond
+	pause  = 80 * time.Millisecond
+)
+
+// New returns a watcher of no paths, which ends with ctx. It takes an inotify instance with
+// the first path.
+func New(ctx context.Context) *Watcher { return start(ctx, fsnotify.NewWatcher) }
+
+func start(ctx context.Context, open func() (*fsnotify.Watcher, error)) *Watcher {
+	w := &Watcher{
+		kick: make(chan struct{}, 1), done: make(chan struct{}), open: open,
+		all: map[*subscription]struct{}{}, due: map[*subscription]struct{}{},
+		files: newFileTable(),
+	}
+	go w.run(ctx)
+	return w
+}
+
+// Done is closed when no path is reported any more.
+func (w *Watcher) Done() <-chan struct{} { return w.done }
+
+// Watch calls changed once the path is watched, and whenever it may have changed. If
+// changed reports that it could not look, it is called again. One goroutine calls it for
+// all paths.
+func (w *Watcher) Watch(path string, scope Scope, changed func() (looked bool)) (stop func()) {
+	s := &subscription{path: path, scope: scope, changed: changed}
+	w.mu.Lock()
+	w.all[s] = struct{}{}
+	w.mu.Unlock()
+	w.check(s)
+	return func() {
+		w.mu.Lock()
+		delete(w.all, s)
+		w.mu.Unlock()
+		w.check(s)
+	}
+}
+
+// Signal is Watch for a caller that looks elsewhere: it leaves a token in the channel, which
+// holds one.
+func (w *Watcher) Signal(path string, scope Scope, changes chan<- struct{}) (stop func()) {
+	return w.Watch(path, scope, func() bool {
+		select {
+		case changes <- struct{}{}:
+		default:
+		}
+		return true
+	})
+}
+
+// CheckAll reports every path, as when something was mounted or unmounted.
+func (w *Watcher) CheckAll() {
+	w.mu.Lock()
+	all := make([]*subscription, 0, len(w.all))
+	for s := range w.all {
+		all = append(all, s)
+	}
+	w.mu.Unlock()
+	w.check(all...)
+}
+
+// Problem says why paths are reported every Recheck, and of how many if not all are, without
+// naming them; "" if none is.
+func (w *Watcher) Problem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	count := map[string]int{}
+	for s := range w.all {
+		if s.problem != nil {
+			count[s.problem.Error()]++
+		}
+	}
+	reasons := make([]string, 0, len(count))
+	for why, n := range count {
+		if n < len(w.all) {
+			why = fmt.Sprintf("%d of %d: %s", n, len(w.all), why)
+		}
+		reasons = append(reasons, why)
+	}
+	slices.Sort(reasons)
+	return strings.Join(reasons, "; ")
+}
+
+func (w *Watcher) check(all ...*subscription) {
+	if len(all) == 0 {
+		return
+	}
+	w.mu.Lock()
+	for _, s := range all {
+		w.due[s] = struct{}{}
+	}
+	w.mu.Unlock()
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Watcher) run(ctx context.Context) {
+	defer close(w.done)
+	defer w.closeNotify()
+	for w.await(ctx, nil) {
+		over := time.NewTimer(gather)
+		for w.await(ctx, over.C) {
+		}
+		w.mu.Lock()
+		due, recheck := w.due, Recheck*time.Duration(1+len(w.all)/recheckMost)
+		w.due = map[*subscription]struct{}{}
+		w.mu.Unlock()
+		for s := range due {
+			if ctx.Err() == nil {
+				w.checkOne(s, recheck)
+			}
+		}
+		// Nobody receives events now, so fsnotify's goroutine waits as well.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// await notes one event. It reports false if ctx or the given time ends first.
+func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
+	var events <-chan fsnotify.Event
+	if w.notify != nil {
+		events = w.notify.Events
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-over:
+		return false
+	case <-w.kick:
+	case e := <-events:
+		w.check(w.files.concerned(e, w.forget)...)
+	case <-w.broken:
+		w.retryAt = time.Now().Add(Recheck)
+		w.closeNotify()
+		w.CheckAll()
+	}
+	return true
+}
+
+// receiveErrors receives the errors of notify until there are no more. It has a goroutine of
+// its own, because fsnotify may wait for that while it holds the lock that watching takes.
+func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}) {
+	for err := range notify.Errors {
+		// EINVAL: a watch could not be removed, because its file was gone already.
+		if !errors.Is(err, fsnotify.ErrEventOverflow) && !errors.Is(err, unix.EINVAL) {
+			broken <- struct{}{} // such as by the user's epoll watches being used up
+			return
+		}
+		w.CheckAll()
+	}
+}
+
+// closeNotify gives the inotify instance back.
+func (w *Watcher) closeNotify() {
+	if w.notify != nil {
+		_ = w.notify.Close()
+	}
+	w.notify, w.files = nil, newFileTable()
+}
+
+// checkOne watches what the path leads to now, and reports the path.
+func (w *Watcher) checkOne(s *subscription, recheck time.Duration) {
+	if s.recheck != nil {
+		s.recheck.Stop()
+	}
+	before := s.steps
+	s.steps = nil
+	w.mu.Lock()
+	_, wanted := w.all[s]
+	w.mu.Unlock()
+	var problem error
+	if wanted {
+		problem = w.walk(s)
+	}
+	for _, step := range before {
+		w.release(step)
+	}
+	if !wanted {
+		return
+	}
+	w.mu.Lock()
+	s.problem = problem
+	w.mu.Unlock()
+	if looked := s.changed(); !looked || problem != nil {
+		s.recheck = time.AfterFunc(recheck, func() { w.check(s) })
+	}
+}

@@ -1,0 +1,68 @@
+package live
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// A session is found when it is published, not when its directory is made, and leaves when
+// its directory is removed. Nothing but changes of the directories makes the hub look.
+func TestSessionsAreFound(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	dirs := watchSessions(ctx)
+	defer dirs.close()
+	defer cancel()
+	// The hub's loop, until the live sessions are those.
+	await := func(what string, want ...string) {
+		t.Helper()
+		t.Log(what)
+		for {
+			<-dirs.changes
+			list, err := control.List()
+			must(t, err)
+			must(t, dirs.follow())
+			var got []string
+			for _, in := range list {
+				got = append(got, in.Name)
+			}
+			if slices.Equal(got, want) {
+				return
+			}
+		}
+	}
+	await("no directory of the sessions")
+	for range 2 { // the second time under a name that was there before
+		one, err := control.Create("one")
+		must(t, err)
+		for quiet := false; !quiet; { // the hub sees the directory before the session is published
+			select {
+			case <-dirs.changes:
+				must(t, dirs.follow())
+			case <-time.After(time.Second / 2):
+				quiet = len(dirs.stops) == 1
+			}
+		}
+		must(t, one.Publish(control.Info{}))
+		await("published", "one")
+		two, err := control.Create("two")
+		must(t, err)
+		must(t, two.Publish(control.Info{}))
+		await("another one", "one", "two")
+		must(t, one.Remove())
+		await("the first has ended", "two")
+		must(t, two.Remove())
+		await("none is left")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

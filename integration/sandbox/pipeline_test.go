@@ -1,0 +1,73 @@
+package sandbox
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/mount/sandbox"
+)
+
+// The command of the pipelines. Typed with "rea”dy", what the shell echoes does not look like
+// the command's own words.
+const listening = " sh -c 'echo rea''dy; read -r x; echo he''ard $x; exec sleep 1000'"
+
+// eachPipeline types, for each caller, command lines in which a run is one job together with
+// other programs, and calls f when the run's command is ready.
+func eachPipeline(t *testing.T, f func(o *outside, s *shell, line string)) {
+	for _, line := range []string{"RUN | cat", "cat | RUN", "cat | RUN | cat", "(RUN; exit $?)"} {
+		for _, w := range everybody {
+			t.Run(line+"/"+w.name, func(t *testing.T) {
+				o := newOutside(t, w)
+				s := o.interactive(sandbox.Namespaces)
+				s.types(strings.ReplaceAll(line, "RUN", s.run+listening) + "\n")
+				s.shows("ready")
+				s.types("\x1a")
+				s.shows("Stopped")
+				f(o, s, line)
+			})
+		}
+	}
+}
+
+// Ctrl-Z in a pipeline, or in a shell around the run, stops the whole job, and the shell has
+// its terminal back. After bg the run takes nothing that is typed; after fg it does, and
+// Ctrl-C ends it.
+func TestPipeline_Continued(t *testing.T) {
+	eachPipeline(t, func(_ *outside, s *shell, line string) {
+		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
+		if strings.HasPrefix(line, "cat") { // which is stopped by reading a terminal that is not its own
+			s.shows("Stopped")
+		} else {
+			s.shows("Running")
+		}
+		s.shows("looked")
+		s.types("fg\n")
+		s.shows("sleep 1000")
+		s.types("word\n")
+		s.shows("heard word")
+		s.types("\x03")
+		s.shows(`\$ $`)
+		s.types("echo co''de=$?\n")
+		s.shows("code=130")
+	})
+}
+
+// A stopped pipeline ends by kill %1, and of the run nothing stays. (A run that read the
+// terminal was stopped again, because it read it in the background.)
+func TestPipeline_Killed(t *testing.T) {
+	eachPipeline(t, func(o *outside, s *shell, _ string) {
+		s.types("kill %1\n")
+		o.gone("the session", func() bool { return absent(o.Session) })
+		s.types("wait; jobs; echo l''eft none\n")
+		s.shows(`left none\r\n`)
+	})
+}
+
+// Of a stopped pipeline nothing stays when its terminal is closed.
+func TestPipeline_Hangup(t *testing.T) {
+	eachPipeline(t, func(o *outside, s *shell, _ string) {
+		must(o.t, s.master.Close())
+		<-s.ended
+		o.gone("the session", func() bool { return absent(o.Session) })
+	})
+}

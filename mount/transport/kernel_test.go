@@ -1,0 +1,20 @@
+package transport
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A kernel that has no FUSE over io_uring is told from one that was not tested, and the kernel
+// that brought it is named.
+func TestKernelWithoutSwitch(t *testing.T) {
+	was := enableFile
+	t.Cleanup(func() { enableFile = was })
+	enableFile = filepath.Join(t.TempDir(), "enable_uring")
+	for name, err := range map[string]error{"Suits": Suits(), "Check": Check(), "notOffered": notOffered()} {
+		if err == nil || !strings.Contains(err.Error(), "does not offer FUSE over io_uring: that takes Linux 6.14") || strings.Contains(err.Error(), "tested") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/mount/incoming"
+)
+
+// countReads counts the READ requests of programs. The caller calls it before it mounts.
+func countReads(t *testing.T) *atomic.Int64 {
+	t.Helper()
+	const opRead = 15
+	var reads atomic.Int64
+	before := incoming.Watch
+	incoming.Watch = func(h *fuse.InHeader) {
+		if h.Opcode == opRead {
+			reads.Add(1)
+		}
+		before(h)
+	}
+	t.Cleanup(func() { incoming.Watch = before }) // when the mount has ended
+	return &reads
+}
+
+// expectRefused reads a file twice, with a look at its attributes before, which the kernel may keep.
+func expectRefused(t *testing.T, f *childfs.File, reads *atomic.Int64) {
+	t.Helper()
+	for range 2 {
+		if _, err := f.Stat(); err != nil {
+			t.Errorf("its attributes: %v", err)
+		}
+		if _, err := f.ReadAt(make([]byte, 5), 0); !errors.Is(err, syscall.EACCES) {
+			t.Errorf("reading it: %v, want EACCES", err)
+		}
+	}
+	if n := reads.Load(); n != 0 {
+		t.Errorf("the refusal is the answer to %d READ requests, which a kernel may turn into EIO", n)
+	}
+}
+
+// A kernel turns every error of a READ for its page cache into EIO (Linux 6.19 and newer). A read
+// that the root's rights do not allow is refused before, so that programs get EACCES.
+func TestUnreadableWithoutOpen(t *testing.T) {
+	reads := countReads(t)
+	m := newTestMount(t, guard.List, func(o *Options, _ *guard.Grant) { o.Level, o.ReadOnly = Max, true })
+	if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := childfs.Open(filepath.Join(m.root, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	expectRefused(t, f, reads)
+}
+
+// The same for a file that was open when the root lost the right, and has it again later.
+func TestUnreadableAfterOpen(t *testing.T) {
+	for _, level := range []Level{Strict, Audit} { // at level Max rights do not change
+		t.Run(level.String(), func(t *testing.T) { unreadableAfterOpen(t, level) })
+	}
+}
+
+func unreadableAfterOpen(t *testing.T, level Level) {
+	reads := countReads(t)
+	m := newTestMount(t, guard.ReadOnly, func(o *Options, _ *guard.Grant) { o.Level = level })
+	if err := os.WriteFile(filepath.Join(m.src, "a"), []byte("hello"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := childfs.Open(filepath.Join(m.root, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := m.reg.Set(context.Background(), "code", guard.List); err != nil {
+		t.Fatal(err)
+	}
+	expectRefused(t, f, reads)
+	if err := m.reg.Set(context.Background(), "code", guard.ReadOnly); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(f); string(text) != "hello" || err != nil {
+		t.Errorf("with the right again: %q, %v", text, err)
+	}
+}
