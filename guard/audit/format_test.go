@@ -93,7 +93,7 @@ func TestOlderRecordsAreRead(t *testing.T) {
 		for _, n := range read {
 			left += n
 		}
-		err = Follow(ctx, o.dir, "", f, func(e Entry) error {
+		err = Follow(ctx, o.dir, "", f, nil, func(e Entry) error {
 			if followed[e.Session]++; left == 1 {
 				cancel()
 			}
