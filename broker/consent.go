@@ -140,7 +140,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 
 // note puts a decision on record.
 func (c *consentCall) note(v guard.Verdict, detail string) {
-	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, detail) // the answer is as decided
+	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
 }
 
 // open opens the candidates, or finds why they cannot be granted. It takes no

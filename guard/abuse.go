@@ -122,11 +122,13 @@ func (g *Registry) countRefusal(rec *Record) {
 	}
 }
 
-func subjectPrefix(s Subject) string {
+func subjectPrefix(s Subject) string { return subjectText(s) + ": " }
+
+func subjectText(s Subject) string {
 	if s == "" {
-		return "callers without a name: "
+		return "callers without a name"
 	}
-	return names.Quote(string(s)) + ": "
+	return names.Quote(string(s))
 }
 
 // suspend shuts the gate to a subject at once. What the subject was shown is taken back by
@@ -211,6 +213,6 @@ func (g *Registry) Resume(s Subject) error {
 	delete(g.abuse.suspended, s)
 	g.suspended.Store(len(g.abuse.suspended) > 0)
 	g.abuse.mu.Unlock()
-	g.notify(Event{Kind: EventResumed, Detail: strings.TrimSuffix(subjectPrefix(s), ": ")})
+	g.notify(Event{Kind: EventResumed, Detail: subjectText(s)})
 	return nil
 }

@@ -243,7 +243,7 @@ func (g *Registry) recordRefusedGrant(ask Grant, err error) error {
 	_ = g.record(Record{
 		Time: time.Now(), Subject: ask.Subject, Via: ViaControl, Op: names.OpGrant, Path: Path{Root: ask.Root},
 		Rights: ask.Policy.Rights, Verdict: Refused, Kind: e.Kind, Errno: e.Errno(),
-		Detail: ask.Dir + ": " + err.Error(),
+		Facts: Facts{Dir: ask.Dir, Origin: ask.Origin}, Detail: ask.Dir + ": " + err.Error(),
 	})
 	return err
 }

@@ -86,14 +86,16 @@ func (r *Refusal) Error() string {
 
 // Why names the rule, for the owner.
 func (r *Refusal) Why() string {
-	where := "built in"
-	switch {
-	case r.Rule.File != "":
-		where = names.Quote(r.Rule.File) + " line " + strconv.Itoa(r.Rule.Line)
-	case !r.Rule.Builtin():
-		where = "command line"
+	where := r.Rule.Source()
+	if r.Rule.File != "" {
+		where = names.Quote(where) + " line " + strconv.Itoa(r.Rule.Line)
 	}
 	return r.Effect.String() + " " + names.Quote(r.Rule.Text) + " (" + where + ")"
+}
+
+// facts returns what a record tells of the rule.
+func (r *Refusal) facts() Facts {
+	return Facts{Effect: r.Effect.String(), Rule: r.Rule.Text, RuleFrom: r.Rule.Source(), RuleLine: r.Rule.Line}
 }
 
 // refusal is the error of an access to a name with a verdict, nil if it passes.

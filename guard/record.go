@@ -33,9 +33,30 @@ func wordOf[T ~uint8](n T, words ...string) string {
 	return words[0]
 }
 
+// Facts are the parts of a record that programs read and that few records have. Detail says
+// the same, and more, for people; no program reads Detail.
+type Facts struct {
+	Dir    string // directory or file on the host, of a root
+	Origin string // who granted the root
+
+	Effect   string // what the rule that refused does: hide, deny or protect
+	Rule     string // the pattern of that rule
+	RuleFrom string // pattern.Rule.Source of that rule
+	RuleLine int    // its line, if RuleFrom is a file
+
+	Point string // mountpoint on the host
+	Level string // how the command is confined
+
+	Host       string // name or address that was connected to, or rules of --net and secrets
+	Port       uint16
+	ServerName string // what TLS asked for, if that was not Host
+	NoRule     bool   // refused because no rule of --net permits the host
+	Program    string // path of the program that connected
+}
+
 // Record is one audit record: who did what where, and how it ended. It never
-// holds contents, and no host path except in Detail of records about the
-// registry itself (OpGrant and so on), which only the owner reads.
+// holds contents. Host paths are only in the Facts and the Detail of records about the
+// registry itself (OpGrant and so on) and about connections, which only the owner reads.
 type Record struct {
 	Time     time.Time
 	Subject  Subject
@@ -52,7 +73,8 @@ type Record struct {
 	Read     int64         // bytes; of OpClose, the sum since the open
 	Written  int64
 	Duration time.Duration
-	Detail   string
+	Facts
+	Detail string // for people
 	// Target is the text of a link that was refused. It may be a host path, so it is not
 	// logged; only the owner is told of it, while the session lives.
 	Target string
@@ -323,6 +345,10 @@ func (l *Lease) audit(n int64, e *Error) error {
 		if errors.As(e, &by) {
 			rec.Detail = by.Why()
 		}
+		var rule *Refusal
+		if errors.As(e, &rule) {
+			rec.Facts = rule.facts()
+		}
 	}
 	l.addResolved(&rec)
 	rec.Room, req.room = int64(req.room), 0
@@ -368,7 +394,10 @@ func (g *Registry) record(rec Record) error {
 
 // ownerRecord is a record of something that the owner does to a root, or of its end.
 func ownerRecord(r *root, op Op) Record {
-	return Record{Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: Path{Root: r.name}, Verdict: Allowed}
+	return Record{
+		Time: time.Now(), Subject: r.grant.Subject, Via: ViaControl, Op: op, Path: Path{Root: r.name}, Verdict: Allowed,
+		Facts: Facts{Dir: r.grant.Resolved, Origin: r.grant.Origin},
+	}
 }
 
 // recordOwner records something that the owner did to a root.
@@ -383,9 +412,15 @@ func (g *Registry) recordSubject(s Subject, op Op, detail string) error {
 	return g.record(Record{Time: time.Now(), Subject: s, Via: ViaControl, Op: op, Verdict: Allowed, Detail: detail})
 }
 
-// Note records something about the session itself (a mount, a reload, a panic).
+// Note records something about the session itself (a reload, a panic).
 func (g *Registry) Note(op Op, root RootName, verdict Verdict, detail string) error {
 	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Path: Path{Root: root}, Verdict: verdict, Detail: detail})
+}
+
+// NoteFacts is Note for something of no root that programs read later (a mount, a host that
+// the command may connect to).
+func (g *Registry) NoteFacts(op Op, verdict Verdict, f Facts, detail string) error {
+	return g.record(Record{Time: time.Now(), Via: ViaControl, Op: op, Verdict: verdict, Facts: f, Detail: detail})
 }
 
 // ReserveConnection promises room for a record that NoteConnection is to get, r as far as it is
@@ -423,8 +458,8 @@ func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 }
 
 // NoteConsent records what a person decided about a request for consent.
-func (g *Registry) NoteConsent(c Caller, verdict Verdict, detail string) error {
+func (g *Registry) NoteConsent(c Caller, verdict Verdict, f Facts, detail string) error {
 	rec := c.record(time.Now())
-	rec.Op, rec.Verdict, rec.Detail = names.OpGrant, verdict, detail
+	rec.Op, rec.Verdict, rec.Facts, rec.Detail = names.OpGrant, verdict, f, detail
 	return g.record(rec)
 }

@@ -59,3 +59,34 @@ func TestReserveConnection(t *testing.T) {
 		t.Errorf("without an audit log: %d, %v", room, err)
 	}
 }
+
+// What programs read of a record stands in its fields: the directory and the origin of a root,
+// at its grant, its changes and its end, and also of one that is refused; the rule that refused,
+// and where that is written.
+func TestRecordsHaveFacts(t *testing.T) {
+	log := &scarce{}
+	g := newSetup(t, func(c *guard.Config) { c.Auditor = log })
+	ask := guard.Grant{Root: "code", Dir: "/home/me/my (code)", Origin: "command line", Policy: guard.Policy{Rights: guard.ReadOnly}}
+	if _, err := g.Grant(bg, ask); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Set(bg, "code", guard.ReadWrite); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Revoke(bg, "code"); err != nil {
+		t.Fatal(err)
+	}
+	ask.Root = "-"
+	if _, err := g.Grant(bg, ask); err == nil {
+		t.Fatal("a root of this name is granted")
+	}
+	ops := []guard.Op{names.OpGrant, names.OpSet, names.OpRevoke, names.OpGrant}
+	if len(log.taken) != len(ops) {
+		t.Fatalf("%+v", log.taken)
+	}
+	for i, r := range log.taken {
+		if r.Op != ops[i] || r.Facts != (guard.Facts{Dir: ask.Dir, Origin: ask.Origin}) {
+			t.Errorf("%v: %+v", r.Op, r.Facts)
+		}
+	}
+}

@@ -15,6 +15,10 @@ import (
 	"time"
 )
 
+// anchorVersion is the format of anchor files. It is not that of the records: a version that
+// knows older records has to know their anchors.
+const anchorVersion = 1
+
 // anchor is the content of the anchor file: one JSON object.
 type anchor struct {
 	Format  int       `json:"format"`
@@ -54,7 +58,7 @@ func readAnchor(path string) (*anchor, error) {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	var a anchor
-	if err := json.Unmarshal(b, &a); err != nil || a.Format != formatVersion {
+	if err := json.Unmarshal(b, &a); err != nil || a.Format != anchorVersion {
 		return nil, errBadAnchor
 	}
 	if _, ok := a.mark(); !ok {

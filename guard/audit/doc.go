@@ -12,7 +12,8 @@
 // whose text was cut says "truncated":true. A path is cut after 4 KiB. The line then also
 // has "path_sha256", the hash of the whole path, and "raw_path" if the whole path has at
 // most 4 KiB (PATH_MAX) without escapes. The fields are those of Entry. Contents of files
-// are never written, only byte counts.
+// are never written, only byte counts. Paths of the host in fields of guard.Facts are written
+// whole or not at all. Format 1 has no fields of guard.Facts; its files stay readable.
 //
 // Files lie in Options.Dir and are called
 //

@@ -24,14 +24,18 @@ import (
 const (
 	maxPathText   = 4 << 10
 	maxRawPath    = 4 << 10 // PATH_MAX
-	maxDetailText = 8 << 10
+	maxDetailText = 6 << 10
 	maxNameText   = 1 << 10
 	maxLine       = 2 << 20 // of any line read; earlier versions wrote up to 1 MiB
 )
 
-// formatVersion is the header's "format". It changes when a reader of the old
-// format would misunderstand a line.
-const formatVersion = 1
+// formatVersion is the header's "format". It changes when a reader of the old format would
+// misunderstand a line, or when a reader of the new one would miss a field in old lines.
+// Files of every earlier format stay readable: factsFormat is the first with guard.Facts.
+const (
+	factsFormat   = 2
+	formatVersion = 2
+)
 
 const hashLen = sha256.Size
 
@@ -46,6 +50,11 @@ const (
 // lineBound is how long the line of r can be at most.
 func lineBound(session string, r *guard.Record) int64 {
 	n := fixedBound + textBound(r.Detail, maxDetailText)
+	if r.Facts != (guard.Facts{}) {
+		for _, f := range factTexts(&r.Facts) {
+			n += textBound(f.text, f.limit)
+		}
+	}
 	for _, name := range []string{session, string(r.Subject), string(r.Path.Root), string(r.Path2.Root)} {
 		n += textBound(name, maxNameText)
 	}
@@ -64,6 +73,29 @@ func reservation(session string, r *guard.Record) int64 {
 		n += 2 * (maxPathText + maxRawPath)
 	}
 	return n
+}
+
+// factText is a text of a guard.Facts, and how it is written.
+type factText struct {
+	field, text string
+	limit       int
+	// isPath: part of the text would name another file, so the text is written whole or not
+	// at all.
+	isPath bool
+}
+
+// factTexts returns the texts of f that may name a path or a host.
+func factTexts(f *guard.Facts) [8]factText {
+	return [...]factText{
+		{"dir", f.Dir, maxPathText, true},
+		{"origin", f.Origin, maxNameText, false},
+		{"rule", f.Rule, maxNameText, false},
+		{"rule_from", f.RuleFrom, maxNameText, true},
+		{"point", f.Point, maxPathText, true},
+		{"host", f.Host, maxNameText, false},
+		{"server_name", f.ServerName, maxNameText, false},
+		{"program", f.Program, maxPathText, true},
+	}
 }
 
 func textBound(s string, limit int) int { return min(textGrowth*len(s), limit) }
@@ -160,6 +192,7 @@ func (e *encoder) item(it *item) []byte {
 	e.number("read", r.Read)
 	e.number("written", r.Written)
 	e.number("duration_us", r.Duration.Microseconds())
+	e.facts(&r.Facts)
 	e.detail(r.Detail)
 	if it.count > 1 || it.sum != nil {
 		e.number("count", it.count)
@@ -225,6 +258,31 @@ func (e *encoder) path(field string, p guard.Path) {
 			e.hex(field+"_sha256", sum[:])
 		}
 	}
+}
+
+// facts writes the facts that the record has. Those that may tell a path or a host are
+// written only if paths are written in full, as the detail is.
+func (e *encoder) facts(f *guard.Facts) {
+	if *f == (guard.Facts{}) {
+		return // as most records
+	}
+	e.text("effect", f.Effect, maxNameText)
+	e.text("level", f.Level, maxNameText)
+	if f.NoRule {
+		e.key("no_rule")
+		e.b = append(e.b, "true"...)
+	}
+	if e.paths != PathsFull {
+		return
+	}
+	for _, t := range factTexts(f) {
+		before := len(e.b)
+		if isWhole := e.text(t.field, t.text, t.limit) && utf8.ValidString(t.text); t.isPath && !isWhole {
+			e.b, e.cut = e.b[:before], true
+		}
+	}
+	e.number("rule_line", int64(f.RuleLine))
+	e.number("port", int64(f.Port))
 }
 
 // detail writes free text only if paths are written in full: details of grants hold host

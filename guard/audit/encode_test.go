@@ -158,6 +158,7 @@ func TestTextIsBounded(t *testing.T) {
 	rel := strings.Repeat(strings.Repeat("\x80", 255)+"/", 2000) + "x"
 	r := refusal(t, rel)
 	r.Path2, r.Detail, r.Subject = r.Path, strings.Repeat("\x01", 1<<20), guard.Subject(strings.Repeat("ü", 1<<20))
+	r.Facts = guard.Facts{Effect: "protect", Rule: r.Detail[:1024], RuleFrom: strings.Repeat("ü", 512), RuleLine: 1 << 30}
 	got := oneLine(t, e.item(&item{rec: r, count: 1}))
 	if !got.Truncated || !strings.HasPrefix(rel, got.Name()) || len(got.Name()) != maxRawPath || len(got.Detail) != maxDetailText/6 {
 		t.Errorf("truncated %v, path %d bytes, detail %d", got.Truncated, len(got.Name()), len(got.Detail))

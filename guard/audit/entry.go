@@ -43,8 +43,22 @@ type Entry struct {
 	Read        int64  `json:"read,omitempty"`         // bytes read
 	Written     int64  `json:"written,omitempty"`      // bytes written
 	DurationUS  int64  `json:"duration_us,omitempty"`  // duration in microseconds
-	Detail      string `json:"detail,omitempty"`       // the rule that refused, where a link leads, and the like
+	Detail      string `json:"detail,omitempty"`       // for people: the rule that refused, where a link leads, and the like
 	DetailHash  string `json:"detail_hash,omitempty"`  // hash of the detail
+
+	Dir        string `json:"dir,omitempty"`         // of grants, changes and ends of a root: its directory or file on the host
+	Origin     string `json:"origin,omitempty"`      // who granted the root: `command line`, `configuration`, `consent` and the like
+	Effect     string `json:"effect,omitempty"`      // of a refusal by a rule: `hide`, `deny` or `protect`
+	Rule       string `json:"rule,omitempty"`        // the pattern of that rule
+	RuleFrom   string `json:"rule_from,omitempty"`   // where that rule comes from: `built in`, `command line` or a file
+	RuleLine   int    `json:"rule_line,omitempty"`   // its line in that file
+	Point      string `json:"point,omitempty"`       // of `mount` and `unmount`: the mountpoint; left out: none
+	Level      string `json:"level,omitempty"`       // of `run`: how the command is confined
+	Host       string `json:"host,omitempty"`        // of a connection or a request: the name or address; of a grant or its end: the rules of `--net` and the secrets
+	Port       int    `json:"port,omitempty"`        // the port; left out: a name was looked up, or `host` holds rules
+	ServerName string `json:"server_name,omitempty"` // what TLS asked for, if that was not the host
+	NoRule     bool   `json:"no_rule,omitempty"`     // refused because no rule of `--net` permits the host
+	Program    string `json:"program,omitempty"`     // path of the program that connected
 
 	Count  int64            `json:"count,omitempty"`  // how many equal records this one stands for; left out: one
 	Last   time.Time        `json:"last,omitzero"`    // time of the last of them
@@ -65,10 +79,18 @@ type Entry struct {
 	Prev      string `json:"prev"`                // hash of the record before
 	Hash      string `json:"hash"`                // hash of this record
 
+	// FileFormat is the format of the file that Read found the line in: Format of its header.
+	// Follow leaves it out.
+	FileFormat int `json:"-"`
+
 	// Line is the line as it was written, without the newline. It is valid
 	// only until the function it was passed to returns.
 	Line []byte `json:"-"`
 }
+
+// IsBeforeFacts reports whether Read found the entry in a file of an earlier version, which
+// wrote guard.Facts only into Detail.
+func (e *Entry) IsBeforeFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
 
 // Name is the first path byte for byte; it may not be UTF-8.
 func (e *Entry) Name() string { return exact(e.Path, e.RawPath) }

@@ -242,6 +242,7 @@ func TestPace(t *testing.T) {
 func FuzzLineBound(f *testing.F) {
 	f.Add("a/b", "c", "s", "detail", 3)
 	f.Add("\x00\x01\u202e", "\xff\xfe/\xff", "\"\\", "\U0001f600", 4000)
+	f.Add("a/b", "c/d", "plain", "detail", 4000)
 	f.Fuzz(func(t *testing.T, rel, rel2, subject, detail string, times int) {
 		grow := func(s string) string {
 			out := s
@@ -260,6 +261,11 @@ func FuzzLineBound(f *testing.F) {
 		}
 		r := refusal(t, "x")
 		r.Path, r.Path2, r.Subject, r.Detail = p, p2, guard.Subject(grow(subject)), names.Brief(grow(detail))
+		long := grow(subject)
+		r.Facts = guard.Facts{
+			Dir: long, Origin: long, Effect: "protect", Rule: long, RuleFrom: long, RuleLine: 1 << 62, Point: long, Level: "namespaces",
+			Host: long, Port: 1<<16 - 1, ServerName: long, NoRule: true, Program: long,
+		}
 		r.Rights, r.Read, r.Written, r.Duration = 0xff, 1<<62, 1<<62, 1<<62
 		for _, mode := range []PathMode{PathsFull, PathsHash, PathsNone} {
 			e := newEncoder("work-1", mode, make([]byte, 32), mark{seq: 1 << 63})

@@ -118,13 +118,14 @@ type foldKey struct {
 	verdict guard.Verdict
 	kind    guard.Kind
 	errno   syscall.Errno
+	facts   guard.Facts
 	detail  string
 }
 
 func foldKeyOf(r *guard.Record) foldKey {
 	return foldKey{
 		openKey: openKeyOf(r), op: r.Op, path2: r.Path2, rights: r.Rights,
-		verdict: r.Verdict, kind: r.Kind, errno: r.Errno, detail: r.Detail,
+		verdict: r.Verdict, kind: r.Kind, errno: r.Errno, facts: r.Facts, detail: r.Detail,
 	}
 }
 
@@ -182,7 +183,7 @@ func (l *Log) countLocked(r *guard.Record, now time.Time) bool {
 			return true
 		}
 	}
-	size := refusalBytes + len(r.Path.Rel()) + len(r.Path2.Rel()) + len(r.Detail)
+	size := refusalBytes + len(r.Path.Rel()) + len(r.Path2.Rel()) + factBytes(&r.Facts) + len(r.Detail)
 	if !summable(r) || affords(l.budgetsOf(r.Subject, now), size, now) {
 		return false
 	}
@@ -243,10 +244,24 @@ func sample(r *guard.Record) guard.Record {
 	out.Path2 = guard.Path{}
 	out.Subject = guard.Subject(clip(string(r.Subject)))
 	out.Detail = clip(r.Detail)
+	if textGrowth*factBytes(&r.Facts) > maxSumText {
+		out.Facts = guard.Facts{}
+	}
 	if rel := r.Path.Rel(); clip(rel) != rel {
 		out.Path, _ = names.NewPath(r.Path.Root, "")
 	}
 	return out
+}
+
+// factBytes is how many bytes the texts of f have together.
+func factBytes(f *guard.Facts) (n int) {
+	if *f == (guard.Facts{}) {
+		return 0
+	}
+	for _, t := range factTexts(f) {
+		n += len(t.text)
+	}
+	return n
 }
 
 // clip is the beginning of s that takes no more than maxSumText in a line.

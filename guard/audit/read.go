@@ -136,13 +136,17 @@ func (f *Filter) skips(path, next string) bool {
 
 // readFile yields the records in one file. It reports whether the next file is to be read.
 func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, error) bool) bool {
-	n := 0
+	n, format := 0, 0
 	for line, err := range lines(path) {
 		if n++; f.Stop != nil && n%stopEvery == 1 {
 			if err := f.Stop(); err != nil {
 				yield(Entry{}, err)
 				return false
 			}
+		}
+		if n == 1 && err == nil {
+			header, _ := decode(line) // the zero Entry if it is none
+			format = header.Format
 		}
 		switch {
 		case gone(err):
@@ -158,6 +162,7 @@ func readFile(path string, f *Filter, damage *DamageError, yield func(Entry, err
 		if err == nil {
 			e, err = decode(line)
 		}
+		e.FileFormat = format
 		if err != nil {
 			damage.add(Damage{File: path, Line: n, Torn: torn})
 		} else if f.match(&e) && !yield(e, nil) {

@@ -220,7 +220,7 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 		v.report.Lost += e.Lost
 	case e.Op != opSession:
 		v.fail(seq, "%s: the header is missing", base)
-	case e.Format != formatVersion:
+	case e.Format < 1 || e.Format > formatVersion:
 		v.fail(seq, "%s: format %d is not known", base, e.Format)
 	case e.Session != v.report.Session || e.File != base:
 		v.fail(seq, "%s: this file was %s of session %s", base, names.Quote(e.File), names.Quote(e.Session))

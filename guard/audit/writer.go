@@ -395,7 +395,7 @@ func (k *keeper) anchor(file sink, name string, at mark) {
 		})
 	}
 	k.err = writeAnchor(k.l.opts.Anchor, anchor{
-		Format:   formatVersion,
+		Format:   anchorVersion,
 		Session:  k.l.opts.Session,
 		Count:    at.seq,
 		Hash:     hex.EncodeToString(at.hash[:]),

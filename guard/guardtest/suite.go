@@ -239,8 +239,8 @@ func (c *Case) recorded(e *Env, can Can, recs []guard.Record) {
 	e.Helper()
 	found := false
 	for _, r := range recs {
-		if r.Op < names.OpGrant && strings.Contains(r.Detail, e.Src) {
-			e.Errorf("the record of %v tells the host path: %s", r.Op, r.Detail)
+		if r.Op < names.OpGrant && strings.Contains(fmt.Sprint(r.Facts, r.Detail), e.Src) {
+			e.Errorf("the record of %v tells the host path: %+v, %s", r.Op, r.Facts, r.Detail)
 		}
 		found = found || r.Verdict == guard.Refused && r.Kind == c.Want
 	}

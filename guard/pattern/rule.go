@@ -118,6 +118,23 @@ func (r *Rule) Negated() bool { return strings.HasPrefix(r.Text, "!") }
 // Builtin reports whether the rule is one of the built-in ones.
 func (r *Rule) Builtin() bool { return r.Reason != "" }
 
+// What Source returns for a rule that is written in no file.
+const (
+	BuiltIn     = "built in"
+	CommandLine = "command line"
+)
+
+// Source returns where the rule comes from: BuiltIn, CommandLine or the rule's file.
+func (r *Rule) Source() string {
+	switch {
+	case r.List == Except, r.Builtin():
+		return BuiltIn
+	case r.File != "":
+		return r.File
+	}
+	return CommandLine
+}
+
 // Limits of patterns.
 const (
 	MaxLength   = 1024 // bytes

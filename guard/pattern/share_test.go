@@ -100,3 +100,19 @@ func TestFewCompiledRulesAreKept(t *testing.T) {
 		t.Errorf("%d rules are kept", len(s.builtin))
 	}
 }
+
+// A rule says where it comes from: it is built in, or written on the command line or in a file.
+func TestSource(t *testing.T) {
+	for want, r := range map[string]Rule{
+		BuiltIn:          {List: BuiltinHide, Text: ".env*", Reason: "environment files"},
+		CommandLine:      {List: OwnHide, Text: "a"},
+		"sub/.gitignore": {List: Ignore, Text: "a", File: "sub/.gitignore", Line: 3},
+	} {
+		if got := r.Source(); got != want {
+			t.Errorf("%+v: %s", r, got)
+		}
+	}
+	if r := (Rule{List: Except, Text: "a"}); r.Source() != BuiltIn {
+		t.Error(r.Source())
+	}
+}

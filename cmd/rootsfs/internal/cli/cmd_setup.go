@@ -147,11 +147,14 @@ func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 		one := setupHost{Host: host}
 		one.plan, err = planHost(&own, host)
 		var missing noHostFile
+		var unwritten unwrittenError
 		switch {
 		case errors.As(err, &missing) && len(hosts) == 0:
 			continue
+		case errors.As(err, &unwritten):
+			one.Problem = oneLine(unwritten.error)
 		case err != nil:
-			one.Problem = strings.TrimSuffix(oneLine(err), "; nothing was written")
+			one.Problem = oneLine(err)
 		default:
 			one.Wrap = &one.plan.res
 		}

@@ -271,10 +271,11 @@ func (a *app) printRecent(list []control.Operation) {
 	for _, op := range list[:min(len(list), 5)] {
 		verdict := op.Verdict
 		if op.Reason != "" {
-			if op.Detail != "" { // escaped already
-				op.Reason += ": " + op.Detail
+			verdict += " (" + op.Reason
+			if detail := op.Detail; detail != "" { // escaped already
+				verdict += ": " + detail
 			}
-			verdict += " (" + op.Reason + ")"
+			verdict += ")"
 		}
 		rows = append(rows, []string{"  " + op.Time.Local().Format(time.TimeOnly), op.Op, quoteEscaped(op.Path), op.Via, verdict})
 	}

@@ -260,7 +260,8 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	e := &explanation{
 		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op, Reason: r.Kind, Root: r.Root},
 		recordedOp:  r.Op, Session: t.Session, Detail: names.EscapeQuoted(r.Detail), PID: r.PID, Time: &r.Time,
-		Count: max(1, r.Count), Confinement: confinedBy(t.Command), limits: limitsOf(r), host: hostOf(r),
+		Count: max(1, r.Count), Confinement: names.Escape(t.Level), limits: limitsOf(r), host: hostOf(r),
+		Older: t.Older, hasCommand: t.Ran, builtIn: r.RuleFrom == control.BuiltIn,
 	}
 	if len(e.limits) > 0 {
 		e.Limit, e.limited = e.limits[0], "root "+quoteIfNeeded(r.Root)
@@ -278,9 +279,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if t.Ended || err != nil {
 		e.Ended = true
 		e.lacks(r)
-		if t.Command == "" && t.Place != "detached" {
-			e.place = t.Place
-		}
+		e.startedBy, e.point = t.StartedBy(), t.Point
 		e.Allow = e.runLine(t.HostPath(r))
 		return e, nil
 	}
@@ -347,7 +346,7 @@ func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
 		return
 	}
 	if name, root, found := t.EndedRoot(path); found {
-		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp = name, root.Dir, root.Mode, &root.End, root.EndOp
+		e.Root, e.RootPath, e.Mode, e.RevokedAt, e.endOp, e.Older = name, root.Dir, root.Mode, &root.End, root.EndOp, t.Older
 		e.Reason = names.Revoked.String()
 	}
 }
@@ -371,14 +370,20 @@ func (a *app) printExplanation(e *explanation) {
 		}
 		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, quoteIfNeeded(e.Session), times))
 	}
-	if e.Root != "" && e.RootPath != "" {
+	switch {
+	case e.Root != "" && e.RootPath != "":
 		a.fold(fmt.Sprintf("root:        %s at %s, mode %s", quoteIfNeeded(e.Root), quoteIfNeeded(e.RootPath), e.Mode))
+	case e.Root != "" && e.Older:
+		a.fold(fmt.Sprintf("root:        %s, mode %s; its directory is not known: %s", quoteIfNeeded(e.Root), e.Mode, olderText))
 	}
 	if e.Link != nil {
 		a.fold(fmt.Sprintf("link:        %s leads to %s", names.Quote(e.Link.At), names.Quote(e.Link.Target)))
 	}
-	if e.Confinement != "" {
+	switch {
+	case e.Confinement != "":
 		a.say("  confinement: %s", e.Confinement)
+	case e.hasCommand && e.Older:
+		a.say("  confinement: not known: %s", olderText)
 	}
 	for _, root := range e.Since {
 		a.say("  since then:  root %s has ended: paths in it are not found any more", quoteIfNeeded(root))
@@ -397,5 +402,10 @@ func (a *app) printExplanation(e *explanation) {
 		}
 	case e.Advice != "":
 		a.say("  to allow it: %s", e.Advice)
+	case e.Older && !e.Allowed:
+		a.say("  to allow it: not known: %s", olderText)
 	}
 }
+
+// olderText says why something is not known that a record of this version tells.
+const olderText = "written by an older version"

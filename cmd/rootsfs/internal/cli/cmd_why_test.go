@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -74,25 +77,41 @@ func TestWhyOfRecordKeepsName(t *testing.T) {
 // The command that why proposes for a refused connection permits that host alone, and none
 // that the program made up.
 func TestWhyNamesHost(t *testing.T) {
-	for detail, want := range map[string]string{
-		"a.test: no rule permits it":                                                                             "a.test",
-		"a.test port 443, at 192.0.2.1: no rule permits it":                                                      "a.test:443",
-		"192.0.2.1 port 80: no rule permits it":                                                                  "192.0.2.1:80",
-		`192.0.2.1 port 80: no rule permits it; program "/usr/bin/curl"`:                                         "192.0.2.1:80",
-		`a.test: it was denied; program "/x: no rule permits it`:                                                 "",
-		"2001:db8:: port 80: no rule permits it":                                                                 "[2001:db8::]:80",
-		`a.test port 443, at 192.0.2.1, server name "b.test": TLS asks for another server: no rule permits it`:   "b.test:443",
-		`a.test port 443, at 192.0.2.1, server name "*.b.test": TLS asks for another server: no rule permits it`: "",
-		`a.test port 443, at 192.0.2.1, server name "b.test --net": no rule permits it`:                          "",
-		"key.secret.internal port 80: no rule permits it":                                                        "",
-		"a.test port 443: the limit of connections is reached":                                                   "",
-		"10.0.0.0/8 port 1: no rule permits it":                                                                  "",
-		"a.test port 443: nobody answered the question about it in time, and no rule permits it":                 "a.test:443",
+	other := fmt.Errorf("TLS asks for another server: %w", network.ErrNoRule)
+	for _, c := range []struct {
+		event network.Event
+		want  string
+	}{
+		{network.Event{Host: "a.test", Reason: network.ErrNoRule}, "a.test"},
+		{network.Event{Host: "a.test", Port: 443, Reason: network.ErrNoRule}, "a.test:443"},
+		{network.Event{Host: "192.0.2.1", Port: 80, Reason: network.ErrNoRule, Program: network.Program{Path: "/usr/bin/curl"}}, "192.0.2.1:80"},
+		{network.Event{Host: "a.test", Reason: network.ErrDenied, Program: network.Program{Path: "/x: no rule permits it"}}, ""},
+		{network.Event{Host: "2001:db8::", Port: 80, Reason: network.ErrNoRule}, "[2001:db8::]:80"},
+		{network.Event{Host: "a.test", Port: 443, ServerName: "b.test", Reason: other}, "b.test:443"},
+		{network.Event{Host: "a.test", Port: 443, ServerName: "*.b.test", Reason: other}, ""},
+		{network.Event{Host: "a.test", Port: 443, ServerName: "b.test --net", Reason: network.ErrNoRule}, ""},
+		{network.Event{Host: "key.secret.internal", Port: 80, Reason: network.ErrNoRule}, ""},
+		{network.Event{Host: "a.test", Port: 443, Reason: network.ErrLimit}, ""},
+		{network.Event{Host: "10.0.0.0/8", Port: 1, Reason: network.ErrNoRule}, ""},
+		{network.Event{Host: "a.test", Port: 443, Reason: network.ErrUnanswered}, "a.test:443"},
 	} {
-		for _, op := range []string{"connect", "disconnect"} { // the latter because of a server name
-			if got := hostOf(&audit.Entry{Op: op, Detail: detail}); got != want {
-				t.Errorf("%s %s: %q, want %q", op, detail, got, want)
+		for _, c.event.State = range []network.State{network.Refused, network.Ended} { // the latter because of a server name
+			rec := connectionRecord(c.event)
+			r := &audit.Entry{Host: rec.Host, Port: int(rec.Port), ServerName: rec.ServerName, NoRule: rec.NoRule, Detail: rec.Detail}
+			if got := hostOf(r); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.event, got, c.want)
 			}
+		}
+	}
+}
+
+// The operation that is asked about again is the one that the rights on record are for.
+func TestWhyAsksAgainForTheOperation(t *testing.T) {
+	for _, c := range []struct{ op, rights, want string }{
+		{"open", "rw", "write"}, {"open", "read,write", "write"}, {"open", "read,append", "append"}, {"open", "read", "read"}, {"open", "", "read"}, {"unlink", "delete", "unlink"},
+	} {
+		if got := askedOp(&audit.Entry{Op: c.op, Rights: c.rights}); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.op, c.rights, got, c.want)
 		}
 	}
 }
@@ -109,5 +128,19 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	var out strings.Builder
 	if newApp(nil, Stdio{Out: &out}).printExplanation(e); !strings.Contains(out.String(), "note: ") {
 		t.Error(out.String())
+	}
+}
+
+// A root that has ended is proposed again only if its directory is on record: it is not in the
+// records of an older version, and not where paths are left out.
+func TestWhyProposesNoRootWithoutDirectory(t *testing.T) {
+	now := time.Now()
+	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/a", Op: "read", Root: "code", Reason: names.Revoked.String()}, Mode: "ro", RevokedAt: &now}
+	if w := e.remedy(nil, "code/a"); w != nil {
+		t.Error(w.line())
+	}
+	e.RootPath = "/home/me/code"
+	if w := e.remedy(nil, "code/a"); w.line() != "rootsfs roots add code=/home/me/code:ro" {
+		t.Error(w.line())
 	}
 }

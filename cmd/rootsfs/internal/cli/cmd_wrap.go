@@ -141,6 +141,14 @@ func (a *app) wrap(f *wrapFlags, arg string) error {
 	return a.finishWrap(w)
 }
 
+// unwrittenError is an error that keeps a host's file as it is. Its text says so; setup, which
+// only reports the error, takes the error inside.
+type unwrittenError struct{ error }
+
+func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was written" }
+
+func (e unwrittenError) Unwrap() error { return e.error }
+
 // planHost reads a host's file and makes the document that takes its place.
 func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	w = &wrapping{wrapFlags: f}
@@ -148,7 +156,7 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 		return nil, err
 	}
 	if w.conf, err = hostconfig.Parse(w.file.path, w.file.doc, f.program); err != nil {
-		return nil, usage(fmt.Errorf("%s: %w; nothing was written", quoteIfNeeded(w.file.path), err))
+		return nil, usage(unwrittenError{fmt.Errorf("%s: %w", quoteIfNeeded(w.file.path), err)})
 	}
 	w.res = wrapResult{File: w.file.path, Format: string(w.conf.Format), Undo: f.undo}
 	if w.file.target != w.file.path {
@@ -422,7 +430,7 @@ func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: with the change it would be wrong: %w; nothing was written", quoteIfNeeded(w.file.path), err)
+		return nil, unwrittenError{fmt.Errorf("%s: with the change it would be wrong: %w", quoteIfNeeded(w.file.path), err)}
 	}
 	return c, nil
 }

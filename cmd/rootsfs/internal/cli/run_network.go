@@ -93,7 +93,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 				return nil
 			}
 			for _, host := range slices.Concat(textsOf(rules), textsOf(n.secrets)) {
-				if err := n.session.Registry().Note(names.OpGrant, "", guard.Allowed, "network "+host); err != nil {
+				if err := n.session.Registry().NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {
 					return fmt.Errorf("an approved host cannot be recorded: %w", err)
 				}
 			}
@@ -166,7 +166,7 @@ func (n *commandNet) expire(rule network.Rule) {
 		return // it was taken back at this moment
 	}
 	n.gate.Expire(rule)
-	if err := n.session.Registry().Note(names.OpExpire, "", guard.Allowed, "network "+rule.String()); err != nil {
+	if err := n.session.Registry().NoteFacts(names.OpExpire, guard.Allowed, guard.Facts{Host: rule.String()}, "network "+rule.String()); err != nil {
 		n.session.Log().Error("the end of a host's time cannot be recorded", "host", rule.String(), "error", err)
 	}
 }

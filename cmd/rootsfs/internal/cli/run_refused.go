@@ -65,6 +65,10 @@ func connectionRecord(e network.Event) guard.Record {
 	case e.State == network.Failed:
 		rec.Verdict, rec.Kind = guard.Failed, names.IO
 	}
+	rec.Facts = guard.Facts{
+		Host: e.Host, Port: e.Port, ServerName: e.ServerName, Program: e.Program.Path,
+		NoRule: rec.Verdict == guard.Refused && errors.Is(e.Reason, network.ErrNoRule),
+	}
 	rec.Detail = e.Host
 	if e.Port != 0 {
 		rec.Detail = fmt.Sprintf("%s port %d", e.Host, e.Port)
@@ -88,9 +92,14 @@ func connectionRecord(e network.Event) guard.Record {
 // written; "" for a server name that is none: a wildcard or a prefix would be proposed, and
 // permit more.
 func refusedHost(e network.Event) string {
-	name := cmp.Or(e.ServerName, e.Host)
-	if e.Port != 0 {
-		name = net.JoinHostPort(name, strconv.Itoa(int(e.Port)))
+	return hostRule(cmp.Or(e.ServerName, e.Host), int(e.Port))
+}
+
+// hostRule is the rule for a name or address, and for a port unless that is 0; "" if that
+// would permit more than one host.
+func hostRule(name string, port int) string {
+	if port != 0 {
+		name = net.JoinHostPort(name, strconv.Itoa(port))
 	}
 	if r, err := network.ParseRule(name); err != nil || r.String() != name || !r.IsOneHost() {
 		return ""

@@ -30,7 +30,7 @@ func (r *runner) record() error {
 	if ports := r.plan.box.Listen; len(ports) > 0 {
 		how += fmt.Sprintf(", may listen on ports %v", ports)
 	}
-	err := r.s.Registry().Note(names.OpRun, "", guard.Allowed, fmt.Sprintf("%s, uid %d", how, rep.UID))
+	err := r.s.Registry().NoteFacts(names.OpRun, guard.Allowed, guard.Facts{Level: rep.Name}, fmt.Sprintf("%s, uid %d", how, rep.UID))
 	if err == nil {
 		return nil
 	}

@@ -168,9 +168,9 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 		s.service = &network.Service{Name: s.Inside(), Host: s.URL.Host, Port: s.URL.Port}
 		proxy := secret.NewProxy(s.Secret, s.credential, secret.Options{
 			Reserve: func(ctx context.Context, r secret.Request) (int64, error) {
-				return n.session.Registry().ReserveConnection(ctx, requestRecord(r))
+				return n.session.Registry().ReserveConnection(ctx, requestRecord(s.URL, r))
 			},
-			Record: func(r secret.Request) error { return n.session.Registry().NoteConnection(requestRecord(r)) },
+			Record: func(r secret.Request) error { return n.session.Registry().NoteConnection(requestRecord(s.URL, r)) },
 			Dial:   func(ctx context.Context) (net.Conn, error) { return n.gate.Dial(ctx, s.service) },
 		})
 		s.service.Serve = proxy.Serve
@@ -200,9 +200,9 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 	return nil
 }
 
-// requestRecord is the record of what became of a request with a secret.
-func requestRecord(r secret.Request) guard.Record {
-	rec := guard.Record{Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
+// requestRecord is the record of what became of a request with the secret of a URL.
+func requestRecord(u secret.URL, r secret.Request) guard.Record {
+	rec := guard.Record{Facts: guard.Facts{Host: u.Host, Port: u.Port}, Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
 	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)
 	if r.Status != 0 {
 		detail += fmt.Sprintf(", status %d", r.Status)

@@ -39,10 +39,14 @@ type explanation struct {
 	Since       []string   `json:"ended_since,omitempty"`   // roots of the session that have ended since
 	Allow       string     `json:"allow,omitempty"`         // the command that would allow it
 	Advice      string     `json:"advice,omitempty"`        // what to do if no command would, or what else the command does
+	Older       bool       `json:"older,omitempty"`         // the records were written by an older version, so `root_path`, `confinement` and `allow` may be missing
 
 	recordedOp string   // as the audit log names the operation
 	endOp      string   // how the root ended
-	place      string   // of an ended session without a command: its mountpoint, or its name
+	startedBy  string   // the command that started an ended session: run, mount or serve
+	point      string   // the mountpoint of that session
+	builtIn    bool     // the rule on record is built in
+	hasCommand bool     // the session on record has started one
 	isShown    bool     // by the confinement, and by no root
 	limits     []string // of which one was reached
 	limited    string   // whose limit it is
@@ -156,6 +160,8 @@ func (e *explanation) spec(mode string) names.Foreign {
 // the root whose rule decided.
 func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWords {
 	switch {
+	case e.RevokedAt != nil && e.RootPath == "":
+		return nil
 	case e.RevokedAt != nil:
 		return append(commandWords{"roots", "add"}, e.grantFlags()...)
 	case e.Link != nil && e.Confinement == "":
@@ -243,7 +249,7 @@ func (e *explanation) builtinRule() bool {
 	if e.Rule != nil {
 		return e.Rule.From == control.BuiltIn
 	}
-	return strings.HasSuffix(e.Detail, "("+control.BuiltIn+")")
+	return e.builtIn
 }
 
 // runLine is the command line that would start a session which allows what was refused:
@@ -267,7 +273,7 @@ func (e *explanation) runLine(host string) string {
 		if e.Link == nil {
 			e.Link = linkAt(host)
 		}
-		if e.Link != nil && e.place != "" {
+		if e.Link != nil && (e.startedBy == "mount" || e.startedBy == "serve") {
 			e.Advice = e.pathOfLink()
 		} else if e.Link != nil && !e.tooMuch(e.Link.dest) {
 			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
@@ -276,9 +282,9 @@ func (e *explanation) runLine(host string) string {
 	switch {
 	case flags == nil:
 		return ""
-	case filepath.IsAbs(e.place):
-		return append(append(commandWords{"mount"}, flags...), names.Foreign(e.place)).line()
-	case e.place != "":
+	case e.startedBy == "mount":
+		return append(append(commandWords{"mount"}, flags...), names.Foreign(e.point)).line()
+	case e.startedBy == "serve":
 		return append(commandWords{"serve"}, flags...).line()
 	}
 	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()

@@ -1,20 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
 	"github.com/rootsfs/rootsfs/guard"
@@ -128,22 +126,13 @@ func askedOp(r *audit.Entry) string {
 	if r.Op != names.OpOpen.String() {
 		return r.Op
 	}
-	for _, right := range []string{"write", "append"} {
-		if slices.Contains(strings.Split(r.Rights, ","), right) || r.Rights == "rw" {
-			return right
-		}
+	switch rights, err := guard.ParseMode(r.Rights); {
+	case err == nil && rights&guard.Write != 0:
+		return "write"
+	case err == nil && rights&guard.Append != 0:
+		return "append"
 	}
 	return "read"
-}
-
-// confinedBy is the level in the record of a command's start, "" if it has none.
-func confinedBy(detail string) string {
-	rest, ok := strings.CutPrefix(detail, "confined by ")
-	level, _, _ := strings.Cut(rest, ",")
-	if !ok {
-		return ""
-	}
-	return names.Escape(level)
 }
 
 // noRefusal accepts none.
@@ -204,33 +193,10 @@ func (e *explanation) limitFlags() commandWords {
 }
 
 // hostOf is the host of a connection that no rule permitted, as --net takes it; "" if the
-// record is of something else. The detail is "HOST port N, at ADDRESS, server name NAME:
-// REASON; program PATH", or less of it, and the program chose the names.
+// record is of something else.
 func hostOf(r *audit.Entry) string {
-	detail, _, _ := strings.Cut(r.Detail, "; program ")
-	detail, ok := strings.CutSuffix(detail, network.ErrNoRule.Error())
-	if !ok || r.Op != names.OpConnect.String() && r.Op != names.OpDisconnect.String() {
+	if !r.NoRule || secret.IsInside(r.Host) {
 		return ""
 	}
-	detail, server, _ := strings.Cut(detail, ", server name ")
-	detail, _, _ = strings.Cut(detail, ", at ")
-	host, port, hasPort := strings.Cut(detail, " port ")
-	if !hasPort { // of a name that was looked up
-		host, _, _ = strings.Cut(detail, ": ")
-	}
-	if secret.IsInside(host) {
-		return ""
-	}
-	if server != "" {
-		host, _, _ = strings.Cut(strings.TrimPrefix(server, `"`), `"`)
-	}
-	if hasPort {
-		port, _, _ = strings.Cut(port, ":")
-		host = net.JoinHostPort(host, port)
-	}
-	// A wildcard or a range would permit more than was asked for.
-	if rule, err := network.ParseRule(host); err != nil || rule.String() != host || !rule.IsOneHost() {
-		return ""
-	}
-	return host
+	return hostRule(cmp.Or(r.ServerName, r.Host), r.Port)
 }

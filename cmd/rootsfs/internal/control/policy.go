@@ -10,7 +10,7 @@ import (
 )
 
 // BuiltIn is where a rule comes from that every root begins with.
-const BuiltIn = "built in"
+const BuiltIn = pattern.BuiltIn
 
 // PolicyRule is one rule in force.
 type PolicyRule struct {
@@ -28,15 +28,9 @@ type PolicyRule struct {
 func Rules(list []*guard.Rule) []PolicyRule {
 	out := make([]PolicyRule, 0, len(list))
 	for _, r := range list {
-		one := PolicyRule{Effect: r.List.String(), Pattern: names.Foreign(r.Text), From: "command line", Dir: names.Foreign(r.Base), Reason: r.Reason}
-		switch {
-		case r.List == pattern.Except:
+		one := PolicyRule{Effect: r.List.String(), Pattern: names.Foreign(r.Text), From: names.Foreign(r.Source()), Line: r.Line, Dir: names.Foreign(r.Base), Reason: r.Reason}
+		if r.List == pattern.Except {
 			one.Effect = "except"
-			one.From = BuiltIn
-		case r.Builtin():
-			one.From = BuiltIn
-		case r.File != "":
-			one.From, one.Line = names.Foreign(r.File), r.Line
 		}
 		switch r.Condition { //nolint:exhaustive // Always needs no word
 		case pattern.AtTop:

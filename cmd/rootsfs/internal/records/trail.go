@@ -16,10 +16,15 @@ import (
 type Trail struct {
 	Session string
 	Roots   map[string]TrailRoot // by name, also those that have ended
-	Command string               // the detail of the record of the command's start
-	Place   string               // the mountpoint, or "detached", or the name of a session without a mount
+	Ran     bool                 // its command was started
+	Level   string               // how that is confined
+	Mounted bool                 // it has served something
+	Point   string               // the mountpoint, if it has one
 	Ended   bool
 	Refused *audit.Entry // nil: none
+	// Older reports that an earlier version wrote the records: directories, Level and Point
+	// are missing.
+	Older bool
 
 	earlier *Trail       // of an earlier session of this name, if that was refused something
 	unsure  *audit.Entry // the newest refusal that a program need not have caused
@@ -78,23 +83,46 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 		}
 		*t = Trail{Session: t.Session, Roots: map[string]TrailRoot{}, earlier: earlier}
 	}
+	t.Older = e.IsBeforeFacts()
+	if e.Root != "" { // else it is about the network, or the session itself
+		t.addRoot(e)
+		return
+	}
+	switch e.Op {
+	case names.OpMount.String():
+		if !t.Mounted {
+			t.Mounted, t.Point = true, e.Point
+		}
+	case names.OpRun.String():
+		t.Ran, t.Level = true, e.Level
+	case names.OpUnmount.String():
+		t.Ended = true
+	}
+}
+
+// StartedBy returns the command that started the session: mount, serve or, if none is on
+// record, run.
+func (t *Trail) StartedBy() string {
+	switch {
+	case t.Ran || !t.Mounted:
+		return "run"
+	case t.Point == "":
+		return "serve"
+	}
+	return "mount"
+}
+
+// addRoot adds what was done to a root.
+func (t *Trail) addRoot(e *audit.Entry) {
 	switch root := t.Roots[e.Root]; e.Op {
 	case names.OpGrant.String():
-		t.Roots[e.Root] = TrailRoot{Dir: grantedDir(e.Detail), Mode: e.Rights}
+		t.Roots[e.Root] = TrailRoot{Dir: e.Dir, Mode: e.Rights}
 	case names.OpSet.String():
 		root.Mode = e.Rights
 		t.Roots[e.Root] = root
 	case names.OpRevoke.String(), names.OpExpire.String(), names.OpUnavailable.String():
 		root.End, root.EndOp = e.Time, e.Op
 		t.Roots[e.Root] = root
-	case names.OpMount.String():
-		if t.Place == "" {
-			t.Place = mountedAt(e.Detail)
-		}
-	case names.OpRun.String():
-		t.Command = e.Detail
-	case names.OpUnmount.String():
-		t.Ended = true
 	}
 }
 
@@ -104,27 +132,6 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 // news of the root's end. At the end of a session it is none.
 func isUnsure(e *audit.Entry) bool {
 	return e.Kind == names.Revoked.String() && e.Op == names.OpGetattr.String()
-}
-
-// grantedDir is the directory in the detail of a grant: "DIR (ORIGIN)", and, behind it,
-// the patterns for which the built-in rules are lifted, which may hold anything.
-func grantedDir(detail string) string {
-	if i := strings.LastIndex(detail, `); built-in protections lifted for "`); i > 0 {
-		detail = detail[:i]
-	}
-	if i := strings.LastIndex(detail, " ("); i > 0 {
-		return detail[:i]
-	}
-	return detail
-}
-
-// mountedAt is the place in the detail of a mount: "PLACE --cache=LEVEL …", or the place
-// alone.
-func mountedAt(detail string) string {
-	if i := strings.LastIndex(detail, " --cache="); i > 0 {
-		return detail[:i]
-	}
-	return detail
 }
 
 // HostPath is the path on the host of what a record is about, "" if it is not known.

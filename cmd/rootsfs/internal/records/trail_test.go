@@ -16,8 +16,8 @@ func TestTrail(t *testing.T) {
 		e.Time = at
 		return &e
 	}
-	control := func(op, root, rights, detail string) *audit.Entry {
-		return next(audit.Entry{Via: "control", Op: op, Root: root, Rights: rights, Verdict: "allowed", Detail: detail})
+	control := func(op, root, rights, dir string) *audit.Entry {
+		return next(audit.Entry{Via: "control", Op: op, Root: root, Rights: rights, Verdict: "allowed", Dir: dir})
 	}
 	refused := func(op, path, kind string) *audit.Entry {
 		return next(audit.Entry{Via: "fuse", Op: op, Root: "code", Path: path, Verdict: "refused", Kind: kind})
@@ -30,19 +30,23 @@ func TestTrail(t *testing.T) {
 		whole := tr.whole()
 		return &whole
 	}
-	grant := control("grant", "code", "ro", `/home/me/my (code) (command line); built-in protections lifted for "a (b", ".env"`)
+	grant := control("grant", "code", "ro", "/home/me/my (code)")
+	mount := control("mount", "", "", "")
+	mount.Point = "/home/me/a --b"
+	started := control("run", "", "", "")
+	started.Level = "namespaces"
 	create := refused("create", "new", "ReadOnly")
 	revoke := control("revoke", "code", "ro", "/home/me/my (code)")
 	first := []*audit.Entry{
-		grant, control("mount", "", "", "/home/me/a --b --cache=audit --locks=local"), control("mount", "", "", "/mnt for the server \"x\""), control("run", "", "", "confined by namespaces, uid 1"), create,
-		revoke, refused("getattr", "written", "Revoked"), control("unmount", "", "", "detached"), refused("read", "late", "Revoked"),
+		grant, mount, control("mount", "", "", ""), started, create,
+		revoke, refused("getattr", "written", "Revoked"), control("unmount", "", "", ""), refused("read", "late", "Revoked"),
 	}
 	tr := run(first...)
-	if tr.Refused == nil || tr.Refused.Op != "create" || !tr.Ended || tr.Command != "confined by namespaces, uid 1" {
+	if tr.Refused == nil || tr.Refused.Op != "create" || !tr.Ended || tr.Level != "namespaces" || tr.StartedBy() != "run" || tr.Older {
 		t.Errorf("%+v", tr)
 	}
-	if tr.Place != "/home/me/a --b" {
-		t.Error(tr.Place)
+	if tr.Point != "/home/me/a --b" {
+		t.Error(tr.Point)
 	}
 	if got := tr.HostPath(tr.Refused); got != "/home/me/my (code)/new" {
 		t.Error(got)
@@ -67,12 +71,37 @@ func TestTrail(t *testing.T) {
 
 	// A later session of this name that was refused nothing leaves the trail as it is; one
 	// that was refused something has a trail of its own.
-	later := append(first, control("grant", "code", "rw", "/b (command line)"))
+	later := append(first, control("grant", "code", "rw", "/b"))
 	if tr := run(later...); tr.Refused == nil || tr.Refused.Op != "create" || tr.Roots["code"].Mode != "ro" {
 		t.Errorf("%+v", tr)
 	}
 	later = append(later, refused("read", "held", "Revoked"))
 	if tr := run(later...); tr.Refused == nil || tr.Refused.Path != "held" || tr.Roots["code"].Dir != "/b" || tr.Ended {
 		t.Errorf("%+v", tr)
+	}
+}
+
+// Records about hosts are about no root: after one is taken back, no path is said to lie in a
+// root that has ended.
+func TestHostsAreNoRoots(t *testing.T) {
+	tr := &Trail{Session: "s", Roots: map[string]TrailRoot{}}
+	for _, op := range []string{"grant", "revoke", "expire"} {
+		tr.add(&audit.Entry{Time: time.Now(), Via: "control", Op: op, Verdict: "allowed", Host: "a.test:443", Detail: "network a.test:443"}, nil)
+	}
+	if name, root, found := tr.EndedRoot("/etc/passwd"); found || len(tr.Roots) != 0 {
+		t.Errorf("%q %+v, %v", name, root, tr.Roots)
+	}
+}
+
+// The command that started a session is told by what it put on record.
+func TestStartedBy(t *testing.T) {
+	for want, tr := range map[string]Trail{
+		"run":   {Ran: true, Mounted: true, Point: "/run/x"},
+		"mount": {Mounted: true, Point: "/mnt"},
+		"serve": {Mounted: true},
+	} {
+		if got := tr.StartedBy(); got != want {
+			t.Errorf("%+v: %s", tr, got)
+		}
 	}
 }

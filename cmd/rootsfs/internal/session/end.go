@@ -136,7 +136,7 @@ func (s *Session) end(why string) {
 		if where := s.Point(); where != "" {
 			detail = where + ": " + why
 		}
-		if err := s.reg.Note(names.OpUnmount, "", verdict, detail); err != nil {
+		if err := s.reg.NoteFacts(names.OpUnmount, verdict, guard.Facts{Point: s.Point()}, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
 		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})

@@ -76,7 +76,7 @@ func (s *Session) watchMount(ctx context.Context) error {
 	if err := mountpoint.WatchTable(ctx, s.paths.CheckAll); err != nil {
 		return err
 	}
-	if err := s.reg.Note(names.OpMount, "", guard.Allowed, strings.TrimSpace(strings.Join(append([]string{s.Point()}, s.opt.Flags...), " "))); err != nil {
+	if err := s.reg.NoteFacts(names.OpMount, guard.Allowed, guard.Facts{Point: s.Point()}, strings.TrimSpace(strings.Join(append([]string{s.Point()}, s.opt.Flags...), " "))); err != nil {
 		return fmt.Errorf("the mount cannot be recorded: %w", err)
 	}
 	return nil

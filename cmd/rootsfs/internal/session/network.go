@@ -51,7 +51,7 @@ func (s *Session) addNet(_ context.Context, req control.NetRequest) (control.Net
 		return out, errEnding
 	}
 	added, err := s.opt.Network.Add(req.Hosts, func(host string) error {
-		if err := s.reg.Note(names.OpGrant, "", guard.Allowed, "network "+host); err != nil {
+		if err := s.reg.NoteFacts(names.OpGrant, guard.Allowed, guard.Facts{Host: host}, "network "+host); err != nil {
 			return fmt.Errorf("%s cannot be recorded, and nothing more is permitted: %w", host, err)
 		}
 		return nil
@@ -87,7 +87,8 @@ func (s *Session) noteRemoved(removed []string) error {
 	if len(removed) == 0 {
 		return nil
 	}
-	if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "network "+strings.Join(removed, ",")); err != nil {
+	hosts := strings.Join(removed, ",")
+	if err := s.reg.NoteFacts(names.OpRevoke, guard.Allowed, guard.Facts{Host: hosts}, "network "+hosts); err != nil {
 		return fmt.Errorf("the hosts are revoked, which cannot be recorded: %w", err)
 	}
 	return nil
@@ -155,7 +156,7 @@ func (s *Session) AskHost(ctx context.Context, h broker.Host, permit func(time.D
 	if length > 0 {
 		detail += " for " + length.String()
 	}
-	if err := s.reg.Note(names.OpGrant, "", guard.Allowed, detail); err != nil {
+	if err := s.reg.NoteFacts(names.OpGrant, guard.Allowed, hostFacts(&h), detail); err != nil {
 		return fmt.Errorf("the permission cannot be recorded, so there is none: %w", err)
 	}
 	if err := permit(length); err != nil {
@@ -164,10 +165,15 @@ func (s *Session) AskHost(ctx context.Context, h broker.Host, permit func(time.D
 	return nil
 }
 
+// hostFacts returns what a record tells of the host of a question.
+func hostFacts(h *broker.Host) guard.Facts {
+	return guard.Facts{Host: h.Name, Port: h.Port, Program: h.Program}
+}
+
 // noteHost records the end of a question about a host, and returns result. The refusal of the
 // connection is on record besides.
 func (s *Session) noteHost(h *broker.Host, verdict guard.Verdict, detail string, result error) error {
-	if err := s.reg.NoteConsent(guard.Caller{Subject: s.command(), Via: guard.ViaNet, PID: h.PID}, verdict, detail); err != nil {
+	if err := s.reg.NoteConsent(guard.Caller{Subject: s.command(), Via: guard.ViaNet, PID: h.PID}, verdict, hostFacts(h), detail); err != nil {
 		s.log.Error("the answer to a question cannot be recorded", "host", h.String(), "error", err)
 	}
 	return result

@@ -1,0 +1,220 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// older is a copy of the records of four sessions that the last version with format 1 has
+// written: a mount with two roots, a run, a run with a network and a secret, and a server.
+type older struct{ dir, anchors string }
+
+// olderSessions are the sessions, and how many lines each has.
+var olderSessions = map[string]uint64{"mounted": 13, "ran": 9, "netted": 14, "served": 7}
+
+func newOlder(t *testing.T) older {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/format1")); err != nil {
+		t.Fatal(err)
+	}
+	return older{filepath.Join(dir, "audit"), filepath.Join(dir, "anchors")}
+}
+
+func (o older) verify(t *testing.T, session string) Report {
+	t.Helper()
+	r, err := Verify(o.dir, session, filepath.Join(o.anchors, session+".anchor"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Records of format 1 verify, with their anchor, and a change of one byte is found.
+func TestOlderRecordsVerify(t *testing.T) {
+	o := newOlder(t)
+	for session, lines := range olderSessions {
+		if r := o.verify(t, session); !r.OK || !r.Anchored || r.AnchoredAt != lines || r.Records != lines {
+			t.Errorf("%s: %+v", session, r)
+		}
+		files, err := Files(o.dir, session)
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		text, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(files[0], bytes.Replace(text, []byte("grant"), []byte("grand"), 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := o.verify(t, session); r.OK || !strings.Contains(r.Problem, "was changed") {
+			t.Errorf("%s, changed: %+v", session, r)
+		}
+	}
+}
+
+// Read and Follow deliver every record of format 1, and Read says that they are of a version
+// that wrote no facts.
+func TestOlderRecordsAreRead(t *testing.T) {
+	o := newOlder(t)
+	files, err := Files(o.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filter{{}, {Denied: true}} {
+		read, followed := map[string]uint64{}, map[string]uint64{}
+		err = Read(files, f, func(e Entry) error {
+			read[e.Session]++
+			if !e.IsBeforeFacts() {
+				t.Errorf("%s", e.Line)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if !f.Denied && !maps.Equal(read, olderSessions) {
+			t.Errorf("read %v", read)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		f.Since = time.Unix(1, 0) // all
+		left := uint64(0)
+		for _, n := range read {
+			left += n
+		}
+		err = Follow(ctx, o.dir, "", f, nil, func(e Entry) error {
+			if followed[e.Session]++; left == 1 {
+				cancel()
+			}
+			left--
+			return nil
+		})
+		cancel()
+		if err != nil || !maps.Equal(read, followed) {
+			t.Errorf("followed %v, read %v, %v", followed, read, err)
+		}
+	}
+}
+
+// A session of an older version that begins again goes on with its chain, in the new format.
+// Each line is read in the format of its file.
+func TestOlderSessionGoesOn(t *testing.T) {
+	o := newOlder(t)
+	opt := Options{Dir: o.dir, Session: "mounted", Anchor: filepath.Join(o.anchors, "mounted.anchor")}
+	l := mustOpen(t, opt)
+	mustRecord(t, l, refusal(t, "new"))
+	mustClose(t, l)
+	if r := mustVerify(t, opt); r.Files != 2 || r.Records <= olderSessions["mounted"] {
+		t.Errorf("%+v", r)
+	}
+	for _, e := range entries(t, opt) {
+		if e.IsBeforeFacts() != (e.Seq <= olderSessions["mounted"]) {
+			t.Errorf("format %d: %s", e.FileFormat, e.Line)
+		}
+	}
+}
+
+// A header of a format that does not exist yet is not taken for one that is known.
+func TestLaterFormatIsUnknown(t *testing.T) {
+	o := options(t)
+	mustClose(t, mustOpen(t, o))
+	files, _ := Files(o.Dir, o.Session)
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	seal, err := parseSeal(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := bytes.Replace(line, []byte(`"format":2`), []byte(`"format":3`), 1)
+	sum := sealOf(later, seal.prev)
+	e := &encoder{b: later[:len(later)-hashTail]}
+	e.hex("hash", sum[:])
+	if err := os.WriteFile(files[0], append(e.b, "}\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Verify(o.Dir, o.Session, ""); err != nil || !strings.Contains(r.Problem, "format 3 is not known") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// facts has something in every field.
+var facts = guard.Facts{
+	Dir: "/home/ann/medical", Origin: "command line", Effect: "hide", Rule: "diagnosis*", RuleFrom: "ann/.gitignore", RuleLine: 7,
+	Point: "/mnt/ann", Level: "namespaces", Host: "medical.test", Port: 443, ServerName: "insurance.test", NoRule: true, Program: "/usr/bin/ann",
+}
+
+// Every fact of a record is in its line under a name of its own. What may tell a path or a
+// host is there only where paths are written in full.
+func TestFactsAreWritten(t *testing.T) {
+	r := refusal(t, "x")
+	r.Facts = facts
+	line := func(mode PathMode) Entry {
+		return oneLine(t, newEncoder("s", mode, make([]byte, keyLen), mark{}).item(&item{rec: r, count: 1}))
+	}
+	e := line(PathsFull)
+	got := guard.Facts{
+		Dir: e.Dir, Origin: e.Origin, Effect: e.Effect, Rule: e.Rule, RuleFrom: e.RuleFrom, RuleLine: e.RuleLine,
+		Point: e.Point, Level: e.Level, Host: e.Host, Port: uint16(e.Port), ServerName: e.ServerName, NoRule: e.NoRule, Program: e.Program,
+	}
+	if got != facts || e.Truncated {
+		t.Errorf("%+v", got)
+	}
+	for _, mode := range []PathMode{PathsHash, PathsNone} {
+		e := line(mode)
+		for _, secret := range []string{"medical", "ann", "diagnosis", "insurance", "443", "rule_line"} {
+			if bytes.Contains(e.Line, []byte(secret)) {
+				t.Errorf("%s: %q in %s", mode, secret, e.Line)
+			}
+		}
+		if e.Level != facts.Level || e.Effect != facts.Effect || !e.NoRule {
+			t.Errorf("%s: %s", mode, e.Line)
+		}
+	}
+}
+
+// A path of the host that a line cannot hold exactly is left out: what is left of it would
+// name another file.
+func TestFactsAreWholePaths(t *testing.T) {
+	for _, path := range []string{"/a\xff", "/" + strings.Repeat("a/", maxPathText), "/" + strings.Repeat("\x01", 1000)} {
+		r := refusal(t, "x")
+		r.Facts = guard.Facts{Dir: path, Point: path, Program: path, RuleFrom: path, Host: "a.test"}
+		e := oneLine(t, newEncoder("s", PathsFull, nil, mark{}).item(&item{rec: r, count: 1}))
+		if e.Dir+e.Point+e.Program+e.RuleFrom != "" || !e.Truncated || e.Host != "a.test" {
+			t.Errorf("%q: %s", path[:2], e.Line)
+		}
+	}
+}
+
+// Refusals that differ in a fact alone are records of their own.
+func TestFactsAreNotFolded(t *testing.T) {
+	o := options(t)
+	l := mustOpen(t, o)
+	programs := []string{"/usr/bin/a", "/usr/bin/b"}
+	for _, program := range append(programs, programs...) {
+		r := refusal(t, "x")
+		r.Op, r.Facts = names.OpConnect, guard.Facts{Host: "a.test", Program: program}
+		mustRecord(t, l, r)
+	}
+	mustClose(t, l)
+	seen := map[string]int64{}
+	for _, e := range ofOp(entries(t, o), "connect") {
+		seen[e.Program] += e.Times()
+	}
+	if list := slices.Sorted(maps.Keys(seen)); !slices.Equal(list, programs) || seen[programs[0]] != 2 || seen[programs[1]] != 2 {
+		t.Error(seen)
+	}
+}
