@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rootsfs/rootsfs/guard/builtin"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
@@ -197,7 +198,7 @@ func (l *Lease) JudgeMoved(from, to string, id Identity, t pattern.Type) error {
 		dir, base := splitRel(rel)
 		err := l.judgeIn(r, set, ToMake, dir, base, t)
 		var refused *Refusal
-		if errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins && l.movesMade(r, from, id) {
+		if errors.As(err, &refused) && refused.Rule.Builtin() && refused.Rule.Begins && l.movesMade(r, from, id, t) {
 			return nil
 		}
 		return err
@@ -205,11 +206,14 @@ func (l *Lease) JudgeMoved(from, to string, id Identity, t pattern.Type) error {
 }
 
 // movesMade reports whether a file is remembered as a part of a repository that the users of
-// r made themselves. path is the file's, below the lease's root.
-func (l *Lease) movesMade(r *root, path string, id Identity) bool {
+// r made themselves, or is the directory of a submodule or worktree in one, which git moves out
+// to be the .git of a working copy. path is the file's, below the lease's root.
+func (l *Lease) movesMade(r *root, path string, id Identity, t pattern.Type) bool {
 	made := false
 	_ = l.eachRoot(path, func(o *root, rel string) error {
-		made = made || o == r && o.repos.has(rel, id)
+		f := (*rootFacts)(o)
+		made = made || o == r && (o.repos.has(rel, id) ||
+			t == pattern.Dir && builtin.IsPart(rel, true, f.bare) && o.repos.around(rel, false, f.identity))
 		return nil
 	})
 	return made
