@@ -104,7 +104,7 @@ func shellHome(t *testing.T, dir string) (env []string, work string) {
 	if err := os.Symlink(self, filepath.Join(dir, "bin", "rootsfs")); err != nil {
 		t.Fatal(err)
 	}
-	return append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"),
+	return append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":/usr/bin:/bin", "HOME="+dir, "XDG_RUNTIME_DIR="+filepath.Join(dir, "run"),
 		"XDG_CONFIG_HOME="+filepath.Join(dir, "config"), "XDG_STATE_HOME="+filepath.Join(dir, "state"), "TERM=xterm", "GORACE=atexit_sleep_ms=0",
 		"XDG_DATA_HOME="+filepath.Join(dir, "state"), "HISTFILE=", "LC_ALL=C.UTF-8"), filepath.Join(dir, "repo")
 }
