@@ -19,14 +19,7 @@ import (
 func TestSessionAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
-	// What others mount, and make in /tmp, wakes a session up.
-	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {
-		t.Skip("only root can have a mount namespace without the mounts of other tests")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	const dir = "/mnt"
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	dir := undisturbed(t)
 	conf, src, point := filepath.Join(dir, "conf.toml"), filepath.Join(dir, "src"), filepath.Join(dir, "point")
 	must(t, os.WriteFile(conf, []byte("[[root]]\npath = "+strconv.Quote(src)+"\nmode = \"rw\"\n"), 0o600))
 	must(t, os.Mkdir(src, 0o755))
@@ -45,13 +38,7 @@ func TestSessionAtRest(t *testing.T) {
 func TestFollowersAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
-	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {
-		t.Skip("only root can have a mount namespace without the mounts of other tests")
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	const dir = "/mnt"
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	dir := undisturbed(t)
 	h.env = nil
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		must(t, os.Mkdir(filepath.Join(dir, v), 0o700))
@@ -77,6 +64,20 @@ func TestFollowersAtRest(t *testing.T) {
 	follow("status", "--watch")
 	h.tell("unmount", "rest")
 	follow("console") // a session tells it its figures once a second
+}
+
+// undisturbed returns a directory that nobody else uses, in a mount namespace of the test's own:
+// what others mount, and make in /tmp, wakes a session up.
+func undisturbed(t *testing.T) string {
+	t.Helper()
+	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {
+		t.Skip("only root can have a mount namespace without the mounts of other tests")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	const dir = "/mnt"
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	return dir
 }
 
 // rests fails the test if a process wakes up more often than something at rest does.

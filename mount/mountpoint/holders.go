@@ -23,8 +23,8 @@ const (
 )
 
 // Holders describes, best effort, what keeps a mount alive that was detached, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It returns what it
-// found after limit: one of the directories may be on a file system that does not answer.
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". After limit it
+// returns nothing: a working directory may be on a file system that does not answer.
 func Holders(in Info, limit time.Duration) []string {
 	found := make(chan []string, 1)
 	go func() { found <- holders(in, true) }()
@@ -48,6 +48,10 @@ func holders(in Info, detached bool) []string {
 			all = append(all, fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType)))
 		}
 	}
+	use := useBy
+	if detached {
+		use = keptBy
+	}
 	processes, _ := os.ReadDir("/proc")
 	for _, p := range processes {
 		if len(all) > maxHolders {
@@ -56,12 +60,8 @@ func holders(in Info, detached bool) []string {
 		if _, err := strconv.Atoi(p.Name()); err != nil {
 			continue
 		}
-		use := useBy(filepath.Join("/proc", p.Name()), in.Point)
-		if detached {
-			use = keptBy(filepath.Join("/proc", p.Name()), in)
-		}
-		if use != "" {
-			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), use))
+		if by := use(filepath.Join("/proc", p.Name()), in); by != "" {
+			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), by))
 		}
 	}
 	if len(all) > maxHolders {
@@ -73,10 +73,10 @@ func holders(in Info, detached bool) []string {
 // uses are the links of a process's directory in /proc that lead to what it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
-// useBy returns how a process uses a file at or below point, or "". proc is the process's
+// useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's
 // directory in /proc. useBy reads links and follows none: following one would ask the mount's
 // daemon.
-func useBy(proc, point string) string {
+func useBy(proc string, in Info) string {
 	links := []string{"cwd", "root", "exe"}
 	if dir, err := os.Open(filepath.Join(proc, "fd")); err == nil {
 		fds, _ := dir.Readdirnames(maxFDs)
@@ -86,7 +86,7 @@ func useBy(proc, point string) string {
 		}
 	}
 	for _, link := range links {
-		if target, err := os.Readlink(filepath.Join(proc, link)); err == nil && names.Under(target, point) {
+		if target, err := os.Readlink(filepath.Join(proc, link)); err == nil && names.Under(target, in.Point) {
 			return cmp.Or(uses[link], "open") + " " + names.ShellWord(target)
 		}
 	}
