@@ -187,6 +187,9 @@ func TestFetched(t *testing.T) {
 	}{{"cold", []string{"--net", "--home", home}}, {"warm", []string{"--home", home}}} {
 		at := newConfined(t, Root{"work", "ro", dir})
 		at.(*confined).flags = c.flags
+		if os.Getenv("NODE_EXTRA_CA_CERTS") != "" { // a network with a proxy of its own before the registry
+			at.(*confined).flags = append(c.flags, "--env", "NODE_EXTRA_CA_CERTS")
+		}
 		p := host(t, at.command("npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", dir), nil, handshake)
 		if got := p.tool("read_text_file", map[string]any{"path": dir + "/a.txt"}); got != "hello" {
 			t.Errorf("%s: it read %q", c.cache, got)
