@@ -251,7 +251,7 @@ func (l *Lease) expectedRecord() (Reserver, *Record) {
 	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
 	// writes it by Closed.
 	appendsToPath := l.req.Op == names.OpWrite && l.req.Held == nil
-	if l.req.Quiet || !isRecorded[l.req.Op] && !appendsToPath {
+	if l.req.Quiet || l.req.Dry != nil || !isRecorded[l.req.Op] && !appendsToPath {
 		return nil, nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)

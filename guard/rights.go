@@ -193,12 +193,26 @@ func (l *Lease) Narrowest() Rights {
 // record names them.
 func (l *Lease) Denied(lacks Rights) error {
 	l.req.Need |= lacks
-	return denied(lacks, l.Narrowest())
+	return l.denied(l.narrowedBy(lacks), lacks, l.Narrowest())
+}
+
+// narrowedBy returns the root that lacks one of the rights: the operation's own, or the first
+// nested one that it has entered.
+func (l *Lease) narrowedBy(lacks Rights) *root {
+	if lacks&^l.policy.Rights == 0 {
+		for _, c := range l.crossed {
+			if lacks&^c.root.policy.Load().Rights != 0 {
+				return c.root
+			}
+		}
+	}
+	return l.root
 }
 
 // denied is the refusal of an operation that lacks rights: names.ReadOnly (EROFS) where the
 // root is read-only and the operation would change it, else names.Permission (EACCES).
-func denied(lacks, have Rights) error {
+func (l *Lease) denied(r *root, lacks, have Rights) error {
+	l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: lacks, Refused: true})
 	if lacks.Mutating() && !have.Mutating() {
 		return &Error{Kind: names.ReadOnly}
 	}
