@@ -108,7 +108,8 @@ type Explanation struct {
 	Allowed bool
 	// Kind is that of the refusal.
 	Kind Kind
-	// Lacks are the rights that are missing, if that is the reason.
+	// Lacks are the rights that are missing, if that is the reason. Where any of several rights
+	// would do, it is the plainest, Write.
 	Lacks Rights
 	// Verdict is what the rules say. If the operation is allowed, it can name a rule that was
 	// lifted.

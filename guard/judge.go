@@ -56,6 +56,9 @@ func accessOf(op Op, need Rights, makes bool) Access {
 // Access is what the operation does to the name it is about.
 func (l *Lease) Access() Access { return l.req.access(l.req.Names > 0) }
 
+// OnlyReads reports whether the operation changes nothing.
+func (r *Request) OnlyReads() bool { return r.access(false) <= ToRead }
+
 func (r *Request) access(makes bool) Access {
 	if r.AttributesOnly {
 		return ToLook

@@ -179,6 +179,15 @@ func lackedRights(op Op, extra, have Rights) Rights {
 	return 0
 }
 
+// plainest returns, of the rights that an operation lacks, those that are enough: where any
+// of several rights would do, it is Write.
+func plainest(op Op, lacks Rights) Rights {
+	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
+		return Write
+	}
+	return lacks
+}
+
 // Narrowest are the rights that the root, and every nested root that the operation has
 // entered, all allow.
 func (l *Lease) Narrowest() Rights {
@@ -212,7 +221,9 @@ func (l *Lease) narrowedBy(lacks Rights) *root {
 // denied is the refusal of an operation that lacks rights: names.ReadOnly (EROFS) where the
 // root is read-only and the operation would change it, else names.Permission (EACCES).
 func (l *Lease) denied(r *root, lacks, have Rights) error {
-	l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: lacks, Refused: true})
+	if l.req.Dry != nil {
+		l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: plainest(l.req.Op, lacks), Refused: true})
+	}
 	if lacks.Mutating() && !have.Mutating() {
 		return &Error{Kind: names.ReadOnly}
 	}

@@ -127,11 +127,12 @@ func ruleOrigin(r *control.PolicyRule) string {
 
 const policyCheckLong = `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
 inside a root, or one relative to the working directory; with --root, a path below
-that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
-the file exists is not said. "rootsfs why" also says what would allow it.
+that root. Write ./PATH if it begins like a root's name. The operation is tried at the
+gate and not done: links are followed, and a rename also judges what is in a directory.
+Whether the file exists is not said. "rootsfs why" also says what would allow it.
 
-A directory whose contents have rules may still refuse to be moved or removed. The
-exit code is 0 if the operation is allowed, and 3 if it is refused.`
+A directory whose contents have rules may still refuse to be removed. The exit code is
+0 if the operation is allowed, and 3 if it is refused.`
 
 const policyCheckExamples = `  rootsfs policy check code/.env --op read
   rootsfs policy check ./.git/config --op write
@@ -208,7 +209,7 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 	switch {
 	case c.Allowed && c.Lifted != nil:
 		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), ruleOrigin(c.Lifted))
-	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
+	case c.Allowed && slices.Contains([]string{"delete", "rmdir"}, c.Op):
 		text += "allowed; a directory, if no pattern is about anything in it"
 	case c.Allowed:
 		text += "allowed"
@@ -220,9 +221,14 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
 	case c.Rule != nil:
 		text += fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule))
+		if c.At != "" {
+			text += ", which is about " + names.Quote(c.At)
+		}
 		if why := joinReasons(c.Rule.Reason, c.Rule.When); why != "" {
 			text += ": " + why
 		}
+	case c.Link != nil:
+		text += fmt.Sprintf("refused: the link %s leads out of the root, to %s", names.Quote(c.Link.At), names.Quote(c.Link.Target))
 	default:
 		text += "refused: " + c.Reason
 	}

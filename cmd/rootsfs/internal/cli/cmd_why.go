@@ -15,8 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // app is the frame of all commands, with those of this package as methods.
@@ -102,7 +105,7 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 }
 
 // gateQuestion is what `policy check` and `why` ask a session.
-type gateQuestion struct{ path, op, root, subject string }
+type gateQuestion struct{ path, path2, op, root, subject string }
 
 func opFlag(cmd *cobra.Command, op *string) {
 	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
@@ -139,20 +142,12 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, q gateQuestion) (*
 	}
 	e := &explanation{CheckAnswer: ans}
 	e.fill(st)
-	if e.Root == "" {
+	if e.Root == "" && !e.Shown {
 		a.endedRoot(ctx, e, q.path)
 		if err != nil && e.RevokedAt == nil {
 			return nil, err // a root of this name never was
 		}
-	} else if r := rootNamed(st, e.Root); r != nil && ans.Allowed && !r.File {
-		check := func(req control.CheckRequest) (control.CheckAnswer, error) {
-			return control.CheckPolicy.Call(ctx, c, req)
-		}
-		if err := e.follow(check, systemOf(st), r.Resolved, q); err != nil {
-			return nil, err
-		}
 	}
-	e.noteSystem(systemOf(st), q.path)
 	return e, a.allowing(ctx, c, e, last, q.path)
 }
 
@@ -228,8 +223,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && rootNamed(st, first) == nil {
 		path = filepath.Join(got.Resolved, path) // below the root
 	}
-	check := func(req control.CheckRequest) (control.CheckAnswer, error) { return session.Check(reg, req) }
-	ans, err := check(control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
+	ans, err := asRun(reg).Check(ctx, control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
 	if err != nil {
 		return nil, err
 	}
@@ -237,15 +231,23 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if e.Root != "" {
 		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
 	}
-	if e.Allowed {
-		if err := e.follow(check, sandbox.Namespaces.Shows, got.Resolved, gateQuestion{op: f.op, subject: f.subject}); err != nil {
-			return nil, err
-		}
-	}
 	if !e.Allowed {
 		e.Allow = e.runLine(path)
 	}
 	return e, nil
+}
+
+// asRun answers for a registry as a session of `rootsfs run` with confinement by namespaces
+// would.
+func asRun(reg *guard.Registry) session.Explainer {
+	shows := sandbox.Namespaces.Shows
+	return session.Explainer{
+		Registry: reg, Tree: vfs.New(reg), Shows: shows,
+		Mount: &mount.Options{
+			Layout:  mount.Layout{ByPath: true},
+			Visible: func(dest string, _ bool) bool { return dest == "" || shows(dest) },
+		},
+	}
 }
 
 // whyLast explains the newest refusal on record: of the session that was named, or of
@@ -286,7 +288,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if slices.Contains(e.Since, e.Root) {
 		e.lacks(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &gateQuestion{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &gateQuestion{path: r.Root + "/" + r.Name(), path2: secondPath(r), op: askedOp(r), subject: r.Subject})
 }
 
 // judgeAgain adds to a refusal on record what its session would say now.
@@ -309,7 +311,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 		e.Allow = a.command(commandWords{"net", "add", names.Foreign(e.host)})
 		return nil
 	}
-	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
+	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Path2: q.path2, Op: q.op, Subject: q.subject})
 	var remote *control.Error
 	switch {
 	case errors.As(err, &remote):
@@ -318,16 +320,14 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 		e.Reason = reason // why it was refused then
 	case err != nil:
 		return err
-	case ans.Allowed && e.Reason != names.Escaped.String():
+	case ans.Allowed:
 		e.Now = true
 		if e.Reason == names.Revoked.String() {
 			e.Advice = "what programs held of the root before stays dead, also a working directory"
 		}
 	case !ans.Allowed:
-		e.Lacks, e.Rule, e.Reason = ans.Lacks, ans.Rule, ans.Reason
-	}
-	if e.Reason == names.Escaped.String() {
-		e.Link = linkAt(host)
+		e.Lacks, e.Rule, e.Reason, e.Root, e.At, e.Link = ans.Lacks, ans.Rule, ans.Reason, ans.Root, ans.At, ans.Link
+		e.fill(st) // a nested root may have decided
 	}
 	if e.Now {
 		return nil

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"path/filepath"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -63,9 +64,10 @@ type PolicyAnswer struct {
 	Roots []RootPolicy `json:"roots"`
 }
 
-// CheckRequest asks what the gate would say.
+// CheckRequest asks what the gate would say: it is a dry run of the operation.
 type CheckRequest struct {
-	Path    string `json:"path"` // ROOT/PATH, or absolute
+	Path    string `json:"path"`            // ROOT/PATH, or absolute
+	Path2   string `json:"path2,omitempty"` // the second path of rename and link
 	Op      string `json:"op"`
 	Subject string `json:"subject,omitempty"`
 }
@@ -79,8 +81,25 @@ type CheckAnswer struct {
 	Lacks   string `json:"lacks,omitempty"`  // rights that the root lacks
 	Root    string `json:"root"`             // whose policy decided; "" if no root holds the path
 	// Rule decided; Lifted would have, had Rule not taken it back.
-	Rule   *PolicyRule `json:"rule,omitempty"`   // the rule that decided
-	Lifted *PolicyRule `json:"lifted,omitempty"` // the rule that this one lifts
+	Rule   *PolicyRule   `json:"rule,omitempty"`   // the rule that decided
+	Lifted *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts
+	At     names.Foreign `json:"at,omitempty"`     // the name that the rule is about, if it is not that of `path`: ROOT/PATH
+	Link   *Link         `json:"link,omitempty"`   // the link on the way to the path that leaves its root: at, and its target
+	Shown  bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
+}
+
+// Link is a link that leads out of its root.
+type Link struct {
+	At     names.Foreign `json:"at"`     // on the host
+	Target names.Foreign `json:"target"` // as it is written
+}
+
+// Dest is where the link leads on the host, as text.
+func (l *Link) Dest() string {
+	if target := l.Target.Raw(); !filepath.IsAbs(target) {
+		return filepath.Join(filepath.Dir(l.At.Raw()), target)
+	}
+	return filepath.Clean(l.Target.Raw())
 }
 
 // PatternsRequest puts other patterns of the owner's in force.

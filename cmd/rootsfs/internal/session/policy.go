@@ -25,43 +25,8 @@ func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 }
 
 // checkPolicy serves control.CheckPolicy.
-func (s *Session) checkPolicy(_ context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
-	return Check(s.reg, req)
-}
-
-// Check says what the gate of a registry would say.
-func Check(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
-	op, need, err := parseOp(req.Op)
-	if err != nil {
-		return control.CheckAnswer{}, err
-	}
-	p, err := reg.Parse(guard.Subject(req.Subject), req.Path)
-	if names.Reason(err) == names.NoConsent { // an answer, too
-		return control.CheckAnswer{Path: names.Escape(req.Path), Op: req.Op, Reason: names.NoConsent.String()}, nil
-	}
-	if err != nil {
-		return control.CheckAnswer{}, err
-	}
-	if _, ok := reg.Lookup(p.Root); !ok {
-		return control.CheckAnswer{}, guard.NoRoot(p.Root)
-	}
-	e := reg.Explain(guard.Subject(req.Subject), op, p, need)
-	a := control.CheckAnswer{Path: p.String(), Op: req.Op, Allowed: e.Allowed, Root: string(e.Root)}
-	if !e.Allowed {
-		a.Reason = e.Kind.String()
-	}
-	if e.Lacks != 0 {
-		a.Lacks = e.Lacks.String()
-	}
-	if r := e.Verdict.Rule; r != nil {
-		one := control.Rules([]*guard.Rule{r})[0]
-		a.Rule = &one
-	}
-	if r := e.Verdict.Lifted; r != nil {
-		one := control.Rules([]*guard.Rule{r})[0]
-		a.Lifted = &one
-	}
-	return a, nil
+func (s *Session) checkPolicy(ctx context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
+	return s.explainer().Check(ctx, req)
 }
 
 // words for what people ask about; every operation's own name is one, too.
