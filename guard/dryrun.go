@@ -20,8 +20,9 @@ import (
 //
 // The lease and the DryRun collect the steps that led to the answer.
 type DryRun struct {
-	mu    sync.Mutex // guards the fields below
-	steps []Step
+	mu       sync.Mutex // guards the fields below
+	steps    []Step
+	resolved Path // where the links of the request's path led; zero without any
 }
 
 // StepKind is what a step of a dry run came to.
@@ -74,6 +75,16 @@ func (d *DryRun) note(s Step) {
 	}
 }
 
+// noteResolved notes where links have led. d may be nil.
+func (d *DryRun) noteResolved(p Path) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resolved = p
+}
+
 // Steps returns the steps so far.
 func (d *DryRun) Steps() []Step {
 	d.mu.Lock()
@@ -114,6 +125,7 @@ type Explanation struct {
 	// Verdict is what the rules say. If the operation is allowed, it can name a rule that was
 	// lifted.
 	Verdict pattern.Verdict
+	Path    Path     // where the links of the path led
 	Root    RootName // the root whose policy decided; it may be a nested one
 	At      string   // the path below Root that the rule was about
 	Link    *MetLink // the link that leaves the root, if that is the reason
@@ -125,7 +137,12 @@ type Explanation struct {
 
 // Explanation is the answer of a dry run on a path, which ended with err.
 func (d *DryRun) Explanation(p Path, err error) Explanation {
-	out := Explanation{Allowed: err == nil, Root: p.Root, Steps: d.Steps()}
+	out := Explanation{Allowed: err == nil, Root: p.Root, Path: p, Steps: d.Steps()}
+	d.mu.Lock()
+	if d.resolved.Root != "" {
+		out.Path = d.resolved
+	}
+	d.mu.Unlock()
 	if err != nil {
 		out.Kind = names.Reason(err)
 	}

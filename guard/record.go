@@ -171,6 +171,9 @@ func (l *Lease) ensureNotes() *notes {
 // NoteResolved tells the lease that the links of asked, which is the request's Path or
 // Path2, led to q: the record is about that file. The latest call counts.
 func (l *Lease) NoteResolved(asked, q Path) {
+	if asked == l.req.Path {
+		l.req.Dry.noteResolved(q)
+	}
 	l.ensureNotes().mu.Lock()
 	defer l.notes.mu.Unlock()
 	if asked == l.req.Path {

@@ -237,16 +237,12 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	return e, nil
 }
 
-// asRun answers for a registry as a session of `rootsfs run` with confinement by namespaces
-// would.
+// asRun answers for the roots of a registry as a session of `rootsfs run` with confinement by
+// namespaces would.
 func asRun(reg *guard.Registry) session.Explainer {
-	shows := sandbox.Namespaces.Shows
+	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
 	return session.Explainer{
-		Registry: reg, Tree: vfs.New(reg), Shows: shows,
-		Mount: &mount.Options{
-			Layout:  mount.Layout{ByPath: true},
-			Visible: func(dest string, _ bool) bool { return dest == "" || shows(dest) },
-		},
+		Registry: reg, Tree: vfs.New(reg), Mount: &mount.Options{Layout: mount.Layout{ByPath: true}, Visible: visible},
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -262,9 +263,9 @@ func (e *explanation) runLine(host string) string {
 	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()
 }
 
-// rel is the path below the root.
+// rel is the path, below the root, of the name that was refused.
 func (e *explanation) rel() string {
-	_, rel, _ := strings.Cut(e.Path, "/")
+	_, rel, _ := strings.Cut(cmp.Or(e.At.Raw(), e.Path), "/")
 	return rel
 }
 

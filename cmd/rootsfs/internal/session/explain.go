@@ -56,9 +56,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 		ask.Path, err = x.Registry.Parse(ask.Caller.Subject, at)
 		switch {
 		case names.Reason(err) == names.NoConsent: // an answer, too
-			a := x.outside(at, &req, &ask)
-			a.Link = passed
-			return a, nil
+			return x.outside(at, passed, &req, &ask), nil
 		case err != nil:
 			return control.CheckAnswer{}, err
 		}
@@ -66,7 +64,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 			return control.CheckAnswer{}, guard.NoRoot(ask.Path.Root)
 		}
 		e := x.Tree.Explain(ctx, ask)
-		a := x.answer(&e, ask.Path, req.Op)
+		a := x.answer(&e, req.Op)
 		next, shown := x.behind(&e, ask.Path.Root)
 		if !shown || links == maxLinks {
 			if a.Allowed {
@@ -78,17 +76,21 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	}
 }
 
-// outside is the answer for a path that no root holds.
-func (x Explainer) outside(at string, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
-	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Reason: names.NoConsent.String()}
-	if x.Shows != nil && ask.OnlyReads() && filepath.IsAbs(at) && x.Shows(filepath.Clean(at)) {
+// outside is the answer for a path that no root holds, to which the link passed has led unless
+// that is nil.
+func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
+	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
+	at = filepath.Clean(at)
+	shown := x.Shows != nil && x.Shows(at) || passed != nil && x.Mount.Visible(at, false)
+	if shown && ask.OnlyReads() && filepath.IsAbs(at) {
 		a.Allowed, a.Shown, a.Reason = true, true, ""
 	}
 	return a
 }
 
 // answer is an explanation as the control socket tells it.
-func (x Explainer) answer(e *guard.Explanation, p guard.Path, op string) control.CheckAnswer {
+func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
+	p := e.Path
 	a := control.CheckAnswer{Path: p.String(), Op: op, Allowed: e.Allowed, Root: string(e.Root)}
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
