@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
 // Explain says what an operation by path would be answered, and why: it is a dry run (see
@@ -79,8 +80,12 @@ func (t *Tree) tryDry(ctx context.Context, l *guard.Lease, req *guard.Request) e
 				return about(req.Path2, err)
 			}
 		}
-	case names.OpTmpfile:
-		return followTo(ctx, l, p, true, func(q guard.Path) error { return tryTmpfile(l, q) })
+	case names.OpOpen:
+		if req.Need.Mutating() {
+			return followTo(ctx, l, p, true, func(q guard.Path) error { return tryOpening(l, q) })
+		}
+	case names.OpTmpfile, names.OpOpendir, names.OpReaddir:
+		return followTo(ctx, l, p, true, func(q guard.Path) error { return tryDir(l, q) })
 	case names.OpReadlink:
 		return followTo(ctx, l, p, false, func(q guard.Path) error { return tryReadlink(ctx, l, q) })
 	case names.OpTrash, names.OpRestore, names.OpEmpty:
@@ -160,13 +165,33 @@ func tryWriting(l *guard.Lease, q guard.Path, req *guard.Request) error {
 	return l.Charge(0, size, 0)
 }
 
-// tryTmpfile judges a file without a name in a directory.
-func tryTmpfile(l *guard.Lease, q guard.Path) error {
+// tryOpening judges a file that is to be opened for writing, as Open does.
+func tryOpening(l *guard.Lease, q guard.Path) error {
+	d, base, err := beneath.Parent(l, q, l.Access())
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	info, err := beneath.StatIn(d, base)
+	if err == nil {
+		err = walk.Visible(l, &info)
+	}
+	if err == nil && info.Type() == unix.S_IFLNK {
+		err = unix.ELOOP
+	}
+	return err
+}
+
+// tryDir judges a directory that is to be read, or is to get a file without a name.
+func tryDir(l *guard.Lease, q guard.Path) error {
 	d, err := dirAt(l, At{Path: q})
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+	if l.Op() != names.OpTmpfile {
+		return nil
+	}
 	return l.JudgeAs(guard.ToMake, d.Rel(q.Rel()), "", pattern.Other)
 }
 
