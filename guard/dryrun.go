@@ -114,6 +114,11 @@ func (l *Lease) NoteLink(link MetLink, isRefused bool) {
 	}
 }
 
+// AskedAgain is the request of an operation by path that would be the one on record.
+func AskedAgain(rec *Record) Request {
+	return Request{Caller: Caller{Subject: rec.Subject, Via: rec.Via}, Op: rec.Op, Path: rec.Path, Path2: rec.Path2, Need: rec.Rights}
+}
+
 // Explanation says whether an operation would be admitted, and why not.
 type Explanation struct {
 	Allowed bool
