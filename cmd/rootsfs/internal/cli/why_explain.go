@@ -140,10 +140,10 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Link != nil && e.Confinement == "":
 		e.Advice = e.pathOfLink()
 		return nil
-	case e.Link != nil && e.tooMuch(e.Link.Dest()):
+	case e.Link != nil && e.tooMuch(linkDest(e.Link)):
 		return nil
 	case e.Link != nil:
-		return commandWords{"roots", "add", names.Foreign(e.Link.Dest()) + ":ro"}
+		return commandWords{"roots", "add", names.Foreign(linkDest(e.Link)) + ":ro"}
 	case e.Lacks != "":
 		return commandWords{"roots", "set", names.Foreign(e.Root), names.Foreign(e.wider())}
 	case e.Rule != nil && rules != nil:
@@ -203,7 +203,7 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 
 // pathOfLink is the advice for a link that a session follows at no root.
 func (e *explanation) pathOfLink() string {
-	return "open what the link leads to, " + names.Quote(e.Link.Dest()) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+	return "open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
 }
 
 // grantFlags are a SPEC of the root that ended, with what a refusal on record lacked.
@@ -248,8 +248,8 @@ func (e *explanation) runLine(host string) string {
 		}
 		if e.Link != nil && (e.startedBy == "mount" || e.startedBy == "serve") {
 			e.Advice = e.pathOfLink()
-		} else if e.Link != nil && !e.tooMuch(e.Link.Dest()) {
-			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.Dest()) + ":ro"}
+		} else if e.Link != nil && !e.tooMuch(linkDest(e.Link)) {
+			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(linkDest(e.Link)) + ":ro"}
 		}
 	}
 	switch {
@@ -308,6 +308,14 @@ func literalPattern(rel string) names.Foreign {
 		b.WriteByte(rel[i])
 	}
 	return names.Foreign(b.String())
+}
+
+// linkDest is where a link leads on the host, as text.
+func linkDest(l *control.Link) string {
+	if target := l.Target.Raw(); !filepath.IsAbs(target) {
+		return filepath.Join(filepath.Dir(l.At.Raw()), target)
+	}
+	return filepath.Clean(l.Target.Raw())
 }
 
 // linkAt reads a link; nil if there is none.

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"path/filepath"
 	"strings"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -92,14 +91,6 @@ type CheckAnswer struct {
 type Link struct {
 	At     names.Foreign `json:"at"`     // on the host
 	Target names.Foreign `json:"target"` // as it is written
-}
-
-// Dest is where the link leads on the host, as text.
-func (l *Link) Dest() string {
-	if target := l.Target.Raw(); !filepath.IsAbs(target) {
-		return filepath.Join(filepath.Dir(l.At.Raw()), target)
-	}
-	return filepath.Clean(l.Target.Raw())
 }
 
 // PatternsRequest puts other patterns of the owner's in force.
