@@ -237,8 +237,8 @@ func TestParseErrors(t *testing.T) {
 		{"deep inline tables", "a = " + strings.Repeat("{a=", 100) + "1" + strings.Repeat("}", 100), "nested too deeply"},
 		{"deep key", "a" + strings.Repeat(".a", 200_000) + " = 1", ":1: a.a.a.a.a.a.a.a: is nested too deeply"},
 		{"deep header", "\n[a" + strings.Repeat(".a", 200_000) + "]", ":2: a.a.a.a.a.a.a.a: is nested too deeply"},
-		{"too many keys", "[x]\n" + numbered(maxKeys+1), ":10002: x.k10000: is beyond the limit of 10000 keys"},
-		{"many keys", numbered(maxKeys), "unknown key; look for a misspelling, or remove it (and 9999 more)"},
+		{"too many keys", "[x]\n" + numbered(documentLimits.Keys+1), ":10002: x.k10000: is beyond the limit of 10000 keys"},
+		{"many keys", numbered(documentLimits.Keys), "unknown key; look for a misspelling, or remove it (and 9999 more)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := parse("/etc/x/config.toml", "/home/me", []byte(tc.doc))

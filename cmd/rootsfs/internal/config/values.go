@@ -17,6 +17,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -40,10 +41,10 @@ type kind struct {
 
 // cell is a value of the document that is no table, where it stands.
 type cell struct {
-	r    *reader
-	path []string
-	key  *key
-	v    any
+	r   *reader
+	n   *tomltree.Node
+	key *key
+	v   any
 }
 
 var errType = errors.New("a value of another type")
@@ -332,7 +333,7 @@ func readPattern(c *cell) (any, error) {
 	}
 	list := []guard.Pattern{{Text: text}} // without its place, which the error says already
 	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
-	return guard.Pattern{Text: text, File: c.r.file, Line: c.r.lines.line(c.path)}, p.Check()
+	return guard.Pattern{Text: text, File: c.r.file, Line: c.n.Line}, p.Check()
 }
 
 // shifts are the units of ParseSize.
