@@ -187,7 +187,7 @@ func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
 	v, err := n.Value()
 	var got any
 	if err == nil {
-		got, err = kind.read(&cell{r, n, k, v})
+		got, err = kind.read(&cell{r, n, kind, k, to, v})
 	}
 	switch {
 	case err == errType:
@@ -201,9 +201,6 @@ func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
 	if k.zero != "" && from.IsZero() {
 		r.fail(n, "", "%s", k.zero)
 		return
-	}
-	if to.Kind() == reflect.String && from.Kind() != reflect.String {
-		from = reflect.ValueOf(v) // the text itself, now that it was checked
 	}
 	to.Set(from.Convert(to.Type()))
 }
