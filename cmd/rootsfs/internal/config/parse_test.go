@@ -143,6 +143,8 @@ func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ name, doc, want string }{
 		{"syntax", "[mount]\ncache = \n", ":2"},
 		{"twice", "[mount]\nread_only = true\nread_only = true\n", ":3"},
+		{"twice says where", "[mount]\nread_only = true\n\nread_only = true\n", `:4: mount.read_only: the key "read_only" is given twice, first in line 2`},
+		{"number too large, and more", "[abuse]\nescapes = 99999999999999999999\nx = 1\n", ":2: abuse.escapes: decimal number is too large to fit in a 64-bit signed integer (and 1 more)"},
 		{"not UTF-8", "# \xff\n", ":1"},
 		{"unknown key", "[mount]\ncache = \"max\"\ncahce = 1\n", ":3: mount.cahce: unknown key"},
 		{"unknown table", "\n[mounts]\ncache = \"max\"\n", ":2: mounts: unknown key"},
