@@ -205,7 +205,7 @@ func tryReadlink(ctx context.Context, l *guard.Lease, q guard.Path) error {
 	if info.Type() != unix.S_IFLNK {
 		return unix.EINVAL
 	}
-	text, err := beneath.Readlink(d.FD)
+	text, err := beneath.Readlink(d.FD())
 	if err != nil {
 		return err
 	}
