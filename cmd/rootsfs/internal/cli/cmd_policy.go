@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,7 +139,7 @@ const policyCheckExamples = `  rootsfs policy check code/.env --op read
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`
 
 func newPolicyCheckCmd(a *app) *cobra.Command {
-	var q gateQuestion
+	var req control.CheckRequest
 	cmd := &cobra.Command{
 		Use:     "check PATH",
 		Short:   "Say whether an operation is allowed, or which rule refuses",
@@ -151,12 +151,10 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			st, err := control.GetStatus.Call(cmd.Context(), c, control.None{})
-			if err != nil {
+			if err := writtenPath(&req, args[0]); err != nil {
 				return err
 			}
-			q.path = args[0]
-			ans, err := q.ask(cmd.Context(), c, &st)
+			ans, err := control.CheckPolicy.Call(cmd.Context(), c, req)
 			if err != nil {
 				return err
 			}
@@ -169,38 +167,22 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	opFlag(cmd, &q.op)
-	a.rootFlag(cmd, &q.root, "PATH is below this `root`")
-	cmd.Flags().StringVar(&q.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
+	opFlag(cmd, &req.Op)
+	a.rootFlag(cmd, &req.Root, "PATH is below this `root`")
+	cmd.Flags().StringVar(&req.Subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
 	return a.ofSession(cmd)
 }
 
-// inSession is a path as a session takes it: ROOT/PATH if it leads through the mountpoint, and
-// absolute if it is relative to the working directory, which is so if it begins with ./ or
-// ../, or with no root's name and lies in a root.
-func inSession(st *control.Status, path string) (string, error) {
-	first, _, _ := strings.Cut(path, "/")
-	if strings.HasPrefix(path, "file:") || rootNamed(st, first) != nil {
-		return path, nil
+// writtenPath makes a request be about a path as it is written on the command line.
+func writtenPath(req *control.CheckRequest, path string) (err error) {
+	if req.Path, err = expandHome(path); err != nil {
+		return usage(err)
 	}
-	full, err := filepath.Abs(path)
-	isDotted := first == "." || first == ".."
-	switch {
-	case isDotted && err != nil:
-		return "", err
-	case err != nil:
-		return path, nil
-	case filepath.IsAbs(st.Point) && full != st.Point && names.Under(full, st.Point):
-		return strings.TrimPrefix(full, st.Point+"/"), nil
-	case isDotted:
-		return full, nil
-	case filepath.IsAbs(path):
-		return path, nil
+	req.Dir, err = os.Getwd()
+	if first, _, _ := strings.Cut(path, "/"); first == "." || first == ".." {
+		return err
 	}
-	if slices.ContainsFunc(st.Roots, func(r control.Root) bool { return names.Under(full, r.Path) || names.Under(full, r.Resolved) }) {
-		return full, nil
-	}
-	return path, nil
+	return nil // the path may begin with a root's name
 }
 
 // checkText is a check's answer as one line, and what to do, if that can be said in general.

@@ -51,14 +51,14 @@ type explanation struct {
 	host       string   // of a connection that no rule permitted
 }
 
-// fill adds what the session's state tells.
-func (e *explanation) fill(st *control.Status) {
-	e.Session = st.Session
-	if r := rootNamed(st, e.Root); r != nil {
-		e.RootPath, e.Mode = r.Resolved, r.Mode
+// fill takes over what the session has answered.
+func (e *explanation) fill(ans *control.WhyAnswer) {
+	e.CheckAnswer = ans.Check
+	if ans.Session != "" {
+		e.Session, e.Confinement = ans.Session, ans.Confinement
 	}
-	if st.Server != nil {
-		e.Confinement = st.Server.Confinement
+	if ans.RootPath != "" {
+		e.RootPath, e.Mode = ans.RootPath, ans.Mode
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -19,6 +21,7 @@ import (
 type Explainer struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
+	Point    string // mountpoint; "": there is none
 	// Mount says which links that leave their root are shown.
 	Mount *mount.Options
 	// Shows reports whether the session's command sees a path of the system by itself, because
@@ -27,7 +30,7 @@ type Explainer struct {
 }
 
 func (s *Session) explainer() Explainer {
-	x := Explainer{Registry: s.reg, Tree: s.tree, Mount: &s.opt.Mount}
+	x := Explainer{Registry: s.reg, Tree: s.tree, Point: s.Point(), Mount: &s.opt.Mount}
 	if server := s.server.Load(); server != nil {
 		level, err := sandbox.ParseLevel(server.Confinement)
 		x.Shows = func(path string) bool { return err == nil && level.Shows(path) }
@@ -52,7 +55,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 		}
 	}
 	var passed *control.Link
-	for at, links := req.Path, 0; ; links++ {
+	for at, links := x.Locate(&req), 0; ; links++ {
 		ask.Path, err = x.Registry.Parse(ask.Caller.Subject, at)
 		switch {
 		case names.Reason(err) == names.NoConsent: // an answer, too
@@ -74,6 +77,42 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 		}
 		passed, at = a.Link, next
 	}
+}
+
+// Locate is the path of a request as ROOT/PATH or absolute. A path is relative to the working
+// directory if it begins with ./ or ../, or with no root's name and lies in a root.
+func (x Explainer) Locate(req *control.CheckRequest) string {
+	if req.Root != "" {
+		return req.Root + "/" + strings.TrimPrefix(req.Path, "/")
+	}
+	first, _, _ := strings.Cut(req.Path, "/")
+	if _, ok := x.Registry.Lookup(guard.RootName(first)); ok || strings.HasPrefix(req.Path, "file:") {
+		return req.Path
+	}
+	full := req.Path
+	if !filepath.IsAbs(full) {
+		if req.Dir == "" {
+			return req.Path
+		}
+		full = filepath.Join(req.Dir, full)
+	}
+	full = filepath.Clean(full)
+	switch {
+	case filepath.IsAbs(x.Point) && full != x.Point && names.Under(full, x.Point):
+		return strings.TrimPrefix(full, x.Point+"/")
+	case first == "." || first == "..":
+		return full
+	case !filepath.IsAbs(req.Path) && x.liesInRoot(full):
+		return full
+	}
+	return req.Path
+}
+
+// liesInRoot compares names; nothing is looked up.
+func (x Explainer) liesInRoot(full string) bool {
+	return slices.ContainsFunc(x.Registry.Roots(), func(st guard.Status) bool {
+		return names.Under(full, st.Grant.Dir) || names.Under(full, st.Grant.Resolved)
+	})
 }
 
 // outside is the answer for a path that no root holds, to which the link passed has led unless

@@ -29,6 +29,31 @@ func (s *Session) checkPolicy(ctx context.Context, req control.CheckRequest) (co
 	return s.explainer().Check(ctx, req)
 }
 
+// why serves control.Why.
+func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.WhyAnswer, error) {
+	x := s.explainer()
+	s.audit.flush()
+	out := control.WhyAnswer{Asked: names.Foreign(x.Locate(&req)), Session: s.dir.Name(), Last: s.liftableRefusal(ctx)}
+	if server := s.server.Load(); server != nil {
+		out.Confinement = server.Confinement
+	}
+	var err error
+	out.Check, err = x.Check(ctx, req)
+	if names.Reason(err) == names.NotExist {
+		out.NoRoot = true
+		out.Check = control.CheckAnswer{Path: names.Escape(out.Asked), Op: req.Op, Reason: names.NoConsent.String()}
+		return out, nil
+	}
+	if st, ok := s.reg.Lookup(guard.RootName(out.Check.Root)); ok && err == nil {
+		out.RootPath, out.Mode = st.Grant.Resolved, st.Grant.Policy.Rights.String()
+		if out.Check.Rule != nil {
+			policy := s.policyOf(st)
+			out.Policy = &policy
+		}
+	}
+	return out, err
+}
+
 // words for what people ask about; every operation's own name is one, too.
 var ops = map[string]struct {
 	op   guard.Op

@@ -353,6 +353,7 @@ func (s *Session) handlers() []control.Handler {
 		control.ForgetDenial.Handle(s.forgetDenial),
 		control.GetPolicy.Handle(s.policy),
 		control.CheckPolicy.Handle(s.checkPolicy),
+		control.Why.Handle(s.why),
 		control.SetPatterns.Handle(s.setPatterns),
 		control.ListTrash.Handle(onTree(s, ListTrash)),
 		control.RestoreTrash.Handle(onTree(s, RestoreTrash)),
