@@ -121,7 +121,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 	}
 	e := &explanation{}
 	e.fill(&ans)
-	path := ans.Asked.Raw()
+	path := ans.Asked
 	if e.Root == "" && !e.Shown {
 		a.endedRoot(ctx, e, path)
 		if ans.NoRoot && e.RevokedAt == nil {

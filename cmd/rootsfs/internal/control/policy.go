@@ -95,7 +95,7 @@ type CheckAnswer struct {
 type WhyAnswer struct {
 	Check CheckAnswer `json:"check"`
 	// Asked is the path that Check is about, as ROOT/PATH or absolute.
-	Asked names.Foreign `json:"asked"`
+	Asked string `json:"asked"`
 	// NoRoot says that the session has no root of the name that Asked begins with.
 	NoRoot      bool        `json:"no_root,omitempty"`
 	Session     string      `json:"session"`
