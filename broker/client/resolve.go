@@ -18,7 +18,6 @@ import (
 const (
 	localWindows = runtime.GOOS == "windows"
 	maxWindows   = 32767 // of a path, in UTF-16 units: "Maximum Path Length Limitation"
-	maxLinks     = 40    // Linux's limit; a longer chain is a loop or a trap
 )
 
 // resolveLocal makes a path or file URI of this machine absolute and resolves
@@ -101,63 +100,42 @@ func elements(p string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(p, func(r rune) bool { return r < 0x80 && isSeparator(byte(r)) })
 }
 
-// element is one step of a walk. What a link put there must exist.
-type element struct {
-	name     string
-	fromLink bool
-}
-
-func split(p string, fromLink bool) (all []element) {
-	for e := range elements(p) {
-		all = append(all, element{e, fromLink})
-	}
-	return all
-}
-
 // walk resolves one element at a time, as the kernel would.
 func walk(abs string) (string, error) {
-	volume := filepath.VolumeName(abs)
-	at, missing, links := volume+string(filepath.Separator), false, 0
-	todo := split(abs[len(volume):], false)
-	for len(todo) > 0 {
-		elem := todo[0]
-		todo = todo[1:]
-		switch {
-		case elem.name == ".":
-			continue
-		case elem.name == ".." && missing:
-			return "", &names.Error{Kind: names.NotExist}
-		case elem.name == "..":
-			at = filepath.Dir(at) // at is resolved, so its parent by name is its parent
-			continue
-		}
-		next := filepath.Join(at, elem.name)
+	missing := false
+	look := func(s names.LinkStep) (string, error) {
 		if missing {
-			at = next
-			continue
+			return "", nil
 		}
-		target, isLink, err := readLink(next)
+		target, isLink, err := readLink(s.Path())
 		switch {
-		case errors.Is(err, fs.ErrNotExist) && !elem.fromLink:
-			missing, at = true, next
+		case errors.Is(err, fs.ErrNotExist) && !s.FromLink: // what a link leads to must exist
+			missing = true
+			return "", nil
 		case err != nil:
 			return "", &names.Error{Kind: names.Reason(err), Err: err}
 		case !isLink:
-			at = next
-		default:
-			if links++; links > maxLinks {
-				return "", &names.Error{Kind: names.Invalid, Err: syscall.ELOOP}
-			}
-			if volume := filepath.VolumeName(target); filepath.IsAbs(target) || volume != "" {
-				if inDeviceSpace(volume) || !filepath.IsAbs(target) {
-					return "", &names.Error{Kind: names.Invalid}
-				}
-				at, target = volume+string(filepath.Separator), target[len(volume):]
-			}
-			todo = append(split(target, true), todo...)
+			return "", nil
 		}
+		if volume := filepath.VolumeName(target); volume != "" && (inDeviceSpace(volume) || !filepath.IsAbs(target)) {
+			return "", &names.Error{Kind: names.Invalid}
+		}
+		return target, nil
 	}
-	return at, nil
+	up := func() error {
+		if missing {
+			return &names.Error{Kind: names.NotExist}
+		}
+		return nil
+	}
+	end, err := names.WalkLinks(abs, look, up)
+	if errors.Is(err, syscall.ELOOP) {
+		err = &names.Error{Kind: names.Invalid, Err: syscall.ELOOP}
+	}
+	if err != nil {
+		return "", err
+	}
+	return end, nil
 }
 
 // readLink asks for one name. On Windows a junction is a link too, and what is

@@ -1,12 +1,88 @@
 package names
 
 import (
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
+	"syscall"
 )
+
+// Three functions of ours resolve links, each for somebody else:
+//   - WalkLinks walks paths of this machine for the owner, for this program and for its clients:
+//     names of files that are to be watched, read or granted.
+//   - package vfs walks the paths that peers send, beneath the descriptor of a root, and judges
+//     each name.
+//   - mountpoint.Resolve asks the kernel for the place of a mount, which must not be walked
+//     because it may hang.
 
 // maxLinks is how many links the kernel follows on one path (MAXSYMLINKS).
 const maxLinks = 40
+
+// LinkStep is a name on a path that WalkLinks walks.
+type LinkStep struct {
+	Dir, Name string // Dir is absolute and has no links
+	Last      bool   // nothing of the path is left behind the name
+	FromLink  bool   // a link has put the name there
+}
+
+// Path is the path of the name.
+func (s *LinkStep) Path() string { return filepath.Join(s.Dir, s.Name) }
+
+// WalkLinks walks an absolute path of this machine one name at a time, as the kernel would, and
+// returns the path of its end, on which there are no links. look is called with each name but
+// "." and "..", and returns the text of the link, or "" if the name is no link; it is the
+// only one that looks at files. up, unless nil, is called for each "..". An error of
+// either ends the walk; too many links are ELOOP. end is then as far as the walk came.
+func WalkLinks(name string, look func(LinkStep) (target string, err error), up func() error) (end string, err error) {
+	type element struct {
+		name     string
+		fromLink bool
+	}
+	var todo []element
+	put := func(text string, fromLink bool) string {
+		volume := filepath.VolumeName(text)
+		names := strings.FieldsFunc(text[len(volume):], func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
+		next := make([]element, 0, len(names)+len(todo))
+		for _, n := range names {
+			next = append(next, element{n, fromLink})
+		}
+		todo = append(next, todo...)
+		return volume + string(filepath.Separator)
+	}
+	at := put(name, false)
+	for links := 0; len(todo) > 0; {
+		next := todo[0]
+		todo = todo[1:]
+		switch next.name {
+		case ".":
+			continue
+		case "..":
+			if up != nil {
+				if err := up(); err != nil {
+					return at, err
+				}
+			}
+			at = filepath.Dir(at)
+			continue
+		}
+		target, err := look(LinkStep{Dir: at, Name: next.name, Last: len(todo) == 0, FromLink: next.fromLink})
+		switch {
+		case err != nil:
+			return at, err
+		case target == "":
+			at = filepath.Join(at, next.name)
+			continue
+		}
+		if links++; links > maxLinks {
+			return at, syscall.ELOOP
+		}
+		if top := put(target, true); filepath.IsAbs(target) {
+			at = top
+		}
+	}
+	return at, nil
+}
 
 // FollowLinks follows those of the links that an absolute path passes. links are given by
 // their absolute paths, whose directories are no links, with their targets. Only text is
@@ -15,20 +91,16 @@ func FollowLinks(links map[string]string, p string) string {
 	if len(links) == 0 {
 		return path.Clean(p)
 	}
-	at, rest := "/", strings.Split(p, "/")
-	for followed := 0; len(rest) > 0; {
-		next := path.Join(at, rest[0])
-		rest = rest[1:]
-		target, ok := links[next]
-		if !ok || followed == maxLinks {
-			at = next
-			continue
+	followed := 0
+	end, _ := WalkLinks(p, func(s LinkStep) (string, error) {
+		target := links[s.Path()]
+		if target != "" {
+			if followed == maxLinks {
+				return "", nil
+			}
+			followed++
 		}
-		followed++
-		if strings.HasPrefix(target, "/") {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return at
+		return target, nil
+	}, nil)
+	return end
 }

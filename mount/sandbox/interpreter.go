@@ -124,22 +124,17 @@ type linkOn struct {
 // walk returns the links on a path, those they lead to included, and where the path
 // ends: whoever may change one of these places decides what the path means.
 func walk(path string) (links []linkOn, end string) {
-	at, rest := "/", strings.Split(path, "/")
-	for len(rest) > 0 {
-		next := filepath.Join(at, rest[0])
-		rest = rest[1:]
-		target, err := os.Readlink(next)
-		if err != nil || len(links) > maxLinks {
-			at = next
-			continue
+	end, _ = names.WalkLinks(path, func(s names.LinkStep) (string, error) {
+		if len(links) == maxLinks {
+			return "", nil
 		}
-		links = append(links, linkOn{next, target, len(rest) == 0})
-		if filepath.IsAbs(target) {
-			at = "/"
+		target, err := os.Readlink(s.Path())
+		if err == nil {
+			links = append(links, linkOn{s.Path(), target, s.Last})
 		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return links, at
+		return target, nil //nolint:nilerr // no link, or one that cannot be read: then the command cannot either
+	}, nil)
+	return links, end
 }
 
 // LinksOn returns the links on an absolute path by their places, whose directories are no

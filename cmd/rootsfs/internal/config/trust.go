@@ -5,73 +5,47 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 )
-
-// maxLinks is the kernel's own bound on links in one path.
-const maxLinks = 40
 
 // trusted walks to path as the kernel would, one element at a time, and checks
 // each directory that is passed and the file in the end. It returns the path
 // without links.
 func trusted(path string, uid int) (string, error) {
-	todo := strings.Split(strings.Trim(path, "/"), "/")
-	at := "/"
-	if err := trustedDir(at, uid); err != nil {
+	if err := trustedDir("/", uid); err != nil {
 		return "", err
 	}
-	for links := 0; len(todo) > 0; {
-		name := todo[0]
-		todo = todo[1:]
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			at = filepath.Dir(at) // at has no links, and was checked on the way in
-			continue
-		}
-		next := filepath.Join(at, name)
-		info, err := os.Lstat(next)
-		switch {
-		case err != nil:
-			return "", names.Errno(err)
-		case info.Mode()&fs.ModeSymlink != 0:
-			if links++; links > maxLinks {
-				return "", unix.ELOOP
-			}
-			if err := owned(info, uid, next); err != nil {
-				return "", err
-			}
-			target, err := os.Readlink(next)
-			if err != nil {
-				return "", names.Errno(err)
-			}
-			if filepath.IsAbs(target) {
-				at = "/"
-			}
-			todo = append(strings.Split(target, "/"), todo...)
-			continue
-		case len(todo) > 0 || info.IsDir():
-			if err := trustedDir(next, uid); err != nil {
-				return "", err
-			}
-		default:
-			if err := trustedFile(info, uid); err != nil {
-				return "", err
-			}
-		}
-		at = next
+	at, err := names.WalkLinks(path, func(s names.LinkStep) (string, error) { return trustedStep(s, uid) }, nil)
+	if err != nil {
+		return "", err
 	}
 	if info, err := os.Lstat(at); err == nil && info.IsDir() {
 		return "", errors.New("is a directory; name the file in it, such as config.toml")
 	}
 	return at, nil
+}
+
+// trustedStep checks what a name on the way is.
+func trustedStep(s names.LinkStep, uid int) (target string, err error) {
+	next := s.Path()
+	info, err := os.Lstat(next)
+	switch {
+	case err != nil:
+		return "", names.Errno(err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		if err := owned(info, uid, next); err != nil {
+			return "", err
+		}
+		if target, err = os.Readlink(next); err != nil {
+			return "", names.Errno(err)
+		}
+		return target, nil
+	case !s.Last || info.IsDir():
+		return "", trustedDir(next, uid)
+	}
+	return "", trustedFile(info, uid)
 }
 
 func trustedDir(dir string, uid int) error {

@@ -1,17 +1,18 @@
 package hostwatch
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
@@ -24,9 +25,6 @@ var (
 	errLinks      = errors.New("too many links on the way")
 	errRelative   = errors.New("the path is relative")
 )
-
-// mostLinks is the kernel's own bound for the links on a path.
-const mostLinks = 40
 
 // step is a watched directory on a subscription's path, and the name that the path takes
 // there.
@@ -171,55 +169,49 @@ func (w *Watcher) openNotify() error {
 	return nil
 }
 
+// errWatched ends a walk at a file, or at a name that nothing has.
+var errWatched = errors.New("all of the path that there is, is watched")
+
+// watchStep watches the directory of a name, and then looks what has it.
+func (w *Watcher) watchStep(s *subscription, at names.LinkStep) (target string, err error) {
+	if err := w.acquire(s, at.Dir, at.Name); err != nil {
+		return "", err
+	}
+	next := at.Path()
+	if !vfs.LeadsToLocal(next) {
+		return "", errRemote // looking there may hang
+	}
+	found, err := os.Lstat(next)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", errWatched
+	case err != nil:
+		return "", errUnreadable
+	case found.Mode()&fs.ModeSymlink != 0:
+		if target, err = os.Readlink(next); err != nil {
+			return "", errUnreadable
+		}
+		return target, nil
+	case !found.IsDir():
+		return "", cmp.Or(w.acquire(s, next, ""), errWatched)
+	}
+	return "", nil
+}
+
 // walk watches the directories on the path, each before it looks up a name there, and the
 // file at its end. The error says why a change may go unnoticed.
 func (w *Watcher) walk(s *subscription) error {
 	if !filepath.IsAbs(s.path) {
 		return errRelative
 	}
-	dir, rest := "/", strings.Split(s.path, "/")
-	for links := 0; len(rest) > 0; {
-		name := rest[0]
-		rest = rest[1:]
-		next := filepath.Join(dir, name)
-		switch name {
-		case "", ".":
-			continue
-		case "..":
-			dir = next
-			continue
-		}
-		if err := w.acquire(s, dir, name); err != nil {
-			return err
-		}
-		if !vfs.LeadsToLocal(next) {
-			return errRemote // looking there may hang
-		}
-		found, err := os.Lstat(next)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return errUnreadable
-		case found.Mode()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(next)
-			if links++; links > mostLinks {
-				return errLinks
-			}
-			if err != nil {
-				return errUnreadable
-			}
-			if filepath.IsAbs(target) {
-				dir = "/"
-			}
-			rest = append(strings.Split(target, "/"), rest...)
-		case !found.IsDir():
-			return w.acquire(s, next, "")
-		default:
-			dir = next
-		}
-	}
+	dir, err := names.WalkLinks(s.path, func(at names.LinkStep) (string, error) { return w.watchStep(s, at) }, nil)
 	switch {
+	case errors.Is(err, errWatched):
+		return nil
+	case errors.Is(err, unix.ELOOP):
+		return errLinks
+	case err != nil:
+		return err
 	case s.scope == Entries:
 		return w.acquire(s, dir, anyName)
 	case len(s.steps) == 0: // the path is "/"

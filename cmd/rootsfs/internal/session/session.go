@@ -45,6 +45,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -446,14 +447,12 @@ func Resolve(path string) string {
 	if err != nil {
 		return path
 	}
-	rest := ""
-	for d := abs; ; d = filepath.Dir(d) {
-		if r, err := filepath.EvalSymlinks(d); err == nil {
-			return filepath.Join(r, rest)
-		}
-		if d == filepath.Dir(d) {
-			return abs
-		}
-		rest = filepath.Join(filepath.Base(d), rest)
+	end, err := names.WalkLinks(abs, func(s names.LinkStep) (string, error) {
+		target, _ := os.Readlink(s.Path()) // "" if it is no link, or missing
+		return target, nil
+	}, nil)
+	if err != nil {
+		return abs // too many links
 	}
+	return end
 }
