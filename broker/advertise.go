@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Capability is what the extension's entry in the capabilities says, for servers
-// that want to know before they try. Servers rarely see roots.filesystemBrokering
-// itself: the SDKs drop what they do not know, but keep extensions.
+// Capability is the extension's entry in the capabilities, for servers that want to know
+// before they try. Servers rarely see roots.filesystemBrokering itself: the SDKs drop
+// what they do not know, but keep extensions.
 type Capability struct {
 	Methods  []string `json:"methods"`
 	MaxChunk int64    `json:"maxChunk,omitempty"` // bytes of one read or write

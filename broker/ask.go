@@ -8,10 +8,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Question is what a person is asked: a server wants paths that nobody approved, or a command
-// connects to a host that no rule permits. Everything in it but the resolved paths is the
-// server's or the command's own text. Code that shows it must make control and bidirectional
-// characters visible (names.Escape).
+// Question is one question for a person: a server wants paths that are not approved, or a
+// command connects to a host that no rule permits. Everything in it but the resolved paths is
+// the server's or the command's own text. Code that shows it must make control and
+// bidirectional characters visible (names.Escape).
 type Question struct {
 	Kind    Kind          `json:"kind"`             // what it asks for: file or host
 	ID      string        `json:"id"`               // id, for `consent approve` and `consent deny`
@@ -36,8 +36,8 @@ type Item struct {
 	Problem   string       `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
 }
 
-// Answer is what the person decided, one Decision for each Item, or one for the Host. Fewer
-// decisions deny the rest.
+// Answer holds the person's decisions: one Decision for each Item, or one for the Host.
+// Fewer decisions deny the rest.
 type Answer struct {
 	Decisions []Decision `json:"decisions"`
 	// By says who answered, for status and the audit: "terminal", "control",
@@ -66,10 +66,10 @@ type AskerFunc func(ctx context.Context, q *Question) (Answer, error)
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q *Question) (Answer, error) { return f(ctx, q) }
 
-// ErrUnanswered means that nobody decided; nothing is granted.
+// ErrUnanswered means that the question got no answer; nothing is granted.
 var ErrUnanswered = errors.New("nobody answered")
 
-// DenyAll is the Asker of hosts where nobody can be asked.
+// DenyAll denies every question. Hosts that have no person to ask use it.
 var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
 	return Answer{By: "deny-all"}, nil
 })

@@ -194,8 +194,8 @@ func hostPath(p string) (string, error) {
 // longestBase leaves room for the number that tells roots of one name apart.
 const longestBase = names.MaxRootName - 8
 
-// rootName is the name of a root that consent gives. Nobody is there to choose a
-// better one, and the name of the path may be a server's: see names.SafeName.
+// rootName makes a name for a root that consent gives, from the last element of its path.
+// A server may have chosen that element, so it goes through names.SafeName.
 func rootName(host string) guard.RootName {
 	base := names.SafeName(filepath.Base(host))
 	return guard.RootName(base[:min(len(base), longestBase)])
@@ -298,8 +298,8 @@ func (c *consentCall) denied(reason, detail string) {
 	c.note(guard.Refused, detail)
 }
 
-// decide grants what an answer allows, each path by itself: that one cannot be
-// granted after all takes nothing from the others.
+// decide grants the paths that an answer allows, each by itself: if one cannot be
+// granted, the others still are.
 func (c *consentCall) decide(ans Answer) {
 	for i, cand := range c.candidates {
 		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {

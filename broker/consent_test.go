@@ -209,8 +209,8 @@ func TestConsentLimits(t *testing.T) {
 	}
 }
 
-// Whoever begins another session asks no more than in one: over HTTP a client begins as many as
-// it likes. Other subjects, and those without a name, have questions of their own.
+// All sessions of a subject share one number of questions: over HTTP a client can begin as many
+// sessions as it likes. Other subjects, and sessions without a name, have their own.
 func TestSessionsShareTheirQuestions(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	dir := t.TempDir()
@@ -229,8 +229,8 @@ func TestSessionsShareTheirQuestions(t *testing.T) {
 	}
 }
 
-// What is granted is what was shown, although the path means something else by
-// the time the person answers.
+// Consent grants the directory that was shown, even if the path leads elsewhere by the
+// time the person answers.
 func TestConsentGrantsWhatWasShown(t *testing.T) {
 	a := &answers{}
 	l := newLab(t, func(c *Config) { c.Asker = a })
@@ -425,7 +425,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// One who asks and asks, in however many sessions, keeps nobody else from asking.
+// A subject that fills its share of the queue, in however many sessions, does not keep
+// others from asking.
 func TestQueueHasRoomForOthers(t *testing.T) {
 	u := &Queue{}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -189,8 +189,8 @@ func allowAll(_ context.Context, q *Question) (Answer, error) {
 }
 
 // A root that consent gives has a name that no shell, terminal or reader takes for
-// anything else, whatever the directory is called: nobody has chosen it. The true path
-// stands beside it.
+// anything else, whatever the directory is called, because no person chose it. The true
+// path is shown beside it.
 func TestConsentNames(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.Consents = -1

@@ -2,10 +2,10 @@
 // executes on the same guarded tree that the mount serves (package vfs), so that
 // both ways in give the same verdicts.
 //
-// A Broker belongs to one registry. Each MCP connection gets a Session, which
-// knows the connection's subject and limits; a Session takes files/* requests out
-// of the connection, in front of the SDK, which would refuse them (go-sdk v1.8.0
-// knows no custom methods towards the client), and answers them concurrently:
+// A Broker belongs to one registry. Each MCP connection gets a Session, which knows the
+// connection's subject and limits. The Session takes files/* requests out of the
+// connection before the SDK sees them, and answers them concurrently. The SDK would
+// refuse them: go-sdk v1.8.0 knows no custom methods towards the client.
 //
 //	Transport  wraps any mcp.Transport, or speaks lines itself (faster)
 //	HTTP       filters the event streams of a Streamable HTTP client
@@ -28,9 +28,9 @@
 //
 // # Not promised
 //
-// Two trees know nothing of each other, nor does a tree know when processes of the
-// host write: there the etag is compared immediately before the new contents take the
-// name, and what is written between the two is lost.
+// Two trees know nothing of each other, and a tree does not see writes by processes of
+// the host. In both cases the etag is compared immediately before the new contents take
+// the name. An update made between the two is lost.
 //
 // A piece of an answer, 64 KiB at most, that is being written when Revoke returns may still
 // arrive, and so may what the system holds for the peer. Over an SDK's transport (Transport)

@@ -13,8 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Elicitor is what puts a form before the user of an MCP host; *mcp.ServerSession
-// is one.
+// Elicitor shows a form to the user of an MCP host; *mcp.ServerSession is one.
 type Elicitor interface {
 	Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
 }

@@ -37,8 +37,8 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	}
 }
 
-// Whoever closes a session that is being closed already finds it closed, too: what
-// it held is free when Close returns.
+// A second, concurrent Close of a session also returns only when everything the session
+// held is free.
 func TestCloseTwice(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)

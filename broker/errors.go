@@ -42,9 +42,9 @@ func invalidRequest(text string) error {
 // maxEchoed is the longest path that an error repeats, bytes.
 const maxEchoed = 8 << 10
 
-// wireError is the one place where errors become what a peer sees. Nothing but
-// root-relative paths and texts of ours gets out, and what a text repeats of the
-// request does not make it long.
+// wireError is the one place that turns errors into errors for a peer. They contain
+// root-relative paths and this program's own texts, nothing else, and are short even if
+// they repeat a part of the request.
 func wireError(err error) *wire.Error {
 	var e *wire.Error
 	if bad, ok := errors.AsType[badParams](err); ok {
@@ -127,7 +127,7 @@ func kindOf(err error) names.Kind {
 	return guardError(err).Kind
 }
 
-// reasonOf is what an error says without its operation and path.
+// reasonOf returns the text of an error without its operation and path.
 func reasonOf(ge *guard.Error) string {
 	return (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error()
 }

@@ -135,7 +135,7 @@ func TestErrorCodes(t *testing.T) {
 			t.Errorf("%s %s: the message is empty or tells a host path: %q", c.method, c.params, e.Message)
 		}
 	}
-	// A FIFO is refused at once; nobody waits for a writer.
+	// A FIFO is refused at once; the open does not wait for a writer.
 	if e, _ := p.fails("files/read", `{"path":"rw/fifo"}`); e.Code >= 0 {
 		t.Errorf("FIFO: %+v", e)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Kind is what a question is about.
+// Kind is the subject of a question.
 type Kind string
 
 // The kinds.
@@ -20,7 +20,8 @@ const (
 	HostKind Kind = "host" // a host that the session's command connects to
 )
 
-// Host is what a question of HostKind is about: a connection, which waits for the answer.
+// Host is the subject of a question of HostKind: a connection, which waits for the
+// answer.
 type Host struct {
 	Name    string    `json:"name"`              // host that the program asked for, or address
 	Port    uint16    `json:"port"`              // port at that host

@@ -17,13 +17,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// HTTP filters the traffic of a Streamable HTTP client: give an http.Client with
-// it to mcp.StreamableClientTransport. Requests for files/* that the server
-// sends in its event streams are answered by the session, each with a POST of
-// its own as the protocol has it, carrying the headers (session, revision,
-// authorization) of the request whose stream it came in. Everything else passes
-// byte for byte. The transport's encryption and authentication are the SDK's
-// business, and hold for the answers as well.
+// HTTP filters the traffic of a Streamable HTTP client: give an http.Client with it to
+// mcp.StreamableClientTransport. The session answers files/* requests that the server
+// sends in its event streams. As the protocol demands, each answer is a POST of its own.
+// It carries the headers (session, revision, authorization) of the request whose stream
+// it came in. Everything else passes byte for byte. The transport's encryption and
+// authentication are the SDK's business, and hold for the answers as well.
 func (s *Session) HTTP(inner http.RoundTripper) http.RoundTripper {
 	if inner == nil {
 		inner = http.DefaultTransport
@@ -231,7 +230,7 @@ func (e *events) Read(p []byte) (int, error) {
 }
 
 // next reads an event, with its blank line, and returns it and the data in it. Lines
-// end with CR LF, LF or CR. With an error the event is what was read of it.
+// end with CR LF, LF or CR. With an error, event holds the part that was read.
 func (e *events) next() (event, data []byte, err error) {
 	line := 0 // where the line begins that is being read
 	for len(event) <= e.limit {

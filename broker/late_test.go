@@ -33,9 +33,9 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 	return l, dir
 }
 
-// What was read in a root before it ended, or before less of it could be read, does not
-// reach a server after that: a server that asks and does not read gets the refusal of each
-// request that waits, and of the answer that is being written one piece at most.
+// Contents that were read in a root before it ended or was narrowed do not reach a server
+// after that. A server that asks and does not read gets a refusal of each request that
+// waits, and at most one more piece of the answer that is being written.
 func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	requests := []struct{ method, params string }{
 		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},

@@ -26,9 +26,9 @@ func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Tra
 	return &lines{s: s, r: r, w: w, max: maxFrame}
 }
 
-// pipeSize is what a pipe to a child is to hold, bytes. With the usual 64 KiB a
-// megabyte's answer takes twenty turns of writing and reading, each of them a
-// switch. An ordinary user may have 64 MiB of pipes (pipe(7)).
+// pipeSize is the wanted capacity of a pipe to a child, in bytes. With the usual 64 KiB a
+// megabyte's answer takes twenty turns of writing and reading, each of them a switch. An
+// ordinary user may have 64 MiB of pipes (pipe(7)).
 const pipeSize = 512 << 10
 
 // Widen enlarges a pipe, where it is one and the system allows it; otherwise it

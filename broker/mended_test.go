@@ -163,8 +163,8 @@ func TestInvalidSaysWhy(t *testing.T) {
 	}
 }
 
-// R055, R077: a last chunk that leaves its upload open has been written, and counts:
-// nobody gets past the limit by sending every chunk as the last.
+// R055, R077: a last chunk that leaves its upload open has been written, and counts. A
+// server cannot get past the limit by sending every chunk as the last.
 func TestLimitOfLastChunks(t *testing.T) {
 	const maxWritten = 1000
 	l := newLab(t, func(c *Config) { c.Limits.MaxWritten = maxWritten })
@@ -249,7 +249,7 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	if _, d := p.fails(wire.Write, last(id, 3)); d.Reason != "Conflict" || d.Retryable || d.ETag == "" || d.Hint != beginAgain {
 		t.Errorf("changed meanwhile: %+v", d)
 	}
-	// R070: that its root has ended, or was narrowed, is what a chunk is told.
+	// R070: the refusal of a chunk says that its root has ended, or was narrowed.
 	id = begin()
 	for _, rights := range []guard.Rights{guard.ReadOnly, guard.ReadWrite} {
 		if err := l.reg.Set(t.Context(), "r", rights); err != nil {

@@ -44,8 +44,8 @@ func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	return jsonline.AppendValue(nil, res), nil
 }
 
-// Busy reports whether a request of the server's has no answer yet, or one that was not
-// sent.
+// Busy reports whether a request of the server is still unanswered, or its answer is not
+// sent yet.
 func (s *Session) Busy() bool {
 	running, _ := s.limits.requests.Used()
 	return running > 0

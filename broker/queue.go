@@ -14,7 +14,7 @@ import (
 // control socket, a web page. It keeps at most maxWaiting, and maxOfOne of one subject; more
 // are unanswered at once.
 type Queue struct {
-	// By is who answers, for the record.
+	// By names who answers, for the record.
 	By string
 
 	mu      sync.Mutex // guards the fields below
@@ -27,7 +27,7 @@ type waiting struct {
 	answer chan Answer
 }
 
-// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that who asks and asks
+// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that one subject
 // leaves room for others.
 const (
 	maxWaiting = 100

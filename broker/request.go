@@ -57,7 +57,7 @@ func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
 		return s.cancelRequest(f.Params)
 	case !IsFilesMethod(f.Method):
 		return false
-	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
+	case !f.Call(): // a notification gets no answer, and no method here is one
 		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
 		return true
 	}
@@ -228,8 +228,8 @@ func (s *Session) record(r *request, err error) {
 // system that hangs may come here after its request was answered.
 func (s *Session) hold(r *request, n int64) error { return s.limits.full(r.room.Grow(n)) }
 
-// cancelRequest handles notifications/cancelled; it reports whether the request
-// was one of ours.
+// cancelRequest handles notifications/cancelled. It reports whether the request is one of
+// this session.
 func (s *Session) cancelRequest(params []byte) bool {
 	id, _ := jsonline.Lookup(params, jsonline.Span{From: jsonline.SkipSpace(params, 0), To: len(params)}, "requestId")
 	s.mu.Lock()

@@ -132,8 +132,8 @@ type announcer struct {
 	running   bool   // a goroutine runs run
 }
 
-// listed is what makes one state of a session's list of roots: not the registry's
-// version, which moves with the roots of others (R127).
+// listed is one root in a state of a session's list. The list is compared root by root,
+// not by the registry's version, which also moves with the roots of others (R127).
 type listed struct {
 	root   guard.RootName
 	epoch  uint64

@@ -68,7 +68,7 @@ func TestSeedRoots(t *testing.T) {
 }
 
 // R024, R124, R125: a client without roots declares none, answers in the seed's own
-// words, and tells nobody of changes.
+// words, and announces no changes.
 func TestSeedNoRoots(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.NoRoots = true })
 	p := l.connect("")

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R012, R013: what is declared of list_changed is what is done: on by default, and
-// with it switched off the capability says so.
+// R012, R013: list_changed is declared exactly when it is sent: on by default, and not
+// declared when it is switched off.
 func TestSeedListChangedIsDeclared(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off })

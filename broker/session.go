@@ -43,7 +43,7 @@ type Session struct {
 	revision string                // of the protocol, as agreed in initialize
 	server   string                // what the peer calls itself
 	sharedBy string                // see ShareConsents
-	host     Elicitor              // asks the person at the host; nil: nobody can
+	host     Elicitor              // asks the person at the host; nil: that person cannot be asked
 	closed   bool
 	clients  []*binding
 }

@@ -108,7 +108,7 @@ func TestPassesOthersOn(t *testing.T) {
 			t.Errorf("a cancellation that is not the session's: %s: %s", params, s)
 		}
 	}
-	p.raw(`{"jsonrpc":"2.0","method":"files/read","params":{"path":"r/f"}}` + "\n") // a notification: nobody waits
+	p.raw(`{"jsonrpc":"2.0","method":"files/read","params":{"path":"r/f"}}` + "\n") // a notification, which gets no answer
 	p.must("roots/list", `{}`, nil)
 	select {
 	case s := <-p.toSDK:
@@ -237,8 +237,8 @@ func TestCancel(t *testing.T) {
 	close(a.finish)
 }
 
-// testMethod is what testOnly does: a method that tests can have do anything. It
-// is there from the start, because sessions of other tests may still look methods up.
+// testMethod implements testOnly, a method for which each test sets a function. It is
+// registered from the start, because sessions of other tests may still look methods up.
 const testOnly = "files/test"
 
 var testMethod atomic.Pointer[func(*Session, *request) (any, error)]

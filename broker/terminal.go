@@ -65,7 +65,7 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 
 // tell writes a line about a question that has ended. It opens the terminal again,
 // because closing it has ended the Read. A terminal that takes nothing more (Ctrl-S)
-// holds nobody up for longer than a second.
+// delays the caller by a second at most.
 func (t *Terminal) tell(line string) {
 	tty, err := t.Open()
 	if err != nil {

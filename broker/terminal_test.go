@@ -42,7 +42,7 @@ func newScreen(t *testing.T, columns int) *screen {
 		defer close(ended)
 		for b := make([]byte, 1); ; s.read <- b[0] {
 			if _, err := master.Read(b); err != nil {
-				return // nobody has the terminal open any more
+				return // the terminal is closed
 			}
 		}
 	}()
@@ -78,7 +78,7 @@ func (s *screen) until(text string) string {
 	return shown
 }
 
-// answer is what Ask returned.
+// answered holds the results of Ask.
 type answered struct {
 	Answer
 	err error
@@ -140,16 +140,16 @@ func TestTerminalWithdrawn(t *testing.T) {
 	<-done
 }
 
-// forged is what a server would have the person read: a question of its own, with its
-// answer, on lines of their own at either width.
+// forged is text by which a server imitates a question and its answer, on lines of their
+// own at a width of columns.
 func forged(columns int) string {
 	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
 	return line("forged") + line("forged question 9999") + line("  approve 9999? [y/N] y forged") + strings.Repeat("forged.", 200) +
 		strings.Repeat("\u3000forged", 20) + "\n\r\x1b[2Jforged\n  approve 9999?"
 }
 
-// Whatever a server says, it has no line of its own: each row that holds its text begins
-// with words of ours or with a bar, and no row is wider than the terminal.
+// A server's text never fills a line of its own: each row that holds it begins with this
+// program's words or with a bar, and no row is wider than the terminal.
 func TestTerminalRows(t *testing.T) {
 	for _, columns := range []int{80, 40} {
 		s := newScreen(t, columns)

@@ -127,7 +127,7 @@ type copying struct {
 
 	mu       sync.Mutex // guards the fields below
 	charged  int64
-	answered bool // a part that still runs is charged to nobody
+	answered bool // a part that still runs is not charged
 }
 
 // charge takes n bytes of the session's total, and waits for its speed limit: a

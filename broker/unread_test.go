@@ -121,7 +121,7 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	if n, _ := l.b.hub.Counts(); n != 0 {
 		t.Errorf("%d watches are left", n)
 	}
-	l.b.Close() // returns, although nobody reads
+	l.b.Close() // returns, although no peer reads
 }
 
 // The progress of a copy is told with its token, before the answer, and only if there is one.

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Capability is what a client declared about roots and files, in initialize or,
-// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop
-// it, so it is read from the wire.
+// Capability holds a client's declarations about roots and files, made in initialize or,
+// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop it, so it
+// is read from the wire.
 type Capability struct {
 	Roots       bool            // it has roots/list
 	ListChanged bool            // it tells when they change

@@ -32,8 +32,8 @@ type conn struct {
 	transfers transfers
 
 	mu    sync.Mutex              // guards the fields below
-	next  uint64                  // number of the last request of ours
-	calls map[string]chan<- reply // requests of ours in flight, by id; each channel has room for its reply
+	next  uint64                  // number of the last request sent
+	calls map[string]chan<- reply // requests in flight, by id; each channel has room for its reply
 	open  map[jsonrpc.ID]struct{} // requests of the client not answered yet
 	caps  Capability
 	ended error // why there will be no more answers
@@ -247,8 +247,8 @@ func (c *conn) forget(id string) {
 	delete(c.calls, id)
 }
 
-// cancel tells the client that nobody waits for a reply any more, once the request itself
-// has been written.
+// cancel tells the client that the reply is no longer wanted, once the request itself has
+// been written.
 func (c *conn) cancel(ctx context.Context, id string, sent <-chan struct{}, why error) {
 	ctx, stop := context.WithTimeout(ctx, notifyTimeout)
 	defer stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ErrNotSupported is what errors.Is finds when the client cannot do what was
-// asked: no files/* at all, no roots, or not this method.
+// ErrNotSupported means that the client lacks what a call needs: files/*, roots, or this
+// method. Test for it with errors.Is.
 var ErrNotSupported = errors.New("not supported by the client")
 
 // NotSupportedError says what is missing, in words for a person.

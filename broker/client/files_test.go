@@ -68,7 +68,7 @@ func TestWithoutBroker(t *testing.T) {
 	}
 }
 
-// A session of an unwrapped transport is no session of ours.
+// A session of an unwrapped transport is not one of the Broker.
 func TestForeignSession(t *testing.T) {
 	h := newHost(t, nil)
 	ss, _ := connect(t, newServer(), nil, h, legacy)

@@ -36,12 +36,11 @@ type keptOpen struct{ io.Writer }
 func (keptOpen) Close() error { return nil }
 
 // Lines is a transport of the Broker's own over a pair of streams, one JSON
-// object a line. It does what Transport does around mcp.IOTransport, and is
-// several times faster for files/*: answers to its requests are not decoded
-// before whoever asked decodes them. It outlives what a client sends by mistake:
-// a line that is no JSON, or longer than maxFrame bytes, costs that line (0 means
-// twice Options.Chunk, and 32 MiB at least). Batches, of revision 2025-03-26, are
-// accepted and answered message by message.
+// object a line. It does what Transport does around mcp.IOTransport, and is several times
+// faster for files/*: only the caller decodes the answer to its request. It survives a
+// client's mistakes: a line that is no JSON, or longer than maxFrame bytes, costs that
+// line only (0 means twice Options.Chunk, and 32 MiB at least). Batches, of revision
+// 2025-03-26, are accepted and answered message by message.
 func (b *Broker) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = max(minFrame, 2*b.opts.Chunk)
@@ -72,14 +71,14 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 // SupportsProtocolVersion says what mcp.StdioTransport does: all of them.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
-// lineConn is the connection inside a conn; it hands the answers to requests of ours to it
-// and everything else on to the SDK.
+// lineConn is the connection inside a conn. It hands the conn the answers to its requests,
+// and the SDK everything else.
 type lineConn struct {
 	*wire.LineConn
 	conn *conn
 }
 
-// reply takes the result of a request of ours as it is, in the buffer of its line.
+// reply takes the result of a request of the conn as it is, in the buffer of its line.
 func (l *lineConn) reply(id, result, line []byte) bool {
 	if !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
 		return false
@@ -88,7 +87,7 @@ func (l *lineConn) reply(id, result, line []byte) bool {
 	return true
 }
 
-// unread ends the request of ours whose answer cannot be read.
+// unread ends the request of the conn whose answer cannot be read.
 func (l *lineConn) unread(h *jsonline.Head, why string) bool {
 	id := jsonline.Unquote(h.ID())
 	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {

@@ -325,8 +325,8 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 	return e
 }
 
-// capability is what the client declared, from our connection or, for a session
-// of another transport, from what the SDK kept of it.
+// capability returns the client's declarations: as the Broker's connection read them or,
+// for a session of another transport, as the SDK kept them.
 func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
 	if c := s.opts.Broker.of(ss); c != nil {
 		return c.capability()

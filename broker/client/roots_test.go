@@ -297,7 +297,8 @@ func TestRefreshDuringReading(t *testing.T) {
 	})
 }
 
-// OnRefresh may ask the service, and a slow one holds nobody up; what it is told comes in order.
+// OnRefresh may call the service, a slow OnRefresh delays no caller, and its calls come in
+// order.
 func TestOnRefreshMayAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)

@@ -8,10 +8,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// calls are the calls of a host's, since revision 2026-07-28, that have no answer yet. They
-// are kept because an answer may ask for roots, which the host is not to be asked for (see
-// inputs.go), and because the session puts its own questions to the host's user in the place
-// of an answer (see question.go).
+// calls holds a host's unanswered calls, since revision 2026-07-28. They are needed because
+// an answer may ask for roots, a request that the host must not get (see inputs.go). The
+// session also puts its own questions to the host's user in the place of an answer (see
+// question.go).
 type calls struct {
 	mu         sync.Mutex // guards the fields below, and the calls
 	byHost     map[string]*call
@@ -56,7 +56,7 @@ const (
 	maxCalls = 4096
 )
 
-// idKey is what an id, raw, has in common with other spellings of it.
+// idKey maps all spellings of a raw id to one key.
 func idKey(id []byte) string {
 	if bytes.IndexByte(id, '\\') < 0 {
 		return string(id)
@@ -170,8 +170,8 @@ func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool
 	delete(c.byQuestion, question)
 	answer = own.answer
 	c.held -= len(answer)
-	// A new call, because whoever was given the old one, such as by an answer that came
-	// twice, reads its hostID without the lock.
+	// A new call, because others may hold the old one, such as after an answer that came
+	// twice, and read its hostID without the lock.
 	again := *own
 	again.state, again.question, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
 	own.state = ended

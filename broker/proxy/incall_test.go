@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// asked is what a host of 2026-07-28 gets in the place of an answer.
+// asked is the result that a host of 2026-07-28 gets in the place of an answer.
 type asked struct {
 	ResultType    string
 	InputRequests map[string]struct {
@@ -57,9 +57,9 @@ func (n *line) decided() wire.ConsentResult {
 	}
 }
 
-// A server asks for consent while it answers a call of a host of 2026-07-28: the
-// host's user is asked in the place of the answer, the server never sees the
-// question or the repeated call, and the host gets the answer by its new id.
+// A server asks for consent while it answers a call of a host of 2026-07-28. The host's
+// user is asked in the place of the answer. The server never sees the question or the
+// repeated call, and the host gets the answer by its new id.
 func TestModern_Consent(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

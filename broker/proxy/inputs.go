@@ -185,8 +185,8 @@ func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, 
 	}})...)
 }
 
-// memo is what requestState of ours holds, in base64 behind the prefix. It needs
-// no memory here, whether or not the host comes back.
+// memo is the content of the proxy's requestState, in base64 behind the prefix. It
+// travels with the host, so nothing is kept here for a host that may not come back.
 type memo struct {
 	State json.RawMessage `json:"s,omitempty"` // the server's own
 	Roots []wanted        `json:"r"`
@@ -205,9 +205,9 @@ func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	}})
 }
 
-// addRoots puts roots among the answers that the host comes back with, and the
-// server's requestState in the place of ours. Other requests stay as they are.
-// kept: it is not carried; if that is a refusal, the host was told why.
+// addRoots adds roots to the answers that the host comes back with, and puts the server's
+// requestState back in the place of the proxy's. Other requests stay as they are. If kept
+// is true, the message must not be carried; if it was refused, the host was told why.
 func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
 	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {

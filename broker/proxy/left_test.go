@@ -44,7 +44,7 @@ func TestHostLeaves(t *testing.T) {
 	}
 }
 
-// A host that neither writes nor reads is gone: nobody hears the server.
+// A host that neither writes nor reads is gone: no one hears the server.
 func TestHostLeaves_Hanged(t *testing.T) {
 	stopped := make(chan struct{})
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })

@@ -119,7 +119,7 @@ func TestConcurrent(t *testing.T) {
 	n := l.connect(nil)
 	const calls = 1000
 	var wg sync.WaitGroup
-	wg.Go(func() { // the server: answers every call of the host's, and asks one of ours for each
+	wg.Go(func() { // the server: answers every call of the host's, and sends a files/* request for each
 		var own sync.WaitGroup
 		for range 2 * calls {
 			m := n.server.message()
@@ -206,8 +206,8 @@ func TestCancelled(t *testing.T) {
 	n.ping(n.host, n.server) // no answer came before it
 }
 
-// Beyond the cap a message is not carried, whoever waits is told, and the session
-// goes on.
+// A message beyond the cap is not carried, the peer that waits gets an error, and the
+// session goes on.
 func TestTooLong(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(func(o *proxy.Options) { o.Frame = 100 << 10 })

@@ -140,7 +140,7 @@ func (u *pump) deal(last bool) error {
 
 func (u *pump) write(b []byte) error {
 	if len(b) == 0 {
-		return nil // and waits for nobody: a frame of ours may be on its way, unread
+		return nil // without waiting: an own frame may be on its way, unread
 	}
 	u.idle = false
 	return u.dst.Pass(b)

@@ -19,7 +19,7 @@ func call(id, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"t","arguments":{"n":9007199254740993}` + more + `,` + modern + `}}` + "\n"
 }
 
-// params are what the server got, taken apart.
+// params are the decoded params of a request at the server.
 type params struct {
 	Name           string
 	Arguments      json.RawMessage
@@ -172,7 +172,8 @@ var rootsInside = map[string]string{
 }
 
 // No message of a server's hands a host a request for roots: not inside a result, whatever
-// its type, its id and the revision, nor in a task's notification. Whoever waits is told.
+// its type, its id and the revision, nor in a task's notification. The waiting host gets
+// an error.
 func TestModern_RootsInResults(t *testing.T) {
 	for name, sent := range rootsInside {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -313,8 +314,8 @@ func TestModern_Failure(t *testing.T) {
 	n.ping(n.host, n.server)
 }
 
-// The host takes a call back that goes by an id of ours: the server is told that
-// id, and what it still answers is nobody's.
+// The host cancels a call that has an id of the proxy: the server is told that id, and
+// its later answer is dropped.
 func TestModern_Cancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -125,8 +125,8 @@ func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 	p.session.SetPeer(revision, strings.TrimSpace(string(jsonline.Unquote(name.Of(b)))+" "+string(jsonline.Unquote(number.Of(b)))))
 }
 
-// refuseServer does not carry a message of the server's. Whoever waits for it is
-// told, if the id is beyond doubt. It returns what fromServer returns then.
+// refuseServer refuses a message of the server. The waiting host gets an error, if the id
+// is beyond doubt. It returns what fromServer returns then.
 func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("server", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {
@@ -175,9 +175,9 @@ const (
 	maxPrintedLine = 500 // bytes of a line
 )
 
-// refuseLine does not carry a line of the server's that has a flaw. Its text is logged, for
-// the person who looks for the reason why a server does not start: many servers print that.
-// Whoever waits for the line is told, if it begins as a message.
+// refuseLine refuses a flawed line of the server. Its text is logged, because many servers
+// print the reason why they do not start. If the line begins as a message, the waiting host
+// gets an error.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	if n := p.countRefused("server", why); n <= maxPrinted || n&(n-1) == 0 {

@@ -93,9 +93,9 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 	return false, err
 }
 
-// opening is what is known of a line that comes in parts: whether it is, or may yet
-// become, a message. Each byte is looked at once, and once more when the first object
-// or array ends, however many parts there are.
+// opening judges a line that comes in parts: whether it is, or may yet become, a message.
+// Each byte is looked at once, and once more when the first object or array ends, however
+// many parts there are.
 type opening struct {
 	read  int  // of the line, what was looked at
 	begun bool // with something else than white space

@@ -11,10 +11,10 @@ import (
 // os.Stdin's Read holds one, and the runtime then looks after it every few
 // microseconds (measured: half of the proxy's processor time).
 //
-// Non-blocking is a property of the open file, not of the descriptor, and others
-// may hold it: so a pipe or a terminal is opened once more, and a socket, which
-// cannot be, is changed only if it is not the standard output or error as well.
-// A file keeps its place, and stays as it is.
+// Non-blocking is a property of the open file, not of the descriptor, and other processes
+// may hold that file. So a pipe or a terminal is opened once more. A socket cannot be
+// reopened: it is changed only if it is not the standard output or error as well. A
+// regular file stays as it is, because reopening it would lose its position.
 func Stdin() *os.File {
 	const fd = 0
 	var st unix.Stat_t

@@ -40,8 +40,9 @@ type LineConn struct {
 	refused func(why string) // is told of each message for which there was no room
 }
 
-// Hooks are what one end does with what it reads, each nil for nothing. The goroutine that
-// reads calls them, before it looks at the next message. What they take the SDK never sees.
+// Hooks handle the messages that one end reads; a nil hook does nothing. The goroutine that
+// reads calls them before it looks at the next message. The SDK never sees a message that a
+// hook takes.
 type Hooks struct {
 	// Take takes a message. Its parts lie in line, which the taker may keep.
 	Take func(f Frame, line []byte) (taken bool)
@@ -115,8 +116,8 @@ func (c *LineConn) read(limit int) error {
 	}
 }
 
-// MaxBatch is how many messages one batch may have. Each may cost an answer, and
-// whoever sends them need not read those.
+// MaxBatch is how many messages one batch may have. Each may cost an answer, and the
+// sender need not read those.
 const MaxBatch = 1000
 
 // line deals with the message of a line, or with each of a batch (of revision
@@ -145,7 +146,7 @@ func (c *LineConn) line(line []byte) bool {
 		switch m := m.Of(line); {
 		case m[0] != '{':
 			c.complainTo(nil, CodeInvalidRequest, "a member of the batch is no object")
-		case !c.message(bytes.Clone(m)): // whoever takes one may keep it
+		case !c.message(bytes.Clone(m)): // a hook that takes one may keep it
 			return false
 		}
 	}
@@ -214,8 +215,8 @@ func (c *LineConn) hand(msg jsonrpc.Message) bool {
 
 // complainTo answers a request that was not taken, by its id; nil: it is not known.
 //
-// One goroutine sends the complaints; when too many wait for it, complainTo does, so that
-// whoever sends rubbish and does not read is not read any more.
+// One goroutine sends the complaints. When too many wait for it, complainTo sends, so
+// that a peer that sends rubbish and does not read is not read any more.
 func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
@@ -236,7 +237,7 @@ func (c *LineConn) sendComplaints() {
 	for {
 		select {
 		case frame := <-c.complaints:
-			_ = c.Send(frame) // if it cannot be, whoever reads finds out
+			_ = c.Send(frame) // if it cannot be, the reader finds out
 			c.unsent.Add(-1)
 		case <-c.done:
 			return

@@ -62,7 +62,7 @@ const (
 	EventDeleted  = "deleted"
 )
 
-// ConsentParams asks for paths nobody approved yet.
+// ConsentParams asks for paths that are not approved yet.
 type ConsentParams struct {
 	Message        string   `json:"message"`
 	RequestedPaths []string `json:"requestedPaths"`
@@ -208,7 +208,7 @@ type RenameParams struct {
 	Meta      *Meta  `json:"_meta,omitempty"`
 }
 
-// RenameResult tells the new path. Size is what Copy copied.
+// RenameResult tells the new path. Size is the number of bytes that Copy copied.
 type RenameResult struct {
 	Path string `json:"path"`
 	Size int64  `json:"size,omitempty"`
@@ -293,7 +293,7 @@ type Meta struct {
 // maxToken bounds a progress token, bytes of JSON: each notification repeats it.
 const maxToken = 1024
 
-// metaError is what is wrong in a _meta.
+// metaError describes a flaw in a _meta.
 type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }

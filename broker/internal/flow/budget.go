@@ -4,9 +4,9 @@
 //
 // # Promises
 //
-// A Budget is exceeded by one request at most, whose size another bound limits, and by
-// what its holder says must be counted. A Reservation is given back once, however often
-// it is released. Each event of a Tally is in one of its reports.
+// A Budget is exceeded only by one request, whose size another bound limits, and by
+// GrowTo with must. A Reservation is given back once, however often it is released. Each
+// event of a Tally is in one of its reports.
 //
 // # Not promised
 //
@@ -35,7 +35,7 @@ type Budget struct {
 	mu      sync.Mutex // guards the fields below, and those of reservations
 	count   int
 	bytes   int64
-	freed   chan struct{} // closed by the next release; nil: nobody waits
+	freed   chan struct{} // closed by the next release; nil: no one waits
 	stalled bool          // somebody waited in vain since the last release
 }
 

@@ -31,8 +31,8 @@ func AppendCall(b, id []byte, method string, params any) []byte {
 }
 
 // AppendValue appends v as encoding/json encodes it, without the escapes meant for HTML,
-// which make text six times as long. A value that cannot be encoded, which none of ours
-// is, becomes null.
+// which make text six times as long. A value that cannot be encoded becomes null; no
+// caller has one.
 func AppendValue(b []byte, v any) []byte {
 	w := bytes.NewBuffer(b)
 	enc := json.NewEncoder(w)

@@ -2,8 +2,9 @@ package jsonline
 
 import "bytes"
 
-// Head is what is kept of an object that is too long to be held, or cannot be read: what
-// tells whom to answer. It is fed in parts as they come, and is as lenient as Walker.
+// Head keeps the id and the method of an object that is too long to be held, or
+// malformed, so that it can still be answered. It is fed in parts as they come, and is as
+// lenient as Walker.
 type Head struct {
 	Size int // bytes so far
 

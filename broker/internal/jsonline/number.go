@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// placeholder begins the strings that stand for numbers while the SDK has a message. Nobody
-// else can guess it.
+// placeholder begins the strings that replace numbers while the SDK has a message. It is
+// random, so that no peer can guess it.
 var placeholder = "rootsfs-number-" + rand.Text() + ":"
 
 // isRounded reports whether a raw value is a number that the SDK, which reads numbers as

@@ -55,7 +55,7 @@ func (p *Pool) Get() []byte {
 	return make([]byte, 0, 4096)
 }
 
-// Put takes a buffer that nobody uses any more, whoever made it.
+// Put takes a buffer that is no longer used. It need not come from Get.
 func (p *Pool) Put(b []byte) {
 	if b != nil && cap(b) <= keepBuffer {
 		p.pool.Put(&b)

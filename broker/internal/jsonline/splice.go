@@ -2,14 +2,14 @@ package jsonline
 
 import "slices"
 
-// Patch is what one member of an object is to be: a value, or an object that has
-// these members, whatever else it has.
+// Patch changes one member of an object: it sets a value, or sets these members of an
+// object and leaves its others.
 type Patch struct {
 	Key   string // without characters that need an escape
 	Value []byte // raw; nil: Members counts
 	Drop  bool   // the member is to be gone
-	// Members go into what is there. What is null, or not there, is made; what is
-	// another value than an object stays, because its meaning is not ours to guess.
+	// Members are set in the object that is there. If the value is null or missing, an
+	// object is made. Any other value stays, because its meaning is unknown here.
 	Members []Patch
 }
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Writer writes to one peer, frames of ours and lines that pass. It may be used
-// concurrently: no line is torn by another, and small frames that come together go out in
-// one write, because a system call and the waking of the peer cost more than they do.
+// Writer writes to one peer: frames made here, and lines that pass. It may be used
+// concurrently: no line is torn by another. Small frames that come together go out in one
+// write, because a system call and waking the peer cost more than they do.
 type Writer struct {
 	w io.Writer
 
@@ -42,7 +42,7 @@ type batch struct {
 const (
 	packed    = 32 << 10 // larger frames are written by themselves, uncopied
 	maxPacked = 64 << 10 // a pipe's usual room
-	maxBatch  = 1 << 20  // so that nobody waits for more than that of others'
+	maxBatch  = 1 << 20  // so that no caller waits for more bytes of others
 	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
 )
 
@@ -61,7 +61,7 @@ func (l *Writer) Pass(b []byte) error {
 }
 
 // Send writes a frame on a line of its own; it returns when the line is written. It waits
-// for the peer: whoever reads what the peer sends must not call it.
+// for the peer, so the goroutine that reads from the peer must not call it.
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
 // SendIf is Send for a frame that may be taken back until it is written. If a part of it has
@@ -80,7 +80,7 @@ func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.next = b
 	l.mu.Unlock()
 	if len(frame) <= gathered {
-		runtime.Gosched() // whoever is about to write, too, may join
+		runtime.Gosched() // other goroutines that are about to write may join
 	}
 	l.out.Lock()
 	defer l.out.Unlock()
