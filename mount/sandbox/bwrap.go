@@ -22,10 +22,11 @@ import (
 // cannot start what is outside.
 const initAt = "/.rootsfs-init"
 
-// findBwrap finds the program, and refuses one that is not the system's: PATH may name
-// directories of a project, as npx and virtual environments have it, and what confines is
-// not the project's. Root's files are those of nobody in a user namespace, and of every program
-// in a session of root's: check, which may be nil, refuses those.
+// findBwrap finds bwrap on PATH and refuses one that is not the system's. PATH may name
+// directories of a project (npx and virtual environments do this), and a project must not
+// supply the program that confines it. A user namespace shows root's files as the uid nobody's.
+// In a session of root every program can own files of root: check, which may be nil, refuses
+// those.
 func findBwrap(check func(path string) error) (string, error) {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -108,7 +109,8 @@ func (l *launch) bwrapNamespaces() []string {
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
-	// bwrap lets nobody else into the directories that it makes on the way to a bind.
+	// bwrap gives other users no access to the directories that it makes on the way to a
+	// bind.
 	for _, c := range lay.Copies {
 		dirs = append(dirs, filepath.Dir(c.To))
 	}

@@ -75,9 +75,8 @@ func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// failed is the error of a step that should have worked. The cause is printed,
-// not wrapped: names.Error would show an errno's words only, and here the step
-// is what helps.
+// failed makes the error of a step that should have worked. The cause is printed, not
+// wrapped: names.Error would show an errno's words only, and here the step helps more.
 func failed(format string, args ...any) error {
 	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
 }

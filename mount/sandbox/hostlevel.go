@@ -88,8 +88,8 @@ func (o *Options) searchedAt(dir string) string {
 	return o.toHost(dir)
 }
 
-// hostDirs makes the private directories, the command's own, and lets its group, which is
-// nobody else's, through the directories that hold those and the tree.
+// hostDirs makes the command's private directories. It lets the command's group, which
+// has no other members, through the directories that hold those and the tree.
 func (o *Options) hostDirs(where privatePlaces) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")
@@ -119,8 +119,8 @@ func (o *Options) hostDirs(where privatePlaces) error {
 	return nil
 }
 
-// hostRules are what a command may open on the host: the same system files that
-// the minimal root would show.
+// hostRules returns the rules for a command in the host's own directories: it may open
+// the same system files that the minimal root would show.
 func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	// All of /proc: a rule for /proc/self would be for the init's directory.
 	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, layout.SysDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
@@ -130,8 +130,8 @@ func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	return r
 }
 
-// processes counts the processes and threads of a uid, which is what the
-// kernel's limit for it counts where there is no user namespace.
+// processes counts the processes and threads of a uid, as the kernel does for its limit
+// where there is no user namespace.
 func processes(uid uint32) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

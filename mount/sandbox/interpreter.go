@@ -41,10 +41,9 @@ type Needed struct {
 // program's further name), none within another, sorted. A command without a slash is looked for on PATH; one
 // with a slash must be absolute.
 //
-// isUntrusted says of a place, an absolute path whose directories are no links, whether
-// somebody else decides what is there; it is asked about every place that has a
-// part in finding something, and Needed.FoundVia tells what it said. nil: nothing
-// is in doubt.
+// isUntrusted reports whether someone other than the caller controls a place, an absolute
+// path whose directories are no links. It is called for every place that has a part in
+// finding something, and Needed.FoundVia tells its answer. nil: every place is trusted.
 //
 // It never returns a home directory or anything above one, nor a directory
 // that is known to hold more than one installation (~/.local): there it names
@@ -121,8 +120,8 @@ type linkOn struct {
 	isLast     bool // the path ends with it
 }
 
-// walk returns the links on a path, those they lead to included, and where the path
-// ends: whoever may change one of these places decides what the path means.
+// walk returns the links on a path, including the links they lead to, and the end of the
+// path. Changing one of these places can change what the path means.
 func walk(path string) (links []linkOn, end string) {
 	at, rest := "/", strings.Split(path, "/")
 	for len(rest) > 0 {
@@ -417,7 +416,7 @@ func wide(dir string) bool {
 	return names.Under(home, dir) || slices.Contains([]string{".local", ".config", ".cache"}, filepath.Base(dir)) && filepath.Dir(dir) == home
 }
 
-// result is what was found, without what lies in something else that was.
+// result returns the paths found, without those that lie in another found path.
 func (s *search) result() []Needed {
 	var out []Needed
 	for _, p := range slices.Sorted(maps.Keys(s.found)) {

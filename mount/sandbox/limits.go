@@ -17,12 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// The memory of a command and of everything it starts is bounded together by a
-// control group of its own: a directory that is made inside the caller's group, or
-// beside it, because a version 2 group that has processes cannot have groups below
-// it with controllers. Whether one can be made is the machine's to say: root's
-// caller mostly can, an ordinary user's where systemd has delegated its groups.
-// Version 1 is kept by machines whose controllers are mounted so.
+// The memory of a command and of its descendants is bounded together by a control group.
+// The group is a directory made inside the caller's group, or beside it, because a
+// version 2 group that has processes cannot have groups below it with controllers. Root
+// can mostly make one; an ordinary user can where systemd has delegated the groups.
+// Version 1 is for machines that mount their controllers so.
 
 // memGroup is a control group with a limit.
 type memGroup struct {
@@ -30,14 +29,14 @@ type memGroup struct {
 	fd  *os.File // version 2: dir, for clone3
 }
 
-// ownProc tells of this process's groups; tests put another directory in its place.
+// ownProc has this process's groups; tests put another directory in its place.
 var ownProc = "/proc/self"
 
 // MemoryLimit is the name of the layer (Report.Layers) that Options.MemoryMax is for.
 const MemoryLimit = "memory limit"
 
-// groupFiles are what limits the memory of a group: of the last of those, a kernel
-// without an account of swap has none.
+// groupFiles are the files that limit the memory of a group, by whether it is of version
+// 2. A kernel without accounting of swap lacks the last file.
 var groupFiles = map[bool][]struct{ name, value string }{
 	true:  {{"memory.max", ""}, {"memory.swap.max", "0"}},
 	false: {{"memory.limit_in_bytes", ""}, {"memory.memsw.limit_in_bytes", ""}},
@@ -120,7 +119,7 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 		g.fd, err = os.Open(dir)
 	}
 	if err != nil {
-		_ = os.Remove(dir) // nobody is in it
+		_ = os.Remove(dir) // no process is in it
 		return nil, err
 	}
 	return g, nil
@@ -288,8 +287,8 @@ func settleCore(layers []Layer) {
 	}
 }
 
-// coreHole is what a command can do where core dumps are not forbidden; "" where no
-// program is run on them.
+// coreHole describes the hole where core dumps are not forbidden; "" if the kernel runs
+// no program on them.
 func coreHole() string {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err == nil && !strings.HasPrefix(string(pattern), "|") {
@@ -316,7 +315,8 @@ func DefaultMemory() int64 {
 	return max(MinMemory, memory()/4*3)
 }
 
-// memory is the machine's, in bytes; the least that is expected if nobody knows.
+// memory returns the bytes of the machine's memory, or a low guess if the kernel does not
+// tell.
 func memory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

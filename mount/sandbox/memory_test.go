@@ -50,7 +50,7 @@ func TestMemoryMax(t *testing.T) {
 	} else {
 		t.Logf("this machine gives no control group: %v", err)
 	}
-	ownProc = t.TempDir() // and this one to nobody
+	ownProc = t.TempDir() // and this one to no process
 	defer func() { ownProc = "/proc/self" }()
 	run(t, Namespaces, NotAvailable)
 }
@@ -68,8 +68,8 @@ func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, 
 	return limit, p.Report().Holes, out, exit.Kills
 }
 
-// Whoever fills the private directories is told that they are full before the memory
-// is, which nobody but the init could be ended for.
+// A command that fills the private directories gets an error before the memory is full:
+// the kernel could then end only the init.
 func TestMemoryMaxOfFiles(t *testing.T) {
 	for _, level := range []Level{Namespaces, Bubblewrap} {
 		o := Options{Level: level, MemoryMax: 128 << 20, Group: fmt.Sprintf("rootsfs-test-%d-files-%s", os.Getpid(), level)}

@@ -14,7 +14,8 @@ type Shim struct {
 	Manager  string // such as "asdf"
 	Dir      string // where the manager keeps the versions
 	Variable string // that names Dir to the manager
-	// Settings is what the manager reads in HOME, relative to it; "": nothing, or Dir has it.
+	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
+	// none, or it is in Dir.
 	Settings string
 	// IsTold reports whether the shim itself says where Dir is.
 	IsTold bool

@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// A socket of the host's is granted to the command by a socket of its own: the init makes
-// one inside and hands it to the caller, who accepts connections on it and copies bytes
-// between them and the host's. The caller reads with read(2), so the kernel drops every
-// descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
+// A socket of the host is granted to the command through a second socket. The init makes
+// that one inside and hands it to the caller. The caller accepts connections on it and
+// copies bytes between them and the host's socket. It reads with read(2), so the kernel
+// drops every descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
 
 const (
 	// maxSocketConns bounds the connections of one granted socket at a time, each of which
@@ -232,7 +232,7 @@ func (s *Sockets) drop(one *grant, c net.Conn) {
 	c.Close()
 }
 
-// names are what the init is to make inside.
+// names returns the names of the sockets that the init has to make inside.
 func (s *Sockets) names() (list []string) {
 	for _, one := range s.Live() {
 		list = append(list, one.Name)
@@ -240,7 +240,7 @@ func (s *Sockets) names() (list []string) {
 	return list
 }
 
-// hole says what granted sockets give; "" if none is granted.
+// hole describes the hole that granted sockets make; "" if none is granted.
 func (s *Sockets) hole() string {
 	var paths []string
 	for _, one := range s.Live() {

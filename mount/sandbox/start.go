@@ -70,18 +70,18 @@ func Start(ctx context.Context, o Options) (_ *Process, err error) {
 	return nil, cannot("no level of confinement can be reached here (%v)", errors.Join(why...))
 }
 
-// launch is what a level does to get its init running.
+// launch is the state of starting an init at a level.
 type launch struct {
 	o     *Options
 	level Level
 	conf  initproc.Config
-	// layout is what the command sees; nil: the host's own directories.
+	// layout is the command's root directory; nil: it has the host's own directories.
 	layout *layout.Layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from initproc.FirstFD on
-	// network are sockets of the command's network that nobody serves yet, by name.
+	// network are the sockets of the command's network that are not served yet, by name.
 	network map[string][]*os.File
-	// bwrapStderr is what bwrap writes to its standard error; nil: there is no bwrap.
+	// bwrapStderr is the pipe from bwrap's standard error; nil: there is no bwrap.
 	bwrapStderr *os.File
 	group       *memGroup // nil: there is none
 	memory      Layer     // what limits memory; without a name, nothing was to

@@ -142,9 +142,9 @@ func (r *relay) start() error {
 	return nil
 }
 
-// run copies until the command's end is closed, or ours cannot be written any
-// more: then the command gets SIGPIPE, as it would without us if nobody read. What it has
-// written before is lost with no error of its own.
+// run copies until the command's end is closed, or the caller's stream cannot be written
+// any more. The command then gets SIGPIPE, as it would for an unread stream without this
+// relay. Output that it wrote before is lost without an error for the command.
 func (c *copyJob) run() {
 	_, c.err = io.Copy(c.to, c.from)
 	c.from.Close()
@@ -205,7 +205,7 @@ func (r *relay) copyIn(into *os.File) {
 }
 
 // wait waits until everything is copied, or unread is closed, and gives the terminal
-// back. A write that nobody reads keeps its goroutine. It returns why output was lost.
+// back. A write to an unread stream keeps its goroutine. It returns why output was lost.
 func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {
@@ -220,7 +220,7 @@ func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	if r.stdin != nil && r.wake[1] != 0 {
 		unix.Close(r.wake[1])
 		if r.into != nil {
-			r.into.Close() // ends a write that nobody reads
+			r.into.Close() // ends an unread write
 		}
 		r.reader.Wait()
 		unix.Close(r.wake[0])

@@ -55,9 +55,9 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
 		return nil, step(err, "set the size of the terminal")
 	}
-	// The terminal's session is the init's, as a shell's is: a command that leads a session
-	// cannot be stopped by Ctrl-Z, because the kernel stops no process group that nobody in
-	// its session would continue.
+	// The terminal's session is the init's, as a shell's is. A command that leads a session
+	// cannot be stopped by Ctrl-Z: the kernel stops a process group only if another process
+	// of its session can continue it.
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0); err != nil {
 		return nil, step(err, "make the terminal the session's")
 	}

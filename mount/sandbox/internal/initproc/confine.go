@@ -19,19 +19,18 @@ const (
 	CoreLayer     = "core dumps" // said only where core dumps are not forbidden
 )
 
-// SparePids is what the init may use beyond the command's limit: the runtime
-// aborts when it cannot have a thread.
+// SparePids is how many threads the init may have beyond the command's limit: the Go
+// runtime aborts when it cannot create one.
 const SparePids = 64
 
-// confine drops what this thread, from which the command is started, has and
-// could get. The order matters: what a later step needs must not be taken by an
-// earlier one.
+// confine drops every right that this thread has or could get. The command is started
+// from this thread. The order matters: no step may take what a later one needs.
 //
-// The init's other threads keep capabilities over the namespaces: confining them
-// would take longer than all the rest (see package landlock). The command cannot
-// reach them: it may not trace this process, which is not dumpable and has no
-// directory in its /proc, nor stop it by a signal (as pid 1 it hears none that it
-// has not asked for; elsewhere package seccomp refuses it), and it holds no descriptor of it.
+// The init's other threads keep capabilities over the namespaces: confining them would take
+// longer than all the rest (see package landlock). The command cannot reach them. It may not
+// trace the init, which is not dumpable and has no directory in the command's /proc. It
+// cannot stop the init by a signal: as pid 1 the init gets only signals that it handles,
+// elsewhere package seccomp refuses the call. And it holds no descriptor of the init.
 func (p *initProc) confine() error {
 	if err := p.limits(); err != nil {
 		return err
@@ -75,9 +74,8 @@ func (p *initProc) confine() error {
 	default:
 		p.on(LandlockLayer, what)
 	}
-	// What the command can trace is what it has started: Landlock keeps tracers inside of its
-	// domain, and nobody else is in a pid namespace of this process's, but this process, which
-	// is not dumpable.
+	// The command can trace only its own descendants. Landlock keeps tracers inside its
+	// domain; in a pid namespace the only other process is this one, which is not dumpable.
 	p.conf.Filter.Trace = what != "" || os.Getpid() == 1
 	if err := p.filter(); err != nil {
 		return err
@@ -144,8 +142,8 @@ func (p *initProc) filter() error {
 
 // limits bounds what the command can use up. The init needs threads of its own
 // when the command has used everything, so the hard limit, which only it raises
-// its soft one to, is a little higher. Nobody here can raise the hard limits that
-// rootsfs was started with.
+// its soft one to, is a little higher. The hard limits that rootsfs was started with
+// cannot be raised here.
 func (p *initProc) limits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
@@ -175,8 +173,8 @@ func (p *initProc) limits() error {
 	return nil
 }
 
-// secureBits: uid 0 means nothing, and nobody can change that again. (There is
-// no uid 0 inside; this is for the day when there is.)
+// secureBits take all meaning from uid 0, for good. There is no uid 0 inside; these bits
+// are a second line.
 const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<2 | 1<<3 | // SECBIT_NO_SETUID_FIXUP, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED

@@ -45,7 +45,7 @@ const (
 	Self = "/proc/self/exe"
 )
 
-// exitFailed is the exit code of an init that failed; nobody but us sees it.
+// exitFailed is the exit code of an init that failed. Only the caller of Start sees it.
 const exitFailed = 125
 
 // Env returns the environment of an init. It lives for long and makes little: no
@@ -134,7 +134,7 @@ func (p *initProc) fail(step string, err error) {
 	if errors.As(err, &errno) {
 		m.Errno = int(errno)
 	}
-	_ = Send(controlFD, m) // a caller that is gone has nobody to tell
+	_ = Send(controlFD, m) // the caller may be gone
 	os.Exit(exitFailed)
 }
 

@@ -134,12 +134,12 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 	return b.mount(fd, at)
 }
 
-// The command can connect to a socket in any directory that it sees: to the kernel that
-// is writing to a file, but neither a read-only mount nor Landlock before its ABI 9
-// refuses it. So the directories of the host are shown by way of an overlay, whose files
-// are those of the host and whose sockets are nobody's: whoever listens has bound another
-// inode, and connect(2) says ECONNREFUSED. FIFOs are nobody's likewise. Where no overlay
-// can be mounted the directories are bound, and sockets of the unix family are refused.
+// The command can connect to a socket in any directory that it sees: neither a read-only
+// mount nor Landlock before its ABI 9 refuses connect(2). So the directories of the host
+// are shown through an overlay. Its files are those of the host, but its sockets are
+// other inodes than the ones that servers have bound, so connect(2) says ECONNREFUSED.
+// FIFOs likewise have no other end. Where no overlay can be mounted the directories are
+// bound, and sockets of the unix family are refused.
 
 // mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
 // that can be, otherwise by a bind.

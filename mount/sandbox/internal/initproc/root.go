@@ -16,21 +16,22 @@ const (
 	// at most layout.CopyMax each.
 	rootSize = "64m"
 
-	// bindAttrs is what every bind gets on top of its own flags; readOnlyAttrs is for
-	// what the command may not even write to where modes would let it.
+	// bindAttrs are added to the flags of every bind. readOnlyAttrs also forbid writing
+	// where file modes would permit it.
 	bindAttrs     = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	readOnlyAttrs = bindAttrs | unix.MOUNT_ATTR_RDONLY
 
-	// scratch holds what is bound elsewhere. It stays, and nobody may enter it.
+	// scratch holds files and directories that are bound elsewhere. It stays, and the
+	// command may not enter it.
 	scratch = "/.rootsfs"
 	// emptyDir and emptyFile hide what lies below them.
 	emptyDir  = scratch + "/empty"
 	emptyFile = scratch + "/none"
 	// sysDir is where the copies of sysctls are.
 	sysDir = scratch + "/sys"
-	// treeAt is where a tree that the caller has opened is while its
-	// directories are bound: in the host's root, which is let go of with all
-	// that is mounted there. (An unmount of its own takes a while.)
+	// treeAt is the place of a tree that the caller has opened, while its directories are
+	// bound. It is in the host's root, which is then unmounted with all mounts in it. (An
+	// unmount of its own takes a while.)
 	treeAt = "/usr"
 )
 
@@ -51,7 +52,7 @@ type builder struct {
 // buildRoot makes the root described by a layout and moves this process into it. The mount
 // namespace must be this process's own.
 func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
-	// Nothing of ours may reach the host's namespace.
+	// No mount made here may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
 	}

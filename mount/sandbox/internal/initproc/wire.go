@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
-// Config is what the init is told.
+// Config is the caller's configuration of the init.
 type Config struct {
 	Args []string
 	// Program is executed in the place of a command without a slash; "": it is looked for.
@@ -52,17 +52,17 @@ type Config struct {
 // StderrFile is the name of the command's standard error, where bwrap's own is another.
 const StderrFile = "stderr"
 
-// Stream is what a standard stream of the command is.
+// Stream is the kind of a standard stream of the command.
 type Stream string
 
 // The kinds of streams.
 const (
-	Passed   Stream = "" // what the init was given
+	Passed   Stream = "" // the init's own
 	Null     Stream = "null"
 	Terminal Stream = "terminal"
 )
 
-// State is what became of a layer.
+// State is the state of a layer.
 type State string
 
 // The states. Their texts are part of `status --json`.
@@ -79,7 +79,7 @@ type Layer struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Message is what travels on the control socket, one per packet.
+// Message is one packet on the control socket.
 type Message struct {
 	Kind   string
 	Name   string  `json:",omitempty"` // of file

@@ -99,17 +99,17 @@ func Hidden() (etc, system []string) {
 }
 
 var (
-	// assigned is a value that is given to something that is named like a credential.
+	// assigned matches a value that is assigned to a name like a credential's.
 	assigned = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)(?:_auth|_pwd|_pat|password|passwd|passphrase|token|secret|api_?key|access_?key|"auth")["']?(?:\[\])?\s*[=:>]\s*["']?([^\s"'<;]+)`)
 	})
-	// credential is what is one by its form: a URL with a user in it, a header, a private
-	// key, a token of a well-known kind.
+	// credential matches text that has the form of a credential: a URL with a user in it,
+	// a header, a private key, a token of a well-known kind.
 	credential = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)(?:https?|ftps?)://[^/\s"'<>$]+@|\b(?:authorization|cookie)["']?\s*[:=]\s*["']?[^\s"'$]|\bbearer\s+[\w.-]{8}|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:(?:gh[pousr]_|npm_)[a-z0-9]{30}|(?:github_pat_|glpat-|pypi-|xox[abp]-|sk-)[\w-]{20})|\bAKIA[A-Z0-9]{16}`)
 	})
-	// noValue is a value that is none: a variable, a switch, and the samples in Maven's
-	// own settings.
+	// noValue matches values that are no credentials: a variable, a switch, and the
+	// samples in Maven's own settings.
 	noValue = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)^(?:\$\{[^{}]*\}|\$[\w(].*|true|false|yes|no|on|off|proxypass|repopwd|optional)$`)
 	})

@@ -1,16 +1,16 @@
-// Package layout decides what a confined command sees where it has a root directory of its
-// own: which directories and files of the host and of the tree appear at which paths, and
-// what is the command's own. The init (package initproc) builds that root with system calls,
-// and bwrap from arguments.
+// Package layout plans the root directory of a confined command: which directories and files
+// of the host and of the tree appear at which paths, and which are the command's own. The
+// init (package initproc) builds that root with system calls; bwrap builds it from
+// arguments.
 //
 // # Promises
 //
-// Nothing is changed. What a layout shows of the host is the system's, read-only, or was
-// asked for by name.
+// The package changes nothing on the host. A layout shows only the system's files,
+// read-only, and files that were asked for by name.
 //
 // # Not promised
 //
-// That what it names is still there when the root is built.
+// A file that a layout names may be gone when the root is built.
 package layout
 
 import (
@@ -25,8 +25,8 @@ import (
 
 // SystemDirs are the host's directories that the minimal root shows, read-only,
 // where they exist. On most machines all but the first are links into /usr, and
-// then the minimal root has the same links. The stores of Nix and Guix are what
-// /usr is elsewhere: public by their design.
+// then the minimal root has the same links. The stores of Nix and Guix take the place of
+// /usr: they are public by design.
 var SystemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"}
 
 // PrivateDir holds the private places inside: HOME, TMPDIR and so on. It is a
@@ -66,10 +66,10 @@ var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/
 // groupDir is where control groups are mounted, by every convention.
 const groupDir = "/sys/fs/cgroup"
 
-// Devices are those that programs need and that reach nothing of the host.
+// Devices are the devices that programs need. They reach nothing of the host.
 var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// Spec is what a layout is made for.
+// Spec describes the command that a layout is for.
 type Spec struct {
 	Tree   string   // where the tree is mounted
 	FlatAt string   // where all of the tree appears; "": each root at its own path
@@ -100,10 +100,11 @@ type Bind struct {
 	System   bool // a directory of the system's, shown by an overlay
 }
 
-// TreeFile, and File of a bind, name what only the caller may open, and has.
+// TreeFile, and File of a bind, name descriptors that the caller has opened because only
+// it may.
 const TreeFile = "tree"
 
-// File is the name of what the caller has opened for the bind.
+// File names the descriptor that the caller has opened for the bind.
 func (m Bind) File() string { return "bind:" + m.To }
 
 // Link is a symbolic link.
@@ -206,7 +207,7 @@ func (l *Layout) link(at string) {
 	}
 }
 
-// topEntries are what the host has in / that the minimal root does not use.
+// topEntries returns the entries of the host's / that the minimal root does not use.
 func topEntries() []os.DirEntry {
 	entries, err := os.ReadDir("/")
 	if err != nil {
@@ -343,7 +344,8 @@ func (l *Layout) Rules() landlock.Rules {
 	}
 	r.Write = append(r.Write, tree...)
 	for _, dir := range tree {
-		// Nobody outside reaches a socket in the tree by the source, but those in a HOME below.
+		// A process outside cannot reach a socket in the tree by the source, but can reach one
+		// in a HOME below it.
 		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && names.Under(b.To, dir) }) {
 			r.Sockets = append(r.Sockets, dir)
 		}

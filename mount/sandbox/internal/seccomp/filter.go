@@ -185,11 +185,12 @@ func flagged(arg, bits uint32) []bpf.Instruction {
 	}
 }
 
-// setID are the bits of a mode that give a program another's rights.
+// setID are the bits of a mode that give a program the rights of its file's owner or
+// group.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// setIDCalls are the calls that give a file its mode, with what is refused of them;
-// setIDCallsHere are those that only this architecture has.
+// setIDCalls maps the calls that give a file its mode to the filter of their arguments.
+// setIDCallsHere has the calls that only this architecture has.
 func setIDCalls() map[uint32][]bpf.Instruction {
 	return map[uint32][]bpf.Instruction{
 		unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
@@ -202,8 +203,8 @@ func setIDCalls() map[uint32][]bpf.Instruction {
 // modeIn refuses a mode with set-id bits in an argument.
 func modeIn(arg uint32) []bpf.Instruction { return flagged(arg, setID) }
 
-// createIn refuses it in the argument behind flags that make a file; without them
-// that argument is whatever was there before.
+// createIn refuses such a mode in the argument behind flags that make a file. Without
+// such flags that argument is arbitrary.
 func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	return append([]bpf.Instruction{
@@ -213,9 +214,10 @@ func createIn(flags uint32) []bpf.Instruction {
 	}, modeIn(flags+1)...)
 }
 
-// ownLimits permits prlimit to read limits, and to set the caller's own: with a
-// pid it sets those of any process of the uid, which without namespaces are the
-// user's and our own (no files any more, killed for their CPU time).
+// ownLimits permits prlimit to read limits, and to set the caller's own. With a pid it
+// could set the limits of any process of the uid. Without namespaces these are the user's
+// processes and rootsfs itself, which could lose their files or be killed for their CPU
+// time.
 func ownLimits() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
@@ -311,7 +313,8 @@ func portRange() []bpf.Instruction {
 }
 
 // unixSocket permits sockets of the unix family, and leaves the others to what follows.
-// Those of type SOCK_RAW, which are datagram sockets to the kernel, nobody needs.
+// It refuses type SOCK_RAW, which the kernel treats as datagram sockets and no program
+// needs.
 func unixSocket() []bpf.Instruction {
 	return ofFamily(unix.AF_UNIX, append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...))
 }

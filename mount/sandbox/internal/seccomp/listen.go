@@ -105,8 +105,8 @@ func (b *binder) call(n *notification) error {
 	return b.listen(sock, int(int32(n.args[1])))
 }
 
-// bind binds to a port that was given, or to one that the kernel chooses: without listen,
-// that is what a client has anyway.
+// bind binds to a permitted port, or to one that the kernel chooses. Any client gets one
+// of those anyway, and cannot listen on it.
 func (b *binder) bind(sock int, addr []byte) error {
 	if err := isInet(sock); err != nil {
 		return err

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where there is no pid namespace the kernel does not protect the init from what it
-// has started, and Landlock keeps signals inside the domain, in which the init's main
-// thread is, too (its others are not). A stopped init would neither end anything nor
-// pass a signal on.
+// Without a pid namespace the kernel does not protect the init from the processes that it
+// has started. Landlock keeps signals inside the domain, but the init's main thread is in
+// it (its other threads are not). A stopped init would neither end anything nor pass a
+// signal on.
 
 // signals are the calls by which a process could send the init a signal, or join its process
 // group, of which it would send signals to all; pid is the number that names it there.
@@ -22,7 +22,7 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 	}
 	const everybody = 0xffffffff // -1
 	return map[uint32][]bpf.Instruction{
-		unix.SYS_KILL:    toIt(0, -pid, everybody), // 0: nobody joins its process group
+		unix.SYS_KILL:    toIt(0, -pid, everybody), // pid 0 is safe: no process joins the init's process group
 		unix.SYS_SETPGID: toIt(1),
 		unix.SYS_TKILL:   toIt(0), unix.SYS_TGKILL: toIt(1),
 		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),

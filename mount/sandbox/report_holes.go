@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// holes are what stays possible at a level, each a sentence that a person can
-// weigh. They follow from the level, the options and what the layers say.
+// holes returns what the command can still do at a level, each in a sentence for a
+// person. They follow from the level, the options and the layers.
 func holes(o *Options, level Level, layers []Layer) []string {
 	var out []string
 	on := func(name string) bool {

@@ -77,9 +77,9 @@ func spareTree(t *testing.T) string {
 	return point
 }
 
-// What is bound while the command runs is there at once, at its path and nowhere
-// else, can be written to, and is gone after Unbind with all that was made for it:
-// at the top, in the system's directories, and in the command's own. R063.
+// R063: a root bound while the command runs appears at once, at its path and nowhere
+// else, and can be written to. After Unbind it is gone, with the directories made for it.
+// This holds at the top, in the system's directories, and in the command's own.
 func TestBind(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0", "spare/1"}, Roots: []string{"/home/u/code"}}
 	s := startShell(t, o)
