@@ -25,7 +25,7 @@ import (
 //go:embed *.toml
 var files embed.FS
 
-// Agent is what one agent is given.
+// Agent holds the needs of one agent.
 type Agent struct {
 	Name    string   `toml:"-" json:"name"`
 	Title   string   `toml:"title" json:"title"`

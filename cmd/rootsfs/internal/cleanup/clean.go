@@ -60,16 +60,16 @@ func wait() {
 			continue
 		}
 		if err != nil || watched[0].Revents&unix.POLLIN == 0 {
-			os.Exit(1) // nobody knows whether the process has ended
+			os.Exit(1) // it is not known whether the process has ended
 		}
 		return
 	}
 }
 
-// afterRun removes what a killed run left: its mount, its directories, its session.
-// Nobody can serve the mount any more, so it is taken away whether the kernel calls
-// its connection ended or not: a process that was being started in that moment may
-// hold the connection's descriptor, and a mount that waits for answers is not stale.
+// afterRun removes the mount, the directories and the session of a killed run. No process
+// can serve the mount any more, so it is detached even if the kernel does not call its
+// connection ended: a process that was just being started may hold the connection's
+// descriptor.
 func afterRun(ctx context.Context, p *Place) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -180,8 +180,8 @@ func TestAwaitsTheEnd(t *testing.T) {
 	}
 }
 
-// A watcher waits, and is gone when it is dismissed; it has cleaned up nothing then. One
-// that was killed harms nobody.
+// A watcher waits, and ends without cleaning up when it is dismissed. Dismissing a killed
+// watcher does no harm.
 func TestDismiss(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	p, err := MakePlace(someUser())

@@ -1,22 +1,21 @@
-// Package cleanup removes what a killed process of rootsfs leaves: mounts, directories,
-// sessions and control groups.
+// Package cleanup removes the mounts, directories, sessions and control groups that a
+// killed process of rootsfs leaves.
 //
 // # Promises
 //
 // A mount outlives the process that serves it, and the kernel goes on answering from its
-// caches. So a run and a daemon each have a watcher: this program started again, which
-// waits until they have ended (pidfd_open(2)) and then cleans up, unless it was ended
-// before because everything is in order. It waits until the process has let go of all it
-// had, its locks too, and not just of one descriptor: the kernel closes those of a killed
-// process one after the other.
+// caches. So a run and a daemon each have a watcher: this program started again. It waits
+// until they have ended (pidfd_open(2)) and then cleans up, unless it was dismissed
+// before. It waits for the end of the process, not for one descriptor to close: the
+// kernel closes the descriptors and locks of a killed process one after the other.
 //
 // If the watcher was killed as well, its place is left behind. The next run, mount or doctor
-// takes the place away (ClearLeft): its lock is free, and its mount answers nobody.
+// takes the place away (ClearLeft): its lock is free, and its mount answers no call.
 //
 // # Not promised
 //
 // A mount in the foreground has no watcher. A mount that is in use goes on answering from
-// the kernel's caches for those who hold something in it, until they let go.
+// the kernel's caches for processes that hold something in it, until they let go.
 package cleanup
 
 import (
@@ -36,9 +35,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Place is where the mount of a run is: a directory that nobody but this user, and as root
-// the command's group, may enter, with the mountpoint as its only entry, since Landlock's
-// rules hold on to a mountpoint's parent.
+// Place is the directory of a run's mount. Only this user, and as root the command's
+// group, may enter it. The mountpoint is its only entry, because Landlock's rules hold on
+// to a mountpoint's parent.
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while it is removed

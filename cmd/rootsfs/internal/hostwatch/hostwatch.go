@@ -8,9 +8,9 @@
 // Nothing runs while nothing changes. A change is reported within 100 ms, and however many
 // there are, the process wakes up for them at most a dozen times a second.
 //
-// Paths that inotify does not report on are reported every Recheck instead: those on file
-// systems that are not known to be local, and those for which no instance or watch is left.
-// Problem says why. No file system is asked that may not answer.
+// Paths without inotify are reported every Recheck instead: paths on file systems that are
+// not known to be local, and paths for which no instance or watch is left. Problem says
+// why. No file system is asked that may not answer.
 //
 // # Not promised
 //
@@ -71,8 +71,8 @@ const (
 const (
 	// Recheck is how often a path is reported that cannot be watched.
 	Recheck = time.Second
-	// recheckMost bounds the paths that are reported for that in each Recheck: of
-	// thousands nobody wants to pay for all. More of them wait longer.
+	// recheckMost bounds the paths that are so reported in each Recheck, because
+	// thousands would cost too much. More of them wait longer.
 	recheckMost = 100
 	// gather is how long further events are waited for after one: a file that is replaced
 	// gives several. pause bounds how often busy directories wake the process.
@@ -190,7 +190,7 @@ func (w *Watcher) run(ctx context.Context) {
 				w.checkOne(s, recheck)
 			}
 		}
-		// Nobody receives events now, so fsnotify's goroutine waits as well.
+		// No goroutine receives events now, so fsnotify's goroutine waits as well.
 		select {
 		case <-ctx.Done():
 			return

@@ -55,7 +55,7 @@ func Code(lines []string) string {
 	return b.String()
 }
 
-// rowRoff is what a row says behind its first cell.
+// rowRoff returns the cells of a row after the first.
 func rowRoff(head, row []string) string {
 	var parts []string
 	for i, c := range row[1:] {

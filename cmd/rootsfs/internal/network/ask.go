@@ -14,7 +14,7 @@ import (
 )
 
 // Bounds of questions. A program chooses the names that it connects to, and asks as often as it
-// likes; whoever answers is a person.
+// likes; a person has to answer.
 const (
 	// maxQuestions is how many questions are open at a time, and how many may be asked before
 	// questionEvery counts.
@@ -58,8 +58,8 @@ type Question struct {
 	Port uint16
 	// Program made the first connection.
 	Program Program
-	// Reached is what the program has reached so far, most bytes first, and others how many
-	// hosts more.
+	// Reached are the hosts that the program has reached so far, most bytes first. Others
+	// is the number of further hosts.
 	Reached []Reached
 	Others  int
 	// Permit adds the rule for this host and port. It fails if the question is over: the answer
@@ -77,7 +77,7 @@ type Reached struct {
 	Sent, Received int64 // bytes from and to the program
 }
 
-// target is what questions are about.
+// target is the subject of a question.
 type target struct {
 	host string
 	port uint16
@@ -102,7 +102,7 @@ type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
 	fresh   *rate.Limiter
-	over    atomic.Bool // all was taken back: nobody is asked any more
+	over    atomic.Bool // all was taken back: no more questions
 }
 
 func newAsking() *asking {

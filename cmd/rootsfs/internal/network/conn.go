@@ -83,7 +83,7 @@ func (g *Gate) take(in *net.TCPConn) {
 	}
 }
 
-// action is what the gate does with a connection of the program.
+// action is the gate's decision about a connection of the program.
 type action int
 
 const (
@@ -93,8 +93,8 @@ const (
 	actionServe                // hand it to the service of its name
 )
 
-// decide returns what to do with a connection to an address, and why it is refused. What is
-// spliced or served is in the table.
+// decide returns the action for a connection to an address, and why it is refused. A
+// connection to splice or serve is then in the table.
 func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	err := g.target(c, addr)
 	if err == nil {

@@ -88,7 +88,7 @@ func buildReply(head dnsmessage.Header, q *dnsmessage.Question, record dnsmessag
 	}
 	b, err := m.Pack()
 	if err != nil {
-		return nil // a name that cannot be packed again is nobody's
+		return nil // a name that cannot be packed again belongs to no host
 	}
 	return b
 }

@@ -37,7 +37,7 @@ var (
 	errNotName   = errors.New("a rule permits what is no host name, and does not exist")
 )
 
-// Options is how a gate decides and what it tells.
+// Options configure a gate.
 type Options struct {
 	Rules []Rule
 	// AnyServerName lets TLS connections name another server than the one that they are made
@@ -47,8 +47,9 @@ type Options struct {
 	// wants is known when the connection is refused. Nothing about them leaves the machine.
 	ResolveAll bool
 	Limits     Limits
-	// Ask has hosts that no rule permits asked about while the connection waits, instead of
-	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
+	// Ask makes the gate ask about hosts that no rule permits while the connection waits,
+	// instead of refusing at once. Their names resolve inside as with ResolveAll. Nil: no
+	// questions.
 	Ask *Ask
 	// Services are names inside that are answered outside. No two have one name.
 	Services []*Service
@@ -84,7 +85,7 @@ type Gate struct {
 	inside   *inside // nil before Serve
 }
 
-// State says what an Event tells.
+// State is the kind of an Event.
 type State string
 
 // The states. A connection that was permitted is Opened and, later, Ended.
@@ -95,14 +96,14 @@ const (
 	Failed  State = "failed"  // the host did not answer, or broke the connection off
 )
 
-// Event is what happened to a connection, or to the look-up of a name.
+// Event is a step in the life of a connection, or a refused look-up of a name.
 type Event struct {
 	State   State
 	Host    string         // name, or the address if the program gave no name
 	Port    uint16         // 0: a name was looked up
 	Addr    netip.AddrPort // that the gate connected to
 	Program Program        // that made the connection, if it was found
-	// ServerName is what the last hello of TLS asked for, if that was not Host.
+	// ServerName is the name in the last hello of TLS, if it differs from Host.
 	ServerName string
 	Sent       int64 // bytes from the program
 	Received   int64 // bytes to the program
@@ -143,7 +144,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 		return err
 	}
 	if in.reach == NamedHosts {
-		g.names = newNameTable(loopbackNet) // nobody has asked yet
+		g.names = newNameTable(loopbackNet) // no name has been asked for yet
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +218,7 @@ func (g *Gate) addLocked(more []Rule) error {
 
 // Remove takes rules back and ends every connection that no other rule permits. When it
 // returns, none of them carries a byte. It returns how many it ended. Open questions are
-// answered with no: whoever takes hosts back does not want more of them.
+// answered with no: an owner who takes hosts back does not want more of them.
 func (g *Gate) Remove(gone ...Rule) int {
 	return g.end(func() []*conn {
 		g.endQuestionsLocked(ErrRevoked, false)
@@ -226,7 +227,7 @@ func (g *Gate) Remove(gone ...Rule) int {
 }
 
 // RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
-// Afterwards nobody is asked about hosts any more.
+// Afterwards there are no more questions about hosts.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	ended = g.end(func() []*conn {
 		g.asking.over.Store(true)

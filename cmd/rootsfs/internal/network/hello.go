@@ -57,7 +57,7 @@ type handshake struct {
 	taken []byte
 }
 
-// part is what a program sends next.
+// part is the next part of the bytes that a program sends.
 type part struct {
 	size   int    // bytes, after which next must look again
 	server string // that a hello in them asks for; "": none

@@ -14,8 +14,8 @@ import (
 // ErrLimit is why a connection is refused or ended that is beyond a limit.
 var ErrLimit = errors.New("a limit of the network is reached")
 
-// These have whoever moves bytes try again: after a wait, or when another connection has moved
-// what it has claimed.
+// These errors make a copying goroutine try again: after a wait, or when another connection
+// has moved the bytes that it has claimed.
 var (
 	errPace    = errors.New("bytes must wait")
 	errClaimed = errors.New("the last bytes are claimed")
@@ -76,7 +76,7 @@ func (m *meter) claim(n int) int {
 	return n - int(back)
 }
 
-// credit is what one direction of a connection may move.
+// credit counts the bytes that one direction of a connection may move.
 type credit struct {
 	c            *conn
 	m            *meter
@@ -84,7 +84,7 @@ type credit struct {
 	left         int           // bytes that the pace permits now
 }
 
-// up is what a connection may send, and down what it may receive.
+// up returns the credit for sending on a connection, and down the credit for receiving.
 func (g *Gate) up(c *conn) credit {
 	return credit{c: c, m: g.meter, count: &c.sent, total: &g.totals.sent}
 }

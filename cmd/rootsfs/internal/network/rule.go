@@ -222,7 +222,7 @@ func (r Rule) hasName(name string) bool {
 
 func (r Rule) hasAddr(addr netip.Addr) bool { return r.Prefix.IsValid() && r.Prefix.Contains(addr) }
 
-// rules is what a person approved.
+// rules are the approved rules.
 type rules []Rule
 
 // permitsName reports whether name may be connected to at port; 0 asks for any port.

@@ -201,8 +201,8 @@ func (d *dialledConn) Close() error {
 	return err
 }
 
-// check notices that a limit is reached, or that the gate has closed the connection. Whoever
-// dialled it may close it later or never.
+// check notices that a limit is reached, or that the gate has closed the connection. The
+// service that dialled it may close it later or never.
 func (d *dialledConn) check(err error) error {
 	switch {
 	case errors.Is(err, ErrLimit):

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets were opened by the init of a confined program in its network namespace, without
-// being bound or connected. A socket stays in the namespace that it was opened in, and the
-// kernel asks the process that uses it for rights: the gate has them all, since it made the
-// user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where
-// the kernel lacks the family.
+// Sockets were opened by the init of a confined program in its network namespace, without being
+// bound or connected. A socket stays in the namespace that it was opened in. The kernel checks
+// the rights of the process that uses it. The gate has all rights, because it made the user
+// namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where the
+// kernel lacks the family.
 type Sockets struct {
 	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
 	Netfilter *os.File // AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER
@@ -53,7 +53,7 @@ var defaultPorts = []uint16{443, 80, 22}
 // connects to it is asked for a rule like everybody.
 const gatePort = 1
 
-// inside is what the gate serves in a namespace.
+// inside holds the sockets that the gate serves in a namespace.
 type inside struct {
 	reach     Reach
 	datagrams *net.UDPConn
@@ -118,8 +118,8 @@ func (s *Sockets) prepare() (in *inside, err error) {
 	return in, in.listen(s.Stream6, netip.AddrPortFrom(netip.IPv6Unspecified(), gatePort), true)
 }
 
-// isMissing reports whether the kernel, or whoever confines this process, does not offer
-// something.
+// isMissing reports whether an error means that the kernel, or a confinement of this
+// process, does not offer something.
 func isMissing(err error) bool {
 	for _, e := range []error{errors.ErrUnsupported, unix.ENOENT, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EPERM, unix.EACCES} {
 		if errors.Is(err, e) {
@@ -227,8 +227,8 @@ func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// ResolvConf is what /etc/resolv.conf holds inside. The second server is asked where the first
-// cannot be reached, for want of routes.
+// ResolvConf returns the content of /etc/resolv.conf inside. The second server is asked where
+// the first cannot be reached, for want of routes.
 func ResolvConf() []byte {
 	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
 }

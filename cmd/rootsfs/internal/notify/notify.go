@@ -1,15 +1,15 @@
-// Package notify tells the user of the desktop something, through the desktop's own
-// service (org.freedesktop.Notifications on the session bus), where there is one.
+// Package notify shows notifications on the desktop, through the desktop's own service
+// (org.freedesktop.Notifications on the session bus), if there is one.
 //
 // # Promises
 //
-// Who calls it is not held up, and nothing fails: without a bus, or with one that does
-// not answer, nothing is shown. Of the texts everything invisible is escaped, and
-// markup is shown as it is written, not followed.
+// The caller never waits, and nothing fails: without a bus, or with one that does not
+// answer, nothing is shown. Invisible characters of a text are escaped, and markup is
+// shown as text, not followed.
 //
 // # Not promised
 //
-// That anybody sees it. It takes no answer: a notification decides nothing.
+// A notification may go unseen. It takes no answer: it decides nothing.
 //
 // The exported functions may be called concurrently.
 package notify
@@ -37,7 +37,7 @@ const (
 // Notifier shows notifications. Make it with New.
 type Notifier struct {
 	running chan struct{}
-	// Failed is told why a notification could not be shown; nil: nobody.
+	// Failed, if not nil, gets the error of each notification that could not be shown.
 	Failed func(error)
 }
 
@@ -87,7 +87,7 @@ func show(address, summary, body string) error {
 	return nil
 }
 
-// markup is what notifications would take for it.
+// markup escapes the characters that notifications read as markup.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // text makes foreign text one for the body of a notification. Names in it may have

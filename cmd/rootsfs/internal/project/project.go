@@ -4,12 +4,11 @@
 // # Promises
 //
 // The answer is never the file system's root, the home directory, or a directory that
-// contains the home directory, and no marker misleads it that another user put into a
-// directory everybody can write to, such as the one for temporary files. The nearest
-// repository wins over every project file, so that a module in a repository means the
-// repository; without one, the nearest workspace wins over the nearest project file,
-// because its members need one another. It looks at names and owners only, and runs
-// nothing.
+// contains the home directory. A marker that another user put into a world-writable
+// directory, such as the one for temporary files, is ignored. The nearest repository wins
+// over every project file, so that a module in a repository means the repository. Without
+// a repository, the nearest workspace wins over the nearest project file, because its
+// members need one another. It looks at names and owners only, and runs nothing.
 //
 // # Not promised
 //

@@ -1,7 +1,6 @@
-// Package records reads the audit records of all the user's sessions for those who
-// look at them: it finds the last that match, counts them over time and verifies
-// their chains. It is package audit for people, with everything that a server chose
-// made visible.
+// Package records reads the audit records of all the user's sessions for display. It
+// finds the last records that match, counts records over time and verifies their chains.
+// In its results, invisible characters of a server's text are made visible.
 //
 // # Promises
 //
@@ -115,9 +114,9 @@ type Found struct {
 	Damaged  int  `json:"damaged,omitempty"`
 }
 
-// Query is what of the records is asked for: what the filter selects, without the
-// headers of files. Session "" is every one, Verdict "" any (or allowed, refused,
-// failed), Limit how many entries, from 1 to Most.
+// Query selects records: those that the filter selects, without the headers of files.
+// Session "" selects every session, Verdict "" any verdict (allowed, refused, failed).
+// Limit is the number of entries, from 1 to Most.
 type Query struct {
 	audit.Filter
 	Session, Verdict string

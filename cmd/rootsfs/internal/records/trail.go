@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Trail is what the records tell of a session's newest run: its roots, how its command
-// was confined, and the newest refusal.
+// Trail sums up the records of a session's newest run: its roots, how its command was
+// confined, and the newest refusal.
 type Trail struct {
 	Session string
 	Roots   map[string]TrailRoot // by name, also those that have ended
@@ -49,7 +49,7 @@ func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, 
 	return t.whole(), err
 }
 
-// whole is the trail after the last record.
+// whole returns the trail after the last record.
 func (t *Trail) whole() Trail {
 	if !t.Ended && t.unsure != nil && (t.Refused == nil || t.unsure.Time.After(t.Refused.Time)) {
 		t.Refused = t.unsure

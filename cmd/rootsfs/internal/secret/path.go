@@ -171,9 +171,9 @@ func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // allows reports whether the rule allows a request. Unless the rule has an encoded slash itself, a
 // path with one is also read as servers do that decode it first. Unless the rule has a space
-// itself, a path with one is also read up to it: a proxy may decode the path and put it into a
-// request like that (nginx, proxy_pass with $uri), and servers such as uWSGI take the rest for the
-// protocol.
+// itself, a path with one is also read up to it. A proxy may decode the path and put it into a
+// request like that (nginx, proxy_pass with $uri), and servers such as uWSGI then take the rest
+// for the protocol.
 func (r Rule) allows(method string, p requestPath) bool {
 	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
 		return false

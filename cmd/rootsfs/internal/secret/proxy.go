@@ -34,7 +34,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// Request is what became of one request.
+// Request describes one request and its outcome.
 type Request struct {
 	Secret         string // its name
 	Host           string // HOST[:PORT]
@@ -48,14 +48,14 @@ type Request struct {
 	Room           int64 // what Options.Reserve promised for the record
 }
 
-// Options is what a Proxy needs of its caller.
+// Options configure a Proxy.
 type Options struct {
 	// Dial connects to the host of the URL.
 	Dial func(context.Context) (net.Conn, error)
 	// Reserve promises room for the record of a request that is about to be sent. After an
 	// error, which the program is told, the request is not sent. It is called concurrently.
 	Reserve func(context.Context, Request) (room int64, err error)
-	// Record takes what became of each request. It is called concurrently.
+	// Record takes the outcome of each request. It is called concurrently.
 	Record func(Request) error
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
@@ -336,8 +336,8 @@ func (x *exchange) record() {
 type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64
-	failed *error // nil: nobody asks
-	closed func() // nil: nobody asks
+	failed *error // may be nil
+	closed func() // may be nil
 }
 
 // Close implements io.Closer.

@@ -17,10 +17,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Placeholder is what the program gets in the place of a credential.
+// Placeholder is the text that the program gets in the place of a credential.
 const Placeholder = "rootsfs-adds-the-credential"
 
-// DefaultHeader is how a credential is sent if nothing else is said.
+// DefaultHeader is the header of a credential unless Secret.Header names another.
 const DefaultHeader = "Authorization: Bearer"
 
 // Secret is a credential that a program uses and does not have. The tags are those of package
@@ -34,7 +34,7 @@ type Secret struct {
 	// passedHeaders or look like credentials. A name that ends in * is the beginning of headers.
 	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
 	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
-	// Variable is what tells the program the base URL.
+	// Variable names the variable that holds the base URL for the program.
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
 	File     string   `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
 	Command  []string `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`

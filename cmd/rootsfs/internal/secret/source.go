@@ -75,8 +75,8 @@ func (s *Secret) Read(ctx context.Context, judge *written.Judge, env []string) (
 	return Credential{value}, nil
 }
 
-// readFile returns the beginning of a regular file. Another one could have nobody who writes to
-// it, and no end.
+// readFile returns the beginning of a regular file. Another kind of file could have no writer,
+// or no end.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -1,16 +1,16 @@
 // Package starved lets this program run where its user has no epoll watch left.
 //
 // The Go runtime ends a process that cannot have a network poller: its first timer or
-// opened file makes an epoll instance with one watch (epoll_ctl(2)), and the kernel
-// counts watches by user, in all namespaces together (max_user_watches). Whoever
+// opened file makes an epoll instance with one watch (epoll_ctl(2)). The kernel counts
+// watches by user, in all namespaces together (max_user_watches). A confined program that
 // uses them up would thereby take away the owner's commands that end access.
 //
 // # Promises
 //
-// Its initialisation asks whether a watch can be had. If one can, the runtime takes it
-// at once. If not, Err says so, and the runtime believes that it has a poller:
-// files are then read by blocking calls, and package control speaks to sessions by
-// blocking calls in any case.
+// Its initialisation tries to add a watch. If that works, the runtime takes it at once.
+// If not, Err says so, and the runtime is made to believe that it has a poller. Files are
+// then read by blocking calls; package control speaks to sessions by blocking calls in
+// any case.
 //
 // A process that cannot open a handful of files ends at once and says so.
 //
@@ -114,10 +114,10 @@ func watchesLeft() bool {
 	return true
 }
 
-// withoutPoller has a filter of system calls (seccomp(2)) answer epoll_ctl in the
-// kernel's place: "done" while the runtime makes its poller, and EPERM from then on,
-// which is what the kernel says of a regular file and makes package os use blocking
-// calls. Where filters cannot be installed nothing is changed, and it reports false.
+// withoutPoller makes a filter of system calls (seccomp(2)) answer epoll_ctl in the
+// kernel's place: "done" while the runtime makes its poller, and EPERM from then on. The
+// kernel answers EPERM for a regular file, which makes package os use blocking calls.
+// Where filters cannot be installed nothing is changed, and it reports false.
 func withoutPoller() bool {
 	if !answerEpollCtl(0) {
 		return false

@@ -178,7 +178,7 @@ func (j *Judge) Command(words []string) (path string, err error) {
 func (j *Judge) pathsOf(text string) error {
 	for _, p := range pathsIn(text) {
 		if _, _, err := j.opener.Trace(p); err != nil {
-			continue // it is no path, or nobody can reach it
+			continue // it is no path, or leads nowhere
 		}
 		if err := j.File(p); err != nil {
 			return err
@@ -240,11 +240,12 @@ func mayBegin(text string, i int) bool {
 	return word == "" || word[0] == '-' && !strings.Contains(word, "/")
 }
 
-// Environ is the environment for a program that is run for the owner: this process's, without
-// the variables that drop names. PATH has no relative directory and none that programs can
-// write, so that what the program runs itself is not theirs either. Nor is what it loads
-// (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that programs can write is left
-// out. HOME stays: without it the program reads another one's files.
+// Environ returns the environment for a program that is run for the owner: this process's,
+// without the variables that drop names. PATH has no relative directory and none that confined
+// programs can write, so that they cannot supply a program that it runs. Nor can they supply a
+// file that it loads (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that
+// programs can write is left out. HOME stays: without it the program would read another user's
+// files.
 func (j *Judge) Environ(drop func(name string) bool) (env []string) {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")

@@ -1,6 +1,6 @@
-// Package written remembers the directories that programs were allowed to write, in
-// all sessions of the owner: in one of them a program may have left a link that is to
-// lead another grant, or a program that rootsfs is to run for the owner. Judge refuses
+// Package written remembers the directories that confined programs were allowed to write,
+// in all sessions of the owner. A program may have left a link in one of them, to lead a
+// later grant elsewhere, or a program that rootsfs would run for the owner. Judge refuses
 // such programs and files.
 //
 // # Promises
@@ -10,10 +10,10 @@
 //
 // # Not promised
 //
-// The file holds the newest directories, see maxDirs. A directory that was renamed
-// is not known by its new path; the roots of a live session are, by their place. Nor is
-// a file with a second name (hard link) or a directory that is mounted in two places, nor
-// what was writable on another machine, for another user or with another state directory.
+// The file holds the newest directories, see maxDirs. A renamed directory is not known by
+// its new path, unless it is a root of a live session. Not known either are a file's
+// second name (hard link), a directory that is mounted in two places, and files that were
+// writable on another machine, for another user or with another state directory.
 package written
 
 import (

@@ -7,7 +7,7 @@
 //
 // # Not promised
 //
-// Whether the directory is there, and what it is.
+// The directory may be missing, or be something else.
 package xdg
 
 import (
@@ -29,8 +29,9 @@ func Home() string {
 	return filepath.Clean(home)
 }
 
-// Path is what elem names below the directory of a variable, or below fallback in the home
-// directory if that is unset or, as the XDG specification wants it, relative.
+// Path joins elem to the directory that a variable holds. If the variable is unset, or
+// relative (the XDG specification then demands it), it joins elem to fallback in the home
+// directory.
 func Path(variable, fallback string, elem ...string) (string, error) {
 	dir := os.Getenv(variable)
 	if !filepath.IsAbs(dir) {
@@ -54,9 +55,9 @@ func Data(elem ...string) (string, error) {
 	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Unwritable adds to an error about a file in State what to do, where it is that
-// this user, or nobody, may write there, or that it can be no directory, as below /proc.
-// Another error, or nil, it returns as it is.
+// Unwritable adds advice to an error about a file in State, if it says that the place is
+// not writable, or can hold no directory, as below /proc. It returns another error, or
+// nil, as it is.
 func Unwritable(err error) error {
 	switch names.Errno(err) { //nolint:exhaustive // the others are not about the place
 	case unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR:
