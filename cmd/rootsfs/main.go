@@ -18,19 +18,19 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/poller"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 //go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 func main() {
-	if err := starved.Err(); err != nil {
+	if err := poller.Err(); err != nil {
 		sandbox.Refuse(err)
 	}
 	sandbox.Main()
 	cleanup.Main(cli.StderrLog())
-	if err := starved.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
+	if err := poller.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
 		os.Exit(cli.ExitSystem)
 	}

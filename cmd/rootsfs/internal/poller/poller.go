@@ -1,4 +1,5 @@
-// Package starved lets this program run where its user has no epoll watch left.
+// Package poller sets up the network poller of the Go runtime, or lets this program run
+// without one if its user has no epoll watch left.
 //
 // The Go runtime ends a process that cannot have a network poller: its first timer or
 // opened file makes an epoll instance with one watch (epoll_ctl(2)). The kernel counts
@@ -22,7 +23,7 @@
 //
 // Without a poller timers may be late, and the process can start no set-user-id program
 // (no_new_privs). The main function refuses commands that need either.
-package starved
+package poller
 
 import (
 	"errors"
