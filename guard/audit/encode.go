@@ -64,7 +64,7 @@ func lineBound(session string, r *guard.Record) int64 {
 	return int64(n)
 }
 
-// reservation is the room for the record of an operation. r is what is known of the record
+// reservation returns the room needed for the record of an operation. r has the fields known
 // so far. If links lead elsewhere, the path that was asked for is added to the detail later.
 func reservation(session string, r *guard.Record) int64 {
 	n := lineBound(session, r) + 512

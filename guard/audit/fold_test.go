@@ -154,9 +154,9 @@ func TestFoldsAreBounded(t *testing.T) {
 	}
 }
 
-// Item 11: whatever a server is refused, and under as many names as it likes, the
-// log grows no faster than the subject's rate, nothing is missing from the account,
-// and other servers' refusals are written one by one.
+// However many operations a server is refused, under however many names, the log grows no
+// faster than the subject's rate. The sums account for every refusal, and other servers'
+// refusals are written one by one.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{burst: 64 << 10, perSecond: 1}

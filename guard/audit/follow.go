@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// followDelay is how often Follow looks if nobody tells it when.
+	// followDelay is the interval at which Follow looks without a signal from its caller.
 	followDelay = 250 * time.Millisecond
 	// listDelay is how long Follow relies on the time of the directory, which some network
 	// file systems do not keep. A change less than that before a listing may have been made

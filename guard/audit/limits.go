@@ -56,8 +56,8 @@ const (
 	workBurst    = 256 << 20 // bytes
 	workRate     = 24 << 10  // bytes a second: 85 MB an hour
 	shareBurst   = 256 << 10 // bytes, of all subjects when half of the share is used
-	// refusalBytes is what a refusal costs beside its texts. workBytes is what any other
-	// record costs beside its paths, after compression.
+	// refusalBytes is the size of a refusal without its texts. workBytes is the size of
+	// any other record without its paths, after compression.
 	refusalBytes = 400
 	workBytes    = 90
 	// maxPause is the longest pause that Pace asks for, when nothing is left of the session's
@@ -96,7 +96,7 @@ type group struct {
 	item  *item     // nil: nothing was counted since the writer took the last item
 }
 
-// openKey is what an open and its close have in common.
+// openKey has the fields that an open and its close share.
 type openKey struct {
 	subject guard.Subject
 	via     guard.Via
@@ -109,7 +109,7 @@ func openKeyOf(r *guard.Record) openKey {
 	return openKey{subject: r.Subject, via: r.Via, uid: r.UID, pid: r.PID, path: r.Path}
 }
 
-// foldKey is what folded records have in common.
+// foldKey has the fields that folded records share.
 type foldKey struct {
 	openKey
 	op      guard.Op
@@ -129,14 +129,14 @@ func foldKeyOf(r *guard.Record) foldKey {
 	}
 }
 
-// sumKey is what records in one sum have in common.
+// sumKey has the fields that the records of one sum share.
 type sumKey struct {
 	subject guard.Subject
 	verdict guard.Verdict
 }
 
-// sum is what an item says about the refusals or failures that it sums up. The item's
-// record is the sample.
+// sum counts the refusals or failures that an item sums up. The item's record is a sample
+// of them.
 type sum struct {
 	kinds map[string]int64
 	ops   map[string]int64 // "other" for those beyond maxSumOps
@@ -375,7 +375,7 @@ type pace struct {
 	perSecond rate.Limit
 }
 
-// budget is what a subject, or all of them together, may have written.
+// budget limits the records of a subject, or of all subjects together.
 type budget struct {
 	refusals, work *rate.Limiter
 	last           string // the path of the latest record; the next one repeats its beginning

@@ -35,7 +35,7 @@
 // A Set holds the compiled rules. A State is the result for one directory: the patterns
 // that its path has matched in part, and the verdicts that hold for everything in it.
 // State.Enter returns the state of a subdirectory, and State.Judge the verdict on a name.
-// What they cost does not depend on the depth. Sets and states may be used concurrently.
+// Their cost does not depend on the depth. Sets and states may be used concurrently.
 // Set.At caches the states of directories.
 //
 // # Promises

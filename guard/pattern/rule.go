@@ -8,7 +8,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Effect is what a rule does to the names it matches, the strictest last.
+// Effect is the effect of a rule on the names it matches, the strictest last.
 type Effect uint8
 
 // The effects.
@@ -53,7 +53,7 @@ const (
 	lists
 )
 
-// Effect is what the rules of the list do.
+// Effect returns the effect of the list's rules.
 func (l List) Effect() Effect {
 	switch l {
 	case BuiltinHide, Ignore, OwnHide, ReservedHide:
@@ -69,7 +69,7 @@ func (l List) Effect() Effect {
 // liftable reports whether Allow takes the list back.
 func (l List) liftable() bool { return l == BuiltinHide || l == BuiltinProtect || l == Ignore }
 
-// Condition is what has to hold, besides the match, for a built-in rule.
+// Condition restricts a built-in rule: it must hold, besides the match.
 type Condition uint8
 
 // The conditions.

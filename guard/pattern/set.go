@@ -19,7 +19,7 @@ type Set struct {
 	states  cache
 }
 
-// program is what rules were compiled to. It never changes.
+// program is a compiled list of rules. It never changes.
 type program struct {
 	rules []*compiled
 	fold  bool
@@ -146,9 +146,9 @@ func (s *program) name(n string) string {
 }
 
 // A cache keeps two generations of at most maxStates directories, a hundred bytes each.
-// The paths of a generation have at most maxKeys bytes together, and each at most maxKey:
-// in a tree as deep as a program likes to make it, paths alone would be gigabytes, and
-// finding the nearest cached one would take longer than going down from the root.
+// The paths of a generation have at most maxKeys bytes together, and each at most maxKey.
+// A program can make a tree so deep that paths alone would be gigabytes, and finding the
+// nearest cached one would take longer than going down from the root.
 const (
 	maxStates = 8192
 	maxKeys   = 2 << 20

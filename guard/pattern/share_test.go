@@ -78,7 +78,7 @@ func TestOwnRulesAreShared(t *testing.T) {
 		}
 		return n
 	}
-	for i := 0; kept() > 1 && i < 1000; i++ { // of what nobody has, the collector tells later
+	for i := 0; kept() > 1 && i < 1000; i++ { // the collector reports an unused program later
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// State is what the rules say of one directory.
+// State is the result of the rules for one directory.
 type State struct {
 	set   *program
 	items []item // half matched patterns
 	held  []held // rules that matched the directory or one above, and hold in it
-	// barrier is the verdict that keeps everybody out of the directory, if there is one.
+	// barrier is the verdict that closes the directory, if there is one.
 	barrier Verdict
 	except  bool // below a directory of the list Except
 }
@@ -27,7 +27,7 @@ type held struct {
 	depth int16
 }
 
-// Type is what lies at a name, as far as the caller knows.
+// Type is the type of the file at a name, as far as the caller knows.
 type Type uint8
 
 // The types. Links are not followed: a link to a directory is a Link.
@@ -56,7 +56,7 @@ type Facts interface {
 	Tokens(path string) bool
 }
 
-// Verdict is what the rules say of a name.
+// Verdict is the result of the rules for a name.
 type Verdict struct {
 	Effect Effect
 	Rule   *Rule // that decided; nil with None, unless something was lifted
@@ -65,11 +65,11 @@ type Verdict struct {
 	Lifted *Rule
 }
 
-// Barrier is what keeps everybody out of the directory: Hide, Deny or None.
+// Barrier returns the verdict that closes the directory (Hide or Deny), or None.
 func (st *State) Barrier() Verdict { return st.barrier }
 
-// Enter is the state of the subdirectory called name of the directory, whose
-// path is dir.
+// Enter returns the state of the subdirectory called name. dir is the path of the
+// directory itself.
 func (st *State) Enter(dir, name string) *State {
 	if st.barrier.Effect != None {
 		return st
@@ -94,8 +94,8 @@ func (st *State) Enter(dir, name string) *State {
 	return next
 }
 
-// Judge is the verdict on a name in the directory, whose path is dir. facts may
-// be nil.
+// Judge returns the verdict on a name in the directory. dir is the path of the directory.
+// facts may be nil.
 func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	if st.barrier.Effect != None {
 		return st.barrier
@@ -127,7 +127,7 @@ func (st *State) Silent(name string) bool {
 }
 
 // match compares a name with the patterns of the directory. rules are those that match it, in
-// order, appended to room. items are the patterns of which more names are still to come.
+// order, appended to room. items are the patterns that more names have to complete.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {
 	s := st.set
 	rules = room
