@@ -126,7 +126,7 @@ func (st *State) Silent(name string) bool {
 	return len(rules) == 0
 }
 
-// match compares a name with the patterns of the directory. rules are those that match it, in
+// match compares a name with the patterns of the directory. rules are the matching rules, in
 // order, appended to room. items are the patterns that more names have to complete.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {
 	s := st.set
