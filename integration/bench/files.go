@@ -51,8 +51,8 @@ var filesCases = []struct {
 const (
 	filesTailRow  = "files read 1 KB, 32 at a time"
 	filesTailGoal = 10 * time.Millisecond // 99 of 100 calls of that row
-	// filesGrowth is what the host may grow by between a tenth of the requests
-	// of the memory row and all of them, and still be called flat.
+	// filesGrowth is the factor by which the host may grow between a tenth of the
+	// requests of the memory row and all of them, and still be called flat.
 	filesGrowth = 1.1
 )
 
@@ -81,7 +81,7 @@ func (r *filesRow) p99() time.Duration {
 	return time.Duration(median(all))
 }
 
-// filesMemory is what this process, which is the host, holds.
+// filesMemory is the memory of this process, which is the host.
 type filesMemory struct {
 	Requests int    `json:"requests"`
 	Before   int64  `json:"rssAtATenth"`

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkName is what -only matches.
+// networkName is the name for -only.
 const networkName = "network"
 
 // Peers of the network rows. direct is a client without a sandbox, on the loopback interface.
@@ -42,7 +42,7 @@ const (
 	netHeld         = 3000
 )
 
-// networkPeer is what one peer did; the samples are one a repetition.
+// networkPeer has the results of one peer; there is one sample a repetition.
 type networkPeer struct {
 	Name     string    `json:"name"`
 	Download []float64 `json:"downloadPerSecond"`
@@ -51,7 +51,8 @@ type networkPeer struct {
 	Broken   string    `json:"broken,omitempty"`
 }
 
-// isOwn reports whether a failure is one of ours.
+// isOwn reports whether the peer is rootsfs or the reference: its failure breaks the
+// rows, another peer's does not.
 func (p *networkPeer) isOwn() bool { return p.Name == netDirect || p.Name == netOurs }
 
 // networkReport is everything about the network.
@@ -75,7 +76,7 @@ func (n *networkReport) peer(name string) *networkPeer {
 	return nil
 }
 
-// networkLab is what the rows need.
+// networkLab holds the files and servers that the rows need.
 type networkLab struct {
 	*lab
 	dir    string // holds client, and is the root of rootsfs run
@@ -184,7 +185,7 @@ func (n *networkLab) networkPeers() []netWay {
 		{name: netOurs, argv: n.run("bench-network", "--net="+local, n.client, childNetwork, local)},
 		{name: netSlirp, argv: []string{n.client, childNetwork, "10.0.2.2:" + n.port}, attach: attachSlirp},
 		// The gateway of pasta's network stands for this machine's loopback interface.
-		// As root it would become nobody.
+		// As root it would become the user nobody.
 		{name: netPasta, argv: []string{"pasta", "--config-net", "-q", "-f", "--runas", fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), "-a", "10.9.9.2", "-n", "24", "-g", "10.9.9.1", "--",
 			n.client, childNetwork, "10.9.9.1:" + n.port}},
 		{name: netSrt, argv: []string{"srt", "--settings", n.srtSettings(), "-c", strings.Join([]string{n.client, childNetwork, local, childProxied}, " ")}},

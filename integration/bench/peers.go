@@ -151,9 +151,9 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 	return m, nil
 }
 
-// privateHome gives a peer, by its name among those that run at the same time, empty
-// directories for its configuration, sessions and records, so that neither the user's
-// settings nor an earlier run count, and nothing is written into the user's own.
+// privateHome gives a peer empty directories for its configuration, sessions and records.
+// So neither the user's settings nor an earlier run count, and nothing is written into
+// the user's directories. peer is its name among the peers that run at the same time.
 func (l *lab) privateHome(peer string) ([]string, error) {
 	var env []string
 	for _, name := range []string{"RUNTIME_DIR", "CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME"} {

@@ -79,8 +79,8 @@ func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// reap passes lines on (dropping those nobody waits for, so that a talkative
-// daemon never blocks) and then collects the child.
+// reap passes lines on (dropping those that no one waits for, so that a talkative daemon
+// never blocks) and then collects the child.
 func (p *process) reap(out io.Reader) {
 	for sc := bufio.NewScanner(out); sc.Scan(); {
 		select {

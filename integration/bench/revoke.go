@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holding is what a process holds of a mount: names the kernel has cached, and
-// files that are open and mapped.
+// holding describes the part of a mount that a process holds: names that the kernel has
+// cached, and files that are open and mapped.
 type holding struct {
 	dir    string
 	inodes int // all of them, the held ones included
@@ -126,7 +126,7 @@ type revocation struct {
 	Broken  string    `json:"broken,omitempty"`
 }
 
-// revocationName is what -only matches.
+// revocationName is the name for -only.
 const revocationName = "revoke"
 
 // revoke measures every level over the smaller holding, and audit over the larger

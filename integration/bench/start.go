@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// startName is what -only matches.
+// startName is the name for -only.
 const startName = "start"
 
-// startGoal is what confining may add to a program's start and end, seconds.
+// startGoal is the time that confining may add to a program's start and end, in seconds.
 const startGoal = 0.035
 
 // startTries are the runs of one repetition, whose median is its sample: one

@@ -15,7 +15,7 @@ import (
 
 // tracer counts FUSE requests with the kernel's tracepoint fuse:fuse_request_send
 // (Linux 6.10 and later), in a trace instance of its own and on a tracefs mount
-// of its own, so that nobody else's tracing is touched.
+// of its own, so that no other tracing is touched.
 type tracer struct {
 	mnt      string
 	instance string

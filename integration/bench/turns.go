@@ -33,7 +33,7 @@ type turns struct {
 
 func (t *turns) measured() bool { return t != nil && t.Broken == "" && len(t.Many) > 0 }
 
-// ratio is what the patterns cost: the median of the turns.
+// ratio returns the cost of the patterns: the median of the turns.
 func (t *turns) ratio() float64 { return medianRatio(t.Many, t.None) }
 
 // patternTurns measures them, if both peers are among those chosen.

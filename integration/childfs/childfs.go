@@ -3,8 +3,8 @@
 //
 // A process must not use a mount that it serves itself. Go's runtime keeps a processor
 // while the kernel polls a file, while a page of a mapping is read and while a child
-// starts in the mount; if the kernel waits for this process meanwhile, nobody can answer,
-// and only the end of the connection ends the wait.
+// starts in the mount. If the kernel waits for this process meanwhile, the process cannot
+// answer, and only the end of the connection ends the wait.
 //
 // The functions have the names, the arguments and the errors of os, those of
 // golang.org/x/sys/unix with Sys before the name. They run in one child process for each
@@ -29,13 +29,14 @@ import (
 // childEnv is set in the child's environment; its socket is descriptor 3.
 const childEnv = "ROOTSFS_CHILDFS"
 
-// functions are those that run in the child, by name: both processes register the same.
+// functions are the functions for the child, by name: both processes register the same
+// ones.
 var functions = map[string]reflect.Value{}
 
 // Request is a call of a function in the child.
 type Request struct {
 	Name string
-	Args [][]byte // a pointer's is what it points to; nil for a nil pointer
+	Args [][]byte // for a pointer its target; nil for a nil pointer
 }
 
 // Reply has what the function returned, and what it changed where its arguments point.

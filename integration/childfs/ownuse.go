@@ -20,7 +20,7 @@ import (
 )
 
 // allowed are the functions that may make this process use its own mount's top directory,
-// and why. Nobody else can do it for them: they are the product's.
+// and why. They are the product's own code, so a child process cannot do it for them.
 var allowed = map[string]string{
 	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
 }
@@ -89,13 +89,14 @@ func watch(h *fuse.InHeader) {
 }
 
 // isOwn reports whether a thread is one of this process. A child that has not executed its
-// program yet has our memory and is none of ours: integration/deps finds what starts one in
-// a mount (TestOwnMounts). To ask the kernel about such a child can wait for the mount.
+// program yet shares this memory, but is not this process: integration/deps finds code that
+// starts one in a mount (TestOwnMounts). Asking the kernel about such a child can wait for
+// the mount.
 func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 
-// keepsProcessor reports whether a thread waits in a system call with one of the processors
-// of Go's runtime, which then cannot stop the others to look at their stacks: it polls, or
-// it reads a page of a mapping.
+// keepsProcessor reports whether a thread waits in a system call while it keeps one of the
+// processors of Go's runtime: it polls, or it reads a page of a mapping. The runtime then
+// cannot stop the other threads to look at their stacks.
 func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
 // sleepTries is how often callOf waits a millisecond for a thread to go to sleep.

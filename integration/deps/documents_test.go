@@ -40,7 +40,7 @@ func TestDocumentsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// elsewhere are references that nobody who clones this repository can follow.
+// elsewhere matches references that a reader of this repository cannot follow.
 var elsewhere = regexp.MustCompile(`(?i)\bdesign\.md\b|\blab/[a-z]+\.md\b|\bhouse/[a-z]+\.md\b|\bseeds? \d{3}\b|\bissues? \d+\b`)
 
 // Nothing refers to documents that are not here, nor to numbers of a tracker that is not public.

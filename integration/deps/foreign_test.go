@@ -22,7 +22,7 @@ const (
 	owners  = "owners"  // the owner's own: a flag, the configuration, the machine
 	shown   = "shown"   // somebody else may have chosen it: it is a names.Foreign, or whatever prints it calls a function that escapes
 	escaped = "escaped" // the same, and it is filled with what names.Escape or names.Quote made of it
-	said    = "said"    // a sentence of ours, in which names are quoted
+	said    = "said"    // a sentence of the program, in which names are quoted
 )
 
 // printed are the fields of text of what commands print, in JSON (where names.JSON escapes

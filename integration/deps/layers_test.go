@@ -15,7 +15,7 @@ import (
 
 const module = "github.com/rootsfs/rootsfs"
 
-// pkg is what `go list -json` tells of a package.
+// pkg is a package in the output of `go list -json`.
 type pkg struct {
 	ImportPath string
 	Dir        string

@@ -90,8 +90,9 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall is what a node runs or opens by, "" for nothing. A composite literal of exec.Cmd
-// is a call, a mention of the type in a field or parameter is none.
+// ownerCall returns the function by which a node runs or opens something, "" for none. A
+// composite literal of exec.Cmd is a call, a mention of the type in a field or parameter is
+// none.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {

@@ -77,8 +77,8 @@ var typed = sync.OnceValues(func() ([]checked, error) {
 	return all, nil
 })
 
-// fieldOf is the name of the field that an expression reads, as control.Root.Name, "" if
-// it reads none; variables are those that hold one.
+// fieldOf returns the name of the field that an expression reads, as control.Root.Name,
+// "" if it reads none. variables are the variables that hold such a field.
 func (c *checked) fieldOf(e ast.Expr, variables map[types.Object]string) string {
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -46,7 +46,7 @@ type bundlePlatforms struct {
 	Platforms []string `json:"platforms"`
 }
 
-// userConfig is what a host asks the person who installs a bundle.
+// userConfig is a question of the host to the person who installs a bundle.
 type userConfig struct {
 	Type        string `json:"type"`
 	Title       string `json:"title"`

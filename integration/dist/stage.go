@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stage is what was built for an architecture: the program, and what it writes of itself.
+// stage is the build for an architecture: the program, and the files that it generates.
 type stage struct {
 	arch  string
 	built string // directory

@@ -60,7 +60,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	r := bufio.NewReader(tty)
 	for {
 		b, err := r.ReadByte()
-		if errors.Is(err, syscall.EIO) { // nobody has it open any more
+		if errors.Is(err, syscall.EIO) { // it is not open any more
 			return shown, cmd.Wait()
 		}
 		must(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// can is what files/* expresses: no links, no attributes, and paths are text.
+// can describes what files/* can express: no links, no attributes, and paths are text.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
 // The suite's cases over a real MCP session: a server on broker/client asks, a
@@ -25,7 +25,7 @@ var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 // itself, whose paths no library looks at first. Verdicts and bytes are those of
 // the tree and of a mount. R002, R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
-	const least = 280 // of the cases, which is what files/* can express
+	const least = 280 // of the cases: as many as files/* can express
 	for name := range transports {
 		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
 	}

@@ -225,6 +225,6 @@ func TestHangUp(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the uploads left %v, %v", left, err)
 	}
-	// The name is free again: nobody uploads to it any more.
+	// The name is free again: there is no upload to it any more.
 	must(t, stays.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "x", Create: true, Upload: true, Last: true}, nil))
 }

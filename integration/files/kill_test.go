@@ -173,7 +173,7 @@ func (p *process) Fatalf(format string, args ...any) {
 	os.Exit(1)
 }
 
-// startWithJournal is what a daemon does at its start.
+// startWithJournal starts as a daemon does.
 func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})

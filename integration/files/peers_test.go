@@ -34,7 +34,7 @@ func needPeers(t testing.TB) *Peers {
 	return p
 }
 
-// program is a published server that runs under a session of ours.
+// program is a published server that runs under a session of the broker.
 type program struct {
 	t       testing.TB
 	session *broker.Session
@@ -108,7 +108,7 @@ func (h *host) typescript() *program {
 	return h.run(cmd, &log)
 }
 
-// answer is what the script's tool "ask" returns.
+// answer is the result of the script's tool "ask".
 type answer struct {
 	Result json.RawMessage
 	Error  *struct {

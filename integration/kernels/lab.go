@@ -27,7 +27,7 @@ var modules = []string{"virtio_pci", "virtio_blk", "ext4", "fuse", "overlay", "t
 //go:embed guest.sh hold.py init.sh
 var guestFiles embed.FS
 
-// lab is what all machines share.
+// lab is the state that all machines share.
 type lab struct {
 	*options
 	work string // a temporary directory

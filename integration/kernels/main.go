@@ -36,7 +36,7 @@ const (
 	smokeKernel = "6.12"
 )
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	phases, suites, skip, out, cache, accel string
 	limit, phaseLimit, suiteLimit           time.Duration

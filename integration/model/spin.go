@@ -23,7 +23,7 @@ const (
 	depth  = 2_000_000 // steps of one execution
 )
 
-// result is what a search found.
+// result is the result of a search.
 type result struct {
 	states, depth int
 	took          time.Duration

@@ -38,7 +38,7 @@ func New(t testing.TB) *Issuer {
 	mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) { Answer(w, i.Metadata()) })
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		i.asked.Add(1)
-		// Beside its key one for other things, and one of a kind that nobody knows.
+		// Beside its key there are one for another use, and one of an unknown kind.
 		encrypts := i.newKey()
 		other := encrypts.Public()
 		other.Use = "enc"
@@ -54,10 +54,10 @@ func New(t testing.TB) *Issuer {
 // Answer answers with JSON.
 func Answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // whoever asked has gone away
+	_ = json.NewEncoder(w).Encode(v) // the client has gone away
 }
 
-// Metadata is what it says of itself.
+// Metadata returns the issuer's description of itself.
 func (i *Issuer) Metadata() map[string]any {
 	return map[string]any{
 		"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",

@@ -156,8 +156,8 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 	}
 }
 
-// --respect-gitignore hides what the .gitignore files say at the grant: whoever
-// may write there does not bring it back, and the owner does.
+// --respect-gitignore hides the names that the .gitignore files list at the grant. A
+// program that may write these files does not bring the names back, but the owner does.
 func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	p := guard.Patterns{NoDefaults: true, Gitignore: true}
 	w := newTwin(t, p, ".gitignore=*.log\nbuild/\n", "a.log=a", "build/x=b", "sub/.gitignore=local\n", "sub/local=l", "local=seen")
@@ -282,7 +282,7 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	if err := open("on"); err == nil {
 		t.Error("what is hidden is read by a handle taken before")
 	}
-	// Whoever may not use handles at all (CAP_DAC_READ_SEARCH) uses none.
+	// Without CAP_DAC_READ_SEARCH a process may use no handles at all.
 	if err := open("off"); err != nil && (os.Geteuid() == 0 || !errors.Is(err, unix.EPERM)) {
 		t.Errorf("the handle of what is not hidden: %v", err)
 	}

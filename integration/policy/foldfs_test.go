@@ -16,10 +16,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// foldNode is a directory or file of a file system that takes several spellings
-// for one name, as APFS and ext4 with casefold do: case and Unicode form make no
-// difference, and a name is kept as it was first written. It shows a directory of
-// the host. This kernel has no such file system that could be mounted.
+// foldNode is a directory or file of a file system that takes several spellings for one
+// name, as APFS and ext4 with casefold do. Case and Unicode form make no difference, and
+// a name is kept as it was first written. It shows a directory of the host. This kernel
+// has no such file system that could be mounted.
 type foldNode struct {
 	fs.Inode
 	path string

@@ -34,7 +34,7 @@ var (
 	allKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "unlink", "rmdir", "delete", "rename", "rename",
 		"exchange", "chmod", "copy", "purge"}
 	treeKinds = allKinds[:len(allKinds)-2]
-	// fileKinds are what files/* has methods for.
+	// fileKinds are the operations for which files/* has methods.
 	fileKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "delete", "delete", "rename", "rename", "copy", "purge"}
 )
 

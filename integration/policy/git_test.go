@@ -51,8 +51,8 @@ func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shel
 }
 
 // try runs a command in a directory of the root. A shell enters the directory and
-// starts the command: were it done while this process forks, whose runtime stands
-// still meanwhile, nobody would answer for the mount.
+// starts the command: if this process entered it while it forks, its runtime would stand
+// still and could not answer for the mount.
 func (s *shell) try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `cd "$0" && exec "$@"`, filepath.Join(s.point, dir)}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",

@@ -23,9 +23,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Whoever asks learns nothing of what is hidden: not whether it is there, not by
-// an error's number or words, not by a count. Time is left out of account, and
-// that something in a directory changed shows in its times.
+// A hidden name looks like a missing one: errors, their texts and counts do not tell
+// whether it exists. Timing is not tested. A directory's times show that something in it
+// changed.
 
 // systemCalls are calls about a name, in a directory of the mount in which x and
 // the directory y lie.
@@ -295,9 +295,8 @@ func (w *twin) restore() {
 	}
 }
 
-// A hidden name and one that nobody ever heard of are answered alike, on any
-// front, by all calls that make nothing of that name: else the answer would tell
-// that a pattern is about it. R164.
+// R164: on every front, all calls that do not create the name answer alike for a hidden
+// name and an unknown one. Otherwise the answer would tell that a pattern is about it.
 func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x")
@@ -373,7 +372,7 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	}
 }
 
-// counted is what system calls tell of a directory.
+// counted holds the counts of a directory that system calls return.
 type counted struct {
 	Stat   unix.Stat_t
 	Statfs unix.Statfs_t

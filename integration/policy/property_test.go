@@ -154,7 +154,7 @@ func (w *world) isDir(rel string) (dir, exists bool) {
 	return err == nil && info.IsDir(), err == nil
 }
 
-// refused is what the model says of an operation.
+// refused reports whether the model refuses an operation.
 func (w *world) refused(o *op) bool {
 	pDir, pThere := w.isDir(o.p)
 	v := w.rules.verdict(o.p, pDir)
@@ -321,10 +321,10 @@ func (w *world) same(seed uint64) {
 	}
 }
 
-// Random trees, policies and operations through a mount, the tree, what the
-// broker's methods call, and the methods themselves over an MCP session: what the
-// slow model refuses is refused, and everything else is as without a policy.
-// Patterns change meanwhile. R110, R162.
+// R110, R162: random trees, policies and operations go through a mount, the tree, the
+// functions of the broker's methods, and the methods themselves over an MCP session. An
+// operation that the slow model refuses is refused, and everything else is as without a
+// policy. Patterns change meanwhile.
 func TestAgainstModel(t *testing.T) {
 	needFUSE(t)
 	steps := 2000

@@ -19,9 +19,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R193: programs in the mount and servers at the broker fill one root at the same
-// moment, beyond its last byte or name: they never have more together than the
-// quota, what status says is what was done, and what is left can be used.
+// R193: programs in the mount and servers at the broker fill one root at the same moment,
+// beyond its last byte or name. Together they never have more than the quota, status
+// reports their real use, and the rest can be used.
 func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	for name, lim := range map[string]guard.Limits{
 		"bytes": {MaxWritten: 200*piece + 4, MaxCreated: 1 << 20},

@@ -116,7 +116,7 @@ func classDir(s *scene, c class) {
 	}
 }
 
-// classRoot: root passes every check but that of executing what nobody may.
+// classRoot: root passes every check, but cannot execute a file without any execute bit.
 func classRoot(s *scene) {
 	for _, k := range s.moded() {
 		s.createAs(k, k.name, 0, alice)

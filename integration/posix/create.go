@@ -33,7 +33,7 @@ func (s *scene) makers() []maker {
 	return out
 }
 
-// testCreate is what all calls that make something have in common.
+// testCreate tests the rules for all calls that make something.
 func testCreate(s *scene) {
 	for _, m := range s.makers() {
 		s.sub("umask_"+m.name, func(s *scene) { createUmask(s, m) })
@@ -60,7 +60,7 @@ func createUmask(s *scene, m maker) {
 	}
 }
 
-// createOwner: what is made belongs to whoever makes it.
+// createOwner: a new object belongs to the user that makes it.
 func createOwner(s *scene, m maker) {
 	s.mkdir("d", 0o777)
 	s.ok(m.run(s.root, "d/mine", 0o644), "%s", m.name)

@@ -3,11 +3,10 @@
 // local file system (ext4) answers. It stands in for pjdfstest: the same calls,
 // the same numbered errors, the same tables over file types and over who asks.
 //
-// It promises that every case works in a fresh directory of its own below the
-// one it is given, that it removes what it made, that a case does not depend on
-// the order or the speed of the others, and that calls on behalf of another
-// user are made by a child process that gave up its rights for good, never by a
-// thread of the test process.
+// Every case works in a fresh directory of its own below the given one, and removes what
+// it made. A case does not depend on the order or the speed of the others. Calls on
+// behalf of another user are made by a child process that gave up its rights for good,
+// never by a thread of the test process.
 //
 // It does not promise completeness, does not test chflags (Linux has none),
 // EROFS, ENOSPC and EDQUOT (they need a file system of their own) or crashes,

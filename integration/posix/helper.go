@@ -19,8 +19,8 @@ import (
 // is an identity.
 const helperEnv = "ROOTSFS_POSIX_HELPER"
 
-// identity is who the child shall be. Change is false when the process cannot
-// change who it is.
+// identity is the wanted identity of the child. Change is false when the process cannot
+// change its identity.
 type identity struct {
 	UID, GID int
 	Groups   []int

@@ -177,7 +177,8 @@ func (c pathCall) works(s *scene) {
 	}
 }
 
-// search: EACCES where the prefix may not be searched, whoever it is that asks.
+// search: EACCES where the prefix may not be searched, whatever the right to the object
+// itself.
 func (c pathCall) search(s *scene) {
 	s.needRoot()
 	s.mkdir("top", 0o777)

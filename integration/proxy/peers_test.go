@@ -219,8 +219,8 @@ func inGoServer(t *testing.T, newPlace placer) {
 }
 
 // A server on the Go SDK asks for consent while a tool is called, and the host's user
-// gives it: through a request of its own in the handshake's revisions, and in the
-// place of the tool's answer since 2026-07-28.
+// gives it. In the handshake's revisions the host gets a request of its own; since
+// 2026-07-28 it gets the question in the place of the tool's answer.
 func TestGoServerConsent(t *testing.T) { everywhere(t, inGoServerConsent) }
 
 func inGoServerConsent(t *testing.T, newPlace placer) {

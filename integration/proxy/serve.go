@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Config is what Serve is told.
+// Config configures Serve.
 type Config struct {
 	Roots   []Root
 	Command []string // the server

@@ -107,9 +107,9 @@ func closed(fd int, err error) error {
 	return err
 }
 
-// A link with two names, one deep in the root and one at its top, is judged
-// where it is followed from: what stays inside from the one leaves from the
-// other, and the mount knows the file by either. R064, R189.
+// R064, R189: a link with two names, one deep in the root and one at its top, is judged
+// by the name that is followed. From one name it stays inside, from the other it leaves,
+// and the mount knows the file by either.
 func TestLinkWithTwoNames(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {

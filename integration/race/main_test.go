@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, map[string]func(string) error{jobVar: runJob})
 }
 
-// job is what one process of the race does until it is told to stop.
+// job is the work of one process of the race until it is told to stop.
 type job struct {
 	Do       string // swap, work, bare
 	Src, Out string // the source and the outside tree

@@ -22,8 +22,8 @@ const (
 	other      = "OTHER" // in the in-root file that links are made to point at
 )
 
-// dirNames are what each directory that is exchanged holds, inside and outside:
-// the same names, so that every operation would hit something out there.
+// dirNames are the names in each exchanged directory, inside and outside: the same names,
+// so that every operation would hit something outside.
 var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
 
 // fillDir makes a directory of the inside.

@@ -38,7 +38,7 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, os.Chmod(dir, 0o755)
 })
 
-// somebody is who runs the program, in a directory that is theirs.
+// somebody is the user who runs the program, in a directory of that user.
 type somebody struct {
 	t       testing.TB
 	program string

@@ -146,8 +146,8 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 	return all
 }
 
-// crowdSize is how many files are mapped beside the ones that hang: enough for
-// some to be left over when whoever takes them back gets stuck on the way.
+// crowdSize is how many files are mapped beside the ones that hang: enough for some to be
+// left over if taking them back gets stuck on the way.
 const crowdSize = 300
 
 // newHiddenHang is a local root, with a mount that hangs below it (which the

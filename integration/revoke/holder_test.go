@@ -38,7 +38,7 @@ type holdArg struct {
 	// Bind: this process has a mount namespace of its own; it binds Root
 	// elsewhere, lets go of the mount, and goes on through the copy.
 	Bind string
-	// Mount is what is let go of then.
+	// Mount is the mount that is then let go of.
 	Mount string
 }
 

@@ -40,8 +40,8 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 	}
 }
 
-// storesOnly are the probes that only change a page of a mapping: they may
-// succeed, as long as nobody sees it.
+// storesOnly are the probes that only change a page of a mapping: they may succeed, as
+// long as no other process sees the change.
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
@@ -147,7 +147,7 @@ func storesOnce(t *testing.T, s setting) {
 		read("a descriptor from after", name, fd)
 	}
 	if storeErr == nil {
-		_ = writer.try("msync", nil, nil) // an error is what it should be; what counts is the source
+		_ = writer.try("msync", nil, nil) // it should fail; the source counts
 	}
 	data, err := os.ReadFile(filepath.Join(src, "f"))
 	must(t, err)

@@ -104,7 +104,7 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 }
 
 // A program that handles signals while it waits for a lock (the kernel asks anew
-// after each, fuse_setlk) gets the lock when it is free, and nobody else has it.
+// after each, fuse_setlk) gets the lock when it is free, and no other process has it.
 func TestSignalsWhileWaitingForALock(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))

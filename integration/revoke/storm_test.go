@@ -107,7 +107,7 @@ func (r *stormResult) add(o stormResult) {
 	}
 }
 
-// held is what a worker keeps over revocations.
+// held is a file that a worker keeps over revocations.
 type held struct {
 	born int64 // board.ends when it was taken
 	fd   int

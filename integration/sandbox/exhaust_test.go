@@ -21,13 +21,13 @@ import (
 // hogger has what others' programs must not lack: a uid of its own.
 var hogger = who{name: "a user of its own", uid: 61917}
 
-// resources are what a program can use up; see hostile/exhaust.go.
+// resources are the resources that a program can use up; see hostile/exhaust.go.
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
-// bounded are those of which a confined program gets less than the user has.
+// bounded are the resources of which a confined program gets less than the user has.
 var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
-// revokeWithin is what the issue allows revoke --all, with room for a loaded machine.
+// revokeWithin is the most that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
 // started starts an order, and returns the first line that it says. What it started is
@@ -199,8 +199,8 @@ func (o *outside) mustRevoke() {
 	}
 }
 
-// A confined command's memory has a limit though nobody asked for one, which leaves the
-// owner some; it has none where the owner says so.
+// A confined command's memory has a limit by default, which leaves some to the owner. It
+// has none if the owner says so.
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
@@ -212,7 +212,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			if flags != "" {
 				args = append(args, flags)
 			}
-			long := fmt.Sprintf("1000.%d", os.Getpid()) // nobody else's
+			long := fmt.Sprintf("1000.%d", os.Getpid()) // used by no one else
 			cmd := o.driver(order{Args: append(args, "--", "sleep", long)})
 			must(t, cmd.Start())
 			group := ""

@@ -45,8 +45,8 @@ var runs = []run{
 	{name: "namespaces, with --net=HOSTS", level: sandbox.Namespaces, net: "--net=example.org,127.0.0.9:1"},
 }
 
-// unproven are attempts that no machine of ours lets succeed without rootsfs:
-// their kernels lack what they attack.
+// unproven are attempts that also fail without rootsfs on every test machine: their
+// kernels lack the attacked feature.
 var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
 
 // hostile runs the hostile program on a terminal, and then as a server that forges

@@ -58,7 +58,7 @@ func TestStopped(t *testing.T) {
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o.t = t
-				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // in nobody else's
+				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // unique to this run
 				o.files()
 				o.plant()
 				must(t, os.WriteFile(filepath.Join(o.root, "stop"), []byte("#!/bin/sh\n"+strings.ReplaceAll(stopping, "MARK", mark)), 0o755))
@@ -98,7 +98,7 @@ func TestKillAtStart(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			o.plant()
-			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
+			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // unique to this run
 			levels := []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 			start := func(level sandbox.Level, command ...string) *exec.Cmd {
 				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
@@ -152,7 +152,7 @@ func TestKillOften(t *testing.T) {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
 				o.plant()
-				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // in nobody else's
+				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // unique to this run
 				var places []string
 				for range kills {
 					cmd := o.ready(level, tag)
@@ -233,7 +233,7 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
+	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // unique to this run
 	tag := fmt.Sprintf("is-%d-%d-%d", os.Getpid(), level, index)
 	o.files()
 	o.plant()
@@ -278,7 +278,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if !more || watcher { // without whom the command goes on
 		must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
-	if _, err := io.Copy(io.Discard, lines); err != nil { // until nobody holds it
+	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process holds it
 		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
 	}
 	_ = cmd.Wait() // with what code does not matter here
@@ -332,9 +332,9 @@ func absent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// parts are the processes that a run consists of, itself first and the command
-// last; none where the command is not seen: in an execve it has no command line,
-// and lists of children are not exact while processes come and go (proc(5)).
+// parts returns the processes of a run, itself first and the command last. It returns
+// none if the command is not seen: in an execve it has no command line, and lists of
+// children are not exact while processes come and go (proc(5)).
 func parts(t *testing.T, pid int, mark string) []int {
 	t.Helper()
 	all := []int{pid}
@@ -412,7 +412,7 @@ func processes(t *testing.T) (all []string) {
 	return all
 }
 
-// hostMounts are those that the host sees.
+// hostMounts returns the mounts that the host sees.
 func hostMounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")

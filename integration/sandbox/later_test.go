@@ -100,11 +100,11 @@ func (o *outside) places() (before, after []string) {
 	return before, after
 }
 
-// A root that is granted while the command runs is there when that is answered, at
-// its own path and wherever that is: a directory at the top that was there before
-// or was not, in the system's directories, in the command's own. It can be written
-// to if it is granted so; revoked, it is dead at once, and what is held of it; and
-// nothing else appears with it. R063.
+// R063: a root that is granted while the command runs is at its own path when the grant
+// is answered. This holds for a directory at the top that existed before or did not, in
+// the system's directories, and in the command's own. It can be written to if it is
+// granted so. Once it is revoked, it and all that is held of it are dead at once. Nothing
+// else appears with it.
 func TestLater(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -43,9 +43,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// order is what a driver is told.
+// order is an order to a driver.
 type order struct {
-	Bare bool // what is started is the command itself, without rootsfs
+	Bare bool // start the command itself, without rootsfs
 	Args []string
 	Env  []string
 	UID  int // whom to become
@@ -54,7 +54,7 @@ type order struct {
 	Mounts map[string]string
 	// Terminal says that standard input is one.
 	Terminal bool
-	// Weak is what the machine is to be without; see weaken.
+	// Weak names the features that the machine is to lack; see weaken.
 	Weak []string
 }
 

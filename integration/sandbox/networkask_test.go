@@ -178,7 +178,8 @@ func (o *outside) settings(text string) {
 	o.own(filepath.Join(dir, "config.toml"))
 }
 
-// What nobody answers is refused in time (ask = true and net_timeout of the configuration).
+// An unanswered question is refused in time (ask = true and net_timeout of the
+// configuration).
 func TestNetworkAskTimesOut(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {

@@ -34,8 +34,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// servers are what programs connect to, at 127.0.0.5. Shell scripts find their ports in
-// variables of these names.
+// servers are the servers that programs connect to, at 127.0.0.5. Shell scripts find
+// their ports in variables of these names.
 type servers struct {
 	HTTPS, GREETER, SSH, POSTGRES, REDIS string
 	certificate                          string // of HTTPS, for api.example.com and evil.example.com

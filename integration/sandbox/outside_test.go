@@ -60,8 +60,8 @@ type outside struct {
 	root string
 	home string   // HOME in the runs
 	env  []string // of rootsfs, with directories of its own for what it keeps
-	// mounts are what an ordinary user needs to mount: a /dev/fuse that everybody
-	// may open, and a name.
+	// mounts are the files that an ordinary user needs to mount: a /dev/fuse that
+	// everybody may open, and a name.
 	mounts map[string]string
 	targets
 	victimSays   func() string // what the victim has heard so far
@@ -291,7 +291,7 @@ func (o *outside) plant() {
 	o.inRoot()
 }
 
-// listen opens sockets that answer whoever gets through.
+// listen opens sockets that answer every client that gets through.
 func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// programs are what people run, as scripts that say the same inside and outside. They
-// begin in an empty directory that can be written to.
+// programs are scripts with programs that people run. They print the same inside and
+// outside. They begin in an empty directory that can be written to.
 var programs = []struct {
 	name   string
 	needs  []string

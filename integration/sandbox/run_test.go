@@ -42,7 +42,7 @@ func (o *outside) driver(ord order) *exec.Cmd {
 	return cmd
 }
 
-// result is what the hostile program prints for an attempt.
+// result is the output of the hostile program for an attempt.
 type result struct {
 	Name   string
 	Worked bool

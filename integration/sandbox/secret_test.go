@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// credential is what the commands of these tests use and must not have. They make it of its
-// halves to look for it.
+// credential is the credential that the commands of these tests use and must not have. They
+// join its halves to look for it.
 const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 
 // api is a host that answers those who have the credential.

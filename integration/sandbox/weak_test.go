@@ -105,8 +105,8 @@ func (o *outside) weakOrder(weak []string, wrapper []string, flags ...string) or
 	return order{Args: args, Weak: weak}
 }
 
-// weakRun is what came of a run on such a machine; the command says that it ran, and
-// as whom.
+// weakRun returns the output of a run on such a machine; the command prints that it ran,
+// and as which user.
 func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (stdout, log string, code int) {
 	return o.run(o.weakOrder(weak, wrapper, flags...))
 }

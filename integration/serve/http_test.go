@@ -34,7 +34,7 @@ type site struct {
 	file  string // of the token
 }
 
-// log is what a program said on standard error.
+// log is the standard error of a program.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -207,7 +207,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	}
 	s.lives()
 
-	// Half a request on many connections holds nobody up.
+	// Half a request on many connections delays no other client.
 	var slow []net.Conn
 	for i := range 200 {
 		c, err := net.Dial("tcp", at.Host)
@@ -223,7 +223,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		_ = c.Close()
 	}
 
-	// A session is guessed by nobody, and a thousand are not kept.
+	// A session cannot be guessed, and a thousand are not kept.
 	_, mine := s.post(strings.NewReader(hello), nil)
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	for i := range 300 {
@@ -323,8 +323,8 @@ func TestHTTPNotBegun(t *testing.T) {
 	}
 }
 
-// Connections that show nothing hold nobody up, however many there are and whatever
-// they are at, and the log tells of them.
+// Connections without the secret delay no other client, however many there are and
+// whatever they do, and they are logged.
 func TestHTTPSilentConnections(t *testing.T) {
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 // giveUp is when a test believes that an answer will not come.
 const giveUp = 30 * time.Second
 
-// side is an MCP server over stdio, spoken to without an SDK: what is compared
-// is what it wrote. Its methods may be called concurrently.
+// side is an MCP server over stdio. It is used without an SDK, because its very bytes are
+// compared. Its methods may be called concurrently.
 type side struct {
 	t   testing.TB
 	cmd *exec.Cmd
@@ -32,7 +32,7 @@ type side struct {
 	notes   []string // methods of notifications
 }
 
-// reply is what came back: a result or an error, as it was written.
+// reply is a result or an error, as it was written.
 type reply struct {
 	Result json.RawMessage
 	Error  json.RawMessage
@@ -167,7 +167,7 @@ type block struct {
 	Resource any    `json:"resource,omitempty"`
 }
 
-// answer is what a tool answered.
+// answer is the answer of a tool.
 type answer struct {
 	Content           []block        `json:"content"`
 	StructuredContent map[string]any `json:"structuredContent"`
@@ -178,7 +178,7 @@ type answer struct {
 // failed reports whether the call did not succeed, in either way.
 func (a *answer) failed() bool { return a.IsError || a.RPC != "" }
 
-// text is what the first block says, or the error.
+// text returns the text of the first block, or the error.
 func (a *answer) text() string {
 	if a.RPC != "" {
 		return a.RPC
@@ -189,7 +189,7 @@ func (a *answer) text() string {
 	return a.Content[0].Text
 }
 
-// note is what a second block says.
+// note returns the text of the second block.
 func (a *answer) note() string {
 	if len(a.Content) < 2 {
 		return ""

@@ -17,7 +17,7 @@ type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// skip is a test that was skipped; Output is what it said.
+// skip is a skipped test and its output.
 type skip struct{ Package, Test, Output string }
 
 // report collects what go test says of all parts and writes what a person wants of it.

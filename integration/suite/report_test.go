@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lines is what `go test -json` says of three packages: one that passes and skips two
-// tests, one of which a test fails, and one whose test does not end.
+// lines is the output of `go test -json` for three packages: one that passes and skips
+// two tests, one with a failing test, and one whose test does not end.
 const lines = `{"Action":"start","Package":"example.com/a/b/guard"}
 {"Action":"run","Package":"example.com/a/b/guard","Test":"TestA"}
 {"Action":"output","Package":"example.com/a/b/guard","Test":"TestA","Output":"=== RUN   TestA\n"}

@@ -56,9 +56,9 @@ func removeScriptDirs(temp string) {
 }
 
 // rerunnable returns the failed tests if nothing but tests failed, and at most maxReruns
-// of them. A data race, a panic, a test that did not end, a package that does not build
-// and a package whose TestMain found a leak are never run again: each is a fault, whether
-// or not it shows itself a second time.
+// of them. It returns none after a data race, a panic, a test that did not end, a package
+// that does not build or a package whose TestMain found a leak. Each of these is a fault,
+// even if it does not come a second time.
 func (r *report) rerunnable() (failures []failure) {
 	for _, name := range r.failures() {
 		r.mu.Lock()

@@ -13,9 +13,9 @@ import (
 
 // scratch is the tests' temporary directory. Where a file system can be mounted it is one
 // of its own: ext4, with a journal, in a file that has no name any more. On an ext4
-// without a journal, as virtual machines have it, the kernel looks for an inode that
-// nobody has removed within the last minute (recently_deleted in fs/ext4/ialloc.c), and
-// tests remove many: that took a third of the processor time of a run.
+// without a journal, as virtual machines have it, the kernel looks for an inode that was
+// not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove
+// many: the search took a third of the processor time of a run.
 type scratch struct{ dir string }
 
 // scratchSize is the file's size, in bytes; it takes as much of the disk as is written.

@@ -38,7 +38,8 @@ type watchdog struct {
 	problems []string
 }
 
-// waiting is what a connection was last seen to leave waiting, and since when.
+// waiting holds the requests that a connection was last seen to leave waiting, and since
+// when.
 type waiting struct {
 	made     uint64 // see watchdog.made
 	requests string

@@ -45,7 +45,7 @@ type Root struct {
 	ReadOnly  bool
 }
 
-// config is what the daemon is told.
+// config is the configuration of the daemon.
 type config struct {
 	Point     string
 	Level     string

@@ -127,7 +127,7 @@ func fileLocks() (n int, err error) {
 	return n, err
 }
 
-// descriptorsInFlight sends descriptors that nobody receives.
+// descriptorsInFlight sends descriptors that are never received.
 func descriptorsInFlight() (n int, err error) {
 	rights := unix.UnixRights(0, 0, 0, 0, 0, 0, 0, 0)
 	for {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netTargets are what the tests serve for attempts at a network of approved hosts.
+// netTargets are the servers of the tests for attempts at a network of approved hosts.
 type netTargets struct {
 	Approved string // host of the approved server
 	Address  string // of that server, which is approved as well

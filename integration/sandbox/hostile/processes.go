@@ -234,7 +234,7 @@ func capability(*targets) error {
 }
 
 // forkBomb works if it gets further than the limit. What it starts waits a
-// while and ends by itself; it is small, so that an unconfined run harms nobody.
+// while and ends by itself; it is small, so that an unconfined run does no harm.
 func forkBomb(t *targets) error {
 	var pids []int
 	defer func() {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// secretTargets are what the tests say of a credential that this program uses and must not have.
-// Its host takes nothing but GET /hello from it.
+// secretTargets describe a credential that this program uses and must not have. Its host takes
+// only GET /hello.
 type secretTargets struct {
 	Base   string    // host inside, without a port
 	Host   string    // host outside
@@ -26,11 +26,11 @@ type secretTargets struct {
 	Halves [2]string // of the credential, whose whole is nowhere in this program
 }
 
-// owned is what the host answers to what is not allowed.
+// owned is the host's answer to a request that is not allowed.
 const owned = "owned"
 
-// secretAttempts get hold of the credential, or have it used for what is not allowed. The first
-// one is what is allowed.
+// secretAttempts try to get hold of the credential, or to use it for a request that is not
+// allowed. The first one is the allowed request.
 var secretAttempts = []struct {
 	name string
 	try  func(t *secretTargets) error

@@ -91,7 +91,7 @@ func listenUnix(name string) error {
 	if name[0] != 0 {
 		return nil
 	}
-	// An abstract name of a namespace of one's own is nobody's.
+	// An abstract name in a network namespace of its own reaches no process outside.
 	if self, err := os.Readlink("/proc/self/ns/net"); err == nil && self != hostNet {
 		return errRefused
 	}
