@@ -12,7 +12,7 @@
 // # Promises
 //
 //   - The server gets no roots but the session's, and the host no request for files
-//     or roots: neither by itself, nor inside a result or a task's notification
+//     or roots. This holds for requests, results and a task's notifications
 //     (inputRequests), whatever the revision, the type and the id of the result.
 //   - A host reads no message of the server's that was not judged: hosts read a stream
 //     of JSON, or lines that end in LF or in CR, and some pass over a byte order mark.
@@ -21,13 +21,13 @@
 //     refused, counted and recorded, and the peer that waits for it gets an error. Before
 //     the peers speak MCP, what a server prints passes as far as no host reads a message in
 //     it.
-//   - Only the host can answer consent that is asked through its elicitation/create: the
+//   - Only the host can answer consent that is asked through its elicitation/create. The
 //     ids of the proxy's requests are 128 random bits behind a random prefix of this proxy,
 //     and a message of the server that uses the prefix is not passed on.
 //   - Readers differ in which of two equal keys counts, and some compare keys without
-//     their case. So a message does not pass that has two outermost keys which differ in
-//     their case at most, or one of JSON-RPC's in another case, however it is escaped; or
-//     that is both a request and an answer.
+//     their case. So three kinds of messages do not pass: those with two outermost keys
+//     that differ at most in case, those with a key of JSON-RPC in another case, however it
+//     is escaped, and those that are both a request and an answer.
 //   - Neither direction waits for the other, nor for a request that the session
 //     answers.
 //   - Memory is bounded, by two lines of Options.Frame, the session's limits and those

@@ -15,7 +15,7 @@
 // the loops are shortened; ROOTSFS_SOAK=1 runs them in full.
 //
 // Some things no FUSE server can take away, so they are only counted. These are locks
-// kept by the kernel, a process's own copies of private pages, and the attributes of a
-// held inode as the kernel last knew them, for a process that asks for stale ones (statx
-// with AT_STATX_DONT_SYNC).
+// kept by the kernel, and a process's own copies of private pages. A process that asks
+// for stale attributes of a held inode gets those that the kernel last knew (statx with
+// AT_STATX_DONT_SYNC).
 package revoke
