@@ -2,14 +2,8 @@
 // nothing else, as a file system that the kernel confines and the owner can
 // revoke at any moment.
 //
-// # Promises
-//
-// Those of package cli, which is the command line.
-//
-// # Not promised
-//
-// `rootsfs mount` confines nobody by itself: a program that can also reach the
-// host's own paths can use those.
+// Package cli is the command line, and has its promises. `rootsfs mount` confines no
+// program by itself: a program that can also reach the host's own paths can use those.
 package main
 
 import (

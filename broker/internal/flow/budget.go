@@ -2,15 +2,10 @@
 // Budget counts requests and the bytes that they hold. A Backlog counts what the SDK was
 // handed and has not handled yet. A Tally reports events at a bounded rate.
 //
-// # Promises
-//
 // A Budget is exceeded only by one request, whose size another bound limits, and by
 // GrowTo with must. A Reservation is given back once, however often it is released. Each
-// event of a Tally is in one of its reports.
-//
-// # Not promised
-//
-// Those who wait for room are not served in their order.
+// event of a Tally is in one of its reports. Callers that wait for room are not served in
+// their order.
 package flow
 
 import (

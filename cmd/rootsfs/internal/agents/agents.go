@@ -1,15 +1,9 @@
 // Package agents knows what coding agents need to run confined: one data file for each,
 // made from the agent's own documentation (November 2026).
 //
-// # Promises
-//
 // Every file is read strictly: an unknown key fails the package's test. Find and All
-// return copies that the caller may change.
-//
-// # Not promised
-//
-// The lists follow the agents' documentation, not their programs: an agent may look for
-// more hosts and files.
+// return copies that the caller may change. The lists follow the agents' documentation,
+// not their programs: an agent may look for more hosts and files.
 package agents
 
 import (

@@ -2,12 +2,8 @@
 // Markdown: headings, paragraphs, lists of one level, fenced code, and tables. Text may
 // hold `code`, **strong words** and [links](page.md).
 //
-// # Promises
-//
 // A page is rendered as plain text without escape sequences, no line of prose wider than
 // asked for, or as roff for man. The same page gives the same bytes.
-//
-// # Not promised
 //
 // Markdown that the pages do not use (nested lists, quotes, HTML, reference links) is
 // taken for text. Comments and images are left out. Pages are the program's own: text

@@ -1,13 +1,9 @@
 // Package notify shows notifications on the desktop, through the desktop's own service
 // (org.freedesktop.Notifications on the session bus), if there is one.
 //
-// # Promises
-//
 // The caller never waits, and nothing fails: without a bus, or with one that does not
 // answer, nothing is shown. Invisible characters of a text are escaped, and markup is
 // shown as text, not followed.
-//
-// # Not promised
 //
 // A notification may go unseen. It takes no answer: it decides nothing.
 //

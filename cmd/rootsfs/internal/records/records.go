@@ -2,14 +2,8 @@
 // finds the last records that match, counts records over time and verifies their chains.
 // In its results, invisible characters of a server's text are made visible.
 //
-// # Promises
-//
-// Memory is bounded, whatever the records hold, and a search ends when its context
-// ends.
-//
-// # Not promised
-//
-// It is not fast: a search reads every record from its beginning on.
+// Memory is bounded, whatever the records hold, and a search ends when its context ends.
+// A search is not fast: it reads every record from the first on.
 //
 // The exported functions may be called concurrently.
 package records

@@ -1,13 +1,8 @@
 // Package xdg finds the owner's directories for configuration, state and data, by the XDG
 // specification.
 //
-// # Promises
-//
-// Nothing is created, and nothing is read but the variables HOME and XDG_….
-//
-// # Not promised
-//
-// The directory may be missing, or be something else.
+// It reads only the variables HOME and XDG_…. It creates nothing, and does not check that
+// a directory is there.
 package xdg
 
 import (

@@ -3,14 +3,9 @@
 // init (package initproc) builds that root with system calls; bwrap builds it from
 // arguments.
 //
-// # Promises
-//
 // The package changes nothing on the host. A layout shows only the system's files,
-// read-only, and files that were asked for by name.
-//
-// # Not promised
-//
-// A file that a layout names may be gone when the root is built.
+// read-only, and files that were asked for by name. A file that it names may be gone when
+// the root is built.
 package layout
 
 import (
