@@ -17,12 +17,12 @@ import (
 // of; the client repeats the call with the answers (SEP-2322). Where the server
 // asks for
 //
-//	roots only      the call is repeated under an id of ours, and the host sees
+//	roots only      the call is repeated under an id of the proxy, and the host sees
 //	                the final answer only
 //	other things    the host gets it as it came
-//	both            the host is asked for the others, and reminds us of the roots:
-//	                its call comes back with requestState of ours, in whose place
-//	                the server's goes, and the roots are put among the answers
+//	both            the host is asked for the others; the roots wait in its call:
+//	                it comes back with the proxy's requestState, which is replaced
+//	                by the server's, and the roots are put among the answers
 //
 // Roots that cannot be listed end the call with an error at the host, and
 // nothing is repeated (R172).
