@@ -54,13 +54,13 @@ type Decision struct {
 	Idle  time.Duration `json:"idle,omitempty"` // ends when unused for so long; 0: not by that
 }
 
-// Asker puts a question to a person, or knows the answer. It returns when there
-// is one, or with an error: nothing is granted then. ctx ends at Until.
+// Asker puts a question to a person, or answers it by itself. After an error nothing is
+// granted. ctx ends at Until.
 type Asker interface {
 	Ask(ctx context.Context, q *Question) (Answer, error)
 }
 
-// AskerFunc makes a function an Asker.
+// AskerFunc is a function that is an Asker.
 type AskerFunc func(ctx context.Context, q *Question) (Answer, error)
 
 // Ask implements Asker.
@@ -74,8 +74,8 @@ var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
 	return Answer{By: "deny-all"}, nil
 })
 
-// Chain asks one after the other, until one knows: an error with ErrUnanswered
-// passes the question on, as long as there is time.
+// Chain asks one after the other until one answers: an error with ErrUnanswered passes
+// the question on, as long as there is time.
 func Chain(list ...Asker) Asker {
 	return AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 		for _, a := range list {

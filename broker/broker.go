@@ -58,13 +58,13 @@ type Config struct {
 	FlatAt string
 	// PageSize is how many roots one page of roots/list has; default 50.
 	PageSize int
-	// UID and GID are whose files the brokers make, where the process may give
-	// files away; default: the process's own.
+	// UID and GID own the files that the broker makes, if the process may give files
+	// away; default: the process's own.
 	UID, GID uint32
 	Log      *slog.Logger
 }
 
-// Limits bound what one server may use. Zero means the default; a negative
+// Limits bound the resources that one server may use. Zero means the default; a negative
 // number means no limit.
 type Limits struct {
 	OpsPerSecond   float64       // requests; default no limit

@@ -35,9 +35,9 @@ type consentCall struct {
 	res    *wire.ConsentResult
 	// candidates are the requested paths that are not approved yet.
 	candidates []*candidate
-	// hostSeen: a path was looked up on the host. Then the question is put even if
-	// none can be granted: a server that is answered at once learns what is not
-	// there.
+	// hostSeen reports that a path was looked up on the host. The question is then put
+	// even if no path can be granted: an answer at once would tell the server that a path
+	// does not exist.
 	hostSeen bool
 }
 
@@ -47,9 +47,9 @@ type candidate struct {
 	proposal *guard.Proposal // nil: the path could not be opened
 }
 
-// consent answers files/consent. What is approved already is not asked again;
-// the rest is opened first, so that the person sees where each path leads and
-// grants that directory and no other.
+// consent answers files/consent. Paths that are approved already are not asked for again.
+// The others are opened first, so that the person sees where each path leads and grants
+// that directory and no other.
 func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	rights, err := checkConsent(p)
 	if err != nil {
@@ -201,14 +201,14 @@ func rootName(host string) guard.RootName {
 	return guard.RootName(base[:min(len(base), longestBase)])
 }
 
-// maxOpening is how many paths of one session are being opened at a time, those
-// of requests that were answered meanwhile counted: a file system that hangs keeps
-// no more than these.
+// maxOpening is how many paths of one session are opened at a time, counting those of
+// requests that were answered meanwhile: a file system that hangs blocks no more than
+// these.
 const maxOpening = 4
 
-// propose opens a path, which has to lie in the directory in unless that is nil. It
-// may lie on a file system that hangs, so that is done on the side: the request is
-// answered when its time is up, and what is opened too late is closed.
+// propose opens a path, which has to lie in the directory in unless that is nil. It opens
+// it in a goroutine, because the file system may hang: the request is answered when its
+// time is up, and a path that is opened too late is closed.
 func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
 	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()

@@ -15,16 +15,16 @@
 // Every request either passes the gate exactly once per file it touches or is
 // refused before, with an error of one of the protocol's seven codes. No host path
 // outside the roots appears in an answer. A bad frame, an unknown method, a flood or
-// a hang-up costs the connection nothing but an error. Memory held for requests is
-// bounded. What a revoked root gave (watches, uploads, requests under way) is over
-// when Revoke returns. An answer that waits for its peer is looked at once more before each
-// piece of it is written (Recheck), and replaced by a refusal.
+// a hang-up costs the connection nothing but an error. Memory held for requests is bounded.
+// When Revoke returns, the watches, uploads and requests of the root have ended. An answer
+// that waits for its peer is checked again before each piece of it is written (Recheck),
+// and replaced by a refusal.
 //
 // No update of a file is lost silently among the users of one tree: other sessions
 // and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
-// has one tree for all of its fronts. An ifMatch is compared when none of them can
-// change the file any more, and what a program has open for writing in the mount is
-// not replaced.
+// has one tree for all of its fronts. An ifMatch is compared when none of them can change
+// the file any more, and a file that a program has open for writing in the mount is not
+// replaced.
 //
 // # Not promised
 //
@@ -33,8 +33,8 @@
 // the name. An update made between the two is lost.
 //
 // A piece of an answer, 64 KiB at most, that is being written when Revoke returns may still
-// arrive, and so may what the system holds for the peer. Over an SDK's transport (Transport)
-// it is the whole of one answer.
+// arrive, and so may bytes that the system holds for the peer. Over an SDK's transport
+// (Transport) one whole answer may.
 //
 // roots/list restrains no server: roots over MCP are advice. What restrains it is
 // having no other way to the files.

@@ -66,7 +66,7 @@ func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
 // maxNamedHosts is how many hosts the text of a question names as reached.
 const maxNamedHosts = 5
 
-// headHost is Heading for a host.
+// headHost returns the Heading of a question about a host.
 func headHost(q *Question) string {
 	var b strings.Builder
 	who := "A command"
@@ -98,8 +98,8 @@ func reachedText(h *Host) string {
 	return strings.Join(parts, ", ")
 }
 
-// Lines are the lines of what is asked for, one for each decision, with nothing in them that
-// could pass for ours.
+// Lines returns a line for each item of a question. Nothing in them can pass for the
+// program's own text.
 func Lines(q *Question) []string {
 	if q.Host != nil {
 		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}

@@ -51,8 +51,8 @@ func (s *Session) Busy() bool {
 	return running > 0
 }
 
-// NoteRefusal puts on record that a frame of the server's was refused before it reached
-// the session. what says why, and quotes nothing of the frame unescaped.
+// NoteRefusal records that a frame of the server was refused before it reached the
+// session. what says why, and quotes nothing of the frame unescaped.
 func (s *Session) NoteRefusal(what string) {
 	s.refused(names.Invalid, what)
 }

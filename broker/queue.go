@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Queue is an Asker whose questions wait for somebody to look at them: the
-// control socket, a web page. It keeps at most maxWaiting, and maxOfOne of one subject; more
-// are unanswered at once.
+// Queue is an Asker whose questions wait until a person answers them over the control socket
+// or the web page. It keeps at most maxWaiting, and maxOfOne of one subject; more are
+// unanswered at once.
 type Queue struct {
 	// By names who answers, for the record.
 	By string
@@ -63,8 +63,8 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	}
 }
 
-// ofLocked returns how many questions of a subject wait, in all its sessions. Those without
-// a name are not known to be one.
+// ofLocked returns how many questions of a subject wait, in all its sessions. Sessions
+// without a name count one by one, because they may be different servers.
 func (u *Queue) ofLocked(who guard.Subject) (n int) {
 	for _, w := range u.waiting {
 		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {

@@ -71,7 +71,7 @@ func (s *Session) listRoots(_ *request, p *wire.RootsParams) (any, error) {
 	return res, nil
 }
 
-// rootOf returns a root as servers see it.
+// rootOf returns the entry of a root in roots/list.
 func (b *Broker) rootOf(st *guard.Status) wire.Root {
 	where := st.Grant.Resolved
 	if b.cfg.FlatAt != "" {
@@ -208,8 +208,8 @@ func (a *announcer) run() {
 	}
 }
 
-// next reports whether the list has changed since the last announcement, which is
-// then the next one's. If it has not, run ends.
+// next reports whether the list has changed since the last announcement, and notes the
+// new state as announced. If it has not changed, run ends.
 func (a *announcer) next() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

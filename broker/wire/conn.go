@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LineConn is a connection over lines, of either end: it reads them, hands messages to
-// the SDK, writes frames, and ends. What is an end's own it takes by Hooks.
+// LineConn is a connection over lines, for either end. It reads lines, hands messages to
+// the SDK, and writes frames. Each end takes its own messages by Hooks.
 type LineConn struct {
 	r     io.ReadCloser
 	w     io.WriteCloser
@@ -44,19 +44,19 @@ type LineConn struct {
 // reads calls them before it looks at the next message. The SDK never sees a message that a
 // hook takes.
 type Hooks struct {
-	// Take takes a message. Its parts lie in line, which the taker may keep.
+	// Take may take a message. Its parts lie in line, which the hook may then keep.
 	Take func(f Frame, line []byte) (taken bool)
-	// Reply takes the result of a request, whose id was a string. It has not been checked
-	// to be JSON. Both parts lie in line, which is the taker's.
+	// Reply may take the result of a request, whose id was a string. The result has not
+	// been checked to be JSON. Both parts lie in line, which the hook may then keep.
 	Reply func(id, result, line []byte) (taken bool)
-	// Unread is told of a line that is too long, or is no message. What it does not take is
-	// answered, if a request's id can be told.
+	// Unread is called for a line that is too long, or is no message. If it does not take
+	// the line, a request in it is answered, if its id can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
-	// Lenient leaves it to the SDK to judge what is no message: Take gets an empty Frame.
+	// Lenient leaves lines that are no message to the SDK: Take then gets an empty Frame.
 	Lenient bool
-	// Hand is told of each message that the SDK is handed, before the SDK has it.
+	// Hand is called with each message for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
-	// HungUp is told that the peer has hung up, before the SDK is.
+	// HungUp is called when the peer has hung up, before the SDK learns of it.
 	HungUp func()
 }
 
@@ -230,7 +230,8 @@ func (c *LineConn) complainTo(id []byte, code int, text string) {
 	}
 }
 
-// IsComplaining reports whether a line, or a request, that was refused has no answer yet.
+// IsComplaining reports whether the answer to a refused line or request is not written
+// yet.
 func (c *LineConn) IsComplaining() bool { return c.unsent.Load() > 0 }
 
 func (c *LineConn) sendComplaints() {

@@ -1,6 +1,6 @@
 // Package flow bounds what a peer can make this process hold in memory, and write down. A
-// Budget counts requests and the bytes that they hold. A Backlog counts what the SDK was
-// handed and has not handled yet. A Tally reports events at a bounded rate.
+// Budget counts requests and the bytes that they hold. A Backlog counts the messages that
+// the SDK was handed and has not handled yet. A Tally reports events at a bounded rate.
 //
 // A Budget is exceeded only by one request, whose size another bound limits, and by
 // GrowTo with must. A Reservation is given back once, however often it is released. Each
@@ -65,10 +65,10 @@ func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
 // WaitStep is the longest time between two calls of the function that Acquire is given.
 const WaitStep = 200 * time.Millisecond
 
-// Acquire is TryAcquire that waits for room. Whenever there is none, it calls patient with
-// the time that it has waited, and gives up when that reports false. Once a caller has
-// waited in vain, others give up at once, until something is released. If done is closed,
-// the error is context.Canceled.
+// Acquire waits for room and reserves it. While there is none, it calls patient with the
+// time that it has waited, and gives up when that reports false. Once a caller has waited
+// in vain, others give up at once, until something is released. If done is closed, the
+// error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
 		return r, nil
@@ -118,8 +118,8 @@ func (b *Budget) Used() (count int, bytes int64) {
 }
 
 // Grow adds n bytes. It reports ErrBytes if there is no room, and context.Canceled if the
-// request was released. One that wants more than all others hold is let in, so that a
-// request whose size is allowed is never refused for good.
+// request was released. A request that wants more than all others hold is let in, so that
+// a request whose size is allowed is never refused for good.
 func (r *Reservation) Grow(n int64) error {
 	if r == nil {
 		return context.Canceled

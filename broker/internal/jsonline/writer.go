@@ -31,7 +31,7 @@ type outgoing struct {
 	recheck Recheck
 }
 
-// batch is written by the caller who began it, on behalf of those who joined.
+// batch is written by the goroutine that began it, also for those that joined.
 type batch struct {
 	frames []outgoing
 	size   int
@@ -46,8 +46,8 @@ const (
 	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
 )
 
-// Piece is how much of a frame is written before it is asked again whether the peer may
-// have it, in bytes. So much of a frame that is taken back may still arrive.
+// Piece is how many bytes of a frame are written before Recheck is called again. So much
+// of a frame that is taken back may still arrive.
 const Piece = 64 << 10
 
 // NewWriter makes a Writer on w.
@@ -65,8 +65,8 @@ func (l *Writer) Pass(b []byte) error {
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
 // SendIf is Send for a frame that may be taken back until it is written. If a part of it has
-// been written by then, the line ends there, which makes it no JSON, and what comes in its
-// place follows on a line of its own.
+// been written by then, the line ends there, which makes it no JSON, and its replacement
+// follows on a line of its own.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next
@@ -94,8 +94,8 @@ func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	return b.err
 }
 
-// writeLines writes frames, joining small ones. It changes nothing of what follows a frame
-// in memory, which may be the next line.
+// writeLines writes frames, joining small ones. It does not write to the memory behind a
+// frame, which may hold the next line.
 func (l *Writer) writeLines(frames []outgoing) error {
 	l.pack = l.pack[:0]
 	if l.midLine {
