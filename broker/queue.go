@@ -64,7 +64,7 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 }
 
 // ofLocked returns how many questions of a subject wait, in all its sessions. Sessions
-// without a name count one by one, because they may be different servers.
+// without a name are not counted, because they may be different servers.
 func (u *Queue) ofLocked(who guard.Subject) (n int) {
 	for _, w := range u.waiting {
 		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {

@@ -25,8 +25,8 @@ func (e *NotSupportedError) Error() string { return e.What }
 // Is makes errors.Is(err, ErrNotSupported) true.
 func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
 
-// Reply is the client's error reply, found by errors.As beneath the
-// *names.Error of a failed call: what that error has no field for.
+// Reply is the client's error reply, with everything that *names.Error has no field for.
+// errors.As finds it in the error of a failed call.
 type Reply struct {
 	Number  int64          // JSON-RPC's error number
 	Message string         // the client's words

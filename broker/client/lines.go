@@ -14,12 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// minFrame is the least default of maxFrame, bytes: what a client may sensibly
-// send without having been asked for a chunk.
+// minFrame is the least default of maxFrame, bytes: enough for any sensible message that
+// does not answer a request for a chunk.
 const minFrame = 32 << 20
 
-// mostCalls is how many calls of a client's have no answer at a time, and mostFrames of
-// how many longest lines they are; more are refused.
+// mostCalls is how many calls of a client may be unanswered at a time, and mostFrames how
+// many lines of the greatest length they may fill; more are refused.
 const (
 	mostCalls  = 1024
 	mostFrames = 4
@@ -30,7 +30,7 @@ func (b *Broker) Stdio() mcp.Transport {
 	return b.Lines(os.Stdin, keptOpen{os.Stdout}, 0)
 }
 
-// keptOpen does not close what the program may still print to.
+// keptOpen does not close its writer, to which the program may still print.
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
@@ -59,8 +59,8 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{}
 	l.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Reply: l.reply, Unread: l.unread})
-	// The SDK queues what it is handed. A call's handler may wait for an answer that
-	// comes behind further calls, so none of those holds up the reading.
+	// The SDK queues the messages that it is handed. A call's handler may wait for an
+	// answer that comes behind further calls, so calls never stop the reading.
 	l.Bound(&flow.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
@@ -68,7 +68,7 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	return l.conn, nil
 }
 
-// SupportsProtocolVersion says what mcp.StdioTransport does: all of them.
+// SupportsProtocolVersion reports true for all versions, as mcp.StdioTransport does.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
 // lineConn is the connection inside a conn. It hands the conn the answers to its requests,

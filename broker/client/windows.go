@@ -81,7 +81,8 @@ func windowsPath(s string) (string, error) {
 	return "", badWindows(s, "is not absolute; write C:\\path or \\\\server\\share\\path")
 }
 
-// inDeviceSpace reports whether a path with backslashes lies where no drive or share does.
+// inDeviceSpace reports whether a path with backslashes lies in the device space, outside
+// any drive or share.
 func inDeviceSpace(p string) bool {
 	return strings.HasPrefix(p, `\\?\`) || strings.HasPrefix(p, `\\.\`) || strings.HasPrefix(p, `\??\`)
 }
@@ -116,7 +117,8 @@ func joinWindows(whole, volume, rest string) (string, error) {
 	return b.String(), nil
 }
 
-// badElement says why Windows would not take an element for what it says.
+// badElement says why Windows would read an element as something else, "" if it would
+// not.
 func badElement(e string) string {
 	if e == "." || e == ".." {
 		return "has a dot element"

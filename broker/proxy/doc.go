@@ -1,6 +1,6 @@
-// Package proxy stands between an MCP host and a server that speak over stdio,
-// and answers for the host what rootsfs answers: roots/list in both of its forms,
-// files/*, and the capabilities that announce them.
+// Package proxy stands between an MCP host and a server that speak over stdio. It answers
+// requests that rootsfs answers for the host: roots/list in both of its forms, and
+// files/*. It also adds the capabilities that announce them.
 //
 // Everything else passes byte for byte: numbers that no float holds, unknown fields, keys
 // that repeat deep inside, odd ids, CR LF, and a last line without an end. From the host,
@@ -14,13 +14,12 @@
 //   - The server gets no roots but the session's, and the host no request for files
 //     or roots. This holds for requests, results and a task's notifications
 //     (inputRequests), whatever the revision, the type and the id of the result.
-//   - A host reads no message of the server's that was not judged: hosts read a stream
-//     of JSON, or lines that end in LF or in CR, and some pass over a byte order mark.
-//     So a line passes only if it is blank, or exactly one object or batch of RFC 8259 in
-//     UTF-8, without a CR before its end and nested no deeper than 10,000. Any other is
-//     refused, counted and recorded, and the peer that waits for it gets an error. Before
-//     the peers speak MCP, what a server prints passes as far as no host reads a message in
-//     it.
+//   - A host reads no message of the server that was not examined. Hosts read a stream of
+//     JSON, or lines that end in LF or in CR, and some skip a byte order mark. So a line
+//     passes only if it is blank, or exactly one object or batch of RFC 8259 in UTF-8,
+//     without a CR before its end and nested no deeper than 10,000. Any other is refused,
+//     counted and recorded, and the peer that waits for it gets an error. Before the peers
+//     speak MCP, a server's output passes as long as no host reads a message in it.
 //   - Only the host can answer consent that is asked through its elicitation/create. The
 //     ids of the proxy's requests are 128 random bits behind a random prefix of this proxy,
 //     and a message of the server that uses the prefix is not passed on.

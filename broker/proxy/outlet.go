@@ -26,7 +26,7 @@ func newOutlet(w io.WriteCloser) *outlet {
 	return o
 }
 
-// owe counts frames that are to be sent.
+// addPending counts frames that are still to be sent.
 func (o *outlet) addPending(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +35,7 @@ func (o *outlet) addPending(n int) {
 	}
 }
 
-// waitSent waits until all of them were sent.
+// waitSent waits until all pending frames were sent.
 func (o *outlet) waitSent() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,8 +32,8 @@ type Options struct {
 
 	// Session answers for the server. It is closed by Run.
 	Session *broker.Session
-	// Frame is the longest line that is looked at and carried, bytes; 0 means
-	// DefaultFrame. Either direction may hold so much.
+	// Frame is the longest line that is carried, bytes; 0 means DefaultFrame. Each
+	// direction may hold so much.
 	Frame int
 	Mode  Mode
 	// Gone, if not nil, is closed by the caller when the server has ended, such as when
@@ -43,8 +43,8 @@ type Options struct {
 	// Stop, if not nil, ends the server. It is called when the host has left and the
 	// server still waits for an answer that cannot come, or writes to no one.
 	Stop func()
-	// Drained is called, if there is one, when all that the server wrote has been
-	// dealt with, whether the host has read it or not.
+	// Drained, if not nil, is called when all output of the server has been handled,
+	// whether the host has read it or not.
 	Drained func()
 	Log     *slog.Logger
 }
@@ -99,7 +99,7 @@ func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 // (and after drainFor at the latest); the server's remaining output is delivered. A server
 // that asks on, or that no host can hear any more, is stopped (Options.Stop). The end of the
 // server's output closes the host's. A peer that takes nothing more ends its direction. When
-// ctx ends, everything does at once, and the error is its cause.
+// ctx ends, both directions end at once, and the error is its cause.
 func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
@@ -168,7 +168,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// await waits for both directions, or for what ends them.
+// await waits for the end of both directions, or for ctx.
 func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	var errs []error
 	gone := p.opt.Gone
@@ -187,7 +187,7 @@ func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	return errors.Join(errs...)
 }
 
-// real is nil for the errors that say no more than that a peer hung up.
+// real returns nil for errors that say only that a peer hung up.
 func real(err error) error {
 	for _, over := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
 		if errors.Is(err, over) { // EIO: a terminal whose other end is gone
@@ -220,8 +220,9 @@ func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	}
 }
 
-// async calls f, which may wait for a peer, without making the reader of a
-// direction wait; not when all is over, which it reports.
+// async calls f, which may wait for a peer, in a goroutine, so that the reader of a
+// direction does not wait. Beyond maxAsync goroutines it calls f itself. It reports
+// false, and does not call f, when the proxy has ended.
 func (p *Proxy) async(f func()) (called bool) {
 	select {
 	case p.asyncSlots <- struct{}{}:
@@ -257,7 +258,7 @@ type counters struct {
 
 // Stats are a proxy's figures.
 type Stats struct {
-	MCP      bool  `json:"mcp"`               // the peers were found, or said, to speak it
+	MCP      bool  `json:"mcp"`               // the peers speak MCP, as detected or configured
 	ToServer int64 `json:"bytes_from_host"`   // read from the host
 	ToHost   int64 `json:"bytes_from_server"` // read from the server
 	Answered int64 `json:"answered"`          // requests of the server's that the session took

@@ -37,7 +37,7 @@ const (
 	keptFor = 10 * time.Minute
 )
 
-// response is an answer of the host's, apart from the buffer it was read into.
+// response is an answer of the host, copied out of the buffer it was read into.
 type response struct {
 	result []byte // raw; nil: an error
 	err    error
@@ -67,7 +67,7 @@ func readResponse(b []byte, f *jsonline.Frame) response {
 	return response{result: bytes.Clone(f.Result.Of(b))}
 }
 
-// asker puts forms before the host's user.
+// asker shows forms to the host's user.
 type asker struct {
 	p           *Proxy
 	insideCalls bool // in the place of answers to the host's calls; otherwise by the proxy's own requests
@@ -107,8 +107,8 @@ func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	return readForm(r.result)
 }
 
-// ask sends a question on the side: a host that does not read must not keep it open for
-// longer than it lasts.
+// ask sends a question in a goroutine: a host that does not read must not keep the
+// question open beyond its time.
 func (a asker) ask(id string, form []byte) error {
 	if !a.insideCalls {
 		a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
@@ -133,7 +133,7 @@ func (a asker) withdraw(id string) {
 	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
 }
 
-// readForm reads an answer strictly: one in which a field stands twice is none.
+// readForm reads an answer strictly: an answer with a duplicate field is refused.
 func readForm(result []byte) (*mcp.ElicitResult, error) {
 	var r struct {
 		Action  string         `json:"action"`
@@ -145,8 +145,8 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
 }
 
-// takeRetry takes a call that the host repeats because it was asked a question there. It
-// reports false for another one.
+// takeRetry takes a call that the host repeats with the answer to a question. It reports
+// false for another call.
 func (p *Proxy) takeRetry(b []byte, f *jsonline.Frame, question string) bool {
 	id := f.ID.Of(b)
 	if !jsonline.Answerable(id) {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdin is the process's standard input for Options.Host: where the system
-// allows it, one whose Close ends a Read, and whose waiting costs no thread.
-// os.Stdin's Read holds one, and the runtime then looks after it every few
-// microseconds (measured: half of the proxy's processor time).
+// Stdin returns the process's standard input for Options.Host. If the system allows it,
+// Close ends a Read, and a waiting Read costs no thread. A Read of os.Stdin holds a
+// thread, which the runtime checks every few microseconds (measured: half of the proxy's
+// processor time).
 //
 // Non-blocking is a property of the open file, not of the descriptor, and other processes
 // may hold that file. So a pipe or a terminal is opened once more. A socket cannot be
@@ -35,7 +35,7 @@ func Stdin() *os.File {
 	return os.Stdin
 }
 
-// same reports whether a descriptor is of the file that st tells of.
+// same reports whether a descriptor is of the file that st describes.
 func same(st *unix.Stat_t, fd int) bool {
 	var other unix.Stat_t
 	return unix.Fstat(fd, &other) == nil && other.Dev == st.Dev && other.Ino == st.Ino
