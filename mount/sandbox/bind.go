@@ -19,7 +19,7 @@ import (
 // machine that may be busy.
 const answerLimit = 20 * time.Second
 
-// later is the caller's state for this.
+// later is the caller's state for binding roots while the command runs.
 type later struct {
 	can    bool
 	single []string // roots bound one by one at the start
@@ -67,7 +67,7 @@ func (p *Process) Unbind(at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, At: at})
 }
 
-// ask has the init do something, and waits until it has.
+// ask sends a message to the init, and waits for its answer.
 func (p *Process) ask(m initproc.Message) error {
 	l := &p.later
 	if !l.can {

@@ -58,15 +58,15 @@ func (l *launch) onHost(where privatePlaces) error {
 	l.conf.Filter = seccomp.Wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
 	l.conf.Rules = o.hostRules(where)
 	l.conf.Pids += processes(o.UID)
-	// If the init is killed, what the command has left becomes ours to end.
+	// If the init is killed, the command's other processes become children of this
+	// process, which ends them.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return failed("become a subreaper: %v", err)
 	}
 	return nil
 }
 
-// toHost is the host's name of a path inside: a root's is where the tree shows
-// it.
+// toHost returns the host's path of a path inside: for a root, its path in the tree.
 func (o *Options) toHost(p string) string {
 	if o.Map == Flat {
 		if names.Under(p, o.FlatAt) {
@@ -80,7 +80,8 @@ func (o *Options) toHost(p string) string {
 	return p
 }
 
-// searchedAt is toHost for a directory of PATH, of which the tree may show single files.
+// searchedAt does what toHost does for a directory of PATH, of which the tree may show
+// single files.
 func (o *Options) searchedAt(dir string) string {
 	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return filepath.Dir(r) == dir }) {
 		return o.Tree + dir

@@ -77,7 +77,7 @@ func (l *launch) namespaces(where privatePlaces) error {
 	if os.Geteuid() != 0 {
 		return nil // the init finds all in its own mount namespace
 	}
-	// What only root may enter is opened by root.
+	// Directories that only root may enter are opened by root.
 	if err := l.openMounts(layout.TreeFile, o.Tree); err != nil {
 		return unable(err, "bind the tree of roots: %v", err)
 	}

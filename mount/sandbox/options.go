@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// Level is how a command is confined.
+// Level is a strength of confinement.
 type Level uint8
 
 // The levels, strongest first. The zero Level means "the strongest that this
 // machine can reach".
 const (
 	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
-	// with a root directory of our own, and everything of Landlock.
+	// with a root directory of its own, and everything of Landlock.
 	Namespaces Level = iota + 1
 	// Bubblewrap: the same root directory made by bwrap(1), for machines that let only
 	// bwrap make namespaces; and everything of Landlock.
@@ -31,7 +31,7 @@ const (
 
 var levelNames = [...]string{Namespaces: "namespaces", Bubblewrap: "bubblewrap", Landlock: "landlock", None: "none"}
 
-// String is the level's name; "strongest" for the zero Level.
+// String returns the level's name; "strongest" for the zero Level.
 func (l Level) String() string {
 	if l == 0 || int(l) >= len(levelNames) {
 		return "strongest"
@@ -117,8 +117,8 @@ type Options struct {
 	// yet. With them Process.Bind can show roots at places where no directory was bound
 	// at the start, in Map Same at level Namespaces.
 	Spare []string
-	// Env is the command's environment (see Environ). Start adds what names
-	// the private places, unless Env has it.
+	// Env is the command's environment (see Environ). Start adds the variables of private
+	// places that Env lacks.
 	Env []string
 	// Home is a directory that is kept between runs and appears as HOME; ""
 	// is an empty one in memory. It must belong to the uid the command gets.
@@ -127,9 +127,8 @@ type Options struct {
 	// without namespaces put HOME and TMPDIR; the caller removes it. It must
 	// not contain Tree. Only levels Landlock and None need it.
 	Private string
-	// TmpSize bounds what the command can write into private directories in
-	// memory, in bytes; default: a quarter of the machine's memory, at most 2 GiB, and at
-	// most half of MemoryMax.
+	// TmpSize bounds the contents of private directories in memory, in bytes; default: a
+	// quarter of the machine's memory, at most 2 GiB, and at most half of MemoryMax.
 	TmpSize int64
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
@@ -154,26 +153,26 @@ type Options struct {
 	// Group is the name of that control group, for ForgetMemory; needed with
 	// MemoryMax.
 	Group string
-	// UID and GID are whom the command runs as when the caller is root; the
-	// default is DefaultID. They are ignored for any other caller, whose
-	// command runs as the caller.
+	// UID and GID are the ids of the command when the caller is root; the default is
+	// DefaultID. They are ignored for any other caller, whose command runs as the caller.
 	UID, GID uint32
 	Level    Level
 	// Interpreters are further files and directories shown read-only at their
 	// own path. They cannot be revoked; a root can.
 	Interpreters []string
 	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. One
-	// that is /dev/null is that inside, too: programs look. One that was closed when a Go
-	// program started cannot be told from /dev/null, which the Go runtime has opened in its
-	// place. A nil one is a pipe that Process exposes.
+	// that is /dev/null is /dev/null inside, too, because programs check. One that was
+	// closed when a Go program started cannot be told from /dev/null, which the Go runtime
+	// has opened in its place. A nil one is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
 	TTY bool
-	// JobControl has this process be stopped, and go on, with the command, as a job of the
-	// shell that started it: it is for a program that runs one command and nothing else.
-	// With TTY, its process group is stopped when the command is, and the terminal is as it
-	// was; SIGTSTP is passed on to the command. Stopped, this process does not serve Tree.
+	// JobControl makes this process stop and continue together with the command, as a job
+	// of the shell that started it. It is for a program that runs one command and nothing
+	// else. With TTY, its process group is stopped when the command is, and the terminal is
+	// as it was; SIGTSTP is passed on to the command. Stopped, this process does not serve
+	// Tree.
 	JobControl bool
 
 	// Umask is the command's; nil: the caller's own when Start is called.
@@ -201,7 +200,7 @@ const idBase = 65600
 // them.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
-// check fills the defaults in and refuses what cannot work, naming the field.
+// check fills the defaults in and refuses values that cannot work, naming the field.
 func (o *Options) check() error {
 	if len(o.Args) == 0 || o.Args[0] == "" {
 		return invalid("no command: give at least one argument")
@@ -278,7 +277,7 @@ func (o *Options) checkPaths() error {
 	return nil
 }
 
-// checkIDs decides whom the command runs as.
+// checkIDs decides the ids that the command runs with.
 func (o *Options) checkIDs() error {
 	if os.Geteuid() != 0 {
 		o.UID, o.GID = uint32(os.Geteuid()), uint32(os.Getegid())
@@ -302,10 +301,10 @@ func (o *Options) checkIDs() error {
 type Network struct {
 	// Listeners is how many sockets Serve gets to listen on single ports.
 	Listeners int
-	// Optional has levels without a network namespace go on without it.
+	// Optional lets levels without a network namespace go on without it.
 	Optional bool
-	// Offline has programs told that there is nothing to fetch, as without a Network. Serve is
-	// then called while the command is being started.
+	// Offline makes Start tell programs that there is nothing to fetch, as without a Network.
+	// Serve is then called while the command is being started.
 	Offline bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte

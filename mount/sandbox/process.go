@@ -49,17 +49,17 @@ type Process struct {
 	closed bool       // of control
 }
 
-// Exit is how a command ended: with a code, or by a signal.
+// Exit describes the end of a command: with a code, or by a signal.
 type Exit struct {
 	Code   int
 	Signal unix.Signal // 0 if it ended by itself
 	// Kills is how many processes the kernel has ended because Options.MemoryMax was
 	// reached. The init may have been among them, and with it all.
 	Kills int
-	// IsFull: the command left a private directory in memory (HOME, /tmp and the like) with
-	// no room for anything more, see Options.TmpSize.
+	// IsFull reports that the command left a private directory in memory (HOME, /tmp and
+	// the like) full, see Options.TmpSize.
 	IsFull bool
-	// Lost is why output of the command could not be written to a stream of Options.
+	// Lost says why output of the command could not be written to a stream of Options.
 	Lost error
 }
 

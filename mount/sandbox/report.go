@@ -85,7 +85,7 @@ func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	return best
 }
 
-// try goes as far as to where a command would be started.
+// try goes up to the point where a command would be started.
 func try(ctx context.Context, level Level, checkProgram func(path string) error) (Report, error) {
 	// Any directory stands in for the tree: nothing is started.
 	o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, CheckProgram: checkProgram, probe: true}

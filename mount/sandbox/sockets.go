@@ -37,14 +37,14 @@ const (
 // SocketPath is where a granted socket is inside.
 func SocketPath(name string) string { return filepath.Join(layout.SocketDir, name) }
 
-// Sockets are the sockets of the host's that a command may connect to. Its methods may be
+// Sockets are the sockets of the host that a command may connect to. Its methods may be
 // called concurrently.
 type Sockets struct {
 	mu   sync.Mutex // guards list and what it holds
 	list []*grant
 }
 
-// Socket is a socket of the host's that a command may connect to.
+// Socket is a socket of the host that a command may connect to.
 type Socket struct {
 	Name, Path string // Path is resolved
 }
@@ -60,8 +60,8 @@ type grant struct {
 	serving  sync.WaitGroup
 }
 
-// Add grants a socket under a name. path is resolved, and it is opened now: what is put in
-// its place later is not granted.
+// Add grants a socket under a name. path is resolved, and the socket is opened now: one
+// that is put in its place later is not granted.
 func (s *Sockets) Add(name, path string) error {
 	if name == "" || len(name) > maxSocketName || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return invalid("the socket %s cannot be called %s: choose a name of at most %d bytes without a slash", names.Quote(path), names.Quote(name), maxSocketName)
@@ -214,7 +214,7 @@ func (s *Sockets) carry(one *grant, inside net.Conn) {
 }
 
 // copyBytes copies what one connection receives into another. It hides the methods by which
-// io.Copy would have the kernel move more than bytes.
+// io.Copy would let the kernel move descriptors, too.
 func copyBytes(to, from net.Conn) {
 	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 	if err != nil {

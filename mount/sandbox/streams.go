@@ -13,10 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// relay copies between the caller's streams and the command's. The command holds
-// pipes of its own and a terminal of its own only, but for /dev/null: through
-// /proc/self/fd it could open the caller's again, with other rights (a log for
-// reading, a terminal for typing).
+// relay copies between the caller's streams and the command's. The command holds only its
+// own pipes and its own terminal, besides /dev/null. Through /proc/self/fd it could open
+// the caller's again, with other rights (a log for reading, a terminal for typing).
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
@@ -79,7 +78,8 @@ func (p *Process) streams(l *launch) error {
 	return nil
 }
 
-// pipe makes a pipe between a stream of the command and f, or the caller of Start.
+// pipe makes a pipe between a stream of the command and f. If f is nil, the other end is
+// for the caller of Start.
 func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -150,8 +150,8 @@ func (c *copyJob) run() {
 	c.from.Close()
 }
 
-// lost is why output of the command was lost, nil if all of it was written. It may be called
-// when everything is copied.
+// lost says why output of the command was lost, nil if all of it was written. It may be
+// called when everything is copied.
 func (r *relay) lost() error {
 	for _, c := range r.outs {
 		if c.err != nil {

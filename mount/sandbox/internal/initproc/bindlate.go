@@ -79,9 +79,9 @@ func (p *initProc) bindLate(m Message) {
 	_ = Send(controlFD, a) // a caller that is gone needs no answer
 }
 
-// bindTries is how often a mount is tried whose ends have gone between being found
-// and being used: the tree's server takes names back when it likes, and the command
-// may remove what is its own. Each try takes some microseconds.
+// bindTries is how often a mount is tried if its source or target vanishes between being
+// found and being used: the tree's server may forget names at any time, and the command
+// may remove its own files. Each try takes some microseconds.
 const bindTries = 128
 
 // bind shows a part of the tree. Everything is named by descriptors, since directories on
@@ -114,7 +114,7 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	s := &lateMount{}
 	s.target, err = reach(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
 	if err == nil {
-		// Not by open_tree: nested has forbidden what it would take.
+		// Not by open_tree: nested has forbidden the mount namespace that it would need.
 		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
 		again = vanished(err)
 	}
@@ -136,8 +136,8 @@ func openInside(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// create makes an empty file or directory in one of the minimal root's, which is read-only
-// for everybody else, or of the command's own.
+// create makes an empty file or directory in a directory of the minimal root, which is
+// read-only for the command, or in one of the command's own.
 func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) error {
 	var here, root unix.Stat_t
 	if err := errors.Join(unix.Fstat(parent, &here), unix.Fstat(k.root, &root)); err != nil {
@@ -145,8 +145,8 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	}
 	dir := "."
 	if here.Dev == root.Dev {
-		// What is at the root's top is where it seems to be: of the binds
-		// only those of /proc are of its own file system.
+		// A directory of the root's own file system is at its real path there: only the
+		// binds in /proc come from that file system, too.
 		parent, dir = k.root, filepath.Dir(at)
 	}
 	own, err := unix.Openat2(parent, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})

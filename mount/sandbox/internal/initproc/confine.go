@@ -91,8 +91,9 @@ func (p *initProc) confine() error {
 	return nil
 }
 
-// userLimits are of what the kernel counts by user, so that a command could leave the
-// user's other programs without, and of open files, which take the machine's memory.
+// userLimits are limits of resources that the kernel counts by user, of which a command
+// could take all from the user's other programs, and of open files, which take the
+// machine's memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -104,7 +105,7 @@ var userLimits = []struct {
 	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
 
-// limitTo lowers a limit of this process, and of what it starts.
+// limitTo lowers a limit of this process, and of its children.
 func limitTo(resource int, most uint64) error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(resource, &had); err != nil {
@@ -114,8 +115,8 @@ func limitTo(resource int, most uint64) error {
 	return unix.Setrlimit(resource, &unix.Rlimit{Cur: min(most, had.Cur), Max: most})
 }
 
-// filter installs the system call filter, and has the init make the calls of bind and
-// listen where the command has the host's network.
+// filter installs the system call filter. If the command has the host's network, the init
+// makes the calls bind and listen for it.
 func (p *initProc) filter() error {
 	const name = "listening"
 	p.conf.Filter.Binder = p.conf.Net
@@ -131,7 +132,8 @@ func (p *initProc) filter() error {
 		p.on(name, what)
 		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
-	// One who confines us has such a filter already, or the kernel has none.
+	// A program that confines rootsfs has such a filter already, or the kernel lacks
+	// them.
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
 		_, err = seccomp.Install(p.conf.Filter)
@@ -140,10 +142,10 @@ func (p *initProc) filter() error {
 	return err
 }
 
-// limits bounds what the command can use up. The init needs threads of its own
-// when the command has used everything, so the hard limit, which only it raises
-// its soft one to, is a little higher. The hard limits that rootsfs was started with
-// cannot be raised here.
+// limits bounds the resources that the command can use up. The init needs threads of its
+// own when the command has used everything, so the hard limit, which only it raises its
+// soft one to, is a little higher. The hard limits that rootsfs was started with cannot
+// be raised here.
 func (p *initProc) limits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
@@ -180,9 +182,9 @@ const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED
 	1<<6 | 1<<7 // SECBIT_NO_CAP_AMBIENT_RAISE, _LOCKED
 
-// dropCaps leaves the calling thread, and what is started from it, no capability
-// in any set. On the way, while it may still do so, it changes to another uid if
-// there is one. It returns what it could not do.
+// dropCaps drops all capabilities of the calling thread, and of its children, from every
+// set. While it may still do so, it changes to another uid if one is configured. It
+// returns a note about steps that failed.
 func dropCaps(c *Config) (note string, err error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nap is between two looks at what is still dying.
+// Nap is the time between two searches for processes that are still ending.
 const Nap = time.Millisecond
 
-// rounds bounds how often killAll looks for what it has not stopped yet.
+// rounds bounds how often killAll searches for processes that it has not stopped yet.
 const rounds = 20
 
 // killAll kills the processes that find returns. It stops all of them before it kills the

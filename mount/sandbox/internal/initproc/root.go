@@ -65,8 +65,8 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	// What is copied comes from the host, and goes to the new root, which the tree's
-	// directories may hide afterwards.
+	// Files are copied from the host into the new root before the tree's directories may
+	// hide it.
 	return b, steps(b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
@@ -146,8 +146,8 @@ func (b *builder) bind(m layout.Bind) error {
 	return b.mount(fd, m.To)
 }
 
-// maxTerminals is how many terminals the command can have: all of the machine's, but for
-// a reserve of the host's, are 3,072 by default (kernel.pty.max).
+// maxTerminals is how many terminals the command can have. By default the machine has
+// 3,072 outside the host's reserve (kernel.pty.max).
 const maxTerminals = "256"
 
 // devpts gives the command terminals of its own: the host's are not among them.
@@ -206,7 +206,7 @@ func (b *builder) bindTree(from, at string) error {
 	}
 }
 
-// pivot makes the new root this process's root and lets go of the host's.
+// pivot makes the new root this process's root and unmounts the host's.
 func (b *builder) pivot() error {
 	if err := unix.Fchdir(b.root); err != nil {
 		return step(err, "enter the new root")
@@ -222,8 +222,7 @@ func (b *builder) pivot() error {
 	return step(unix.Chdir("/"), "enter the new root")
 }
 
-// seal closes scratch and makes the root itself read-only; what is mounted in it
-// keeps its flags.
+// seal closes scratch and makes the root itself read-only; mounts in it keep their flags.
 func (b *builder) seal() error {
 	defer unix.Close(b.root)
 	if err := unix.Chmod(scratch, 0); err != nil {

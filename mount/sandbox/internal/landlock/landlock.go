@@ -3,8 +3,8 @@
 //
 // # Promises
 //
-// Restrict refuses all that the rules do not permit and the kernel's ABI of Landlock can
-// refuse, to the calling thread and to what is started from it.
+// For the calling thread and its children, Restrict refuses everything that the rules do
+// not permit, as far as the kernel's ABI of Landlock can refuse it.
 //
 // # Not promised
 //
@@ -46,7 +46,7 @@ type Rules struct {
 	NoNet bool `json:"noNet,omitempty"`
 }
 
-// abis says what each ABI of Landlock brought
+// abis lists the rights that each ABI of Landlock added
 // (Documentation/userspace-api/landlock.rst). The rights are consecutive bits.
 var abis = []struct {
 	abi  int
@@ -73,7 +73,7 @@ const (
 // Kernel is the first kernel with Landlock.
 const Kernel = "5.13"
 
-// absences are the answers of a machine without Landlock, with what to do about it.
+// absences are the answers of a machine without Landlock, with the remedies.
 var absences = map[unix.Errno]string{
 	unix.ENOSYS:     "the kernel has no Landlock: use Linux " + Kernel + " or newer, built with it; in a container, a seccomp profile that permits it",
 	unix.EOPNOTSUPP: "the kernel has Landlock, switched off: add landlock to the list lsm= of the kernel's command line",
@@ -82,8 +82,8 @@ var absences = map[unix.Errno]string{
 	unix.EINVAL:     "the kernel's Landlock does not answer: use Linux " + Kernel + " or newer",
 }
 
-// ABI is the version that the kernel has. It is 0 where there is none, and missing then says why,
-// and what to do.
+// ABI returns the kernel's version of Landlock. It is 0 if there is none, and missing then says
+// why, and what to do.
 func ABI() (abi int, missing string, err error) {
 	v, err := ll.LandlockGetABIVersion()
 	if err == nil {
@@ -158,8 +158,8 @@ func Restrict(r Rules, tree int) (done, missing string, err error) {
 	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), "", nil
 }
 
-// addRule permits rights on a file, or on a directory and all below it. What is
-// not there, or not for this uid, needs no permission.
+// addRule permits rights on a file, or on a directory and all below it. A path that is
+// missing, or closed to this uid, needs no rule.
 func addRule(set, dir int, path string, rights uint64) error {
 	fd, err := unix.Openat(dir, path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {

@@ -30,7 +30,8 @@ var (
 // maxSettings bounds the files of one directory of settings. One with more is not shown.
 const maxSettings = 256
 
-// settings are the files with a credential, and what is shown of the directories around them.
+// settings are the files with a credential, and the other files and links of their
+// directories.
 type settings struct {
 	hidden []string // not shown: of /etc
 	masked []string // an empty file is in their place: of the system's directories
@@ -39,7 +40,7 @@ type settings struct {
 	links  []string // likewise
 }
 
-// findSettings looks at the machine's settings once.
+// findSettings searches the machine's settings once.
 var findSettings = sync.OnceValue(func() *settings {
 	s := &settings{}
 	for _, name := range settingsFiles {
@@ -60,7 +61,8 @@ var findSettings = sync.OnceValue(func() *settings {
 	return s
 })
 
-// addDir adds what is hidden and shown of a directory, if something in it is hidden.
+// addDir adds the hidden and the shown files of a directory, if something in it is
+// hidden.
 func (s *settings) addDir(dir string) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -46,16 +46,16 @@ var PrivateModes = map[string]uint32{
 // SocketDir is where granted sockets are inside.
 const SocketDir = Runtime + "/sockets"
 
-// ownDirs are made by us inside, whatever the host has there.
+// ownDirs are directories of the minimal root's own, whatever the host has there.
 var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/var", "/run"}
 
-// treeDirs are those of ownDirs that become the tree's when a root lies in them. Of
-// /tmp only the directories in it do: the rest is the command's to write in.
+// treeDirs are the directories of ownDirs that become the tree's when a root lies in
+// them. In /tmp only single directories do: the command can write to the rest.
 var treeDirs = []string{"/var", "/run"}
 
 // SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
-// runtimes of Go, Java and Node, OpenMP. What they tell of the processors is in /proc/cpuinfo
-// and /proc/meminfo, too; what identifies them is the host's root's alone to read.
+// runtimes of Go, Java and Node, OpenMP. Their facts about processors are in /proc/cpuinfo
+// and /proc/meminfo, too; only the host's root can read the identifying ones.
 var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
 
 // groupDir is where control groups are mounted, by every convention.
@@ -139,7 +139,7 @@ type Layout struct {
 	TmpSize      int64
 }
 
-// New decides what appears inside and where.
+// New makes the layout of the root that a Spec describes.
 func New(o *Spec) (*Layout, error) {
 	l := &Layout{TmpSize: o.TmpSize, TreeFrom: o.Tree, FlatAt: o.FlatAt}
 	for _, dir := range SystemDirs {
@@ -260,8 +260,8 @@ func (l *Layout) inTops(p string) bool {
 	return slices.ContainsFunc(l.Tops, func(top string) bool { return names.Under(p, top) })
 }
 
-// tmpTops are the directories in /tmp that have roots or links below them. One that is a root
-// itself is none: it is bound as that root.
+// tmpTops returns the directories in /tmp that have roots or links below them. A directory
+// that is a root itself is left out: it is bound as that root.
 func tmpTops(roots, links []string) []string {
 	var tops []string
 	for _, r := range slices.Concat(roots, links) {
@@ -274,7 +274,7 @@ func tmpTops(roots, links []string) []string {
 	return slices.Compact(tops)
 }
 
-// private places what belongs to the command alone.
+// private places the command's private directories.
 func (l *Layout) private(o *Spec) {
 	l.Places = []Bind{{From: Shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
 	if !slices.Contains(l.Tops, "/run") {
@@ -318,8 +318,8 @@ func (l *Layout) inSystem(p string) bool {
 	})
 }
 
-// Rules are Landlock's for what this layout shows: a second line behind the
-// flags of the mounts.
+// Rules returns Landlock's rules for this layout: a second line behind the flags of the
+// mounts.
 func (l *Layout) Rules() landlock.Rules {
 	r := landlock.Rules{Read: []string{"/"}, Write: append([]string{PrivateDir, "/dev/pts"}, Devices...), Spare: l.Spare}
 	for dir := range PrivateModes {
@@ -349,9 +349,9 @@ func (l *Layout) Rules() landlock.Rules {
 }
 
 // procShown are the entries of /proc, besides those of processes, that programs
-// read to learn about the machine. Everything else there is hidden: it is the
-// host's (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and what drivers
-// add), and some of it can be written to by a root of the host.
+// read to learn about the machine. All other entries are hidden: they belong to the host
+// (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and entries of drivers), and root can
+// write to some of them.
 var procShown = []string{
 	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
 }
@@ -365,8 +365,8 @@ func HidesProc(e os.DirEntry) bool {
 	if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
 		return false
 	}
-	// What others have no rights to is closed to any uid inside; what can do
-	// the most harm is hidden all the same.
+	// An entry without rights for others is closed to any uid inside. The most dangerous
+	// ones are hidden nevertheless.
 	info, err := e.Info()
 	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(procWorst, name)
 }

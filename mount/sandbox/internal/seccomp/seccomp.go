@@ -23,16 +23,16 @@ type Wants struct {
 	// Interfaces permits listing the network interfaces, of a network of the command's own.
 	Interfaces bool `json:"interfaces,omitempty"`
 	NoIPC      bool `json:"noIPC,omitempty"` // what is shared by uid
-	// NoSetID: files that others could run with this uid's rights, where what is
-	// made stays on the host.
+	// NoSetID refuses to make files that other users could run with this uid's rights, if
+	// the command's files stay on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
-	// Trace permits a process to trace others, as debuggers and sanitizers do, where all that
-	// it could trace is confined alike.
+	// Trace permits a process to trace others, as debuggers and sanitizers do, if it can
+	// reach only processes that are confined alike.
 	Trace bool `json:"-"`
 	// Binder has the init make the calls of bind and listen; NoBind refuses them.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`
-	// Init is the pid of the init where it is to be out of reach of signals; 0: the
-	// kernel sees to that. The init fills it in.
+	// Init is the pid of the init that the filter protects from signals; 0: the kernel
+	// protects it. The init fills it in.
 	Init uint32 `json:"-"`
 }

@@ -32,14 +32,14 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 	}
 }
 
-// ownerIoctls name whom a socket's signals go to, as F_SETOWN_EX does: in memory,
-// where no filter sees it.
+// ownerIoctls set the process that gets a socket's signals, as F_SETOWN_EX does: its pid
+// is in memory, where no filter sees it.
 var ownerIoctls = []uint32{fiosetown, unix.SIOCSPGRP}
 
 const fiosetown = 0x8901 // FIOSETOWN in asm-generic/sockios.h
 
-// owners refuses to have the signals of a file, of whatever kind (F_SETSIG), go to
-// the init.
+// owners refuses to make the init the receiver of a file's signals, of whatever kind
+// (F_SETSIG).
 func owners(pid uint32) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(1), Size: 4},
