@@ -27,7 +27,8 @@ func Main(log *slog.Logger) {
 	if len(os.Args) < 2 || os.Args[1] != Name {
 		return
 	}
-	// What a service manager or a terminal sends to all processes is not for this one.
+	// Signals that a service manager or a terminal sends to all processes are not for
+	// this one.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
 	var err error
 	switch args := os.Args[2:]; {
@@ -48,11 +49,12 @@ func Main(log *slog.Logger) {
 	os.Exit(0)
 }
 
-// wait waits for the end of the process that standard input is a descriptor of. Where that
-// cannot be waited for, it ends this process: what lives must not be cleaned up after.
+// wait waits for the end of the process that standard input is a descriptor of. If it
+// cannot wait for that, it ends this process: a living process must not be cleaned up
+// after.
 func wait() {
-	// Not for the command it cleans up after to look into. It can only fail on kernels
-	// that know no such attribute.
+	// The command that it cleans up after must not look into this process. This can only
+	// fail on kernels that know no such attribute.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	for watched := []unix.PollFd{{Events: unix.POLLIN}}; ; {
 		_, err := unix.Ppoll(watched, nil, nil)
@@ -78,7 +80,7 @@ func afterRun(ctx context.Context, p *Place) error {
 		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
 			err = nil
 		}
-		// Those of its processes that are on their way out may be writing still.
+		// Processes of the run that are just ending may be writing still.
 		if p.Remove(); p.IsGone() {
 			break
 		}
@@ -119,13 +121,13 @@ func detach(point, id, device string) error {
 	return err
 }
 
-// clearSessions removes what dead sessions left.
+// clearSessions removes the files of dead sessions.
 func clearSessions() error {
-	_, err := control.List() // which does that by the way
+	_, err := control.List() // which also does that
 	return err
 }
 
-// ClearLeft removes what killed runs have left, and returns of how many.
+// ClearLeft removes the places of killed runs, and returns how many.
 func ClearLeft() (n int) {
 	sandbox.ForgetOldMemory(placePrefix, leftAfter)
 	entries, err := os.ReadDir(Base())

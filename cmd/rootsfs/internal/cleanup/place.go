@@ -47,11 +47,11 @@ type Place struct {
 
 const placePrefix = "rootsfs-run-"
 
-// leftAfter is how old a place must be to be taken for one that was left: one that is
+// leftAfter is how old an unlocked place must be to count as left behind: a place that is
 // being made is not locked yet.
 const leftAfter = time.Minute
 
-// Base is the directory of the places of runs.
+// Base returns the directory of the places of runs.
 func Base() string {
 	if os.Geteuid() == 0 {
 		return "/run"
@@ -100,17 +100,18 @@ func noPlace(err error, owner guard.User) error {
 	return &control.Error{Text: text, Class: control.System}
 }
 
-// Point is the mountpoint of the place.
+// Point returns the mountpoint of the place.
 func (p *Place) Point() string { return filepath.Join(p.dir, "tree", "mnt") }
 
-// Scratch is a directory for levels without namespaces, which put HOME and TMPDIR there.
+// Scratch returns a directory for levels without namespaces, which put HOME and TMPDIR
+// there.
 func (p *Place) Scratch() string { return filepath.Join(p.dir, "home") }
 
-// Run is the name of the run whose place it is, and of its control group.
+// Run returns the name of the run whose place it is, and of its control group.
 func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
-// Remove removes the place. What is still mounted there stays, and with it the
-// directories on the way.
+// Remove removes the place. A mount that is still there stays, with the directories on
+// the way to it.
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

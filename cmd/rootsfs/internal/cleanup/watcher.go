@@ -40,8 +40,7 @@ func WatchMount(point string) (*Watcher, error) {
 	return watch(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
 }
 
-// waitEnv is for a process that waits, so one thread is enough, however many there
-// could be.
+// waitEnv is the environment of a process that only waits, so one thread is enough.
 var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
 func watch(args ...string) (*Watcher, error) {
@@ -54,7 +53,8 @@ func watch(args ...string) (*Watcher, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...),
 		Env: append(os.Environ(), waitEnv...), Dir: "/", Stdin: self, Stderr: os.Stderr,
-		// Neither the terminal's signals nor those for our group are for it.
+		// It gets neither the terminal's signals nor those for the caller's process
+		// group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if args[0] == ofRun {

@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// kind says what a block is.
+// kind is the kind of a block.
 type kind int
 
 const (
@@ -51,7 +51,7 @@ var syntax = sync.OnceValue(func() *grammar {
 	}
 })
 
-// parse takes a page apart.
+// parse splits a page into blocks.
 func parse(page string) []block {
 	var out []block
 	lines := strings.Split(page, "\n")
@@ -126,7 +126,7 @@ type span struct {
 	link         string // target of the link; "" for plain text
 }
 
-// spans takes inline marks apart.
+// spans splits text at its inline marks.
 func spans(text string) []span {
 	var out []span
 	at := 0

@@ -45,7 +45,7 @@ func (t *totals) count(e Event) {
 	}
 }
 
-// Totals returns what the gate has done so far. No figure ever falls.
+// Totals returns the gate's totals. No figure ever falls.
 func (g *Gate) Totals() Totals {
 	t := &g.totals
 	return Totals{
@@ -74,7 +74,7 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// look is when a connection was looked at, and what it had moved.
+// look is the time of a look at a connection, and the bytes it had moved by then.
 type look struct {
 	at    time.Time
 	moved int64

@@ -19,13 +19,13 @@ import (
 // to wait in the kernel's queue, where the program would hang until it times out.
 const maxConns = 4096
 
-// connLimit returns how many connections a process holds that may have this many descriptors
+// connLimit returns how many connections a process may hold with this many descriptors
 // (RLIMIT_NOFILE). A connection takes two, and up to four while it is dialled. At least a third
-// are left for the mount and for who revokes.
+// are left for the mount and for revocation.
 func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/6)) }
 
-// Reasons of refusals. Their text is on record, and is not told to the program, which sees
-// that the connection is reset or that the name does not exist.
+// Reasons of refusals. Their text is on record. The program does not get it: it sees that
+// the connection is reset or that the name does not exist.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
@@ -43,8 +43,9 @@ type Options struct {
 	// AnyServerName lets TLS connections name another server than the one that they are made
 	// to. Without it such a connection is refused.
 	AnyServerName bool
-	// ResolveAll has names without a rule resolve inside, so that the port that the program
-	// wants is known when the connection is refused. Nothing about them leaves the machine.
+	// ResolveAll makes names without a rule resolve inside, so that the port that the
+	// program wants is known when the connection is refused. Nothing about them leaves the
+	// machine.
 	ResolveAll bool
 	Limits     Limits
 	// Ask makes the gate ask about hosts that no rule permits while the connection waits,
@@ -55,8 +56,8 @@ type Options struct {
 	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
-	// Record takes what happens to connections. It is called concurrently. A connection
-	// whose Opened it returns an error for is not carried.
+	// Record takes the events of connections. It is called concurrently. If it returns an
+	// error for Opened, the connection is not carried.
 	Record func(Event) error
 }
 
@@ -164,7 +165,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	return g.listenLocked(first)
 }
 
-// listenLocked listens where rules need it, if the namespace is served already.
+// listenLocked opens the listeners that rules need, if the namespace is served already.
 func (g *Gate) listenLocked(list []Rule) error {
 	if g.inside == nil {
 		return nil
@@ -186,14 +187,14 @@ func (g *Gate) Reach() Reach {
 	return g.inside.reach
 }
 
-// Rules returns what is permitted now.
+// Rules returns the rules in force.
 func (g *Gate) Rules() []Rule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.rules)
 }
 
-// Add permits more. After an error it has permitted nothing more.
+// Add adds rules. After an error it has added none.
 func (g *Gate) Add(more ...Rule) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -295,7 +296,7 @@ func (g *Gate) endLocked(list []*conn, reason error) {
 	}
 }
 
-// permitsLocked reports whether the rules permit all that a connection needs rules for.
+// permitsLocked reports whether the rules permit everything that a connection needs.
 func (g *Gate) permitsLocked(c *conn) bool {
 	permitted := g.rules.permits(c)
 	if c.service != nil {
@@ -329,7 +330,7 @@ func (g *Gate) refuseName(name string, reason error) {
 	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: reason})
 }
 
-// note records what has happened already.
+// note records an event that cannot be refused any more.
 func (g *Gate) note(e Event) {
 	if err := g.opt.Record(e); err != nil {
 		g.log.Error("a connection cannot be recorded", "host", e.Host, "state", string(e.State), "error", err)

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h), as few as
-// the gate needs. Libraries open their own sockets, and these are given.
+// Messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h), only
+// those that the gate needs. Libraries open their own sockets, but here the sockets are
+// given.
 
 // request is one message that the kernel acknowledges.
 type request struct {

@@ -42,8 +42,8 @@ func New(failed func(error)) *Notifier {
 	return &Notifier{running: make(chan struct{}, atATime), Failed: failed}
 }
 
-// Show shows a notification, beside the caller. Of too many at a time the rest is
-// dropped. summary is ours; body holds foreign text.
+// Show shows a notification in a goroutine. Beyond atATime at a time it drops
+// notifications. summary is the program's own text; body may hold foreign text.
 func (n *Notifier) Show(summary, body string) {
 	// The variable alone, and no ConnectSessionBus: that would start a bus of its own, by
 	// dbus-launch of PATH, without an address and with "autolaunch:".
@@ -86,8 +86,8 @@ func show(address, summary, body string) error {
 // markup escapes the characters that notifications read as markup.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// text makes foreign text one for the body of a notification. Names in it may have
-// been quoted already: quotation marks and backslashes stay as they are.
+// text escapes foreign text for the body of a notification. Names in it may have been
+// quoted already: quotation marks and backslashes stay as they are.
 func text(s string) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"

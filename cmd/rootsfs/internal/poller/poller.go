@@ -33,7 +33,7 @@ import (
 	"unsafe"
 )
 
-// missing: this process runs without a poller.
+// missing reports that this process runs without a poller.
 var missing = !takePoller()
 
 // requireFiles ends a process that cannot open as many files as are opened while packages
@@ -62,8 +62,8 @@ func Err() error {
 	return errors.New("programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches")
 }
 
-// takePoller makes the runtime's poller while there is room for it, and reports whether
-// there was. Where there is none the runtime is made to do without.
+// takePoller makes the runtime's poller if there is room for it, and reports whether
+// there was. Otherwise it makes the runtime do without.
 func takePoller() bool {
 	requireFiles()
 	if watchesLeft() {
@@ -97,7 +97,7 @@ func watchesLeft() bool {
 	if errno != 0 {
 		return true
 	}
-	// The instance's watches end with it and with what is watched.
+	// The instance's watches end with it and with the watched files.
 	fds := [marginWatches]int{int(event)}
 	for i := range fds {
 		if i > 0 {
@@ -139,8 +139,8 @@ const (
 	instructionsOfThis = 4
 )
 
-// answerEpollCtl has every thread's epoll_ctl answer with errno from now on. The
-// newest of several filters has the last word among answers of the same kind.
+// answerEpollCtl makes every thread's epoll_ctl answer with errno from now on. Of several
+// filters with the same kind of answer the newest decides.
 func answerEpollCtl(errno syscall.Errno) bool {
 	code := [instructionsOfThis]syscall.SockFilter{
 		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: seccompDataNumber},

@@ -22,10 +22,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Store is where the records of the sessions are.
+// Store is the directory of the sessions' records.
 type Store struct {
 	Dir string
-	// Sessions lists those that left records, by name.
+	// Sessions lists the sessions that have records, by name.
 	Sessions func() ([]string, error)
 	// Anchor is the path of a session's anchor.
 	Anchor func(session string) (string, error)
@@ -60,7 +60,7 @@ type Entry struct {
 	Count   int64     `json:"count,omitempty"` // how many records it stands for, if several
 }
 
-// Shown is a record as people see it.
+// Shown returns a record for people.
 func Shown(e *audit.Entry) Entry {
 	return Entry{
 		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
@@ -70,7 +70,7 @@ func Shown(e *audit.Entry) Entry {
 	}
 }
 
-// second is where the second path lies, "" if there is none.
+// second returns the second path, "" if there is none.
 func second(e *audit.Entry) string {
 	if e.Name2() == "" && e.Path2Hash == "" {
 		return ""
@@ -117,10 +117,10 @@ type Query struct {
 	Limit            int
 }
 
-// verdicts are those a query can ask for.
+// verdicts are the verdicts that a query can ask for.
 var verdicts = []string{"allowed", "refused", "failed"}
 
-// Check refuses what cannot be meant; the error names the field.
+// Check refuses an invalid query; the error names the field.
 func (q *Query) Check() error {
 	switch {
 	case q.Verdict != "" && !slices.Contains(verdicts, q.Verdict):
@@ -131,13 +131,13 @@ func (q *Query) Check() error {
 	return nil
 }
 
-// wants reports what the filter of the audit does not judge.
+// wants applies the conditions of a query that the filter of the audit lacks.
 func (q *Query) wants(e *audit.Entry) bool {
 	return e.Op != "session" && (q.Verdict == "" || e.Verdict == q.Verdict)
 }
 
-// Each calls f for the records that are asked for, the oldest first, and returns
-// how many lines were no records. The error is that of ctx when it has ended.
+// Each calls f for the records that q selects, the oldest first, and returns how many
+// lines were no records. The error is that of ctx when it has ended.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err
@@ -165,7 +165,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	return 0, err
 }
 
-// Find returns the last records that are asked for, and counts all of them.
+// Find returns the last records that q selects, and counts all that match.
 func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 	out := Found{Entries: []Entry{}, Complete: true}
 	var ring []Entry
@@ -195,7 +195,7 @@ func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 }
 
 // Verify checks the chain of one session, or of all if session is "", one after
-// the other. Of a session that left no records the error is names.NotExist.
+// the other. For a session without records the error is names.NotExist.
 func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, error) {
 	list, err := s.Sessions()
 	if err != nil {
@@ -255,7 +255,7 @@ func (c *counting) at(span int64) *[3]int {
 	return c.n[span]
 }
 
-// fold makes one span of ten.
+// fold joins each ten spans into one.
 func (c *counting) fold() {
 	old := c.n
 	c.unit, c.n = 10*c.unit, map[int64]*[3]int{}

@@ -1,8 +1,8 @@
 // Package secret lets a confined program use a credential that it does not have.
 //
-// The program speaks plain HTTP to a name inside its network namespace and gets a placeholder
-// for the credential. A Proxy, outside, sends its requests on over TLS to one host and adds the
-// credential there.
+// The program speaks plain HTTP to a name inside its network namespace and has a placeholder
+// for the credential. A Proxy, outside, forwards its requests over TLS to one host and adds the
+// credential.
 //
 // # Promises
 //

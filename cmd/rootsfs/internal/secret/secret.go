@@ -23,8 +23,8 @@ const Placeholder = "rootsfs-adds-the-credential"
 // DefaultHeader is the header of a credential unless Secret.Header names another.
 const DefaultHeader = "Authorization: Bearer"
 
-// Secret is a credential that a program uses and does not have. The tags are those of package
-// config, where it is written as a [[secret]] block.
+// Secret is a credential that a program uses and does not have. The tags are for package
+// config, which reads it from a [[secret]] block.
 type Secret struct {
 	Name   string `toml:"name" kind:"secret" need:"name = \"GITHUB_TOKEN\"" jsonschema:"the variable that holds the credential outside, and a placeholder inside"`
 	URL    URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
@@ -165,7 +165,7 @@ func (s *Secret) Environ() []string {
 	return []string{s.Name + "=" + Placeholder, variable + "=" + base}
 }
 
-// CheckAll returns an error if secrets are in each other's way.
+// CheckAll returns an error if secrets conflict with each other.
 func CheckAll(list []*Secret) error {
 	users := map[string]string{} // by what only one may have
 	for _, s := range list {

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Home is the home directory, which ~ stands for; "" if there is none.
+// Home returns the home directory, which ~ stands for; "" if there is none.
 func Home() string {
 	home, err := os.UserHomeDir()
 	if err != nil || !filepath.IsAbs(home) {
@@ -40,12 +40,12 @@ func Path(variable, fallback string, elem ...string) (string, error) {
 	return filepath.Join(append([]string{dir}, elem...)...), nil
 }
 
-// State is $XDG_STATE_HOME/rootsfs, or what elem names below it.
+// State returns $XDG_STATE_HOME/rootsfs, or the path elem below it.
 func State(elem ...string) (string, error) {
 	return Path("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Data is $XDG_DATA_HOME/rootsfs, or what elem names below it. HOMEs are kept there.
+// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. HOMEs are kept there.
 func Data(elem ...string) (string, error) {
 	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
 }
