@@ -38,7 +38,7 @@ const (
 // Log is the audit log of one session. Its methods may be called concurrently.
 //
 // Record queues a record, or counts it as a repetition of another one or in a sum. One
-// goroutine, the writer, encodes what is queued, chains it, writes it and begins new files.
+// goroutine, the writer, encodes queued records, chains it, writes it and begins new files.
 // A second one, the keeper, does what waits for the disk: it syncs and anchors, and
 // compresses and deletes files that are finished. mu guards what they share, and is never
 // held across a system call.

@@ -103,12 +103,12 @@ type Rule struct {
 	Base      string
 	Reason    string // why it is built in; of built-in rules only (package builtin)
 	Condition Condition
-	// Self: the rule is about the matched name only, not about what lies below it.
+	// Self: the rule is about the matched name only, not about names below it.
 	Self bool
-	// Begins: what it protects may be made where there is none (only with Self).
+	// Begins: a protected name that is missing may be created (only with Self).
 	Begins bool
-	// Stays: what it protects may be changed and replaced, but neither removed nor
-	// moved away (only with Self).
+	// Stays: a protected file may be changed and replaced, but neither removed nor moved
+	// away (only with Self).
 	Stays bool
 }
 

@@ -49,8 +49,8 @@ type Facts interface {
 	// Bare reports whether the directory is a repository by what it holds, of the
 	// kind that the condition names, which the root's users did not make themselves.
 	Bare(dir string, kind Condition) bool
-	// Made reports whether the path lies in what belongs to a repository that
-	// the root's users made themselves.
+	// Made reports whether the path belongs to a repository that the root's users made
+	// themselves.
 	Made(path string) bool
 	// Tokens reports whether the file holds credentials.
 	Tokens(path string) bool
@@ -179,8 +179,8 @@ func (st *State) dirOnly(rules []int32) bool {
 	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
 }
 
-// chain is the rules that hold for an entry: those that hold in the directory, then those
-// that match the entry itself. A rule without a condition replaces all earlier ones of its
+// chain returns the rules that hold for an entry: those of the directory, then those that
+// match the entry itself. A rule without a condition replaces all earlier ones of its
 // list.
 func (st *State) chain(dir string, rules []int32, t Type) []held {
 	if len(rules) == 0 {
