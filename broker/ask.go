@@ -8,6 +8,15 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
+// Kind is the subject of a question.
+type Kind string
+
+// The kinds.
+const (
+	FileKind Kind = "file" // paths that a server asks for
+	HostKind Kind = "host" // a host that the session's command connects to
+)
+
 // Question is one question for a person: a server wants paths that are not approved, or a
 // command connects to a host that no rule permits. Everything in it but the resolved paths is
 // the server's or the command's own text. Code that shows it must make control and
@@ -24,6 +33,14 @@ type Question struct {
 	Host    *Host         `json:"host,omitempty"`   // host that it asks for
 
 	host Elicitor // of the session that asks; nil: there is none
+}
+
+// Decisions returns an answer with no decision made: one for each item, or one for the host.
+func (q *Question) Decisions() []Decision {
+	if q.Host != nil {
+		return make([]Decision, 1)
+	}
+	return make([]Decision, len(q.Items))
 }
 
 // Item is one path of a question.

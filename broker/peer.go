@@ -33,6 +33,16 @@ func (s *Session) AskThrough(host Elicitor) {
 	s.host = host
 }
 
+// Ask asks through the person at the host of this session (see AskThrough), and is unanswered
+// where there is none.
+func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
+	asked := *q
+	s.mu.Lock()
+	asked.host = s.host
+	s.mu.Unlock()
+	return AskHost.Ask(ctx, &asked)
+}
+
 // ListRoots answers roots/list where a server asks for it inside a result
 // (SEP-2322): params and result are those of the request, without its frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {

@@ -107,6 +107,9 @@ func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	return s
 }
 
+// Subject returns the subject that the session serves.
+func (s *Session) Subject() guard.Subject { return s.subject }
+
 // Close ends the session: requests under way are cancelled, watches and uploads are given
 // up. When it returns, only frames that the peer has not taken are left; the goroutines
 // that write them end with the connection. A second caller waits for the first.

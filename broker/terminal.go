@@ -152,6 +152,19 @@ func Heading(q *Question) string {
 	return b.String()
 }
 
+// Lines returns a line for each item of a question. Nothing in them can pass for the
+// program's own text.
+func Lines(q *Question) []string {
+	if q.Host != nil {
+		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}
+	}
+	var lines []string
+	for i := range q.Items {
+		lines = append(lines, Describe(&q.Items[i]))
+	}
+	return lines
+}
+
 // Describe returns the line of one item.
 func Describe(it *Item) string {
 	if it.Problem != "" {
