@@ -86,7 +86,8 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// R084: what gets no answer by its id, and what is no message, leaves a record, too.
+// R084: a request that gets no answer by its id, and a line that is no message, leave a
+// record, too.
 func TestRubbishIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -126,7 +127,7 @@ func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: an upload that never becomes a file is on record with what was sent for it,
+// R082: an upload that never becomes a file is on record with the bytes sent for it,
 // however it ends.
 func TestUploadGivenUpIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
@@ -160,8 +161,8 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: a record is about the file that was reached, whatever links led there, and
-// says what was asked for.
+// R082: a record names the file that was reached, whatever links led there, and the path
+// that was asked for.
 func TestRecordNamesWhatWasReached(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"secret/keys.txt": "key", "secret/old": "", "secret/gone": "", "f": "text"})

@@ -24,7 +24,7 @@ const (
 	maxShown     = 1000 // characters of a path that is granted, as it is shown
 )
 
-// NewID returns 128 random bits, for what a peer must not be able to guess.
+// NewID returns 128 random bits, for ids that a peer must not be able to guess.
 func NewID() string { return strings.ToLower(rand.Text()) }
 
 // consentCall is one files/consent being answered.
@@ -56,7 +56,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 		return nil, err
 	}
 	if err := s.suspended(names.OpGrant); err != nil {
-		return nil, err // nor is anybody bothered for it
+		return nil, err // no person is asked
 	}
 	c := &consentCall{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
@@ -162,7 +162,8 @@ func (c *consentCall) open() error {
 			return ctx.Err()
 		}
 		if err != nil {
-			// The server learns nothing of what the host has; the person does.
+			// The reason is for the person. The server learns nothing about the host's
+			// files.
 			cand.Problem = err.Error()
 			continue
 		}

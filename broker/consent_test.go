@@ -158,8 +158,9 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%q: %+v", path, r)
 		}
 	}
-	// What the text alone refuses is not asked; what the host lacks, or does not
-	// give, is: a server that was answered at once would know that it is not there.
+	// A path that is refused by its text alone is not asked about. A path that the host
+	// lacks, or does not grant, is: a server that was answered at once would know that it
+	// does not exist.
 	if len(a.asked) != n+2 || a.asked[n].Items[0].Problem == "" || a.asked[n+1].Items[0].Problem == "" {
 		t.Errorf("asked %d times", len(a.asked)-n)
 	}
@@ -174,7 +175,8 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%.80v: %+v", bad, e)
 		}
 	}
-	// R082, R145: every decision is on record, and what needed none any more: two.
+	// R082, R145: every decision is on record, and so are paths that needed none any
+	// more: two.
 	var allowed, refused int
 	for _, rec := range l.recs.all() {
 		if rec.Op == names.OpGrant && rec.Subject == "alice" {
@@ -190,7 +192,7 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// Without anybody to ask nothing is granted; a burst of questions is refused.
+// Without a person to ask nothing is granted; a burst of questions is refused.
 func TestConsentLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	p := l.connect("")
@@ -261,7 +263,7 @@ func TestConsentGrantsWhatWasShown(t *testing.T) {
 	}
 }
 
-// pipeTTY is a terminal made of what a person types, a line for each Read.
+// pipeTTY is a terminal on which a person types a line for each Read.
 type pipeTTY struct {
 	lines []string
 	out   bytes.Buffer

@@ -58,8 +58,8 @@ func TestConsentLateAnswer(t *testing.T) {
 	}
 }
 
-// A person who narrows the question says what of the directory that was shown is to
-// be had: not what has its path, or that of the narrower one, by then.
+// A person who narrows a question grants a part of the very directory that was shown,
+// even if its path, or that of the part, leads elsewhere by then.
 func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	for name, swap := range map[string]func(base string) error{
 		"the directory is another": func(base string) error {

@@ -89,7 +89,7 @@ func TestUploadLimitAtOnce(t *testing.T) {
 			t.Fatalf("%+v", st)
 		}
 	}
-	// One that fails to begin gives its place back.
+	// An upload that fails to begin gives its place back.
 	for range 2 * limit {
 		p.fails("files/write", `{"path":"r/none/u","upload":true,"content":"x"}`)
 	}
@@ -112,8 +112,8 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	}
 }
 
-// What an upload has in a source where every file has a name goes while its root still
-// lives: nothing changes the source afterwards.
+// In a source where every file has a name, the temporary file of an upload is removed
+// while its root still lives: nothing changes the source afterwards.
 func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()

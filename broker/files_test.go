@@ -411,7 +411,7 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 	}
 }
 
-// A root that only makes the command run is none to tell servers of.
+// A root that only serves to run the command is not announced to servers.
 func TestImplicit(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("project", guard.ReadOnly, nil)

@@ -59,8 +59,8 @@ func TestForeignRootsLookLikeNone(t *testing.T) {
 	}
 }
 
-// R127: neither a notification nor the version of a list tells that somebody
-// else's roots change; one's own are told of.
+// R127: neither a notification nor the version of a list shows that another server's
+// roots change. A change of a server's own roots is announced.
 func TestForeignRootsChangeNothing(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 1 })
 	l.root("a", guard.ReadOnly, nil)

@@ -36,7 +36,7 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 }
 
 // R079: a path on a file system that hangs costs a request its time and no more:
-// it is answered, the session ends, and what was opened too late is not granted.
+// it is answered, the session ends, and a path that is opened too late is not granted.
 func TestConsentOnHungFileSystem(t *testing.T) {
 	o := newHangs()
 	a := &answers{give: allow(Decision{Allow: true})}

@@ -81,8 +81,8 @@ func TestIDsAndBatches(t *testing.T) {
 	}
 }
 
-// What has changed something is answered although there is no room for the answer: who
-// asked would do it again. A listing is refused.
+// A request that has changed something is answered even if there is no room for the
+// answer: otherwise the server would do it again. A listing is refused.
 func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
 	const most = 2 << 20
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })

@@ -104,8 +104,8 @@ func TestList_metadata(t *testing.T) {
 	}
 }
 
-// What a page takes counts among the bytes in flight while it is made: with
-// little room left it ends early, with none it is refused and may be asked for again.
+// The bytes of a page count among those in flight while it is made: with little room left
+// the page ends early, with none it is refused and may be asked for again.
 func TestListCountsItsPage(t *testing.T) {
 	const files, most = 2000, 2 << 20
 	all := map[string]string{}

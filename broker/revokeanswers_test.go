@@ -151,7 +151,7 @@ func TestNoLateEventOfAHiddenName(t *testing.T) {
 		t.Fatal(err)
 	}
 	line(2, wire.Read, `{"path":"other/f"}`)
-	if _, err := out.Peek(1); err != nil { // the answer is being written, and what follows waits for it
+	if _, err := out.Peek(1); err != nil { // the answer is being written, and the next ones wait for it
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, secret), nil, 0o644); err != nil {

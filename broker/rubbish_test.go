@@ -145,8 +145,8 @@ func TestListsUnread(t *testing.T) {
 	}
 }
 
-// A page is bounded by what it is as JSON: control characters take six bytes, in
-// the name and in the path. The pages together are the directory.
+// A page is bounded by its size as JSON: control characters take six bytes, in the name
+// and in the path. The pages together are the directory.
 func TestListPageBytes(t *testing.T) {
 	l := newLab(t, nil)
 	files := map[string]string{}

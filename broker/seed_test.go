@@ -171,7 +171,7 @@ func TestNoLostUpdate(t *testing.T) {
 		p := l.connect(guard.Subject(who))
 		wg.Go(func() {
 			for i := range each {
-				for { // read, change, write; again when somebody was quicker
+				for { // read, change, write; again if the file was changed meanwhile
 					var now wire.ReadResult
 					p.must("files/read", `{"path":"r/log"}`, &now)
 					r := p.call("files/write", obj{"path": "r/log", "ifMatch": now.ETag, "content": now.Content + fmt.Sprintf("%s%d\n", who, i)})

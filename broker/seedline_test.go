@@ -69,8 +69,8 @@ func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	told("revoked")
 }
 
-// R182, R183: 50 roots are one page by default, and what goes on is the version and
-// the offset in URL-safe base64.
+// R182, R183: 50 roots are one page by default, and the cursor is the version and the
+// offset in URL-safe base64.
 func TestSeedPages(t *testing.T) {
 	base := t.TempDir()
 	l := newLab(t, nil)

@@ -152,7 +152,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Limits of a server: each is refused with the limit, and what is allowed goes on; a
+// Limits of a server: each is refused with the limit, and permitted requests go on; a
 // burst is refused with the time after which to come again (R061, R076, R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
@@ -373,7 +373,7 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// Revocation ends watches, uploads and what is asked afterwards (R070).
+// Revocation ends watches and uploads, and later requests are refused (R070).
 func TestRevocationEndsAll(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})

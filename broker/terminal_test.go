@@ -110,8 +110,8 @@ func TestTerminalTypedAhead(t *testing.T) {
 	}
 }
 
-// What was typed for a question that is withdrawn does not answer the next one, be it
-// half a line, and the person is told.
+// Input typed for a question that is withdrawn does not answer the next one, even if it
+// is half a line, and the person is told.
 func TestTerminalWithdrawn(t *testing.T) {
 	for _, typed := range []string{"y", "y\n"} {
 		s := newScreen(t, 80)
@@ -187,7 +187,8 @@ func TestTerminalRows(t *testing.T) {
 	}
 }
 
-// What cannot be granted is quoted short, and so is all that a question shows.
+// A path that cannot be granted is quoted short, and so is every text that a question
+// shows.
 func TestQuestionIsShort(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })

@@ -14,9 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R054, R075: what somebody has locked is neither changed nor replaced, nor taken
-// away: not by any method, not in the middle of a recursive removal. The error
-// names the locked file of the two.
+// R054, R075: a locked file is neither changed, replaced nor removed, by any method, even
+// in the middle of a recursive removal. The error names the locked file of the two.
 func TestLockedFile(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})
@@ -268,7 +267,7 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	}
 }
 
-// R092, R125: a list is refused with what is wrong with it.
+// R092, R125: the refusal of a list names its flaw.
 func TestListSaysWhatIsWrong(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)

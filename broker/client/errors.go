@@ -79,7 +79,7 @@ var kindOfCode = map[names.Code]names.Kind{
 }
 
 // fault is an error that the client did not send: a request that is refused here, or a
-// reply that breaks the protocol. text "" says what kind does.
+// reply that breaks the protocol. With text "" the error has the text of its kind.
 func fault(method, path string, kind names.Kind, text string) error {
 	e := &names.Error{Op: ops[method], Kind: kind, Err: &Reply{Message: text, kind: kind}}
 	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out

@@ -98,7 +98,7 @@ func TestOneReadingForAll(t *testing.T) {
 	})
 }
 
-// One who gives up does not take the others with him.
+// A caller that gives up does not end the wait of the others.
 func TestReadingOutlivesItsFirstAsker(t *testing.T) {
 	h := newHost(t, nil)
 	h.setRoots("/a")

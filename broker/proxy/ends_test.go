@@ -345,9 +345,8 @@ func TestHangUps(t *testing.T) {
 }
 
 // A batch has a bound in either direction: one message more is not carried and not
-// looked at, its sender is told, one record says so, and the session goes on. (A
-// line of half a million of them made as many records, for a minute after
-// everybody was gone.)
+// looked at, its sender is told, one record says so, and the session goes on. (A line of
+// half a million of them made as many records, for a minute after both peers were gone.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -232,7 +232,7 @@ func TestForged_RootsInResults(t *testing.T) {
 	}
 }
 
-// hostileServer greets, answers the first call by what it is given and then as it should,
+// hostileServer greets, answers the first call with the given lines and then correctly,
 // and returns the line that holds secret.
 func (n *line) hostileServer(revision, sent, secret string) (told string) {
 	for {

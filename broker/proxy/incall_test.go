@@ -114,8 +114,8 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
-// A server that answers before the host has come back: its answer is kept. One that
-// asks for input of the host's then is heard as well.
+// A server that answers before the host has come back: its answer is kept. An answer that
+// asks for the host's own input then arrives as well.
 func TestModern_ConsentLate(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
 	n := l.connect(nil)

@@ -46,7 +46,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// What the proxy holds for a peer that does not read is bounded.
+// The memory that the proxy holds for a peer that does not read is bounded.
 func TestSlowReader_Memory(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

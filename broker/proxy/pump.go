@@ -34,7 +34,7 @@ type pump struct {
 	mid        bool       // in a line of which a part has passed, while nothing was decided
 	shows      bool       // that part can be seen: what comes up to a CR is no message
 	first      opening    // the line at start, while nothing is decided
-	idle       bool       // nothing of what was read last has been written
+	idle       bool       // no byte of the last read has been written
 }
 
 const (

@@ -250,7 +250,8 @@ func TestModern_Mixed(t *testing.T) {
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
 		t.Errorf("a broken state: %+v", m)
 	}
-	// One that the server has made, so that the host comes back with more than one result may ask for.
+	// A requestState that the server has made, so that the host comes back with more requests
+	// than one result may have.
 	memo := base64.RawURLEncoding.EncodeToString([]byte(`{"r":[` + strings.Repeat(`{"k":"a"},`, 16) + `{"k":"a"}]}`))
 	n.host.say(call("4", `,"requestState":"`+prefixOf(t, n)+memo+`"`))
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "4" {
@@ -287,7 +288,7 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server) // and nothing before it
 
-	// One that asks for too much at once.
+	// A result that asks for too much at once.
 	n.host.say(call("3", ""))
 	n.server.message()
 	var many []string
@@ -328,7 +329,7 @@ func TestModern_Cancel(t *testing.T) {
 	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"late":true}}` + "\n")
 	n.ping(n.server, n.host)
 
-	// One that was not repeated is cancelled by its own id.
+	// A call that was not repeated is cancelled by its own id.
 	n.host.say(call("2", ""))
 	n.server.message()
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"

@@ -71,7 +71,7 @@ func TestSniff_Linear(t *testing.T) {
 	}
 }
 
-// What never ends is not held without end: over the limit it is decided.
+// A line that never ends is not held for ever: over the limit it is decided.
 func TestSniff_Limit(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}`
 	for _, c := range []struct {

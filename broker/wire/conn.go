@@ -135,7 +135,7 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || jsonline.Check(line) != nil: // nothing of what is no JSON is done
+	case !ok || jsonline.Check(line) != nil: // a line that is no JSON does nothing
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	case len(members) == 0:

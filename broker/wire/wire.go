@@ -70,9 +70,8 @@ type ConsentParams struct {
 	Meta           *Meta    `json:"_meta,omitempty"`
 }
 
-// ConsentResult tells what the person decided. ApprovedPaths repeats the
-// requested spelling of what was approved as asked, and names the narrower path
-// where the person narrowed.
+// ConsentResult has the person's decision. ApprovedPaths repeats each approved path as it
+// was requested, or names the narrower path if the person narrowed it.
 type ConsentResult struct {
 	Granted       bool       `json:"granted"`
 	ApprovedPaths []string   `json:"approvedPaths"`      // never null
@@ -133,7 +132,7 @@ type WriteParams struct {
 	Meta       *Meta  `json:"_meta,omitempty"`
 }
 
-// WriteResult tells what was written.
+// WriteResult describes the file after a write.
 type WriteResult struct {
 	BytesWritten int64  `json:"bytesWritten"`
 	Size         int64  `json:"size"`
@@ -181,7 +180,7 @@ type CreateParams struct {
 	Meta    *Meta  `json:"_meta,omitempty"`
 }
 
-// CreateResult tells what was made.
+// CreateResult describes the new file or directory.
 type CreateResult struct {
 	Path string `json:"path"`
 	Type string `json:"type"`

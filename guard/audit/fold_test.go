@@ -124,7 +124,7 @@ func TestCloseInItsOpen(t *testing.T) {
 	}
 }
 
-// The folds are bounded, and what they counted is written when they end early.
+// The folds are bounded, and their counts are written when they end early.
 func TestFoldsAreBounded(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{1 << 30, 1 << 30}
@@ -224,7 +224,7 @@ func TestPace(t *testing.T) {
 	if waits < 500 {
 		t.Errorf("%d of 1000 had to wait", waits)
 	}
-	// What was not admitted was not charged.
+	// An operation that was not admitted was not charged.
 	if wait := l.Pace(&r, 0); wait > 3*time.Second {
 		t.Errorf("wait %v", wait)
 	}
@@ -238,7 +238,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// No line is longer than what was promised for it.
+// No line is longer than its promised room.
 func FuzzLineBound(f *testing.F) {
 	f.Add("a/b", "c", "s", "detail", 3)
 	f.Add("\x00\x01\u202e", "\xff\xfe/\xff", "\"\\", "\U0001f600", 4000)

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A server chooses what it does and what it is refused, how often, and under as many
-// names as it likes. Three limits keep it from filling the disk, and from having the
-// records of others pruned:
+// A server chooses its operations and so its refusals, how often, and under as many names
+// as it likes. Three limits keep it from filling the disk, and from having the records of
+// others pruned:
 //
 //   - A fold: the first of equal records is written, and those that follow within a
 //     second are counted in one more record. Records are equal if all fields but time,
@@ -21,11 +21,11 @@ import (
 //   - A sum: each subject has a budget of bytes for refusals and failures. Those above the
 //     budget are summed up: every sumSpan one record says how many there were, of which
 //     kinds and operations, with one of them as a sample.
-//   - A wait: each subject has a budget of bytes for everything else. What counts is the
-//     size of a record after compression. An operation above the budget waits. Ordinary work
-//     stays far below: a thousand openings a second take 45 minutes to use it up. A server
-//     that opens files with long names in a loop uses it up in seconds. From then on it is
-//     so slow that the disk lasts for months.
+//   - A wait: each subject has a budget of bytes for everything else. The size of a record
+//     after compression counts. An operation above the budget waits. Ordinary work stays far
+//     below: a thousand openings a second take 45 minutes to use it up. A server that opens
+//     files with long names in a loop uses it up in seconds. From then on it is so slow that
+//     the disk lasts for months.
 //
 // A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
 // When half of the share is used, all subjects together get one more budget. It refills ever
@@ -280,7 +280,7 @@ func (l *Log) trackLocked(it *item, now time.Time) {
 	key := foldKeyOf(&it.rec)
 	g := l.folds[key]
 	if g != nil && !l.queueGroupLocked(g, now) {
-		return // there is no room for what was counted before, which has to come first
+		return // there is no room for the earlier count, which has to come first
 	}
 	if g == nil {
 		if len(l.folds) >= maxFolds {
@@ -352,8 +352,8 @@ func (l *Log) sweepLocked(now time.Time) {
 	}
 }
 
-// sweep ends groups whose time is over, or all. What a group has counted is queued, and
-// the group goes on for another span; if there is no room, it goes on counting.
+// sweep ends groups whose time is over, or all. The count of a group is queued, and the
+// group goes on for another span; if there is no room, it goes on counting.
 func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
 	for key, g := range groups {
 		switch {

@@ -368,8 +368,8 @@ func TestAnchorFails(t *testing.T) {
 	}
 }
 
-// A log takes records while it is being anchored for the first time, and Anchored says
-// what became of that.
+// A log takes records while it is being anchored for the first time, and Anchored returns
+// the result.
 func TestAnchored(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// PathMode says what of paths is written.
+// PathMode says how paths are written.
 type PathMode uint8
 
 // The path modes, as in --audit-paths. Only PathsFull writes Detail, because

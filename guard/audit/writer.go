@@ -103,7 +103,7 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes what is queued. If a write fails, the next turn begins with what is left.
+// turn writes what is queued. If a write fails, the next turn begins with the rest.
 func (w *writer) turn() error {
 	err := w.drain()
 	t := w.take(time.Now(), err == nil)

@@ -49,8 +49,8 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// What the owner wrote for every root is compiled once for all of them, and not kept
-// longer than a root has it.
+// Rules that the owner wrote for every root are compiled once for all of them, and not
+// kept longer than a root has them.
 func TestOwnRulesAreShared(t *testing.T) {
 	var s sharedRules
 	list := func(text string) []Rule { return append(builtinRules(), Rule{List: OwnDeny, Text: text}) }

@@ -21,7 +21,7 @@ type item struct {
 	pos  int16
 }
 
-// held is a rule that matched, and the depth of what it matched.
+// held is a rule that matched, and the depth of the name that it matched.
 type held struct {
 	rule  int32
 	depth int16

@@ -127,7 +127,7 @@ func (l *lab) rootMemory(ctx context.Context) (rows []*footprint, err error) {
 	}, err
 }
 
-// heapInUse is the size of what this process holds on its heap.
+// heapInUse returns the bytes in use on the heap of this process.
 func heapInUse() int64 {
 	debug.FreeOSMemory()
 	runtime.GC() // what the first one only finalized

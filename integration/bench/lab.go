@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lab is the place where everything happens: a work directory with the source
-// directories, the programs, and what a run may use. One run owns it at a time.
+// lab is the work directory of the benchmarks, with the source directories, the programs,
+// and the tools that a run may use. One run owns it at a time.
 //
 //	DIR/lock      held while a run lasts
 //	DIR/src       the source of the workloads (fixtures.go), kept between runs

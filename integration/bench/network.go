@@ -156,7 +156,7 @@ func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
 	if n.env, err = l.privateHome("network"); err != nil {
 		return nil, nil, err
 	}
-	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-") // in memory, as everybody's are
+	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-") // in memory, as is usual
 	if err != nil {
 		return nil, nil, err
 	}

@@ -129,8 +129,8 @@ func TestTarSize(t *testing.T) {
 	}
 }
 
-// Everybody runs once in a repetition, at every place, and behind everybody beside it
-// from both sides.
+// Every peer runs once in a repetition, at every position over the repetitions, and next
+// to every other peer from both sides.
 func TestTurns(t *testing.T) {
 	const n = 3
 	places, before := map[[2]int]int{}, map[[2]int]int{}

@@ -93,8 +93,8 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 }
 
 // turn is whose turn it is as the i-th of n in a repetition: the order rotates, and
-// is turned round every other time. Who only rotates always runs behind the same
-// one, and is measured with what that has left to the disk.
+// is turned round every other time. In a mere rotation a peer would always run after the
+// same one, and be measured with the disk writes that this one has left.
 func turn(i, rep, n int) int {
 	at := (i + rep/2) % n
 	if rep%2 == 1 {

@@ -18,8 +18,8 @@ const startGoal = 0.035
 // alone is a matter of luck.
 const startTries = 15
 
-// starts are the rows of what `rootsfs run` adds to /bin/true, from before it is
-// started until everything has been taken down again.
+// starts are the rows of the time that `rootsfs run` adds to /bin/true, from before its
+// start until everything has been taken down again.
 type starts struct {
 	Plain    []float64 `json:"plain"`
 	Confined []float64 `json:"confined"`
@@ -45,7 +45,7 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	// Sessions are in memory, as everybody's are.
+	// Sessions are in memory, as is usual.
 	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-")
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// phase says in what state of the caches a pass is timed.
+// phase is the state of the caches in which a pass is timed.
 type phase string
 
 const (
@@ -59,7 +59,7 @@ func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
 }
 
-// workloads is the table of what is done, in the order it is printed.
+// workloads is the table of workloads, in the order of printing.
 func workloads() []workload {
 	both := []phase{cold, warm}
 	return []workload{

@@ -39,7 +39,7 @@ type Request struct {
 	Args [][]byte // for a pointer its target; nil for a nil pointer
 }
 
-// Reply has what the function returned, and what it changed where its arguments point.
+// Reply has the results of the function, and its arguments' targets if it changed them.
 type Reply struct {
 	Results, Args [][]byte // an argument's is nil where the function left it as it was
 	Err           *wireError
@@ -49,8 +49,9 @@ var errorType = reflect.TypeFor[error]()
 
 // In returns a function that runs f in the child process, under a name that is f's own in
 // the test binary. Call it for a variable of a package, so that both processes know f.
-// What f gets and returns must be of types that encoding/gob takes; its last result must
-// be an error. What f writes into slices and through pointers reaches the caller.
+// The arguments and results of f must be of types that encoding/gob takes; its last
+// result must be an error. Values that f writes into slices and through pointers reach
+// the caller.
 func In[F any](name string, f F) F {
 	v := reflect.ValueOf(f)
 	typ := v.Type()

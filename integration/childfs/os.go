@@ -62,7 +62,7 @@ func asFileInfo(i info, err error) (fs.FileInfo, error) {
 	return &i, nil
 }
 
-// SameFile is os.SameFile for what this package returned.
+// SameFile is os.SameFile for the results of this package.
 func SameFile(a, b fs.FileInfo) bool {
 	x, y := a.Sys().(*syscall.Stat_t), b.Sys().(*syscall.Stat_t)
 	return x.Dev == y.Dev && x.Ino == y.Ino
@@ -162,7 +162,7 @@ var (
 	fileNames    = In("File.Readdirnames", func(fd, n int) ([]string, error) { return file(fd).Readdirnames(n) })
 	fileClose    = In("File.Close", func(fd int) error {
 		f := file(fd)
-		files.Delete(fd) // before somebody else gets the number
+		files.Delete(fd) // before another file gets the number
 		return f.Close()
 	})
 )

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// What rootsfs runs or reads for the owner is the owner's word, and what programs can write is
-// theirs. Each call that runs a program, anywhere, or opens a file, in cmd, has one of these
-// reasons why no program decides what it finds.
+// rootsfs runs programs and reads files for the owner, and confined programs must not be able
+// to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
+// these reasons why no program decides what it finds.
 const (
 	judged   = "written.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
@@ -54,7 +54,7 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cleanup/watcher.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
-	// The command of run, and what it needs.
+	// The command of run, and the files it needs.
 	"cmd/rootsfs/internal/cli/run_home.go unix.Open":               {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":             {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":            {looks, "script run"},

@@ -205,7 +205,8 @@ func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	return nil
 }
 
-// texts lists the fields of text of what the commands print as JSON, and of other types.
+// texts lists the text fields of the types that commands print as JSON, and of other
+// types.
 func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 	switch t := t.(type) {
 	case *types.Pointer:

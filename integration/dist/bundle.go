@@ -31,7 +31,7 @@ type bundleAuthor struct {
 	URL  string `json:"url"`
 }
 
-// bundleServer says what a host starts.
+// bundleServer is the program that a host starts.
 type bundleServer struct {
 	Type       string `json:"type"`
 	EntryPoint string `json:"entry_point"`

@@ -8,5 +8,5 @@
 // the middle of uploads. ROOTSFS_SOAK=1 runs the loops in full.
 //
 // Its only code outside tests is Peers, which other tests and the benchmark need
-// as well. It promises nothing to anybody else.
+// as well. It has no importers.
 package files

@@ -49,7 +49,8 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 		}})
 }
 
-// errNo stands for what files/* has no method for; the suite does not ask it.
+// errNo is the error of operations for which files/* has no method; the suite does not
+// try them.
 var errNo = errors.New("files/* has no such call")
 
 // clientFront is the front end that a Go server has.

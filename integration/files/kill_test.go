@@ -153,8 +153,7 @@ func uploadAndDie(raw string) error {
 	select {}
 }
 
-// process is the testing.TB of a process that is none; nothing of it but these
-// is used.
+// process is the testing.TB of a process that is no test. Only these methods are used.
 type process struct {
 	testing.TB
 	mu sync.Mutex

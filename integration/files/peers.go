@@ -112,8 +112,8 @@ func (p *Peers) Module(elem ...string) string {
 	return filepath.Join(append([]string{p.dir, "node_modules"}, elem...)...)
 }
 
-// Server is a command that runs one of the reference servers over stdio. What
-// it says on standard error goes to log.
+// Server is a command that runs one of the reference servers over stdio. Its standard
+// error goes to log.
 func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...string) *exec.Cmd {
 	script := p.Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")
 	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)

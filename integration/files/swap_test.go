@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// What lies outside is known by this; nothing inside has it.
+// Files outside are recognised by this; no file inside has it.
 const canary = "CANARY-5d0e"
 
 // Names are exchanged with links that lead out, as fast as they can be, while a

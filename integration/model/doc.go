@@ -56,13 +56,14 @@
 //     or by a consent: REGRANT, MEANWHILE.
 //   - Answers that wait, and are written in pieces: answers.pml. A peer stops reading at
 //     any piece. That HTTP connections are reset as well is left out.
-//   - Uploads and open files are operations by what is held; watches: WATCH.
+//   - Uploads and open files are modelled as operations, by the things they hold;
+//     watches: WATCH.
 //
 // # What is left out
 //
 //   - A page that is stuck, for which the mount aborts its connection.
 //   - Names that a program keeps the kernel from dropping, but for NESTED.
-//   - The removal of what an upload has staged, which is a call like any other.
+//   - The removal of an upload's staged file, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
 //   - Kernels without the counter of evictions: there is one name for a file, so the

@@ -48,7 +48,7 @@ func main() {
 	}
 }
 
-// outcome is a run with what came of it.
+// outcome is a run with its result.
 type outcome struct {
 	run
 	result
@@ -86,7 +86,7 @@ func searchAll(ctx context.Context, done [][]outcome, jobs int) {
 
 const ok = "ok"
 
-// verdict says what is wrong with an outcome, ok for nothing.
+// verdict returns the flaw of an outcome, "ok" if it has none.
 func (t *table) verdict(o *outcome) string {
 	switch {
 	case o.err != nil:

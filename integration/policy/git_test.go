@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// shell is a root with the built-in protections, mounted, and what runs in it.
+// shell is a mounted root with the built-in protections, for running commands in it.
 type shell struct {
 	*testing.T
 	reg        *guard.Registry
@@ -213,9 +213,9 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	told("apart c.git d l m mine/.git/modules/libs mine/m s")
 }
 
-// What git has begun in a repository of the owner's, and runs commands of when told
-// to go on, is the owner's: nothing is written or made in it. A rebase of the root's
-// user runs to its end, and is told of while it lasts. R139, R151.
+// The state of an operation that git has begun in the owner's repository (git runs
+// commands from it when it goes on) is the owner's: nothing is written or made in it. A
+// rebase of the root's user runs to its end, and is told of while it lasts. R139, R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
 	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
@@ -290,8 +290,8 @@ func TestGitIsToldWithoutProtection(t *testing.T) {
 	}
 }
 
-// A directory of the owner's that the root's user completes to a bare repository
-// is told, and what is protected in it stays protected. R139.
+// If the root's user completes a directory of the owner to a bare repository, this is
+// reported, and protected names in it stay protected. R139.
 func TestABareRepositoryLiftsNothing(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) { s.run("", "git", "init", "-q", "-b", "main", "mine") })

@@ -159,7 +159,7 @@ func requests(f *client.Files) map[string]func(dir, name string) error {
 	}
 }
 
-// toolHost is a host of rootsfs serve, and what calls one of its tools.
+// toolHost is a host of rootsfs serve that calls its tools.
 func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.ClientSession, call func(tool string, args map[string]any) error) {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: reg, Tree: tree, Subject: "host"})

@@ -47,7 +47,7 @@ func (w *world) tally(front string, refused bool, err error) {
 	}
 }
 
-// sum tells what was tried, and that each front has been tried in earnest.
+// sum logs the number of operations, and checks that each front was really tried.
 func (w *world) sum() {
 	all := 0
 	for _, f := range w.fronts {

@@ -122,7 +122,8 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	wg.Wait()
 	close(stop)
 	watching.Wait()
-	// Who is refused has reserved for a moment what another could have had.
+	// A request that is refused has reserved bytes for a moment that another could have
+	// had.
 	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
 	}
 	if w, c := used(); w != wrote.Load() || c != made.Load() {

@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// class is one of the three sets of permission bits, and somebody it applies to.
+// class is one of the three sets of permission bits, and a user it applies to.
 type class struct {
 	name  string
 	who   cred
 	shift uint // of its bits in the mode
 }
 
-// classes are for objects of alice's uid and bob's gid. The class is chosen by
-// who asks, not by what is granted: an owner without a bit is denied even if
-// everybody else has it.
+// classes are for objects of alice's uid and bob's gid. The class depends on the user who
+// asks, not on the bits: an owner without a bit is denied even if all others have it.
 var classes = []class{
 	{"owner", alice, 6},
 	{"owner_and_group", cred{alice.uid, bob.gid, nil}, 6},

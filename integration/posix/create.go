@@ -134,8 +134,8 @@ func createSetid(s *scene) {
 	}{
 		{self(), "d", regular, 0o6755}, {alice, "d", regular, 0o6755}, {alice, "d", directory, 0o755},
 		{self(), "d", directory, 0o755}, {alice, "d", fifo, 0o6755},
-		// In a set-group-id directory somebody outside its group may not make
-		// a program that runs with that group.
+		// In a set-group-id directory a user outside its group may not make a program
+		// that runs with that group.
 		{alice, "g", regular, 0o4755}, {alice.in(carol.gid), "g", regular, 0o6755}, {self(), "g", regular, 0o6755},
 		{alice, "g", directory, 0o2755},
 	} {

@@ -184,7 +184,7 @@ func TestMake(t *testing.T) {
 	})
 }
 
-// eventually waits for what a cache may delay. How fast it is, is measured
+// eventually waits for a change that a cache may delay. How fast it is, is measured
 // elsewhere.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

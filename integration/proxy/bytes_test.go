@@ -53,7 +53,7 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 	return got
 }
 
-// recorded is a host's side of a conversation, with what only a careless decoder
+// recorded is a host's side of a conversation, with forms that only a careless decoder
 // would change.
 func recorded(dir string) []string {
 	path, _ := json.Marshal(dir + "/a.txt")
@@ -71,8 +71,8 @@ func recorded(dir string) []string {
 	}
 }
 
-// echoes is a server that needs no file: it answers each request with what it
-// read, but for the one that is changed on the way.
+// echoes is a server that needs no file: it answers each request with the line it read,
+// except the one that the proxy changes.
 const echoes = `
 import json, sys
 for line in sys.stdin:

@@ -3,6 +3,5 @@
 // servers and a script.
 //
 // Its only code outside tests is Serve, which stands in for `rootsfs run` without
-// confinement, for the tests and for the benchmark. It promises nothing to
-// anybody else.
+// confinement, for the tests and for the benchmark. Only tests import it.
 package proxy

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// rootsfs is the program, built once, in a directory that everybody may enter:
-// the server's user runs its first instructions.
+// rootsfs is the program, built once, in a directory that every user may enter: the
+// server's user runs its first instructions.
 var rootsfs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "rootsfs-run-test")
 	if err != nil {
@@ -200,9 +200,8 @@ func TestFetched(t *testing.T) {
 	}
 }
 
-// R084: a server that floods the proxy with what is refused, and ends, leaves a
-// record of all of it, in counts, that is a fraction of what it wrote; and nothing
-// keeps the run alive.
+// R084: a server that floods the proxy with refused lines, and ends, leaves counts of all
+// of them on record, which take a fraction of its output. Nothing keeps the run alive.
 func TestFlood(t *testing.T) {
 	const lines = 200_000
 	at := newConfined(t).(*confined)

@@ -76,7 +76,7 @@ func escapeTree(t *testing.T) (src, base string) {
 	return src, base
 }
 
-// refused does to a link that leaves what would follow it, and what reads it.
+// refused tries calls that follow a link that leaves, and calls that read it.
 func refused(t *testing.T, link string) {
 	t.Helper()
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {

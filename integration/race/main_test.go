@@ -78,7 +78,7 @@ func openBoard(path string) (*board, error) {
 	return (*board)(unsafe.Pointer(&m[0])), nil
 }
 
-// leaked counts a leak and says what was seen, for the first few.
+// leaked counts a leak, and prints the first few.
 func (b *board) leaked(format string, args ...any) {
 	if b.Leaks.Add(1) <= 20 {
 		fmt.Fprintf(os.Stderr, "LEAK: "+format+"\n", args...)

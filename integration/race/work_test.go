@@ -73,8 +73,8 @@ func (w *worker) run() error {
 	return nil
 }
 
-// one does one operation. What it answers does not matter, as long as it does:
-// names come and go.
+// one does one operation. The answer does not matter, only that there is one: names come
+// and go.
 func (w *worker) one(i int) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -112,7 +112,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
 				})
-				// What changes the source is in it, and is named.
+				// A call that changes the source goes on, and is named.
 				const left = "6 calls that change the source are still in it and may still arrive"
 				if op.cmd == "write" && (err == nil || !strings.Contains(err.Error(), left)) {
 					t.Errorf("revoke: %v, want: %s", err, left)
@@ -179,9 +179,9 @@ func (s *hangScene) crowd() (alive int) {
 	return alive
 }
 
-// Where the daemon could not know that the source may hang (a mount below a
-// local root), the ending still returns in time, says what it could not take
-// back, and has taken back everything else.
+// If the daemon could not know that the source may hang (a mount below a local root), the
+// ending still returns in time, names the parts that it could not end, and has ended
+// everything else.
 func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {

@@ -91,7 +91,7 @@ func newLab(t testing.TB, opt mount.Options, grants ...guard.Grant) *lab {
 			t.Error("the connection did not end; aborting it")
 			_ = mountpoint.Abort(dev)
 		}
-		// One whose connection was aborted stays mounted, dead.
+		// A mount whose connection was aborted stays mounted, dead.
 		_ = unix.Unmount(l.point, unix.MNT_DETACH)
 	})
 	return l

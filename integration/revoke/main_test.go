@@ -157,7 +157,7 @@ func (e *remoteError) Unwrap() error {
 
 var errHung = errors.New("no answer in time")
 
-// try has the child do one command.
+// try makes the child run one command.
 func (c *child) try(cmd string, arg, val any) error {
 	if err := c.send(cmd, arg); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *child) receive(cmd string, val any) error {
 	return nil
 }
 
-// call is try for what must not fail.
+// call is try for a command that must not fail.
 func (c *child) call(cmd string, arg, val any) {
 	c.t.Helper()
 	if err := c.try(cmd, arg, val); err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// After a root was made read-only every way of writing fails with EROFS and
-// every way of reading goes on, on what is held as on what is opened anew. What
-// a mapping made before stores reaches neither the file nor anybody who opens
-// it afterwards: see TestStoresAfterReadOnlyReachNobodyNew.
+// After a root was made read-only every way of writing fails with EROFS and every way of
+// reading goes on, for held files as for newly opened ones. Stores through an earlier
+// mapping reach neither the file nor a process that opens it afterwards: see
+// TestStoresAfterReadOnlyReachNobodyNew.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {
@@ -96,11 +96,10 @@ func judgeReadOnly(r result, wrong map[string]int) {
 	}
 }
 
-// A mapping made while the root was writable goes on taking stores of its own
-// process, but neither the source nor anybody who opens the file afterwards, by
-// whatever name, ever sees them. Who had the same file open from before shares
-// the orphaned pages with the mapping: refusing reads
-// there would kill descriptors that only read.
+// A mapping made while the root was writable still takes stores of its own process.
+// Neither the source nor a process that opens the file afterwards, by whatever name, ever
+// sees them. A process that had the same file open before shares the orphaned pages with
+// the mapping: refusing reads there would kill descriptors that only read.
 func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range settings[:2] {
 		t.Run(s.name, func(t *testing.T) {

@@ -205,7 +205,7 @@ func (r *stormResult) run(b *board, name string, f func() error) {
 	}
 }
 
-// runHeld is one operation on what was taken when born revocations had returned.
+// runHeld does one operation on a file that was taken when born revocations had returned.
 func (r *stormResult) runHeld(b *board, born int64, name string, f func() error) {
 	ends := b.ends.Load()
 	err := f()

@@ -62,7 +62,7 @@ func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	return sc
 }
 
-// watchUnmount does what a session does when somebody else unmounts.
+// watchUnmount does what a session does when another program unmounts.
 func (sc *scene) watchUnmount() {
 	in, err := mountpoint.Find(sc.point)
 	if err != nil {
@@ -83,7 +83,7 @@ func (sc *scene) watchUnmount() {
 	}()
 }
 
-// hold has both holders take everything, and proves that it works.
+// hold makes both holders take everything, and checks that it works.
 func (sc *scene) hold() error {
 	rw := sc.s.rights.Mutating()
 	for i, h := range sc.holders {

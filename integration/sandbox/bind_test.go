@@ -66,7 +66,7 @@ func (s *talk) want(want, line string) {
 	}
 }
 
-// owner runs a command of the owner's.
+// owner runs a command of the owner.
 func (o *outside) owner(args ...string) string {
 	o.t.Helper()
 	out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
@@ -131,7 +131,7 @@ func TestLater(t *testing.T) {
 						t.Errorf("%s after it was revoked: %s", dir, got)
 					}
 					s.do("exec 5<&-; cd /")
-					if !strings.HasPrefix(dir, "/usr") { // which everybody may read
+					if !strings.HasPrefix(dir, "/usr") { // which every user may read
 						if got := s.do("cat " + dir + "/f"); strings.Contains(got, "of the host") {
 							t.Errorf("%s after it was revoked: %s", dir, got)
 						}
@@ -282,7 +282,7 @@ func TestLaterBounds(t *testing.T) {
 	if told == 0 || told == len(dirs) {
 		t.Errorf("%d of %d were told of", told, len(dirs))
 	}
-	// One that goes makes room.
+	// A root that goes makes room.
 	o.owner("revoke", "--session", sessionName, "r0")
 	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
 	// A single file is seen; where the rules of the start do not let it be written to,

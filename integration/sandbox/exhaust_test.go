@@ -30,7 +30,7 @@ var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 2
 // revokeWithin is the most that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
-// started starts an order, and returns the first line that it says. What it started is
+// started starts an order, and returns the first line that it says. Its processes are
 // killed when the test ends.
 func (o *outside) started(ord order) (*exec.Cmd, string) {
 	t := o.t
@@ -78,7 +78,8 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	}
 }
 
-// The same at the other levels, for what the kernel counts by user in all namespaces.
+// The same at the other levels, for resources that the kernel counts by user in all
+// namespaces.
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {

@@ -129,8 +129,8 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	o.t.Errorf("with the user's consent reading says %q: the attempt shows nothing", text)
 }
 
-// forwardedNothing looks for the question's id in what the host read beside the
-// question.
+// forwardedNothing looks for the question's id in everything that the host read beside
+// the question.
 func (h *host) forwardedNothing(question string) {
 	h.t.Helper()
 	n := 0

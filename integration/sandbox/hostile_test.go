@@ -26,15 +26,15 @@ type run struct {
 	works []string
 }
 
-// shown are the attempts that work at every level, because a link to what is visible
-// by itself is shown.
+// shown are the attempts that work at every level, because a link to a file that is
+// visible anyway is shown.
 var shown = []string{"follow a link to a system program"}
 
 var runs = []run{
 	{name: "without rootsfs", level: bare},
 	{name: "landlock", level: sandbox.Landlock, works: []string{
 		"stat a file", "chmod a file", "set a file's times", "set an extended attribute", "change into a directory", "watch a directory",
-		"read the kernel's memory, keys or log", // what everybody may read in /proc
+		"read the kernel's memory, keys or log", // entries of /proc that every user may read
 		"learn the host's name", "see other processes", "list the host's sockets (/proc/net/unix)", "take the user's inotify instances",
 	}},
 	{name: "bubblewrap", level: sandbox.Bubblewrap, works: []string{"take the user's inotify instances"}},
@@ -123,7 +123,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// judge compares what worked with what may.
+// judge compares the attempts that worked with those that may.
 func judge(t *testing.T, r run, results map[string]result, want int) {
 	t.Helper()
 	if len(results) != want || want < 50 {

@@ -111,8 +111,8 @@ func TestJobs_SelfStop(t *testing.T) {
 	})
 }
 
-// Ctrl-Z stops a command that does nothing about it; bg has it go on behind the shell, fg
-// before it, and Ctrl-C ends it.
+// Ctrl-Z stops a command that does not handle it. bg continues it in the background, fg
+// in the foreground, and Ctrl-C ends it.
 func TestJobs_CtrlZ(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
 		s := o.interactive(level)

@@ -228,8 +228,8 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 	return cmd
 }
 
-// killOne starts a run, kills the process at an index of those it consists of, and
-// looks for what is left. It reports false if there are not so many.
+// killOne starts a run, kills one of its processes, by index, and looks for remains. It
+// reports false if there are not so many.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
@@ -281,7 +281,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process holds it
 		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
 	}
-	_ = cmd.Wait() // with what code does not matter here
+	_ = cmd.Wait() // the exit code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
 	o.gone(what+": its place", func() bool { return o.placeGone(dir) })
@@ -403,7 +403,8 @@ func (o *outside) gone(what string, over func() bool) {
 	}
 }
 
-// processes are those of rootsfs and of what its tests start, as far as they show.
+// processes returns the processes of rootsfs and of its tests' programs, as far as they
+// show.
 func processes(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pid := range slices.Concat(holding(t, "rootsfs"), holding(t, "linger")) {

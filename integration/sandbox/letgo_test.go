@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// What the host had mounted when a run began can be ended while it lasts: no
-// process of the run keeps the copies of the host's mounts.
+// The host's mounts of the time when a run began can be unmounted while it lasts: no
+// process of the run keeps copies of them.
 func TestHostMountsEndDuringRun(t *testing.T) {
 	needRoot(t)
 	program := filepath.Join(built(t), "rootsfs")

@@ -109,7 +109,7 @@ func driveBare(o *order) error {
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)
 	cmd.Env = o.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// What was inherited is inherited further, as exec does it by itself.
+	// Inherited descriptors are inherited further, as exec does by itself.
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "inherited")}
 	if o.Terminal {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}

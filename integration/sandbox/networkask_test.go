@@ -199,8 +199,8 @@ func TestNetworkAskTimesOut(t *testing.T) {
 	}
 }
 
-// The owner answers open questions with no by taking hosts back, and by ending the session. Who
-// has taken all of them back is not asked about others.
+// The owner answers open questions with no by taking hosts back, and by ending the session. An
+// owner who has taken all hosts back is not asked about others.
 func TestNetworkAskEnds(t *testing.T) {
 	port := web(t)
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {

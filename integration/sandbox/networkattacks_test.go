@@ -22,7 +22,8 @@ type netTargets struct {
 	Approved, Address, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
 }
 
-// provenOnNetwork are attempts that work without rootsfs, on every machine and for everybody.
+// provenOnNetwork are attempts that work without rootsfs, on every machine and for every
+// user.
 var provenOnNetwork = []string{
 	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
 	"look up a name that is not approved", "ask an approved host for another server by TLS", "the same at an approved address", "send by UDP to an approved host",

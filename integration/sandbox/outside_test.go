@@ -59,7 +59,7 @@ type outside struct {
 	base string // 0755
 	root string
 	home string   // HOME in the runs
-	env  []string // of rootsfs, with directories of its own for what it keeps
+	env  []string // of rootsfs, with directories of its own for its files
 	// mounts are the files that an ordinary user needs to mount: a /dev/fuse that
 	// everybody may open, and a name.
 	mounts map[string]string
@@ -70,9 +70,9 @@ type outside struct {
 	order        []string      // of attempts, as they were made first
 }
 
-// pidsMax is the limit in these runs. Far beyond it means beyond what others of
-// the same uid take of it at level Landlock: rootsfs itself, with its threads, and
-// what other packages' tests run meanwhile.
+// pidsMax is the limit in these runs. Far beyond it means beyond the processes of the
+// same uid at level Landlock: rootsfs itself, with its threads, and programs of other
+// packages' tests.
 const (
 	pidsMax = 128
 	beyond  = 4 * pidsMax
@@ -107,8 +107,8 @@ var builds struct {
 	err  error
 }
 
-// built is a directory with the hostile program, rootsfs, and this test's own
-// program, where everybody may execute them.
+// built returns a directory with the hostile program, rootsfs, and this test's own
+// program, where every user may execute them.
 func built(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
@@ -185,8 +185,8 @@ func (o *outside) own(path string) {
 	must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
 }
 
-// place makes the directories that rootsfs keeps its things in, the caller's, and
-// what a caller needs to mount.
+// place makes the directories of rootsfs for the caller, and the files that a caller
+// needs to mount.
 func (o *outside) place() {
 	t := o.t
 	o.env = []string{"PATH=/usr/bin:/bin"}
@@ -351,7 +351,7 @@ func (o *outside) share() {
 	t.Cleanup(func() { must(t, unix.Close(s)) })
 }
 
-// system makes a directory in one of the system's.
+// system makes a directory in a directory of the system.
 func (o *outside) system() string {
 	t := o.t
 	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")

@@ -76,8 +76,8 @@ func (o *outside) rootInside(r run) string {
 	return o.root
 }
 
-// run carries an order out and returns what came out of it and what the log holds
-// afterwards. With a terminal, that is standard input and output.
+// run carries an order out and returns its output and the log afterwards. With a
+// terminal, that is standard input and output.
 func (o *outside) run(ord order) (stdout, log string, code int) {
 	t := o.t
 	t.Helper()

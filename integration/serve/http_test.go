@@ -100,7 +100,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	return s
 }
 
-// post sends one request as a client does, but for what change changes.
+// post sends one request as a client does, modified by change.
 func (s *site) post(body io.Reader, change func(*http.Request)) (status int, session string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPost, s.url, body)
@@ -294,7 +294,7 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	s.lives()
 }
 
-// What would let in anybody is not begun.
+// A server that would let in every client does not start.
 func TestHTTPNotBegun(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -371,7 +371,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 				must(t, err)
 				defer slow[i].Close()
 			}
-			// The oldest of them is closed before anybody's patience with it is over.
+			// The oldest of them is closed before its timeout.
 			must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
 			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("the oldest is open: %v", err)

@@ -235,6 +235,6 @@ func (s *side) refused(name string, args map[string]any, why string) {
 type m = map[string]any
 
 func (a *answer) String() string {
-	text, _ := json.Marshal(a) // strings and what JSON was read into: cannot fail
+	text, _ := json.Marshal(a) // strings and decoded JSON: cannot fail
 	return fmt.Sprintf("%s%s", text, a.RPC)
 }

@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// run runs the tests and returns what is wrong with them, and with what they left.
+// run runs the tests and returns their failures, and the problems with what they left.
 func run(o options) (problems []string, err error) {
 	parts, err := findParts(o.goCommand, o.parts)
 	if err != nil {

@@ -102,8 +102,8 @@ func TestSkips(t *testing.T) {
 	}
 }
 
-// The list of allowed skips is one that somebody can check: each has a reason, and says
-// which words of the test it means.
+// The list of allowed skips can be checked: each has a reason, and quotes the words of
+// the test.
 func TestAllowedSkipsAreExplained(t *testing.T) {
 	for _, a := range allowedSkips {
 		if a.reason == "" || a.says == "" || a.where == nil || a.pkg == "" || a.test == "" {

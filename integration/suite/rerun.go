@@ -46,8 +46,8 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 }
 
 // removeScriptDirs removes the empty directories of testscript, which counts the scripts
-// that were not chosen, too, before it removes its own. One that holds anything is reported
-// as left.
+// that were not chosen, too, before it removes its own. A directory that is not empty is
+// reported as left.
 func removeScriptDirs(temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
 	for _, dir := range dirs {

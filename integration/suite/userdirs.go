@@ -74,7 +74,7 @@ func (d dirs) list() map[string]fileState {
 				if path == here || slices.Contains(d.caches, path) {
 					return fs.SkipDir
 				}
-				found[path] = fileState{} // its own time changes with what is in it
+				found[path] = fileState{} // its own time changes with its entries
 				return nil
 			}
 			if in, err := e.Info(); err == nil {

@@ -70,7 +70,7 @@ func holders(in Info, detached bool) []string {
 	return all
 }
 
-// uses are the links of a process's directory in /proc that lead to what it uses.
+// uses are the links of a process's directory in /proc that lead to files it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
 // useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's

@@ -44,7 +44,7 @@ var (
 	ErrNotMounted = errors.New("not mounted")              // nothing is mounted exactly there
 	ErrNotOurs    = errors.New("not a mount of ours")      // of another type, or another user's
 	ErrStale      = errors.New("stale mount")              // its daemon is gone
-	ErrBusy       = errors.New("mount is busy")            // somebody holds something in it
+	ErrBusy       = errors.New("mount is busy")            // a process holds something in it
 	ErrNoFUSE     = errors.New("the system lacks FUSE")    // or withholds it from this user
 	ErrNoFusectl  = errors.New("fusectl is not available") // connections cannot be aborted
 )

@@ -340,7 +340,7 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 }
 
-// What an earlier run may have left in the command's place is not waited for, and
+// A file that an earlier run may have left in the command's place is not waited for, and
 // does not lead to rootsfs itself.
 func TestInterpreterPlanted(t *testing.T) {
 	dir := t.TempDir()

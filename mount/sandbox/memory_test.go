@@ -55,7 +55,7 @@ func TestMemoryMax(t *testing.T) {
 	run(t, Namespaces, NotAvailable)
 }
 
-// limited runs hungry and returns what it wrote and what the report says.
+// limited runs hungry and returns its output and the report.
 func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
@@ -80,8 +80,8 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
-// What a run that was killed before it had a janitor left is removed once it is old, unless
-// there are processes in it.
+// The group of a run that was killed before it had a watcher is removed once it is old,
+// unless there are processes in it.
 func TestForgetOldMemory(t *testing.T) {
 	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())
 	var groups []*memGroup

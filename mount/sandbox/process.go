@@ -75,7 +75,7 @@ func (e Exit) Status() int {
 // ended already.
 func (p *Process) PID() int { return p.pid }
 
-// Report says what confines the command.
+// Report describes the command's confinement.
 func (p *Process) Report() Report { return p.report }
 
 // Stdin is the pipe to the command's standard input, nil if Options gave a

@@ -48,7 +48,7 @@ type Report struct {
 	Layers []Layer `json:"layers,omitempty"`
 	// Holes say what the command can still do, each in a sentence.
 	Holes []string `json:"holes,omitempty"`
-	// Notes are limits of what the command sees, each a sentence.
+	// Notes are limits of the command's view, each in a sentence.
 	Notes []string `json:"notes,omitempty"`
 	// Follows are the directories inside in which each root appears, whenever it
 	// is granted; Closed those in which none does that is granted later, but for

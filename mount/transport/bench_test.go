@@ -123,7 +123,7 @@ func callFrom(b *testing.B, threads int, call func() error) {
 	all.Wait()
 }
 
-// number has the server say a number.
+// number asks the server for a number.
 func (s *served) number(verb string) int {
 	n, err := strconv.Atoi(s.ask(verb))
 	must(s.t, err)

@@ -139,7 +139,7 @@ func switches(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// runtimeAffinity binds this thread, and what it starts, to one processor for a test.
+// runtimeAffinity binds this thread, and its children, to one processor for a test.
 func runtimeAffinity(t *testing.T, cpu int) {
 	t.Helper()
 	lockThread(t)

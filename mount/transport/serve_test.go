@@ -358,7 +358,7 @@ func (s *served) line() string {
 	return strings.TrimSpace(text)
 }
 
-// ask has the server do something, or say a number.
+// ask makes the server do something, or return a number.
 func (s *served) ask(verb string) string {
 	s.t.Helper()
 	_, err := io.WriteString(s.in, verb+"\n")

@@ -55,7 +55,7 @@ func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	}
 	before := len(cuts)
 	done := make([]bool, len(ps))
-	last, kept := at+1, 0 // the end of what was read; members that stay
+	last, kept := at+1, 0 // the end of the part that was read; members that stay
 	for w.Next() {
 		i := slices.IndexFunc(ps, func(p Patch) bool { return w.Is(p.Key) })
 		switch {

@@ -90,8 +90,8 @@ func TestWriter_fails(t *testing.T) {
 }
 
 // A frame may be a part of a line that is still to be read or passed on: sending it
-// changes nothing behind it, however long it is, and what passes next is as it came. A
-// frame that comes in the middle of a line which passes begins one of its own.
+// changes nothing behind it, however long it is, and later lines pass unchanged. A frame
+// that comes in the middle of a line which passes begins one of its own.
 func TestWriter_lent(t *testing.T) {
 	for _, size := range []int{5, packed, packed + 1} {
 		w := &slow{open: make(chan struct{})}

@@ -9,7 +9,7 @@
 // also when the test failed or was killed: the daemon lives as long as its
 // standard input is open.
 //
-// It is a helper of tests and promises nothing to anybody else.
+// It is a helper of tests.
 package lab
 
 import (
@@ -74,7 +74,7 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 
 var after []func()
 
-// After registers what is to be done when all tests have ended, for what they
+// After registers a function to call when all tests have ended, for resources that they
 // share.
 func After(f func()) { after = append(after, f) }
 

@@ -48,7 +48,7 @@ const startedVar = "ROOTSFS_OWN_MOUNTS"
 
 // StartWithOwnMounts starts the program again, as the same process, in a mount namespace of
 // its own, without the mounts of tests that run beside it. In the program that it has
-// started it returns nil, and so it does for everybody who may have no such namespace.
+// started it returns nil, and also for users who may have no such namespace.
 func StartWithOwnMounts() error {
 	if os.Geteuid() != 0 || os.Getenv(startedVar) != "" {
 		return os.Unsetenv(startedVar) // a suite within this one has mounts of its own, too

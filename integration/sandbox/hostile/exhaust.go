@@ -12,8 +12,8 @@ import (
 )
 
 // hogs use up what the kernel bounds, each until the kernel refuses more, or for some
-// until there is far more than any program needs. They return how much they hold, and
-// what was refused. Everything is held until the process ends.
+// until there is far more than any program needs. They return how much they hold, and the
+// error that ended it. Everything is held until the process ends.
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {

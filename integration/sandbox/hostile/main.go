@@ -23,7 +23,7 @@ import (
 // targets are the files and servers that the tests have put outside, by their paths and
 // names there.
 type targets struct {
-	Secret   string // a file that everybody may read and write, and what it says
+	Secret   string // a file that every user may read and write, and its content
 	Says     string
 	Dir      string // the directory it lies in; writable
 	Root     string // a root, writable, as a path inside

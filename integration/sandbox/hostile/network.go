@@ -29,8 +29,8 @@ type netTargets struct {
 	Group, Everybody string // address and port at which a server of this machine hears multicast and broadcast
 }
 
-// netAttempts get an answer of somebody that was not approved, or do what only the owner of a
-// network can.
+// netAttempts try to get an answer of a host that was not approved, or to act as the owner of
+// a network.
 var netAttempts = []struct {
 	name string
 	try  func(t *netTargets) error
@@ -89,7 +89,7 @@ var netAttempts = []struct {
 	}},
 }
 
-// looseRoute is the option of IPv4 that has a packet go by way of 127.0.0.1.
+// looseRoute is the option of IPv4 that routes a packet through 127.0.0.1.
 const looseRoute = "\x83\x07\x04\x7f\x00\x00\x01\x00"
 
 // attackNetwork makes the attempts.
@@ -108,7 +108,7 @@ func attackNetwork(raw string) int {
 	return 0
 }
 
-// said is detail, with words for what is no errno.
+// said is detail, with a text for errors that are no errno.
 func said(err error) string {
 	var missing *net.DNSError
 	switch {

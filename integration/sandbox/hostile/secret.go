@@ -150,7 +150,7 @@ func (t *secretTargets) get(path string, headers ...string) error {
 }
 
 // ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
-// is to what is not allowed, and otherwise the status.
+// is to a forbidden request, and otherwise the status.
 func (t *secretTargets) ask(lines ...string) error {
 	c, err := net.DialTimeout("tcp", t.Base+":80", netPatience)
 	if err != nil {

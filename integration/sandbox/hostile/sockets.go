@@ -40,9 +40,9 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host's that there may be a way to. Who listens there
-// hangs up once it has answered, and may have done so before the descriptor comes: so
-// where a connection is made, it is made again.
+// passOut tries every socket of the host's that there may be a way to. The server hangs
+// up once it has answered, perhaps before the descriptor comes. So after a connection has
+// succeeded, a second one is made.
 func passOut(t *targets) error {
 	last := error(errRefused)
 	for _, name := range []string{t.Pathname, t.System, "\x00" + t.Abstract, filepath.Join(t.Root, "socket")} {
@@ -72,7 +72,7 @@ func passTo(name string) (connected bool, err error) {
 	return true, unix.Sendmsg(s, []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL)
 }
 
-// listenUnix works if somebody could connect to the socket.
+// listenUnix works if a process outside could connect to the socket.
 func listenUnix(name string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {

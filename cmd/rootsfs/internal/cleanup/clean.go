@@ -112,7 +112,7 @@ func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
 	if err == nil && !isThere {
-		return nil // somebody was faster
+		return nil // another process has detached it
 	}
 	err = mountpoint.Detach(point, true)
 	if errors.Is(err, mountpoint.ErrNotMounted) {

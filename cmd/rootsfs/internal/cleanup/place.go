@@ -128,7 +128,8 @@ func (p *Place) IsGone() bool {
 }
 
 // lockPlace takes the lock of a directory of this user's, which ends with the file,
-// and so with the process. It returns nil if somebody has it, or there can be none.
+// and so with the process. It returns nil if another process has the lock, or there can
+// be none.
 func lockPlace(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

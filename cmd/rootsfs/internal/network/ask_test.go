@@ -157,7 +157,7 @@ func exe(t *testing.T) string {
 	return path
 }
 
-// A question says what the program has reached so far, and a yes lasts.
+// A question lists the hosts that the program has reached so far, and a yes lasts.
 func TestQuestionTellsWhatWasReached(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}

@@ -420,8 +420,7 @@ func (g *Gate) requireServer(c *conn, name string) error {
 	return nil
 }
 
-// sendOn sends the next n bytes of the program's, of which some were taken already, and takes no
-// more.
+// sendOn sends the program's next n bytes, of which some were taken already, and takes no more.
 func (c *conn) sendOn(k *credit, taken []byte, n int) error {
 	b := make([]byte, min(n, 4<<10))
 	for have := copy(b, taken); n > 0; have = 0 {

@@ -307,7 +307,7 @@ func (g *Gate) permitsLocked(c *conn) bool {
 		!slices.ContainsFunc(c.serverNames, func(name string) bool { return !g.rules.permitsServer(c, name) })
 }
 
-// rulesLocked returns the rules that permit a connection, or a part of what it needs.
+// rulesLocked returns the rules that permit a connection, or a part of its needs.
 func (g *Gate) rulesLocked(c *conn) []Rule {
 	return slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool {
 		isOf := c.service == nil && (r.hasName(c.host) || r.hasAddr(c.literal)) ||

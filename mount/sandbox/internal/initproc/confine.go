@@ -160,8 +160,8 @@ func (p *initProc) limits() error {
 			return step(err, "limit %s", l.what)
 		}
 	}
-	// Not 0: that would not stop a core_pattern with a pipe, which runs a
-	// program of the host's as root on what crashed here; 1 does (core(5)).
+	// Not 0: that would not stop a core_pattern with a pipe, which runs a program of the
+	// host as root on a crash here; 1 does (core(5)).
 	limited := "processes and threads, open files, queued signals, message queues, locked memory"
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):

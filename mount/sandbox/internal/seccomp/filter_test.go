@@ -269,8 +269,8 @@ func TestFilterNoIPC(t *testing.T) {
 	}
 }
 
-// Where the init has no pid namespace, no call sends it a signal, by whatever name
-// it has there; everybody else gets theirs.
+// Without a pid namespace no call sends the init a signal, by any of its numbers. All
+// other processes get theirs.
 func TestFilterSignals(t *testing.T) {
 	const pid, other = 4711, 4712
 	run, open := machine(t, Wants{Init: pid}), machine(t, Wants{})

@@ -29,7 +29,7 @@ type Wants struct {
 	// Trace permits a process to trace others, as debuggers and sanitizers do, if it can
 	// reach only processes that are confined alike.
 	Trace bool `json:"-"`
-	// Binder has the init make the calls of bind and listen; NoBind refuses them.
+	// Binder makes the init make the calls of bind and listen; NoBind refuses them.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`
 	// Init is the pid of the init that the filter protects from signals; 0: the kernel
