@@ -22,8 +22,8 @@ func (r *records) since(n int) (no []guard.Record) {
 	return no
 }
 
-// R084: whatever is refused or fails, before the gate or behind it, leaves one
-// record, of its kind.
+// R084: each refusal and failure, before the gate or behind it, leaves one record, of its
+// kind.
 func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.MaxChunk, c.Limits.MaxFile, c.Limits.Watches, c.Limits.Uploads = 1000, 5000, 1, 1

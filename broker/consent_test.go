@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// answers is an Asker that keeps what it was asked.
+// answers is an Asker that keeps its questions.
 type answers struct {
 	asked []*Question
 	give  func(*Question) (Answer, error)
@@ -378,7 +378,7 @@ func TestElicit(t *testing.T) {
 			}
 		}
 	}
-	// A duration that cannot be meant is no answer, and never one without end.
+	// A duration out of bounds is no answer, and never grants without end.
 	for _, minutes := range []any{1e300, -1.0, 0.5, math.NaN(), math.Inf(1), float64(maxMinutes + 1), "30", true} {
 		got, err := Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": minutes}}, nil

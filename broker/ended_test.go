@@ -141,8 +141,8 @@ func mustPath(t *testing.T, s string) guard.Path {
 	return p
 }
 
-// R112: of a root whose directory vanished the server is told, and not of a missing
-// file; its other roots are as they were.
+// R112: if the directory of a root vanished, the error says so, and not that a file is
+// missing. The server's other roots are as before.
 func TestRootVanishes(t *testing.T) {
 	l := newLab(t, nil)
 	gone := l.root("gone", guard.ReadOnly, map[string]string{"f": "text"})

@@ -424,8 +424,8 @@ func TestImplicit(t *testing.T) {
 	}
 }
 
-// In a flat layout a server is told of the roots where it sees them, and may
-// name them so; the host's own paths mean the same as always.
+// In a flat layout roots/list has the paths at which the server sees the roots, and the
+// server may use them. The host's own paths keep their meaning.
 func TestFlat(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.FlatAt = "/roots" })
 	dir := l.root("project", guard.ReadOnly, map[string]string{"a b": "text"})

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R127: whatever a server asks about another's root, live or revoked, it is told
-// what it is told about one that never was.
+// R127: a server gets the same answers about another server's root, live or revoked, as
+// about a root that never existed.
 func TestForeignRootsLookLikeNone(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("all", guard.ReadWrite, map[string]string{"f": "text"})

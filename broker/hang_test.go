@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangs is an Opener on whose paths below hang a file system hangs, until release
-// is closed; it notes what it is asked to open.
+// hangs is an Opener that hangs for paths below hang, until release is closed. It notes
+// the paths that it has to open.
 type hangs struct {
 	guard.Opener
 	hang    string
@@ -108,8 +108,8 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 	}
 }
 
-// A directory that is approved under one path, or named twice in one question,
-// is not granted twice: the root there is answered.
+// A directory that is approved under one path, or named twice in one question, is not
+// granted twice: the answer names the root that is there.
 func TestConsentNamedTwice(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Asker, c.Limits.Consents = &answers{give: allow(Decision{Allow: true}, Decision{Allow: true})}, -1

@@ -23,8 +23,8 @@ func TestNoTimeout(t *testing.T) {
 	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
 }
 
-// A request of a length that is allowed passes the speed limit when that much is
-// free; what follows waits.
+// A request of a permitted length passes the speed limit when that much is free; the next
+// requests wait.
 func TestBytesPerSecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits

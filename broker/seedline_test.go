@@ -37,8 +37,8 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 	}
 }
 
-// R022, R023: a root that is added, changes its mode, is revoked or expires: each
-// is announced, and the list that is read then is the new one.
+// R022, R023: it is announced when a root is added, changes its mode, is revoked or
+// expires, and the list that is read then is the new one.
 func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -209,7 +209,7 @@ func TestSeedEventFilters(t *testing.T) {
 		p.must("files/watch", `{"path":"r/d","events":`+c.events+`}`, &w)
 		wants[w.WatchID] = c.want
 	}
-	// One after the other: what follows a change quickly takes its place.
+	// One after the other: an event that follows quickly would replace the last one.
 	for event, act := range map[string]func(){
 		"created":  func() { p.must("files/create", `{"path":"r/d/new"}`, nil) },
 		"modified": func() { p.must("files/write", `{"path":"r/d/old","content":"changed"}`, nil) },

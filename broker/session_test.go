@@ -260,7 +260,7 @@ func TestTimeout(t *testing.T) {
 	if e, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode || e.Code != -31005 || !d.Retryable {
 		t.Errorf("%+v %+v", e, d)
 	}
-	// A limit that a busy machine keeps: what follows is to be answered in time.
+	// A limit that a busy machine keeps: the next requests have to be answered in time.
 	p = newLab(t, func(c *Config) { c.Limits.Timeout = 2 * time.Second }).connect("")
 	does(func(_ *Session, r *request) (any, error) {
 		for range 12 { // longer than the limit, with bytes moving
@@ -277,8 +277,8 @@ func TestTimeout(t *testing.T) {
 	p.must("roots/list", `{}`, nil)
 }
 
-// roots/list shows a subject what is its own (R115, R127), a page at a time
-// (R180, R181, R182, R183, R184, R185, R186, R187).
+// roots/list shows a subject its own roots (R115, R127), a page at a time (R180, R181,
+// R182, R183, R184, R185, R186, R187).
 func TestRootsList(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 3 })
 	base := t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// screen is a terminal as the person in front of it has it.
+// screen is a terminal as a person sees and uses it.
 type screen struct {
 	t      *testing.T
 	master *os.File
@@ -218,8 +218,8 @@ func TestQuestionIsShort(t *testing.T) {
 	p.s.Close()
 }
 
-// A form of the host's shows what a server wrote as it is written, be it shown as
-// Markdown, as HTML or plain.
+// A form of the host shows a server's text literally, whether it is rendered as Markdown,
+// as HTML or plain.
 func TestElicitForm(t *testing.T) {
 	const evil = "<img src=x onerror=a>&lt;b&gt; ![i](http://e.example/i) [l](https://e.example) **b** _e_ `c` ~~s~~ www.e.example <https://e.example> a_b \\*c\\* \\[d"
 	q := &Question{Server: evil, Message: evil + strings.Repeat(" long", 200), Items: []Item{

@@ -49,8 +49,8 @@ func TestWatchesOfOneServerLeaveRoom(t *testing.T) {
 	})
 }
 
-// R070: a server that has as many recursive watches as it may, and does not read,
-// holds no revocation; when it reads again, it is told of the end of each.
+// R070: a server that has as many recursive watches as it may, and does not read, delays
+// no revocation. When it reads again, it gets the end of each watch.
 func TestRevokeWithMostWatchesUnread(t *testing.T) {
 	const most = 64
 	l := newLab(t, nil)

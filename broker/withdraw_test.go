@@ -68,8 +68,8 @@ func TestConsentEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A question that waits for its turn on the terminal can be withdrawn like the one
-// that is shown.
+// A question that waits for its turn on the terminal can be withdrawn, as the shown one
+// can.
 func TestTerminalTurn(t *testing.T) {
 	in, typing := io.Pipe()
 	shown := make(chan struct{}, 1)

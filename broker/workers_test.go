@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request is answered by a goroutine that waits, if one does, and no more wait
-// than maxIdle after many at a time. (That Close returns, in the clean-up, shows
-// that they end with the session.)
+// A request is answered by a waiting goroutine, if there is one. After many requests at a
+// time at most maxIdle goroutines wait. (That Close returns, in the clean-up, shows that
+// they end with the session.)
 func TestWorkers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"a": "text"})

@@ -138,7 +138,7 @@ func TestLimitsOfEveryWrite(t *testing.T) {
 	}
 }
 
-// R092: what is wrong with a path is said, and not only that it is invalid.
+// R092: the error says why a path is invalid.
 func TestInvalidSaysWhy(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/e/": "", "f": ""})
@@ -203,8 +203,8 @@ func TestCopyAtTheLimit(t *testing.T) {
 	}
 }
 
-// R054, R073: a last chunk that cannot be taken now leaves the upload open, and
-// the same chunk again completes it; only what can never be taken says so.
+// R054, R073: a last chunk that cannot be taken now leaves the upload open, and the same
+// chunk again completes it. Only an upload that can never complete ends.
 func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "old"})

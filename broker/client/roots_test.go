@@ -69,7 +69,7 @@ func TestRootsCapability(t *testing.T) {
 	}
 }
 
-// R121: however many ask, one reading, and one guard afterwards.
+// R121: however many callers ask, there is one reading, and one guard afterwards.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -144,8 +144,8 @@ func TestChangedThenWithin(t *testing.T) {
 	}
 }
 
-// storm sends n notifications apart of each other in a bubble of virtual time
-// and returns the times of the readings that follow, from the first one on.
+// storm sends n notifications at an interval of apart, in a bubble of virtual time. It
+// returns the times of the readings that follow, counted from the first notification.
 func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (readings []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

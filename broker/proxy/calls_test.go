@@ -49,9 +49,8 @@ func TestRoundsReattachToTaken(t *testing.T) {
 	}
 }
 
-// A server that answers twice has one call dealt with twice at a time. What was begun for
-// one of the answers neither changes under the other nor ends the call to which its host
-// has come back.
+// If a server answers a call twice, both answers are handled at the same time. Handling
+// one neither changes the other nor ends a call to which the host has come back.
 func TestRoundsAnsweredTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)

@@ -47,7 +47,7 @@ func (a *asked) again(id, answer string) string {
 	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))
 }
 
-// decided is the answer to the server's files/consent, past what else it hears.
+// decided returns the answer to the server's files/consent, skipping other lines.
 func (n *line) decided() wire.ConsentResult {
 	n.t.Helper()
 	for {
@@ -207,8 +207,8 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// An answer that is refused while the host is being asked something is an error that the
-// host gets when it comes back, not one by an id that has its answer already.
+// If an answer is refused while the host is being asked something, the host gets the
+// error when it comes back, and not by an id that has its answer already.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -225,8 +225,8 @@ func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	n.ping(n.server, n.host)
 }
 
-// The host takes the call back by its new id, and the server is told its own; the
-// old id is not the host's again while the server works on it.
+// The host cancels the call by its new id, and the server is told its own id. The host
+// may not use the old id again while the server works on the call.
 func TestModern_ConsentCancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

@@ -155,7 +155,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A request that waits holds nothing up: neither what passes nor other requests.
+// A waiting request delays neither passing lines nor other requests.
 func TestNoHeadOfLine(t *testing.T) {
 	open := make(chan struct{})
 	l := newLab(t, func(c *broker.Config) {
@@ -184,8 +184,8 @@ func TestNoHeadOfLine(t *testing.T) {
 	n.server.message()
 }
 
-// A server that takes back what it asked of us is heard; what it takes back from
-// the host is the host's.
+// A server's cancellation of a request to the session takes effect; a cancellation of a
+// request to the host passes to the host.
 func TestCancelled(t *testing.T) {
 	asked := make(chan struct{})
 	l := newLab(t, func(c *broker.Config) {

@@ -76,8 +76,8 @@ func TestModern_Capability(t *testing.T) {
 	}
 }
 
-// Where the server is to hear of no roots, it hears of none, also not of the
-// host's, and is answered as by a client without them.
+// With NoRoots the server hears of no roots, not even of the host's, and is answered as
+// by a client without roots.
 func TestNoRoots(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.NoRoots = true })
 	n := l.connect(nil)
