@@ -140,6 +140,12 @@ var methodText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // maxGlob is how long a rule's pattern may be.
 const maxGlob = 1024
 
+// UnmarshalText is ParseRule.
+func (r *Rule) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRule(string(text))
+	return err
+}
+
 // ParseRule reads METHOD PATTERN, as in "GET /repos/me/**". The method * is every method, and
 // GET includes HEAD.
 func ParseRule(text string) (Rule, error) {

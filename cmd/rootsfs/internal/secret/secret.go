@@ -47,6 +47,12 @@ type URL struct {
 	Prefix string // without a final slash; "" for every path
 }
 
+// UnmarshalText is ParseURL.
+func (u *URL) UnmarshalText(text []byte) (err error) {
+	*u, err = ParseURL(string(text))
+	return err
+}
+
 // ParseURL reads a URL.
 func ParseURL(text string) (URL, error) {
 	u, err := url.Parse(text)
