@@ -24,9 +24,9 @@
 //     ids of the proxy's requests are 128 random bits behind a random prefix of this proxy,
 //     and a message of the server that uses the prefix is not passed on.
 //   - Readers differ in which of two equal keys counts, and some compare keys without
-//     their case. So three kinds of messages do not pass: those with two outermost keys
-//     that differ at most in case, those with a key of JSON-RPC in another case, however it
-//     is escaped, and those that are both a request and an answer.
+//     their case. So a message does not pass if two of its outermost keys differ at most
+//     in case, or if it has a key of JSON-RPC in another case, however it is escaped. Nor
+//     does a message that is both a request and an answer.
 //   - Neither direction waits for the other, nor for a request that the session
 //     answers.
 //   - Memory is bounded, by two lines of Options.Frame, the session's limits and those
