@@ -65,7 +65,7 @@ const (
 	maxPause = time.Hour
 )
 
-// limits bound what the session writes. The Log's mutex guards them.
+// limits bound the session's records. The Log's mutex guards them.
 type limits struct {
 	folds   map[foldKey]*group
 	sums    map[sumKey]*group
@@ -316,15 +316,15 @@ func (l *Log) stopCountingLocked(it *item) {
 	}
 }
 
-// setEndLocked sets when a group ends.
+// setEndLocked sets the end of a group.
 func (l *Log) setEndLocked(g *group, until time.Time) {
 	g.until = until
 	l.sweepAt = earlier(l.sweepAt, until)
 	l.armLocked(l.sweepAt)
 }
 
-// queueGroupLocked queues what a group has counted. It reports false if there is no room
-// for that.
+// queueGroupLocked queues the count of a group. It reports false if there is no room for
+// it.
 func (l *Log) queueGroupLocked(g *group, now time.Time) bool {
 	if g.item == nil || g.item.queued {
 		return true

@@ -118,7 +118,7 @@ func (r *Rule) Negated() bool { return strings.HasPrefix(r.Text, "!") }
 // Builtin reports whether the rule is one of the built-in ones.
 func (r *Rule) Builtin() bool { return r.Reason != "" }
 
-// What Source returns for a rule that is written in no file.
+// The results of Source for a rule that is written in no file.
 const (
 	BuiltIn     = "built in"
 	CommandLine = "command line"
@@ -178,14 +178,14 @@ func (e *elem) match(name string) bool {
 		doublestar.MatchUnvalidated(e.text, name)
 }
 
-// compiled is a rule taken apart.
+// compiled is a parsed rule.
 type compiled struct {
 	*Rule
 	elems   []elem
 	dirOnly bool
 }
 
-// compile takes a rule apart.
+// compile parses a rule.
 func compile(r *Rule, fold bool) (*compiled, error) {
 	text := strings.TrimPrefix(r.Text, "!")
 	switch {
@@ -219,14 +219,14 @@ func compile(r *Rule, fold bool) (*compiled, error) {
 	return c, nil
 }
 
-// split takes the names of a pattern apart.
+// split splits a pattern into its names.
 func split(text string, floating, fold bool) ([]elem, error) {
 	words := strings.Split(text, "/")
 	if len(words) > MaxElements {
 		return nil, fmt.Errorf("the pattern has more than %d names between slashes", MaxElements)
 	}
 	if last := len(words) - 1; words[last] == "**" {
-		// What lies below, not the directory itself: at least one name.
+		// Names below it, not the directory itself: at least one name.
 		words = append(words, "*")
 	}
 	elems := make([]elem, 0, len(words))

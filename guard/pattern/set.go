@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Options are how a set is made.
+// Options configure a set.
 type Options struct {
 	// Fold is for file systems that take several spellings for one name: patterns and names
 	// are folded by the function Fold before they are compared.
@@ -43,7 +43,7 @@ type Error struct {
 	Err  error
 }
 
-// Error is FILE:LINE: PATTERN: what is wrong.
+// Error returns FILE:LINE: PATTERN: REASON.
 func (e *Error) Error() string {
 	at := ""
 	if e.Rule.File != "" {
@@ -62,7 +62,7 @@ const longText = 200
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// String is the word for the list in messages.
+// String returns the word for the list in messages.
 func (l List) String() string {
 	if l == Allow {
 		return "allow"
@@ -127,7 +127,7 @@ func (s *program) float(rule int32, e *elem) {
 	}
 }
 
-// Rules are those the set was made of, in order. The caller does not change them.
+// Rules returns the rules of the set, in order. The caller must not change them.
 func (s *Set) Rules() []*Rule {
 	rules := s.program.rules
 	out := make([]*Rule, len(rules))
@@ -185,8 +185,8 @@ func (c *cache) put(path string, st *State) {
 	c.now[path] = st
 }
 
-// At is the state of the directory with this path below the root, without
-// slashes at its ends; "" is the root.
+// At returns the state of the directory with this path below the root, without slashes at
+// its ends; "" is the root.
 func (s *Set) At(path string) *State {
 	if path == "" {
 		return s.program.root

@@ -200,12 +200,12 @@ func (st *State) chain(dir string, rules []int32, t Type) []held {
 	return out
 }
 
-// begins is the depth of the directory in which a pattern begins, if its last element has
-// matched a name in dir. A pattern with ** in the middle has no such directory; no built-in
-// rule with a condition about that directory has ** there.
+// begins returns the depth of the directory in which a pattern begins, if its last element
+// has matched a name in dir. A pattern with ** in the middle has no such directory; no
+// built-in rule with a condition about that directory has ** there.
 func (c *compiled) begins(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
 
-// depth is how many names a path has.
+// depth returns how many names a path has.
 func depth(path string) int16 {
 	if path == "" {
 		return 0
@@ -288,8 +288,8 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	return Verdict{}
 }
 
-// byStrictness are the lists in the order they decide in; among equals what the
-// owner wrote is named first.
+// byStrictness are the lists in the order they decide in; among equals the owner's rules
+// are named first.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
 // applies reports whether a rule holds here: in the directories of the list Except, most
@@ -324,7 +324,7 @@ func holds(r *Rule, h held, facts Facts, path string) bool {
 	return true
 }
 
-// head is the first n names of a path.
+// head returns the first n names of a path.
 func head(path string, n int) string {
 	end := 0
 	for range n {
