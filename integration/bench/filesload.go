@@ -31,7 +31,7 @@ type load struct {
 	Bytes   int    `json:"bytes"`   // a read that must return so many
 	Entries int    `json:"entries"` // a listing that must return so many
 	Sizes   bool   `json:"sizes"`   // a listing with sizes
-	// TheirNames has the peer list names and types all the same.
+	// TheirNames makes the peer list names and types nevertheless.
 	TheirNames bool          `json:"theirNames"`
 	AtOnce     int           `json:"atOnce"`
 	Span       time.Duration `json:"span"`

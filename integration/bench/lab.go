@@ -174,8 +174,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	return os.Remove(linked)
 }
 
-// firstLines returns what a command says, on one line; an empty string if it
-// fails.
+// firstLines returns the output of a command, on one line; an empty string if it fails.
 func firstLines(ctx context.Context, argv ...string) string {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {

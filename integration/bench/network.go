@@ -331,7 +331,8 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 	return nil
 }
 
-// starts measures what --net=HOST adds to `rootsfs run -- true`, the two taking turns.
+// starts measures the time that --net=HOST adds to `rootsfs run -- true`, the two taking
+// turns.
 func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	var plain, gated []float64
 	for range n.tries {
@@ -353,7 +354,7 @@ func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	return nil
 }
 
-// many measures what many connections take, and how long their end.
+// many measures the memory of many connections, and the time of their end.
 func (n *networkLab) many(ctx context.Context, r *networkReport) error {
 	const session = "bench-many"
 	local := "127.0.0.1:" + n.port

@@ -52,7 +52,7 @@ func TestBrokenPeer(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.workload == "cp -r" {
-					source = dir // what is copied is short, where it is copied to is not
+					source = dir // the source is short, the target is not
 				}
 			}
 			j := &job{ctx: context.Background(), lab: l, size: tiny, dir: dir, source: source}

@@ -30,9 +30,10 @@ type peer struct {
 	argv func(source, mnt string) []string
 	sub  string // where the source appears below the mountpoint
 	line bool   // prints a line when the mount answers; otherwise we poll
-	// rootsfs marks what only rootsfs has: revocation.
+	// rootsfs marks the peers that have revocation, which only rootsfs has.
 	rootsfs bool
-	// names restricts it to the workloads about names: it shows what patterns cost.
+	// names restricts the peer to the workloads about names: it shows the cost of
+	// patterns.
 	names bool
 	// exitsWith is its exit status after SIGTERM: libfuse's examples take it for a failure.
 	exitsWith int

@@ -28,7 +28,7 @@ var (
 		"*.sudoers", "crontab"}
 )
 
-// Names of the fixture and of what appears later, below four directories.
+// Names of the fixture and of files that appear later, below four directories.
 const (
 	deepDir       = "d0/a/b/c"
 	hiddenFile    = deepDir + "/.env"
@@ -145,8 +145,8 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 	return nil
 }
 
-// workIn has a child work in the repository. Inside of a run the child is told, by a line, when
-// names have appeared that the rules cover, and has to find each rule true.
+// workIn makes a child work in the repository. In a run the child gets a line when names that
+// the rules cover have appeared, and then checks that each rule holds.
 func (l *lab) workIn(ctx context.Context, argv, env []string) (w repositoryWork, err error) {
 	dir := l.repositoryDir()
 	if argv[0] == l.rootsfs {

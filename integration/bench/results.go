@@ -32,7 +32,7 @@ type report struct {
 	Turns       *turns            `json:"turns,omitempty"`
 	Repository  *repositoryReport `json:"repository,omitempty"`
 	Goals       []outcome         `json:"goals"`
-	Skipped     []string          `json:"skipped,omitempty"` // what was not measured, and why
+	Skipped     []string          `json:"skipped,omitempty"` // rows that were not measured, and why
 }
 
 type machine struct {
@@ -84,7 +84,7 @@ func (r *report) row(workload string) *row {
 	return nil
 }
 
-// broken lists what did not work.
+// broken lists the broken rows.
 func (r *report) broken() []string {
 	var all []string
 	add := func(where, what string) {

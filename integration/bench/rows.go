@@ -64,9 +64,9 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 	return l.emptyScratch()
 }
 
-// round is one repetition of a workload on every peer. A peer that breaks is not
-// asked again, nor is one that no goal speaks of and that has used up l.limit for
-// this workload; used holds what each has used. Only an interruption is an error.
+// round is one repetition of a workload on every peer. A broken peer is not run again,
+// nor is a peer without a goal that has used up l.limit for this workload. used holds the
+// time of each. Only an interruption is an error.
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[turn(i, rep, len(peers))]

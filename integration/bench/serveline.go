@@ -23,9 +23,9 @@ const (
 	maxError  = 64 << 10 // an answer that may be an error
 )
 
-// lineHost is a host that costs next to nothing, so that what is measured is the
-// server: of an answer it reads the id, the length and whether it is an error. It
-// may be used concurrently.
+// lineHost is a host that costs next to nothing, so that the server is measured: it reads
+// only the id and the length of an answer, and whether it is an error. It may be used
+// concurrently.
 type lineHost struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -111,7 +111,7 @@ func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// send writes one line; the last of those who come together flushes.
+// send writes one line; the last of several concurrent callers flushes.
 func (h *lineHost) send(frame []byte) error {
 	h.writing.Add(1)
 	h.out.Lock()

@@ -50,7 +50,7 @@ func newTracer(mnt string) (*tracer, error) {
 
 const instancePrefix = "rootsfs-bench-" // and the process that made it
 
-// removeStaleInstances removes those of runs that were killed: they hold buffers
+// removeStaleInstances removes the instances of runs that were killed: they hold buffers
 // in the kernel. An instance that cannot be removed does no harm.
 func removeStaleInstances(mnt string) {
 	all, _ := filepath.Glob(filepath.Join(mnt, "instances", instancePrefix+"*")) // the pattern is well formed

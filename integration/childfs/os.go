@@ -111,7 +111,7 @@ type File struct {
 	fd   int
 }
 
-// files are those, in the child, by descriptor.
+// files are the open files in the child, by descriptor.
 var files sync.Map
 
 func file(fd int) *os.File {

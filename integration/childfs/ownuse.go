@@ -104,8 +104,8 @@ const sleepTries = 5000
 
 // callOf returns the number of the system call that a thread of this process waits in, or
 // -1: it waits for something else, or for nothing. A thread's request can arrive before the
-// thread has gone to sleep, so callOf waits for that. Of a process that is not dumpable, only
-// root is told (proc(5)).
+// thread has gone to sleep, so callOf waits for that. Only root can ask about a process that
+// is not dumpable (proc(5)).
 func callOf(tid int) (int, error) {
 	for range sleepTries {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
@@ -125,7 +125,7 @@ func callOf(tid int) (int, error) {
 	return -1, nil
 }
 
-// callersOf returns the functions that wait in a system call, but for those that wait for
+// callersOf returns the functions that wait in a system call, without those that wait for
 // requests or for a process: one of them made the request. It returns "" if that is allowed.
 func callersOf(h *fuse.InHeader) string {
 	stacks := make([]byte, 4<<20)

@@ -15,7 +15,7 @@ var (
 	namedFunc = regexp.MustCompile("(" + namedFile.String() + ")\\s+`(?:[A-Za-z]+\\.)?([A-Za-z]+)`")
 )
 
-// The pages for those who carry on name files and functions that there are.
+// The pages for contributors name files and functions that exist.
 func TestDocumentsNameWhatIsThere(t *testing.T) {
 	root := top(t)
 	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"} {

@@ -193,7 +193,7 @@ func TestForeignStaysForeign(t *testing.T) {
 	}
 }
 
-// The checks find what they look for.
+// The checks find planted errors.
 func TestRawForeignIsFound(t *testing.T) {
 	const code = `package p
 import "fmt"

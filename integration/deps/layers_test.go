@@ -59,8 +59,8 @@ func list(t *testing.T, args ...string) []pkg {
 	}
 }
 
-// layer says what the packages of one layer may import, of this module and from
-// elsewhere. The longest prefix counts.
+// layer lists the imports that the packages of one layer may have, of this module and
+// from elsewhere. The longest prefix counts.
 type layer struct {
 	prefix string
 	own    []string // of this module; a trailing / means everything below
@@ -159,7 +159,7 @@ func breach(l *layer, p *pkg, imp string, std map[string]bool) string {
 	return "this layer takes from other modules only " + strings.Join(append(l.others, "the standard library"), ", ")
 }
 
-// The table itself catches what it must.
+// The table catches known breaches.
 func TestBreaches(t *testing.T) {
 	std := map[string]bool{"os": true}
 	for _, c := range []struct {
@@ -260,7 +260,7 @@ func isLibrary(name string) bool {
 	return !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "integration/") && !strings.Contains(name, "/internal/") && name != "guard/guardtest"
 }
 
-// ignored reports whether git does not track a name: what a build leaves behind.
+// ignored reports whether git ignores a name, such as the output of a build.
 func ignored(t *testing.T, name string) bool {
 	cmd := exec.Command("git", "check-ignore", "-q", name)
 	cmd.Dir = top(t)

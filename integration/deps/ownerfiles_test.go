@@ -11,7 +11,7 @@ import (
 
 // rootsfs runs programs and reads files for the owner, and confined programs must not be able
 // to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
-// these reasons why no program decides what it finds.
+// these reasons why no confined program controls the file.
 const (
 	judged   = "written.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
@@ -23,8 +23,9 @@ const (
 	ofRoots  = "within a descriptor, of a root or a kept HOME, that is never left"
 )
 
-// ownerFiles are those calls, by file and function, each with the reason and the tests that
-// hold it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE TestName".
+// ownerFiles are these calls, by file and function, each with the reason and the tests that
+// prove it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE
+// TestName".
 var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
@@ -123,8 +124,9 @@ func identName(x *ast.Ident, ok bool) string {
 	return x.Name
 }
 
-// Whatever is run or read for the owner has a row, with the reason why no program decides
-// what it is, and a test. The files of mount and below have their rows in TestFileCalls.
+// Every program and file that is run or read for the owner has a row, with the reason why
+// no confined program controls it, and a test. The files of mount and below have their
+// rows in TestFileCalls.
 func TestOwnerFiles(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "mount", "broker", "vfs", "guard"} {
@@ -156,7 +158,7 @@ func TestOwnerFiles(t *testing.T) {
 	}
 }
 
-// hasTest says what is wrong with the name of a test; "" if there is such a test.
+// hasTest returns an error text if there is no test of this name, "" if there is.
 func hasTest(t *testing.T, name string) string {
 	file, function, _ := strings.Cut(name, " ")
 	if file == "script" {

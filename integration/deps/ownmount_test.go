@@ -48,8 +48,8 @@ var notChecked = map[string]string{
 	"integration/childfs":          "shows that the use of an own mount is found",
 }
 
-// hangs returns what in a file can make a process that serves a mount wait for itself,
-// as "unix.Mmap at line 7".
+// hangs returns the calls in a file that can make a process that serves a mount wait for
+// itself, as "unix.Mmap at line 7".
 func hangs(fset *token.FileSet, file *ast.File) (found []string) {
 	add := func(what string, n ast.Node) {
 		found = append(found, what+" at line "+strconv.Itoa(fset.Position(n.Pos()).Line))

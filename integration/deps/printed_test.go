@@ -146,7 +146,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// The check finds what it looks for.
+// The check finds planted errors.
 func TestUnquotedIsFound(t *testing.T) {
 	const before = "package p\nfunc f(){ "
 	for text, want := range map[string]int{

@@ -29,7 +29,7 @@ type checked struct {
 	info  *types.Info
 }
 
-// typed type-checks the module's packages that print what others chose: cmd and broker.
+// typed type-checks the module's packages that print foreign text: cmd and broker.
 var typed = sync.OnceValues(func() ([]checked, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Module", "./cmd/...", "./broker/...")
 	cmd.Dir = "../.."

@@ -17,7 +17,7 @@ var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
 	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
-	// encoding/json escapes what ends a string; only parts of rootsfs read these.
+	// encoding/json escapes the end of a string; only parts of rootsfs read these.
 	"broker/internal/jsonline/append.go encoder":       "frames for a peer",
 	"cmd/rootsfs/internal/cli/mount_daemon.go encoder": "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder":   "the page, which shows by visible of dom.js",

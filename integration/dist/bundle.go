@@ -25,7 +25,7 @@ type manifest struct {
 	UserConfig      map[string]userConfig `json:"user_config"`
 }
 
-// bundleAuthor says who made a bundle.
+// bundleAuthor is the author of a bundle.
 type bundleAuthor struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`

@@ -93,7 +93,7 @@ func describeItself(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// run runs a program and returns what it prints.
+// run runs a program and returns its output.
 func run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	out, err := cmd.Output()

@@ -39,7 +39,7 @@ func (p *Peers) Conformance(ctx context.Context, env []string, args ...string) (
 	script := p.Module("@modelcontextprotocol", "conformance", "dist", "index.js")
 	cmd := exec.CommandContext(ctx, node, append(append([]string{script}, args...), "--output-dir", dir)...)
 	cmd.Env = append(os.Environ(), env...)
-	out, _ := cmd.CombinedOutput() // the checks say what came of it
+	out, _ := cmd.CombinedOutput() // the checks have the result
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		return nil, "", err

@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 	for name := range transports {
 		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
 	}
-	// One byte a chunk: what is longer is read in pieces and written as an upload.
+	// One byte a chunk: a longer file is read in pieces and written as an upload.
 	t.Run("chunked", func(t *testing.T) { conform(t, "lines", &client.Options{Chunk: 1}, least) })
 	t.Run("raw", func(t *testing.T) {
 		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
@@ -109,8 +109,8 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 	})
 }
 
-// lookedAt answers for files/stat, which follows links, what lstat(2) says: a
-// link that leads out is itself inside.
+// lookedAt answers as lstat(2) where files/stat follows links: a link that leads out is
+// itself inside.
 func lookedAt(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {
 		return guardtest.Info{Mode: unix.S_IFLNK}, nil

@@ -49,9 +49,9 @@ func uploadSize() (size, chunk int64) {
 	return 64 << 20, 1 << 20
 }
 
-// A process is killed at a random point of a large upload, again and again: what
-// has the name is the old file or the new one, whole, and after the next start
-// nothing else is there. R037, R074.
+// A process is killed at a random point of a large upload, again and again. The name then
+// leads to the old file or the new one, complete, and after the next start no other file
+// is left. R037, R074.
 func TestKilledUpload(t *testing.T) {
 	size, chunk := uploadSize()
 	base := t.TempDir()

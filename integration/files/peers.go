@@ -25,9 +25,8 @@ var manifest embed.FS
 type Peers struct{ dir string }
 
 // InstallPeers installs the peers from the npm registry, once per user and
-// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other
-// processes, find what is there. No install script of theirs is run. It needs
-// node and npm.
+// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other processes, find
+// them there. No install scripts are run. It needs node and npm.
 func InstallPeers(ctx context.Context) (*Peers, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -35,7 +35,7 @@ func consoleRow(t *testing.T, text string) row {
 	return row{kernel: kernels[0], version: "5.10.0-1", results: results}
 }
 
-// A console becomes a row: what failed, and a doctor that is wrong, are problems.
+// A console becomes a row: failures, and a wrong report of doctor, are problems.
 func TestConsoleBecomesARow(t *testing.T) {
 	r := consoleRow(t, console)
 	got := table([]row{r})

@@ -157,7 +157,7 @@ func (r *row) rings() string {
 	return strings.Join(words, ", ")
 }
 
-// problems returns what must not be, for the exit code.
+// problems returns the problems that decide the exit code.
 func (r *row) problems() []string {
 	var list []string
 	if r.err != nil {

@@ -55,7 +55,7 @@ type outcome struct {
 	err error
 }
 
-// searchAll searches the runs of all tables, some at a time, those that take long first.
+// searchAll searches the runs of all tables, some at a time, long ones first.
 func searchAll(ctx context.Context, done [][]outcome, jobs int) {
 	type job struct {
 		*table

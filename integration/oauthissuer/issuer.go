@@ -1,6 +1,5 @@
 // Package oauthissuer is an OAuth authorization server for tests: it has metadata and
-// keys, and signs what it is told to. It is no server to log in at, and is for
-// tests only.
+// keys, and signs any claims. It has no log-in.
 package oauthissuer
 
 import (
@@ -94,8 +93,8 @@ func (i *Issuer) KeyID() string { return i.now().KeyID }
 // Asked is how often it was asked for its keys.
 func (i *Issuer) Asked() int64 { return i.asked.Load() }
 
-// Token is an access token for an audience, of alice, for an hour, but for the claims
-// that change; those that are nil are left out.
+// Token returns an access token of alice for an audience, for an hour. change replaces
+// claims; a nil claim is left out.
 func (i *Issuer) Token(audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, nil, audience, change)
 }

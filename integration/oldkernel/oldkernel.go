@@ -3,11 +3,11 @@
 //
 // # Promises
 //
-// A seccomp filter gives the answers, so the code under test and all that it starts get them.
+// A seccomp filter gives the answers, so the code under test and its children get them.
 //
 // # Not promised
 //
-// Only the named calls are those of the other kernel.
+// Only the named calls behave as on the other kernel.
 package oldkernel
 
 import (

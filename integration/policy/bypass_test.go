@@ -59,8 +59,8 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 	}
 }
 
-// A directory takes what is in it along: it is not moved, exchanged or removed
-// where that would move or drop what a pattern is about.
+// A directory takes its files along: it cannot be moved, exchanged or removed if that
+// would move or drop a file that a pattern is about.
 func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
 		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
@@ -185,8 +185,8 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	}
 }
 
-// The patterns of a root that lies in another hold through both names, and those
-// of the outer one through its own.
+// The patterns of a root that lies in another hold through both names, and the patterns
+// of the outer root hold through its own name.
 func TestPatternsOfNestedRoots(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
 	for _, root := range []string{"on", "off"} {

@@ -81,8 +81,8 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 	}
 }
 
-// So they do in what is mounted inside a root whose own file system takes names as
-// they are, where a root crosses file systems. R110.
+// The same holds in a file system that is mounted inside a root with exact names, if the
+// root crosses file systems. R110.
 func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true})
 	for _, root := range []string{"on", "off"} {

@@ -135,7 +135,7 @@ func (n *foldNode) Rename(_ context.Context, name string, to fs.InodeEmbedder, n
 	return fs.ToErrno(unix.Renameat2(unix.AT_FDCWD, n.at(name), unix.AT_FDCWD, to.(*foldNode).at(newName), uint(flags)))
 }
 
-// Fsync has nothing to do: the test does not outlive the machine.
+// Fsync does nothing: the test does not survive the machine.
 func (n *foldNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
 // mountFolding shows a new directory as a file system that folds names.

@@ -89,8 +89,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// A repository of the owner's is worked in as ever: what git looks after by
-// itself is written, what git runs is not. R139, R151.
+// Work in the owner's repository goes on as usual: files that git maintains itself are
+// written, files that git executes are not. R139, R151.
 func TestGitInTheOwnersRepository(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -130,7 +130,7 @@ func TestGitInTheOwnersRepository(t *testing.T) {
 	}
 }
 
-// Repositories that the root's user makes work whole, and are told. R139.
+// Repositories that the root's user makes work fully, and are reported. R139.
 func TestGitOfOnesOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -165,8 +165,8 @@ func TestGitOfOnesOwn(t *testing.T) {
 	}
 }
 
-// Repositories that lie in no directory called .git, or in another's, are told
-// too, until they are gone; those of the owner's are not. R139.
+// Repositories in no directory called .git, or in that of another, are reported too,
+// until they are gone. The owner's are not. R139.
 func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -215,7 +215,7 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 
 // The state of an operation that git has begun in the owner's repository (git runs
 // commands from it when it goes on) is the owner's: nothing is written or made in it. A
-// rebase of the root's user runs to its end, and is told of while it lasts. R139, R151.
+// rebase of the root's user runs to its end, and is reported while it lasts. R139, R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
 	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
@@ -268,8 +268,8 @@ func TestGitRebaseOfTheOwners(t *testing.T) {
 	told("")
 }
 
-// Where nothing is protected the owner is told what repositories the root's user
-// made, too. R139.
+// Even without protection the owner is told which repositories the root's user made.
+// R139.
 func TestGitIsToldWithoutProtection(t *testing.T) {
 	need(t, "git")
 	for _, off := range []bool{false, true} {

@@ -87,7 +87,7 @@ func (r *rules) verdict(path string, dir bool) effect {
 	return none
 }
 
-// within is the verdict on a directory that has to be entered; "" is the root.
+// within returns the verdict on a directory that has to be entered; "" is the root.
 func (r *rules) within(dir string) effect {
 	if dir == "" {
 		return none

@@ -17,7 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// world is a root, the directory that shows what it should hold, and the fronts.
+// world is a root, a mirror directory with the contents that it should have, and the
+// fronts.
 type world struct {
 	*testing.T
 	r            *rand.Rand
@@ -28,7 +29,7 @@ type world struct {
 	tallies      map[string]*tally
 }
 
-// tally counts what became of the operations through one front.
+// tally counts the results of operations through one front.
 type tally struct{ done, refused, failed int }
 
 func (w *world) tally(front string, refused bool, err error) {
@@ -148,7 +149,8 @@ func (w *world) repolicy() {
 	}
 }
 
-// isDir reports what lies at a path, by the mirror.
+// isDir reports whether a directory lies at a path, and whether anything does, by the
+// mirror.
 func (w *world) isDir(rel string) (dir, exists bool) {
 	info, err := os.Lstat(filepath.Join(w.mirror, rel))
 	return err == nil && info.IsDir(), err == nil
@@ -198,7 +200,7 @@ func (w *world) matched(p string) (list []string) {
 	return list
 }
 
-// follow takes from the mirror what a removal that was refused midway has taken
+// follow removes from the mirror the files that a removal, refused midway, has removed
 // from the root.
 func (w *world) follow(p string) {
 	_ = filepath.WalkDir(filepath.Join(w.mirror, p), func(at string, d fs.DirEntry, err error) error {
@@ -337,8 +339,8 @@ func TestAgainstModel(t *testing.T) {
 		all   bool
 	}{
 		{"strict, all fronts", mount.Strict, true},
-		// With what the kernel keeps; other fronts are like the host to it,
-		// whose changes it learns of a moment later.
+		// With the kernel's cache. To the kernel other fronts are like the host: it
+		// learns of their changes a moment later.
 		{"audit, mount", mount.Audit, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

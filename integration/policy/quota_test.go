@@ -31,7 +31,7 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	}
 }
 
-// writeNew makes a file and writes to it once, and returns what of that was done.
+// writeNew makes a file and writes to it once, and returns how much of that was done.
 var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bool, n int, err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
 	if err != nil {

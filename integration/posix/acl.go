@@ -186,9 +186,9 @@ func (s *scene) file2(p string, mode uint32) {
 	s.must(regular.make(s.root, p, mode), "create %q", p)
 }
 
-// aclAccessCheck: who may do what, with and without the mask. (Linux looks at
-// the mode alone when the mask is empty, so no case has an empty mask and
-// something for others.)
+// aclAccessCheck: the rights of each user, with and without the mask. (Linux looks at the
+// mode alone when the mask is empty, so no case has an empty mask and something for
+// others.)
 func aclAccessCheck(s *scene) {
 	s.needRoot()
 	s.createAs(regular, "f", 0o600, alice)

@@ -39,7 +39,7 @@ func allowed(bits, want uint32) unix.Errno {
 	return unix.EACCES
 }
 
-// testClass checks who may do what, over all bits of all classes.
+// testClass checks the rights of each user, over all bits of all classes.
 func testClass(s *scene) {
 	s.needRoot()
 	for _, c := range classes {

@@ -99,7 +99,7 @@ func createSetgid(s *scene) {
 			}
 		}
 	}
-	// The directory of a team: who is let in by a supplementary group only.
+	// The directory of a team: a user with a supplementary group only.
 	s.createAs(directory, "team", 0o2770, cred{bob.uid, carol.gid, nil})
 	for _, k := range s.kinds() {
 		if k.device {
@@ -145,7 +145,7 @@ func createSetid(s *scene) {
 	}
 }
 
-// createEEXIST: no call replaces what is there, of whatever type it is.
+// createEEXIST: no call replaces an existing object of any type.
 func createEEXIST(s *scene) {
 	s.file(spare, 0o644)
 	for _, k := range s.kinds() {

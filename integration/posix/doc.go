@@ -1,7 +1,7 @@
-// Package posix is a conformance suite for a directory: it makes the calls that
-// POSIX and Linux describe and compares what comes back with what an ordinary
-// local file system (ext4) answers. It stands in for pjdfstest: the same calls,
-// the same numbered errors, the same tables over file types and over who asks.
+// Package posix is a conformance suite for a directory: it makes the calls that POSIX and
+// Linux describe and compares the results with those of an ordinary local file system
+// (ext4). It stands in for pjdfstest: the same calls, the same numbered errors, the same
+// tables over file types and users.
 //
 // Every case works in a fresh directory of its own below the given one, and removes what
 // it made. A case does not depend on the order or the speed of the others. Calls on

@@ -143,8 +143,8 @@ func (h *helper) close(c *command, _ *reply) error {
 	return unix.Close(c.Fd)
 }
 
-// bind makes a socket with a name; the socket itself is closed at once, since
-// only what it leaves in the directory is of interest.
+// bind makes a socket with a name. It closes the socket at once, because only the name
+// matters.
 func bind(_ *helper, c *command, _ *reply) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

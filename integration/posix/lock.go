@@ -205,7 +205,7 @@ func lockWait(s *scene, set, wait int) {
 	}
 }
 
-// lockDeadlock: of two that wait for each other, one is told EDEADLK.
+// lockDeadlock: if two wait for each other, one gets EDEADLK.
 func lockDeadlock(s *scene) {
 	l := newLockers(s)
 	s.ok(l.set(l.a, l.fa, unix.F_SETLK, span(unix.F_WRLCK, 0, 1)), "first lock")

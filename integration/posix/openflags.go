@@ -84,7 +84,7 @@ func testOpenFlags(s *scene) {
 	})
 }
 
-// readMost bounds what a case reads: a file that a failed case left huge and
+// readMost bounds the bytes that a case reads: a file that a failed case left huge and
 // sparse must not fill the memory.
 const readMost = 64 << 20
 

@@ -167,7 +167,7 @@ func (s *scene) as(c cred) *Actor {
 }
 
 // start returns a further process of the process's own user, in this scene
-// only. Locks are between processes, and so is much of what can go wrong.
+// only. Locks are between processes, and so are many faults.
 func (s *scene) start() *Actor {
 	s.Helper()
 	a, err := s.run.start(self())

@@ -94,8 +94,8 @@ func TestRecordedBytes(t *testing.T) {
 	}{
 		{"server-filesystem", newServed, published(t, "filesystem", dir)},
 		{"go", newServed, goCommand(t)},
-		// In here all that a server is told of are its roots, so that one whose
-		// own files are a root has another one to tell of.
+		// Only roots may be in this message, so a server whose own files are a root has
+		// one more root here.
 		{"run", newConfined, []string{"python3", "-c", echoes}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// escapes are links that leave, as they stand in the source. All are told and
-// followed without rootsfs (unguarded), so that it is the mount that stops them.
+// escapes are links of the source that leave. Without rootsfs all are read and followed
+// (unguarded), so that only the mount stops them.
 var escapes = []struct {
 	name, at, target string
 	unguarded        bool
@@ -29,8 +29,8 @@ var escapes = []struct {
 	{"by way of a link to a shallower place", "a/b/via", "deep/../../../outside/secret", true},
 }
 
-// Links that leave are seen as links, and neither told nor followed; those that
-// stay work. R064, R188, R189.
+// Links that leave are seen as links, and neither read nor followed; links that stay
+// work. R064, R188, R189.
 func TestLinksThatLeave(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {

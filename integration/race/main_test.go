@@ -55,7 +55,7 @@ type board struct {
 	BareTries atomic.Int64
 	BareLeaks atomic.Int64
 	Leaks     atomic.Int64
-	// Ops counts the operations of each kind that were tried, Done those that
+	// Ops counts the operations of each kind that were tried, Done the ones that
 	// succeeded.
 	Ops, Done [64]atomic.Int64
 }

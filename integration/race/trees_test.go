@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The signs by which what lies outside is known.
+// The marks of files outside.
 const (
 	canary     = "CANARY-b7c1e0d4" // in every outside file, and in some names
 	canaryUID  = 4242              // owns everything outside
@@ -70,8 +70,8 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 		write(t, filepath.Join(src, f), plain)
 	}
 	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(src, name))) }
-	// From the mount the climbing links lead elsewhere than from the source;
-	// what matters is that each leads out of the root from either.
+	// From the mount the climbing links lead elsewhere than from the source, but from
+	// either each leads out of the root.
 	link("../../outside/dir", "a/dl.alt")
 	link(filepath.Join(out, "secret"), "a/fl.alt")
 	link("../../outside/dirp", "p1/alt")

@@ -14,7 +14,7 @@ type object = map[string]any
 
 var longName = strings.Repeat("L", 255)
 
-// serves are reports of other MCP file servers: a file, a call, and what is right.
+// serves are reports of other MCP file servers: a file, a call, and the right answer.
 var serves = map[string]struct {
 	file, content string
 	mode          os.FileMode

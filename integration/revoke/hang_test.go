@@ -69,7 +69,7 @@ func (s *hangScene) at(hidden bool, name string) string {
 	return s.in("hang", name)
 }
 
-// checkDead: what does not hang is dead, and other roots are alive.
+// checkDead: files that do not hang are dead, and other roots are alive.
 func (s *hangScene) checkDead(othersLive bool) {
 	s.t.Helper()
 	if err := s.h.try("load", callArg{Off: 0}, nil); err == nil {
@@ -84,8 +84,8 @@ func (s *hangScene) checkDead(othersLive bool) {
 	}
 }
 
-// A root on a source that hangs, in whatever operation, is revoked all the same,
-// and its other files and the mount's other roots are as they should be.
+// A root on a source that hangs, in whatever operation, is still revoked: its other files
+// are dead, and the mount's other roots are alive.
 func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 	ops := []struct {
 		block string
@@ -203,8 +203,8 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// The same for a root inside one that hangs unexpectedly: what could not be
-// taken back through the outer root is said, or it has been taken back.
+// The same for a root inside one that hangs unexpectedly: access through the outer root
+// has ended, or the ending names the parts that have not.
 func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	sc := newHiddenHang(t, mount.Audit)
 	sc.grant(grantOf("inner", filepath.Join(sc.top, "in"), guard.ReadWrite))

@@ -31,7 +31,7 @@ type holder struct {
 	crowd              [][]byte // mappings of many files
 }
 
-// holdArg tells a holder what to take.
+// holdArg names the files that a holder takes.
 type holdArg struct {
 	Root string
 	RW   bool
@@ -113,7 +113,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	if err := unix.Flock(h.rfd, unix.LOCK_SH); err != nil {
 		return fmt.Errorf("flock: %w", err)
 	}
-	// At level max the daemon sees no open: it keeps what was used.
+	// At level max the daemon sees no open: it keeps used files.
 	if err := pread(h.doomed, 0); err != nil {
 		return fmt.Errorf("read doomed: %w", err)
 	}

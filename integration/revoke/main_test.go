@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// modeVar selects what a re-run of the test binary does.
+// modeVar selects the mode of a re-run of the test binary.
 const modeVar = "ROOTSFS_REVOKE_MODE"
 
 // mode is a child's program: it gets one command at a time and answers it.

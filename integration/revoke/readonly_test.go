@@ -88,8 +88,8 @@ func judgeReadOnly(r result, wrong map[string]int) {
 			wrong["still writes: "+r.Name]++
 		case r.Name == "msync" && r.Errno != 0:
 		case r.Name == "punch a hole" && errors.Is(r.Errno, syscall.EIO):
-			// The kernel first writes back what the old mapping stored, which
-			// was refused, and reports that.
+			// The kernel first writes back the stores of the old mapping, which is
+			// refused, and reports that.
 		case !errors.Is(r.Errno, syscall.EROFS):
 			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
 		}

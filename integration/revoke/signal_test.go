@@ -149,8 +149,8 @@ func TestKilledWhileSourceHangs(t *testing.T) {
 	}
 }
 
-// However many programs are killed while a source hangs, what they leave behind
-// holds a bounded number of the daemon's threads: Go ends a process with 10,000.
+// However many programs are killed while a source hangs, their requests hold a bounded
+// number of the daemon's threads: Go ends a process with 10,000.
 func TestKilledProgramsHoldFewThreads(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	sc.slow.call("block", "lookup slow0", nil)
@@ -164,7 +164,7 @@ func TestKilledProgramsHoldFewThreads(t *testing.T) {
 		})
 	}
 	sc.slow.await("lookup slow0", 1)
-	time.Sleep(200 * time.Millisecond) // what is not bounded has its thread by now
+	time.Sleep(200 * time.Millisecond) // an unbounded request has its thread by now
 	kill()
 	all.Wait()
 	tasks, err := os.ReadDir("/proc/self/task")

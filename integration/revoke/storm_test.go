@@ -272,7 +272,7 @@ func listDir(name string, buf []byte) error {
 	return some(total, nil)
 }
 
-// storm runs n revocations under the storm and returns what its processes saw.
+// storm runs n revocations under the storm and returns the observations of its processes.
 // end is the revocation: it must have returned when the board is written.
 func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	t.Helper()
@@ -344,8 +344,8 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm over a gate alone, whose views are not told, leaks: so the
-// storm is able to see what it looks for.
+// The same storm over a gate alone, whose views get no changes, leaks: so the storm can
+// see a leak.
 func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)

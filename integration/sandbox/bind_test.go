@@ -42,7 +42,7 @@ func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
 	return s
 }
 
-// do runs a line inside and returns what it said.
+// do runs a line inside and returns its output.
 func (s *talk) do(line string) string {
 	s.t.Helper()
 	fmt.Fprintf(s.in, "{ %s; } 2>&1; echo; echo '<end>'\n", line)
@@ -76,8 +76,8 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// place is a directory of the host's for one class of places; those of before are
-// made before the command starts.
+// place is a directory of the host for one class of places. Some are made before the
+// command starts.
 func (o *outside) places() (before, after []string) {
 	t := o.t
 	make := func(parent string) string {
@@ -147,8 +147,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// So do those that were there from the start, when they are revoked and granted
-// again, and all of several at once, one in another.
+// The same holds for roots from the start that are revoked and granted again, and for
+// several nested roots at once.
 func TestLaterAgain(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -234,8 +234,8 @@ func TestLaterReplaced(t *testing.T) {
 	}
 }
 
-// Where it cannot be (at the weaker levels, and for more than there is room for), it
-// is said, and the roots are granted all the same.
+// Where a root cannot be shown (at the weaker levels, and if there is no more room), this
+// is reported, and the root is granted nevertheless.
 func TestLaterTold(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	s := o.talk(sandbox.Bubblewrap)

@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hogger has what others' programs must not lack: a uid of its own.
+// hogger has a uid of its own, so that it takes nothing from other programs.
 var hogger = who{name: "a user of its own", uid: 61917}
 
 // resources are the resources that a program can use up; see hostile/exhaust.go.
@@ -113,7 +113,7 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	must(t, cmd.Start())
 	defer time.AfterFunc(giveUp, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }).Stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	if line != "" { // it goes on, and holds what it took
+	if line != "" { // it goes on, and keeps its resources
 		must(t, unix.Kill(cmd.Process.Pid, unix.SIGTERM))
 	}
 	err = cmd.Wait()

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// answering is a socket of the host's that answers what it is sent, each time with a
-// descriptor, and counts the descriptors that arrive.
+// answering is a socket of the host that echoes, each time with a descriptor, and counts
+// the descriptors that arrive.
 type answering struct {
 	path   string
 	passed atomic.Int32

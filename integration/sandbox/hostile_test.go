@@ -179,8 +179,8 @@ func compareTopic(t *testing.T, made string) {
 	}
 }
 
-// outcomes are the rows of a table, with every cell of an attempt that failed made alike,
-// and without what happens outside of rootsfs, which depends on the machine.
+// outcomes returns the rows of a table. All cells of failed attempts are alike, and
+// results without rootsfs, which depend on the machine, are left out.
 func outcomes(table string) (rows []string) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
@@ -223,7 +223,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// script runs hostile.sh and returns what worked.
+// script runs hostile.sh and returns the attempts that worked.
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()

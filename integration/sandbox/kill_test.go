@@ -43,15 +43,15 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// stopping is a command that stops what it can, by a shell's means, and leaves a
-// child behind in a session of its own.
+// stopping is a shell command that stops every process it can, and leaves a child behind
+// in a session of its own.
 const stopping = `setsid sleep 1000 MARK &
 	for pid in $PPID 1 -$PPID -1; do kill -s STOP -- $pid 2>/dev/null; done
 	echo ready; exec sleep 1000 MARK`
 
-// A command cannot keep what ends it from doing so: it stops what it can, rootsfs is
-// killed as a host kills a server that does not end, and nothing is left. At level
-// Landlock it stopped its init, which then ended nothing. R070.
+// A command cannot prevent its end: it stops every process it can, rootsfs is killed as a
+// host kills a server that does not end, and nothing is left. At level Landlock it
+// stopped its init, which then ended nothing. R070.
 func TestStopped(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
@@ -139,9 +139,9 @@ func TestKillAtStart(t *testing.T) {
 	}
 }
 
-// rootsfs is killed as soon as its command runs, many times at each level: what it leaves
-// ends at once. The init is tied to it by a signal that the kernel forgets when the
-// capabilities are dropped later, and only the many times show a race. R070.
+// rootsfs is killed as soon as its command runs, many times at each level: its other
+// processes end at once. The init is tied to it by a signal that the kernel forgets when
+// the capabilities are dropped later, and only the many times show a race. R070.
 func TestKillOften(t *testing.T) {
 	kills := 12
 	if lab.Soak() {

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// The test binary is also what starts a run as another user (driver), and the
-// process that the hostile program attacks (victim).
+// The test binary has two more modes: it starts a run as another user (driver), and is
+// the process that the hostile program attacks (victim).
 const (
 	driverVar = "ROOTSFS_SANDBOX_DRIVER"
 	victimVar = "ROOTSFS_SANDBOX_VICTIM"
@@ -58,8 +58,8 @@ type order struct {
 	Weak []string
 }
 
-// drive becomes what the order says and starts what it says, with the streams and
-// the descriptors it has itself.
+// drive changes to the user of the order and starts its command, with its own streams and
+// descriptors.
 func drive(raw string) int {
 	runtime.LockOSThread()
 	var o order
@@ -117,8 +117,8 @@ func driveBare(o *order) error {
 	return cmd.Run()
 }
 
-// victim holds what the hostile program wants, says that it is ready, and tells
-// of every signal until its input ends.
+// victim holds the secret that the hostile program wants, prints that it is ready, and
+// reports every signal until its input ends.
 func victim(secret string) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGUSR1)

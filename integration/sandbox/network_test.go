@@ -153,8 +153,8 @@ func TestNoNetworkIsTold(t *testing.T) {
 	}
 }
 
-// Limits of the connections hold, the stricter of the configuration's and the command line's: what
-// exceeds them is reset, is on record, and is told at the end.
+// Limits of the connections hold, the stricter of the configuration's and the command line's: a
+// connection beyond them is reset, is on record, and is reported at the end.
 func TestNetworkLimits(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, everybody[0])

@@ -78,7 +78,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 	return q
 }
 
-// said returns what the command has printed so far.
+// said returns the command's output so far.
 func (a *askingRun) said() string {
 	a.t.Helper()
 	b, err := os.ReadFile(a.stdout)
@@ -86,7 +86,7 @@ func (a *askingRun) said() string {
 	return string(b)
 }
 
-// end waits for the command's end and returns what it printed, line by line.
+// end waits for the command's end and returns its output, line by line.
 func (a *askingRun) end() []string {
 	a.t.Helper()
 	if err := <-a.ended; err != nil {

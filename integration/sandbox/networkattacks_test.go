@@ -103,7 +103,7 @@ func attacksTable(names []string, table map[string]map[string]result) string {
 	return out
 }
 
-// serveAttacks serves what the hostile program attacks.
+// serveAttacks starts the servers that the hostile program attacks.
 func serveAttacks(t *testing.T) netTargets {
 	t.Helper()
 	repeat := func(c net.Conn) { _, _ = io.Copy(c, c) }

@@ -102,7 +102,7 @@ func listenAt(t *testing.T) net.Listener {
 
 func portOf(l net.Listener) string { return fmt.Sprint(l.Addr().(*net.TCPAddr).Port) }
 
-// answerConns runs f for each connection, and waits at the end for those that are open.
+// answerConns runs f for each connection, and waits at the end for the open ones.
 func answerConns(t *testing.T, f func(net.Conn)) (port string) {
 	t.Helper()
 	l := listenAt(t)

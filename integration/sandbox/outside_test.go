@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// who is whom a caller runs as.
+// who is the user that a caller runs as.
 type who struct {
 	name string
 	uid  int // of the caller
@@ -64,7 +64,7 @@ type outside struct {
 	// everybody may open, and a name.
 	mounts map[string]string
 	targets
-	victimSays   func() string // what the victim has heard so far
+	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
 	granted      string        // a socket of the host's, granted with --socket
 	order        []string      // of attempts, as they were made first
@@ -256,7 +256,8 @@ func (o *outside) inRoot() {
 	t.Cleanup(o.rootListener)
 }
 
-// files are those of the host. Each run finds them as if it were the first.
+// files makes the files of the host anew, so that each run finds them as if it were the
+// first.
 func (o *outside) files() {
 	t := o.t
 	o.Dir = filepath.Join(o.base, "outside")
@@ -363,7 +364,7 @@ func (o *outside) system() string {
 
 func serve(t *testing.T, l net.Listener) { t.Cleanup(serving(l)) }
 
-// serving takes every connection, and returns what ends that.
+// serving accepts every connection, and returns a function that ends it.
 func serving(l net.Listener) (end func()) {
 	done := make(chan struct{})
 	go func() {
@@ -425,7 +426,7 @@ func (o *outside) victim() {
 	})
 }
 
-// shared makes what processes of a user share without files.
+// shared makes objects that processes of a user share without files.
 func (o *outside) shared() {
 	t := o.t
 	o.ShmKey = 0x726f6f74 + os.Getpid() // any number that is not taken

@@ -69,7 +69,7 @@ var programs = []struct {
 const await = `await() { for i in $(seq 600); do "$@" 2>/dev/null && return; sleep 0.1; done; echo "given up: $*"; }
 `
 
-// Programs that people use do inside what they do outside.
+// Programs that people use work inside as they do outside.
 func TestPrograms(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

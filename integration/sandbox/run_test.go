@@ -37,7 +37,7 @@ func (o *outside) driver(ord order) *exec.Cmd {
 	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if ord.Bare || len(o.mounts) > 0 {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // what it mounts is gone with it
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // its mounts are gone with it
 	}
 	return cmd
 }
@@ -121,8 +121,8 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
 }
 
-// terminal is one that does not echo: what the hostile program types into it must
-// not look like its results.
+// terminal is a terminal that does not echo: text that the hostile program types into it
+// must not look like its results.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, slave, err := pty.Open()

@@ -49,7 +49,7 @@ func TestUnread(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			limit := time.After(giveUp)
 			for over := false; !over; {
-				_ = cmd.Process.Signal(unix.SIGTERM) // who asks again does not wait for long
+				_ = cmd.Process.Signal(unix.SIGTERM) // a second call does not wait for long
 				select {
 				case err = <-ended:
 					over = true

@@ -138,8 +138,8 @@ func (o *outside) nothingLeft() int {
 }
 
 // If no level can be reached, nothing is started and nothing is left: the error says for
-// each level what is missing, and what to do. --unconfined starts the command, and says
-// what that means. R063.
+// each level what is missing, and what to do. --unconfined starts the command, and prints
+// the consequences. R063.
 func TestRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -161,8 +161,8 @@ func (s *site) lives() {
 	}
 }
 
-// R072: attacked over HTTP, the server refuses, stays within its bounds, says in
-// its log and in the audit record what it refused, and goes on serving.
+// R072: attacked over HTTP, the server refuses, stays within its bounds, notes its
+// refusals in the log and in the audit record, and goes on serving.
 func TestHTTPAttacked_R072(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()

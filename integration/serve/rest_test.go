@@ -33,8 +33,8 @@ func TestSessionAtRest(t *testing.T) {
 	rests(t, pid)
 }
 
-// Commands that show what happens do not look for it by a clock: while nothing happens, they
-// wake up as rarely as a session.
+// Commands that show events do not poll: while nothing happens, they wake up as rarely as a
+// session.
 func TestFollowersAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)

@@ -158,8 +158,8 @@ var differing = map[string]string{
 	"#*": "a name may begin with #, which minimatch takes for a comment",
 }
 
-// Every tool of server-filesystem answers in ours what it answers there, on the
-// same tree; what differs is a row, with its reason.
+// Every tool of server-filesystem gives the same answer in rootsfs, on the same tree.
+// Each difference is a row, with its reason.
 func TestSameAsServerFilesystem(t *testing.T) {
 	p := newPair(t)
 	t.Run("offered", p.offered)
@@ -244,7 +244,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 	})
 }
 
-// renew makes what is in $W, of both and outside.
+// renew makes the files in $W, of both, and those outside.
 func (p *pair) renew(t *testing.T) {
 	for _, dir := range []string{p.mine, p.other} {
 		list, err := os.ReadDir(dir)

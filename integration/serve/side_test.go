@@ -22,7 +22,7 @@ type side struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	log *bytes.Buffer // what it said on standard error; to be read when it has ended
+	log *bytes.Buffer // its standard error; to be read when it has ended
 	// ended is closed when it hung up.
 	ended chan struct{}
 
@@ -81,8 +81,7 @@ func start(t testing.TB, cmd *exec.Cmd) *side {
 	return s
 }
 
-// read hands out answers until the server hangs up; those that wait then get
-// none.
+// read hands out answers until the server hangs up; requests that wait then get none.
 func (s *side) read(out io.Reader) {
 	lines := bufio.NewReader(out)
 	for {

@@ -194,8 +194,8 @@ func divide(packages []string) []part {
 	return parts
 }
 
-// test runs a part's packages, with further flags of go test, and returns what is wrong
-// apart from their tests.
+// test runs a part's packages, with further flags of go test, and returns problems other
+// than failed tests.
 func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
 	args := []string{"test", "-json", "-p", "1", "-timeout", o.timeout.String()}
 	if o.race {

@@ -112,8 +112,8 @@ func TestAllowedSkipsAreExplained(t *testing.T) {
 	}
 }
 
-// What is made, changed or removed in the user's own directories is noticed: in those
-// of rootsfs always, elsewhere in CI, in caches never.
+// Files that are made, changed or removed in the user's own directories are reported: in
+// those of rootsfs always, elsewhere in CI, in caches never.
 func TestUserDirs(t *testing.T) {
 	home := t.TempDir()
 	write := func(rel, text string) {
@@ -158,7 +158,7 @@ func TestUserDirs(t *testing.T) {
 	}
 }
 
-// Every package is in one part, and those that are listed nowhere are in the last.
+// Every package is in one part; unlisted packages are in the last.
 func TestDivide(t *testing.T) {
 	module := "github.com/rootsfs/rootsfs/"
 	parts := divide([]string{module + "guard", module + "guard/names", module + "guardian", module + "integration/posix", module + "mount", module + "mount/sandbox"})

@@ -29,8 +29,8 @@ func (f failure) pattern() string {
 }
 
 // rerun runs the tests that failed once more, each by itself, after everything else has
-// ended, and marks those that pass as flaky. It runs none where a failure is more than a
-// test's verdict (see rerunnable).
+// ended, and marks those that pass as flaky. It runs none if more than tests failed (see
+// rerunnable).
 func rerun(o options, temp string, out *report, dog *watchdog) {
 	failures := out.rerunnable()
 	for _, f := range failures {

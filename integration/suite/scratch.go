@@ -21,7 +21,8 @@ type scratch struct{ dir string }
 // scratchSize is the file's size, in bytes; it takes as much of the disk as is written.
 const scratchSize = 8 << 30
 
-// newScratch makes the directory. why is why root has got none of its own.
+// newScratch makes the directory. why is the reason if root has no file system of its
+// own.
 func newScratch() (s *scratch, why, err error) {
 	dir, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *scratch) mount() error {
 	return os.Remove(filepath.Join(s.dir, "lost+found"))
 }
 
-// left reports what the tests have left in the directory.
+// left reports files that the tests have left in the directory.
 func (s *scratch) left() []string {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

@@ -17,7 +17,7 @@ type machine struct {
 type allowedSkip struct {
 	pkg    string // the package's path in the module; a pattern of path.Match
 	test   string // the test's name, of a sub-test the whole of it; a pattern likewise
-	says   string // a part of what the test says when it skips
+	says   string // a part of the test's text when it skips
 	where  func(machine) bool
 	reason string
 }

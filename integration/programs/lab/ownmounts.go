@@ -67,9 +67,9 @@ func LetGo(keep string) error {
 	return detach(func(m Entry) bool { return m.FSType == mountpoint.FSType && m.Point != keep })
 }
 
-// detach makes the mounts in the calling thread's namespace private and detaches those
-// that which chooses. It begins with the outermost: the way to an inner one may lead
-// through a mount that does not answer, and goes with it.
+// detach makes the mounts in the calling thread's namespace private and detaches the
+// mounts that which chooses. It begins with the outermost: the way to an inner one may
+// lead through a mount that does not answer, and goes with it.
 func detach(which func(Entry) bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -87,8 +87,8 @@ func detach(which func(Entry) bool) error {
 // Entry is a mount in a table of mounts.
 type Entry struct{ Point, FSType string }
 
-// Table returns the mounts in the calling thread's namespace. mountpoint.Mounts returns those of
-// the process's first thread.
+// Table returns the mounts in the calling thread's namespace. (mountpoint.Mounts has the
+// namespace of the process's first thread.)
 func Table() (all []Entry, err error) {
 	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

@@ -169,7 +169,7 @@ func call(nr uintptr, args ...uintptr) error {
 	return nil
 }
 
-// reveals says whether what was read is the secret.
+// reveals reports whether the bytes read are the secret.
 func reveals(t *targets, b []byte, err error) error {
 	if err != nil {
 		return short(err)

@@ -19,7 +19,7 @@ type netTargets struct {
 	Approved string // host of the approved server
 	Address  string // of that server, which is approved as well
 	TLS      string // its port for TLS
-	UDP      string // its port for UDP, which repeats what it gets
+	UDP      string // its port for UDP, which echoes
 	Evil     string // a name that is not approved, of the same server
 	Rebound  string // an approved name that leads to this machine's loopback interface
 	Metadata string // an approved name that leads to a metadata service
@@ -176,7 +176,7 @@ func sendDatagram(t *netTargets) error {
 	return answered(c)
 }
 
-// shout sends to many and waits for one who answers.
+// shout sends to many and waits for one answer.
 func shout(address string) error {
 	c, err := net.ListenPacket("udp4", ":0")
 	if err != nil {

@@ -167,7 +167,7 @@ func stealDescriptor(t *targets) error {
 	return err
 }
 
-// signalVictim sends what changes nothing: the tests look whether it arrives.
+// signalVictim sends a harmless signal: the tests check whether it arrives.
 func signalVictim(t *targets) error {
 	err := unix.Kill(t.Victim, unix.SIGUSR1)
 	if err == nil && !isVictim(t) {

@@ -89,7 +89,7 @@ func attackSecret(raw string) int {
 // key makes the credential anew.
 func (t *secretTargets) key() []byte { return []byte(t.Halves[0] + t.Halves[1]) }
 
-// holds returns nil if what was read holds the credential.
+// holds returns nil if the bytes read hold the credential.
 func (t *secretTargets) holds(read []byte, err error) error {
 	if err == nil && !bytes.Contains(read, t.key()) {
 		err = errNotThere
@@ -180,5 +180,6 @@ func (t *secretTargets) ask(lines ...string) error {
 	return fmt.Errorf("status %d", res.StatusCode)
 }
 
-// errLeftOut is an answer to a request that was sent on without what makes it an attempt.
+// errLeftOut means that the request was sent on without the part that makes it an
+// attempt.
 var errLeftOut = errors.New("it is left out")

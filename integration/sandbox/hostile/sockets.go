@@ -59,7 +59,7 @@ func passOut(t *targets) error {
 	return last
 }
 
-// passTo passes a descriptor to who listens on a socket.
+// passTo passes a descriptor to the server of a socket.
 func passTo(name string) (connected bool, err error) {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -130,7 +130,8 @@ func pass() int {
 }
 
 // own talks to itself over sockets of every type, in every directory of its own, in the
-// root that it works in and by an abstract name, and passes a descriptor each time. It prints what did not work.
+// root that it works in and by an abstract name, and passes a descriptor each time. It prints
+// failures.
 func own() int {
 	failed := 0
 	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("TMPDIR"), os.Getenv("XDG_RUNTIME_DIR"), ".", "\x00"} {
