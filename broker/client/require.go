@@ -163,7 +163,7 @@ func (s *RootsService) middleware(check func(context.Context, *mcp.ServerSession
 	}
 }
 
-// question is the result that asks for the roots.
+// question returns the result that asks for the roots.
 func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }

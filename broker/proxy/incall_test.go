@@ -41,7 +41,7 @@ func (n *line) consentInCall(id, dir string) asked {
 	return a
 }
 
-// again is the call, repeated with the user's answer.
+// again returns the call, repeated with the user's answer.
 func (a *asked) again(id, answer string) string {
 	state, _ := json.Marshal(a.RequestState)
 	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))

@@ -14,7 +14,7 @@ import (
 
 const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{"listChanged":true}}}`
 
-// call is a tools/call of 2026-07-28.
+// call returns a tools/call of 2026-07-28.
 func call(id, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"t","arguments":{"n":9007199254740993}` + more + `,` + modern + `}}` + "\n"
 }
@@ -259,7 +259,7 @@ func TestModern_Mixed(t *testing.T) {
 	}
 }
 
-// prefixOf is the beginning of the ids that a proxy makes, as a server can see
+// prefixOf returns the beginning of the ids that a proxy makes, as a server can see
 // it.
 func prefixOf(t *testing.T, n *line) string {
 	t.Helper()

@@ -47,7 +47,7 @@ const (
 	textGrowth = 6
 )
 
-// lineBound is how long the line of r can be at most.
+// lineBound returns how long the line of r can be at most.
 func lineBound(session string, r *guard.Record) int64 {
 	n := fixedBound + textBound(r.Detail, maxDetailText)
 	if r.Facts != (guard.Facts{}) {
@@ -450,7 +450,7 @@ func rightsText(r guard.Rights) string {
 	return r.String()
 }
 
-// errnoText is the errno's name, as in "EROFS".
+// errnoText returns the errno's name, as in "EROFS".
 func errnoText(errno syscall.Errno) string {
 	if name := errnoName(errno); name != "" {
 		return name

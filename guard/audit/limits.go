@@ -230,7 +230,7 @@ func (l *Log) sumLocked(r *guard.Record, now time.Time) {
 	s.ops[op]++
 }
 
-// sumSpan is how long a sum collects.
+// sumSpan returns how long a sum collects.
 func (l *limits) sumSpan() time.Duration {
 	if l.tight() {
 		return slowSumSpan
@@ -264,7 +264,7 @@ func factBytes(f *guard.Facts) (n int) {
 	return n
 }
 
-// clip is the beginning of s that takes no more than maxSumText in a line.
+// clip returns the beginning of s that takes no more than maxSumText in a line.
 func clip(s string) string {
 	_, n := appendText(nil, s, maxSumText)
 	return s[:n]
@@ -417,7 +417,7 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	return [2]*budget{own, l.shared}
 }
 
-// charge is how many bytes a budget is charged for size bytes: at most all it can hold.
+// charge returns how many bytes a budget is charged for size bytes: at most all it can hold.
 func charge(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
 
 // affords charges a refusal or a failure of size bytes to budgets, and reports whether

@@ -27,7 +27,7 @@ const (
 
 var pathModes = [...]string{"full", "hash", "none"}
 
-// String is the mode's word on the command line.
+// String returns the mode's word on the command line.
 func (m PathMode) String() string {
 	if int(m) < len(pathModes) {
 		return pathModes[m]

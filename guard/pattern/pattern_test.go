@@ -48,7 +48,7 @@ func mustNew(t testing.TB, o Options, groups ...[]Rule) *Set {
 	return s
 }
 
-// judge is the verdict on a path; one that ends with a slash is a directory.
+// judge returns the verdict on a path; one that ends with a slash is a directory.
 func judge(s *Set, path string, f Facts) Verdict {
 	typ := Other
 	if p := strings.TrimSuffix(path, "/"); p != path {

@@ -137,7 +137,7 @@ func (s *Set) Rules() []*Rule {
 	return out
 }
 
-// name is the form of a name that is compared with patterns.
+// name returns the form of a name that is compared with patterns.
 func (s *program) name(n string) string {
 	if s.fold {
 		return Fold(n)

@@ -64,7 +64,7 @@ func testAway(m *testing.M) int {
 	return code
 }
 
-// npmCache is where npm keeps what it has fetched.
+// npmCache returns where npm keeps what it has fetched.
 func npmCache() string {
 	if dir := os.Getenv("npm_config_cache"); dir != "" {
 		return dir

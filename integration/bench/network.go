@@ -207,7 +207,7 @@ func (n *networkLab) run(name, net string, command ...string) []string {
 	return append(append(argv, "--"), command...)
 }
 
-// srtSettings writes the settings of srt, and returns where.
+// srtSettings writes the settings of srt, and returns their path.
 func (n *networkLab) srtSettings() string {
 	file := filepath.Join(n.dir, "srt.json")
 	_ = os.WriteFile(file, []byte(`{"network": {"allowedDomains": ["127.0.0.1"], "deniedDomains": []},
@@ -215,7 +215,7 @@ func (n *networkLab) srtSettings() string {
 	return file
 }
 
-// attachSlirp has slirp4netns serve the network namespace of a process.
+// attachSlirp makes slirp4netns serve the network namespace of a process.
 func attachSlirp(ctx context.Context, pid int) (stop func(), err error) {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -284,7 +284,7 @@ func (n *networkLab) startClient(ctx context.Context, way netWay) (*netClient, e
 	return c, err
 }
 
-// do has the client carry out an order.
+// do makes the client carry out an order.
 func (c *netClient) do(what string, count int64) (float64, error) {
 	if err := c.orders.Encode(networkOrder{what, count}); err != nil {
 		return 0, err

@@ -125,7 +125,7 @@ func tar(j *job) error {
 	return want("bytes of tar", n, tarSize(int64(j.size.TreeDirs), perDir, treeFile))
 }
 
-// tarSize is the length of a GNU archive of a tree of makeTree: a header per
+// tarSize returns the length of a GNU archive of a tree of makeTree: a header per
 // name, contents in units of 512, two empty headers, in records of 10 KiB.
 func tarSize(dirs, perDir, size int64) int64 {
 	const unit, record = 512, 10240

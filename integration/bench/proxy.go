@@ -55,7 +55,7 @@ type proxyRow struct {
 
 func (r *proxyRow) measured() bool { return r.Broken == "" && len(r.With) > 0 && len(r.Without) > 0 }
 
-// share is how much of the throughput is left: the median of the turns.
+// share returns how much of the throughput is left: the median of the turns.
 func (r *proxyRow) share() float64 { return medianRatio(r.With, r.Without) }
 
 // delay returns the time that the proxy adds to a call: the median of the turns.

@@ -35,7 +35,7 @@ type workload struct {
 	pass func(*job) error
 }
 
-// row is the name of the table's row for a phase.
+// row returns the name of the table's row for a phase.
 func (w workload) row(p phase) string { return strings.TrimSpace(w.name + " " + string(p)) }
 
 // job is one run of a workload on one peer.
@@ -59,7 +59,7 @@ func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
 }
 
-// workloads is the table of workloads, in the order of printing.
+// workloads returns the table of workloads, in the order of printing.
 func workloads() []workload {
 	both := []phase{cold, warm}
 	return []workload{

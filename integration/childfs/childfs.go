@@ -200,7 +200,7 @@ var connect = sync.OnceValue(func() *child {
 	return &child{rpc.NewClient(conn(ends[0])), cmd}
 })
 
-// Pid is the child's process id, which is that of a caller in the mount's requests.
+// Pid returns the child's process id, which is that of a caller in the mount's requests.
 func Pid() int { return connect().cmd.Process.Pid }
 
 func conn(fd int) net.Conn {

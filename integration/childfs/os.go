@@ -167,10 +167,10 @@ var (
 	})
 )
 
-// Name is the name that the file was opened with.
+// Name returns the name that the file was opened with.
 func (f *File) Name() string { return f.name }
 
-// Fd is the file's descriptor in the child, for the functions of this package.
+// Fd returns the file's descriptor in the child, for the functions of this package.
 func (f *File) Fd() uintptr { return uintptr(f.fd) }
 
 func (f *File) Read(b []byte) (int, error)                { return fileRead(f.fd, b) }

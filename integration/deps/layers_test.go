@@ -25,7 +25,7 @@ type pkg struct {
 	Standard   bool
 }
 
-// name is the package's path within the module.
+// name returns the package's path within the module.
 func (p *pkg) name() string { return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/") }
 
 func top(t *testing.T) string {

@@ -175,7 +175,7 @@ func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
 	return found
 }
 
-// printedBy is the call or list that the innermost expression of a stack is a part of, if
+// printedBy returns the call or list that the innermost expression of a stack is a part of, if
 // it shows it as it is; nil if another function takes it.
 func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	for i := len(stack) - 2; i >= 0; i-- {
@@ -234,7 +234,7 @@ func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 	}
 }
 
-// elemOf is the type of text that a type holds, nil if it is another one.
+// elemOf returns the type of text that a type holds, nil if it is another one.
 func elemOf(t types.Type) types.Type {
 	for {
 		switch u := t.Underlying().(type) {
@@ -287,7 +287,7 @@ func (c *checked) raws(f *ast.File) (found []ast.Node) {
 	return found
 }
 
-// top is the directory of the module, with a slash.
+// top returns the directory of the module, with a slash.
 func (c *checked) top() string {
 	name := c.fset.Position(c.files[0].Pos()).Filename
 	return name[:strings.LastIndex(name, c.path+"/")]

@@ -41,7 +41,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/secret/source.go stream":     "is handed to a command of the owner's",
 }
 
-// wayOut is the kind of way out that an expression is, "" if it is none.
+// wayOut returns the kind of way out that an expression is, "" if it is none.
 func wayOut(n ast.Node) string {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {

@@ -71,7 +71,7 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// inMemory is a directory on a tmpfs of its own, where one may be mounted: a disk
+// inMemory returns a directory on a tmpfs of its own, where one may be mounted: a disk
 // takes seconds to make and remove thousands of directories.
 func inMemory(t *testing.T) string {
 	t.Helper()

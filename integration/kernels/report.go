@@ -141,7 +141,7 @@ func (r *row) doctor(who string) string {
 	return "wrong"
 }
 
-// rings is the result for FUSE over io_uring.
+// rings returns the result for FUSE over io_uring.
 func (r *row) rings() string {
 	if strings.HasPrefix(r.results["uring"], "none") || r.results["norings"] != "" {
 		return "none"

@@ -214,7 +214,7 @@ func functions(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// receiver is the type of a method in parentheses with a dot, "" of a function.
+// receiver returns the type of a method in parentheses with a dot, "" of a function.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

@@ -90,7 +90,7 @@ func (i *Issuer) Rotate() {
 // KeyID is that of its key.
 func (i *Issuer) KeyID() string { return i.now().KeyID }
 
-// Asked is how often it was asked for its keys.
+// Asked returns how often it was asked for its keys.
 func (i *Issuer) Asked() int64 { return i.asked.Load() }
 
 // Token returns an access token of alice for an audience, for an hour. change replaces
@@ -99,25 +99,25 @@ func (i *Issuer) Token(audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, nil, audience, change)
 }
 
-// Typed is a token of a type.
+// Typed returns a token of a type.
 func (i *Issuer) Typed(typ jose.ContentType, audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, (&jose.SignerOptions{}).WithType(typ), audience, change)
 }
 
-// Forged is a token by another key with this id.
+// Forged returns a token by another key with this id.
 func (i *Issuer) Forged(audience, id string) string {
 	key := i.newKey()
 	key.KeyID = id
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, nil, audience, nil)
 }
 
-// Embedded is a token by another key that it has in itself.
+// Embedded returns a token by another key that it has in itself.
 func (i *Issuer) Embedded(audience string) string {
 	key := i.newKey()
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, &jose.SignerOptions{EmbedJWK: true}, audience, nil)
 }
 
-// Secret is a token signed with a secret that everybody knows: the public key.
+// Secret returns a token signed with a secret that everybody knows: the public key.
 func (i *Issuer) Secret(audience string) string {
 	public, err := i.now().Public().MarshalJSON()
 	if err != nil {

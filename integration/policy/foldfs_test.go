@@ -44,7 +44,7 @@ var (
 
 func folded(name string) string { return norm.NFC.String(cases.Fold().String(norm.NFD.String(name))) }
 
-// at is the path of a name, as it is spelled where it stands.
+// at returns the path of a name, as it is spelled where it stands.
 func (n *foldNode) at(name string) string {
 	list, _ := os.ReadDir(n.path)
 	for _, e := range list {

@@ -100,7 +100,7 @@ func (w *world) path() string {
 	return strings.Join(list, "/")
 }
 
-// existing is the path of something that is there, if anything is.
+// existing returns the path of something that is there, if anything is.
 func (w *world) existing() string {
 	paths := []string{w.path()}
 	_ = filepath.WalkDir(w.mirror, func(at string, _ fs.DirEntry, err error) error {

@@ -31,7 +31,7 @@ func (c class) mode(bits uint32) uint32 {
 	return 0o777&^(7<<c.shift)&^(bits*0o111) | bits<<c.shift
 }
 
-// allowed is the errno of asking for want where bits are granted.
+// allowed returns the errno of asking for want where bits are granted.
 func allowed(bits, want uint32) unix.Errno {
 	if bits&want == want {
 		return 0

@@ -104,7 +104,7 @@ func (s *scene) content(p, data string) {
 	s.must(s.root.Close(fd), "close %q", p)
 }
 
-// lstat is the attributes of p, which must exist.
+// lstat returns the attributes of p, which must exist.
 func (s *scene) lstat(p string) unix.Stat_t {
 	s.Helper()
 	st, err := s.root.Lstat(p)

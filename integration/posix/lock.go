@@ -28,7 +28,7 @@ func newLockers(s *scene) *lockers {
 	return l
 }
 
-// span is a lock of a type on a range; length 0 goes to the end, wherever it is.
+// span returns a lock of a type on a range; length 0 goes to the end, wherever it is.
 func span(typ int16, start, length int64) unix.Flock_t {
 	return unix.Flock_t{Type: typ, Whence: 0, Start: start, Len: length}
 }

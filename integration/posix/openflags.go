@@ -88,7 +88,7 @@ func testOpenFlags(s *scene) {
 // sparse must not fill the memory.
 const readMost = 64 << 20
 
-// read is the content of p.
+// read returns the content of p.
 func (s *scene) read(p string) string {
 	s.Helper()
 	fd, err := s.root.Open(p, unix.O_RDONLY, 0)

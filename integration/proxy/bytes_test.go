@@ -53,7 +53,7 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 	return got
 }
 
-// recorded is a host's side of a conversation, with forms that only a careless decoder
+// recorded returns a host's side of a conversation, with forms that only a careless decoder
 // would change.
 func recorded(dir string) []string {
 	path, _ := json.Marshal(dir + "/a.txt")

@@ -101,7 +101,7 @@ func mark(t testing.TB, out string) {
 	}
 }
 
-// picture is all there is to know of the outside tree, one line a file. The
+// picture returns all there is to know of the outside tree, one line a file. The
 // directory that visits park changes park's times, and is left out itself.
 func picture(t testing.TB, out string) string {
 	t.Helper()

@@ -98,7 +98,7 @@ func (w *worker) file() string   { return w.p(w.pick(files)) }
 func (w *worker) dir() string    { return w.p(w.pick(dirs)) }
 func (w *worker) parent() string { return w.p(w.pick(parents)) }
 
-// own is a name that only this worker uses, in a directory under exchange.
+// own returns a name that only this worker uses, in a directory under exchange.
 func (w *worker) own(kind string) string {
 	return filepath.Join(w.parent(), fmt.Sprintf("%s-%d", kind, w.id))
 }

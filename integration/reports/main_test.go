@@ -69,7 +69,7 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	}
 }
 
-// command is a command of theirs, in a mount namespace of its own.
+// command returns a command of theirs, in a mount namespace of its own.
 func (w *somebody) command(args ...string) *exec.Cmd {
 	become := ""
 	if w.uid != 0 {

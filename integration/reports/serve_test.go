@@ -194,7 +194,7 @@ func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []
 	return answers
 }
 
-// text is the text of a tool's answer.
+// text returns the text of a tool's answer.
 func text(answer object) string {
 	result, _ := answer["result"].(object)
 	content, _ := result["content"].([]any)

@@ -116,7 +116,7 @@ func (l *lab) in(elem ...string) string {
 	return filepath.Join(append([]string{l.point}, elem...)...)
 }
 
-// grantOf is a grant of a directory.
+// grantOf returns a grant of a directory.
 func grantOf(name, dir string, rights guard.Rights) guard.Grant {
 	return guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}}
 }

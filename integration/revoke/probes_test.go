@@ -307,7 +307,7 @@ var probes = []probe{
 	}},
 }
 
-// own is a name that no other holder uses.
+// own returns a name that no other holder uses.
 func (h *holder) own(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, os.Getpid())
 }

@@ -56,7 +56,7 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 	return cmd, line
 }
 
-// hog is the command line by which the hostile program uses something up.
+// hog returns the command line by which the hostile program uses something up.
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
 // The owner's revoke --all, status and version work while the confined program has used

@@ -50,7 +50,7 @@ func (h *host) until(what string, want func(m *message) bool) *message {
 	}
 }
 
-// answer is the text of the answer to a call.
+// answer returns the text of the answer to a call.
 func (h *host) answer(id string) string {
 	h.t.Helper()
 	m := h.until("the answer to "+id, func(m *message) bool { return string(m.ID) == id && m.Method == "" })

@@ -295,7 +295,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	return more
 }
 
-// groupOf is the name of the control group that a run has for a process; "": none.
+// groupOf returns the name of the control group that a run has for a process; "": none.
 func groupOf(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return runGroup.FindString(string(b))
@@ -313,7 +313,7 @@ func memoryControlled() bool {
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory")
 }
 
-// groups are the control groups there are.
+// groups returns the control groups there are.
 func groups(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -352,7 +352,7 @@ func parts(t *testing.T, pid int, mark string) []int {
 // watches reports whether a process is a run's watcher.
 func watches(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
 
-// place is the directory of a run, which has its lock; "" if there is none yet.
+// place returns the directory of a run, which has its lock; "" if there is none yet.
 func place(t *testing.T, pid int) string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

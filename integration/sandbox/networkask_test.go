@@ -95,7 +95,7 @@ func (a *askingRun) end() []string {
 	return strings.Split(strings.TrimSuffix(a.said(), "\n"), "\n")
 }
 
-// get is a script that asks for each URL, and prints the answer, or that it failed.
+// get returns a script that asks for each URL, and prints the answer, or that it failed.
 func get(port string, hosts ...string) string {
 	var b strings.Builder
 	for _, h := range hosts {

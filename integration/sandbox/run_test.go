@@ -19,12 +19,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// rootsfs is a command line of it.
+// rootsfs returns a command line of it.
 func (o *outside) rootsfs(args ...string) []string {
 	return append([]string{filepath.Join(built(o.t), "rootsfs")}, args...)
 }
 
-// driver is a process that carries an order out, as the caller.
+// driver returns a process that carries an order out, as the caller.
 func (o *outside) driver(ord order) *exec.Cmd {
 	o.t.Helper()
 	ord.UID, ord.Mounts = o.who.uid, o.mounts
@@ -52,7 +52,7 @@ type result struct {
 // giveUp ends a run that hangs; it is never what a test waits for.
 const giveUp = 2 * time.Minute
 
-// command is the order by which a run starts the hostile program, or another one
+// command returns the order by which a run starts the hostile program, or another one
 // of the root, by its path there.
 func (o *outside) command(r run, more []string, args ...string) order {
 	if r.level == bare {
@@ -67,7 +67,7 @@ func (o *outside) command(r run, more []string, args ...string) order {
 	return order{Args: o.rootsfs(append(flags, args[1:]...)...)}
 }
 
-// rootInside is where a run's command finds the root. At level Landlock that is a
+// rootInside returns where a run's command finds the root. At level Landlock that is a
 // place of the mount's own, in which it begins.
 func (o *outside) rootInside(r run) string {
 	if r.level == sandbox.Landlock {

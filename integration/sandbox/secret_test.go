@@ -93,7 +93,7 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 	return a
 }
 
-// using is the order for a shell script with the secret. Its host leads to 127.0.0.5, which
+// using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
 // needs a rule of its own.
 func (o *outside) using(a *api, script string, name string) order {
 	t := o.t

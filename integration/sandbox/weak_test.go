@@ -98,7 +98,7 @@ func faultOf(s string) (fault, error) {
 	return f, nil
 }
 
-// weakOrder is the order of a run on such a machine.
+// weakOrder returns the order of a run on such a machine.
 func (o *outside) weakOrder(weak []string, wrapper []string, flags ...string) order {
 	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
 	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)

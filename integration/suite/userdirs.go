@@ -23,7 +23,7 @@ type dirs struct {
 	caches []string
 }
 
-// userDirs are the directories that the environment names.
+// userDirs returns the directories that the environment names.
 func userDirs(env func(string) string) dirs {
 	home := env("HOME")
 	or := func(name, rest string) string {

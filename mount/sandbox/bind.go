@@ -42,7 +42,7 @@ func follows(path string, dirs []string) bool {
 	})
 }
 
-// Single are the roots that Start has bound one by one. They do not follow the
+// Single returns the roots that Start has bound one by one. They do not follow the
 // tree: one that has ended stays as it was until Unbind, or Bind again.
 func (p *Process) Single() []string { return slices.Clone(p.later.single) }
 

@@ -85,7 +85,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 	return nil
 }
 
-// bwrapNamespaces are the arguments that make namespaces.
+// bwrapNamespaces returns the arguments that make namespaces.
 func (l *launch) bwrapNamespaces() []string {
 	args := []string{
 		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", layout.HostName,

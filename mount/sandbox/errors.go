@@ -120,7 +120,7 @@ func (e *unableError) isUnsupported() bool {
 	return byWords || initproc.IsUnsupported(e.errno) || full && namespacesForbidden()
 }
 
-// strerror is the C library's text of an errno, in which the first letter is a capital.
+// strerror returns the C library's text of an errno, in which the first letter is a capital.
 func strerror(errno unix.Errno) string {
 	s := errno.Error()
 	return strings.ToUpper(s[:1]) + s[1:]

@@ -87,7 +87,7 @@ func groupPlaces(proc string) []groupPlace {
 	return places
 }
 
-// groupMount is where groups are mounted, "" if they are not.
+// groupMount returns where groups are mounted, "" if they are not.
 func groupMount(proc string, two bool) string {
 	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {

@@ -71,14 +71,14 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// PID is the command's process id on the host, or its init's if the command has
+// PID returns the command's process id on the host, or its init's if the command has
 // ended already.
 func (p *Process) PID() int { return p.pid }
 
 // Report describes the command's confinement.
 func (p *Process) Report() Report { return p.report }
 
-// Stdin is the pipe to the command's standard input, nil if Options gave a
+// Stdin returns the pipe to the command's standard input, nil if Options gave a
 // stream; the caller closes it. Stdout and Stderr likewise are the pipes from
 // the command; they end when the command and all that it started have.
 func (p *Process) Stdin() *os.File  { return p.ours[0] }

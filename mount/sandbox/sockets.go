@@ -34,7 +34,7 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// SocketPath is where a granted socket is inside.
+// SocketPath returns where a granted socket is inside.
 func SocketPath(name string) string { return filepath.Join(layout.SocketDir, name) }
 
 // Sockets are the sockets of the host that a command may connect to. Its methods may be

@@ -134,7 +134,7 @@ type Mount struct {
 	stdin io.Closer
 }
 
-// Path is a path in the mount.
+// Path returns a path in the mount.
 func (m *Mount) Path(elem ...string) string {
 	return filepath.Join(append([]string{m.Point}, elem...)...)
 }
@@ -241,7 +241,7 @@ func (m *Mount) stop(t testing.TB) {
 	}
 }
 
-// holders are the processes that have a part of the mount, which is detached: it
+// holders returns the processes that have a part of the mount, which is detached: it
 // has no name any more, but it has its number and its device.
 func (m *Mount) holders() []string {
 	var out []string
@@ -272,7 +272,7 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// Dir is a directory that every user may enter, unlike t.TempDir's parents
+// Dir returns a directory that every user may enter, unlike t.TempDir's parents
 // under some umasks, and that is removed without descending into a mount that
 // could not be ended.
 func Dir(t testing.TB) string {

@@ -112,7 +112,7 @@ func main() {
 	}
 }
 
-// detail is an errno by its name, and any other error by its text.
+// detail returns an errno by its name, and any other error by its text.
 func detail(err error) string {
 	var errno syscall.Errno
 	switch {

@@ -21,14 +21,14 @@ type request struct {
 	attrs []byte
 }
 
-// attr is an attribute, padded to four bytes.
+// attr returns an attribute, padded to four bytes.
 func attr(kind uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = append(binary.NativeEndian.AppendUint16(b, kind), value...)
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-// nested is an attribute that holds attributes.
+// nested returns an attribute that holds attributes.
 func nested(kind uint16, attrs []byte) []byte { return attr(kind|unix.NLA_F_NESTED, attrs) }
 
 func join(parts ...[]byte) (all []byte) {

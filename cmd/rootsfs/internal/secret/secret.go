@@ -143,7 +143,7 @@ func (s *Secret) header(credential string) (name, value string) {
 // String returns NAME=URL, as `rootsfs run --secret` takes it.
 func (s *Secret) String() string { return s.Name + "=" + s.URL.String() }
 
-// hostLabel is a variable's name as a label of a host name.
+// hostLabel returns a variable's name as a label of a host name.
 func hostLabel(name string) string {
 	return strings.Trim(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-")
 }

@@ -119,12 +119,12 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(p)
 }
 
-// always is the body of a call that has one verdict, whatever its arguments are.
+// always returns the body of a call that has one verdict, whatever its arguments are.
 func always(verdict uint32) []bpf.Instruction {
 	return []bpf.Instruction{bpf.RetConstant{Val: verdict}}
 }
 
-// judged are the calls that are not simply allowed, by their numbers.
+// judged returns the calls that are not simply allowed, by their numbers.
 func judged(w Wants) map[uint32][]bpf.Instruction {
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {

@@ -14,7 +14,7 @@ import (
 // it (its other threads are not). A stopped init would neither end anything nor pass a
 // signal on.
 
-// signals are the calls by which a process could send the init a signal, or join its process
+// signals returns the calls by which a process could send the init a signal, or join its process
 // group, of which it would send signals to all; pid is the number that names it there.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
 	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
