@@ -10,8 +10,8 @@ import (
 
 // HoldRings switches FUSE over io_uring on in the kernel, of which the switch is one for
 // all, until the test has ended. Another process's tests can rely on the switch meanwhile:
-// who has switched it on waits for the others before it is switched off. It skips the
-// test where the kernel has no switch, or this is not root.
+// the process that has switched it on waits for the others before it switches it off. It
+// skips the test where the kernel has no switch, or this is not root.
 func HoldRings(t testing.TB) {
 	t.Helper()
 	const file = "/sys/module/fuse/parameters/enable_uring"

@@ -140,7 +140,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// decoded is what go-toml would decode.
+// decoded returns the value that go-toml would decode.
 func decoded(n *Node) (any, error) {
 	if n.Kind == Scalar {
 		return n.Value()
