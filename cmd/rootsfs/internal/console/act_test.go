@@ -107,7 +107,7 @@ func TestStream_R007_R083_R090(t *testing.T) {
 	state := func(want func(live.Update) bool) {
 		t.Helper()
 		for range 200 {
-			u, ok := sub.Next(t.Context())
+			u, ok := l.s.hub.Next(t.Context(), sub)
 			if !ok {
 				break
 			}
@@ -143,7 +143,7 @@ func TestEarlierRefusals_R146(t *testing.T) {
 	defer sub.Close()
 	seen := 0
 	for range 200 {
-		u, ok := sub.Next(t.Context())
+		u, ok := l.s.hub.Next(t.Context(), sub)
 		if !ok {
 			break
 		}

@@ -229,7 +229,7 @@ func TestAskHost(t *testing.T) {
 		}
 		return nil
 	})
-	var q live.Question
+	var q control.Question
 	b.updates("the question is told", func(u live.Update) bool {
 		if len(u.Questions) == 1 {
 			q = u.Questions[0]

@@ -62,6 +62,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -308,13 +309,13 @@ const maxStreams = 16
 // streams ends the oldest of too many event streams.
 type streams struct {
 	mu   sync.Mutex // guards the field below
-	list []*live.Subscriber
+	list []*events.Subscriber
 }
 
-func (s *streams) begin(sub *live.Subscriber) {
+func (s *streams) begin(sub *events.Subscriber) {
 	s.mu.Lock()
 	s.list = append(s.list, sub)
-	var old *live.Subscriber
+	var old *events.Subscriber
 	if len(s.list) > maxStreams {
 		old, s.list = s.list[0], s.list[1:]
 	}
@@ -324,9 +325,9 @@ func (s *streams) begin(sub *live.Subscriber) {
 	}
 }
 
-func (s *streams) end(sub *live.Subscriber) {
+func (s *streams) end(sub *events.Subscriber) {
 	s.mu.Lock()
-	s.list = slices.DeleteFunc(s.list, func(one *live.Subscriber) bool { return one == sub })
+	s.list = slices.DeleteFunc(s.list, func(one *events.Subscriber) bool { return one == sub })
 	s.mu.Unlock()
 	sub.Close()
 }
@@ -341,7 +342,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Time{}) // the whole request has been read; the stream has no end
 	enc := json.NewEncoder(w)
 	for {
-		u, ok := sub.Next(r.Context())
+		u, ok := s.hub.Next(r.Context(), sub)
 		if !ok {
 			return
 		}

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -41,9 +42,8 @@ const (
 	Every = control.StateEvery
 	// MaxRoots is how many roots of one session are passed on.
 	MaxRoots = 200
-	// Backlog is how many events a subscriber may be behind, and how many of the
-	// past it begins with.
-	Backlog = 500
+	// Past is how many events of the past a subscriber begins with.
+	Past = 500
 	// silence is how long a session tells nothing if it is stopped: it tells its state
 	// once in Every.
 	silence = 5 * time.Second
@@ -58,24 +58,6 @@ type Session struct {
 	MoreRoots int `json:"more_roots,omitempty"`
 }
 
-// Event is an event of a session.
-type Event struct {
-	Session string `json:"session"`
-	control.Event
-}
-
-// Question is a question that waits in a session.
-type Question struct {
-	Session string `json:"session"`
-	control.Question
-}
-
-// Denial is a denial that a session remembers.
-type Denial struct {
-	Session string `json:"session"`
-	control.Denial
-}
-
 // Update is what changed for one subscriber. Of what did not change the field is
 // nil.
 type Update struct {
@@ -86,21 +68,22 @@ type Update struct {
 	Empty bool `json:"empty,omitempty"`
 	// Questions are all that wait now, the oldest first, and Denials all that are
 	// remembered, likewise, if Asked is set.
-	Questions []Question `json:"questions,omitempty"`
-	Denials   []Denial   `json:"denials,omitempty"`
-	Asked     bool       `json:"asked,omitempty"`
+	Questions []control.Question `json:"questions,omitempty"`
+	Denials   []control.Denial   `json:"denials,omitempty"`
+	Asked     bool               `json:"asked,omitempty"`
 	// Events are those since the last update, the oldest first; Lost is how many
 	// more there were.
-	Events []Event `json:"events,omitempty"`
-	Lost   int     `json:"lost,omitempty"`
+	Events []control.Event `json:"events,omitempty"`
+	Lost   int             `json:"lost,omitempty"`
 }
 
 // Hub follows the sessions while Run runs. The zero Hub is ready to use.
 type Hub struct {
+	events events.Hub
+
 	mu       sync.Mutex // guards the fields below
-	subs     map[*Subscriber]struct{}
 	sessions map[string]*follower
-	past     []Event // the last events of all sessions, at most Backlog
+	past     []control.Event // the last events of all sessions, at most Past
 }
 
 // Run follows the sessions until ctx ends. The error is that of the directory of
@@ -158,16 +141,7 @@ func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.
 		changed = true
 	}
 	if changed {
-		h.markLocked(func(s *Subscriber) { s.state, s.asked = true, true })
-	}
-}
-
-// markLocked notes something for every subscriber and wakes it; the caller holds
-// mu.
-func (h *Hub) markLocked(f func(*Subscriber)) {
-	for s := range h.subs {
-		f(s)
-		s.wake()
+		h.events.Mark(events.State | events.Waiting)
 	}
 }
 
@@ -223,83 +197,29 @@ func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeR
 	return out
 }
 
-// Subscriber is told what changes.
-type Subscriber struct {
-	hub    *Hub
-	ready  chan struct{} // holds one: something is to be told
-	last   time.Time     // of the last update; the reader's own
-	closed chan struct{}
-	once   sync.Once
-
-	// guarded by hub.mu
-	state, asked bool
-	events       []Event
-	lost         int
-}
-
-// Subscribe begins with the state there is and the last events.
-func (h *Hub) Subscribe() *Subscriber {
+// Subscribe begins with the state there is and the last events. See Next.
+func (h *Hub) Subscribe() *events.Subscriber {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &Subscriber{
-		hub: h, ready: make(chan struct{}, 1), closed: make(chan struct{}),
-		state: true, asked: true, events: slices.Clone(h.past),
-	}
-	s.wake()
-	if h.subs == nil {
-		h.subs = map[*Subscriber]struct{}{}
-	}
-	h.subs[s] = struct{}{}
-	return s
+	return h.events.Subscribe(events.News{Events: slices.Clone(h.past), Changed: events.State | events.Waiting})
 }
 
-// Close ends the subscription; Next returns false then.
-func (s *Subscriber) Close() {
-	s.once.Do(func() {
-		s.hub.mu.Lock()
-		delete(s.hub.subs, s)
-		s.hub.mu.Unlock()
-		close(s.closed)
-	})
-}
-
-func (s *Subscriber) wake() {
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Next waits until there is something to tell. ok is false when ctx has ended or
+// Next waits until there is something to tell a subscriber. ok is false when ctx has ended or
 // the subscription is closed. It is called by one goroutine at a time.
-func (s *Subscriber) Next(ctx context.Context) (u Update, ok bool) {
-	pause := time.NewTimer(time.Until(s.last.Add(Interval)))
-	defer pause.Stop()
-	if !await(ctx, s, pause.C) || !await(ctx, s, s.ready) {
+func (h *Hub) Next(ctx context.Context, s *events.Subscriber) (u Update, ok bool) {
+	news, ok := s.Next(ctx, Interval)
+	if !ok {
 		return Update{}, false
 	}
-	s.last = time.Now()
-	return s.hub.update(s), true
+	return h.update(news), true
 }
 
-// await reports whether something came before ctx or the subscription ended.
-func await[T any](ctx context.Context, s *Subscriber, c <-chan T) bool {
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-	case <-s.closed:
-	}
-	return false
-}
-
-// update takes what a subscriber is to be told.
-func (h *Hub) update(s *Subscriber) Update {
+// update is the news, with what there is now of what has changed.
+func (h *Hub) update(news events.News) Update {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	u := Update{At: time.Now(), Events: s.events, Lost: s.lost}
-	s.events, s.lost = nil, 0
-	if s.state {
+	u := Update{At: time.Now(), Events: news.Events, Lost: news.Lost}
+	if news.Changed&events.State != 0 {
 		for _, f := range h.sessions {
 			if f.known {
 				u.Sessions = append(u.Sessions, f.state)
@@ -308,42 +228,24 @@ func (h *Hub) update(s *Subscriber) Update {
 		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
 		u.Empty = len(h.sessions) == 0
 	}
-	if s.asked {
+	if news.Changed&events.Waiting != 0 {
 		u.Asked = true
-		for name, f := range h.sessions {
-			for _, q := range f.questions {
-				u.Questions = append(u.Questions, Question{Session: name, Question: q})
-			}
-			for _, d := range f.denials {
-				u.Denials = append(u.Denials, Denial{Session: name, Denial: d})
-			}
+		for _, f := range h.sessions {
+			u.Questions = append(u.Questions, f.questions...)
+			u.Denials = append(u.Denials, f.denials...)
 		}
-		slices.SortFunc(u.Questions, func(a, b Question) int { return a.Asked.Compare(b.Asked) })
-		slices.SortFunc(u.Denials, func(a, b Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+		slices.SortFunc(u.Questions, func(a, b control.Question) int { return a.Asked.Compare(b.Asked) })
+		slices.SortFunc(u.Denials, func(a, b control.Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
 	}
-	s.state, s.asked = false, false
 	return u
 }
 
 // passLocked keeps an event and tells every subscriber; the caller holds mu.
-func (h *Hub) passLocked(e Event) {
-	h.past = pushed(h.past, e)
-	h.markLocked(func(s *Subscriber) {
-		if len(s.events) == Backlog {
-			s.lost++
-		}
-		s.lost += e.Lost
-		s.events = pushed(s.events, e)
-	})
-}
-
-// pushed appends to a list of the last Backlog events.
-func pushed(list []Event, e Event) []Event {
-	if len(list) == Backlog {
-		copy(list, list[1:])
-		list = list[:Backlog-1]
+func (h *Hub) passLocked(e control.Event) {
+	if h.past = append(h.past, e); len(h.past) > Past {
+		h.past = h.past[1:]
 	}
-	return append(list, e)
+	h.events.Publish(e)
 }
 
 // follower follows one session.
@@ -401,7 +303,7 @@ func (f *follower) follow(ctx context.Context) {
 	defer f.hub.mu.Unlock()
 	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
 	f.known = true
-	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+	f.hub.events.Mark(events.State)
 }
 
 // apply notes what has changed.
@@ -414,14 +316,21 @@ func (f *follower) apply(u control.Update) {
 			f.begun = true
 			f.recallLocked(u.Status.Recent)
 		}
-		f.hub.markLocked(func(s *Subscriber) { s.state = true })
+		f.hub.events.Mark(events.State)
 	}
 	if u.Waiting != nil {
 		f.questions, f.denials = u.Waiting.Questions, u.Waiting.Denials
-		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
+		for i := range f.questions {
+			f.questions[i].Session = f.info.Name
+		}
+		for i := range f.denials {
+			f.denials[i].Session = f.info.Name
+		}
+		f.hub.events.Mark(events.Waiting)
 	}
 	for _, e := range u.Events {
-		f.hub.passLocked(Event{Session: f.info.Name, Event: e})
+		e.Session = f.info.Name
+		f.hub.passLocked(e)
 	}
 }
 
@@ -444,8 +353,8 @@ func (f *follower) recallLocked(recent []control.Operation) {
 		if kind == "" {
 			continue
 		}
-		e := Event{Session: f.info.Name, Event: control.Event{Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}}
-		if slices.ContainsFunc(f.hub.past, func(p Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
+		e := control.Event{OfSession: control.OfSession{Session: f.info.Name}, Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}
+		if slices.ContainsFunc(f.hub.past, func(p control.Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
 			continue
 		}
 		f.hub.passLocked(e)

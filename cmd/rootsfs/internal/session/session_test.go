@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -285,34 +284,6 @@ func TestWatch(t *testing.T) {
 	if err := <-watched; err != stop {
 		t.Errorf("the reader's own end: %v", err)
 	}
-}
-
-func TestHub(t *testing.T) {
-	var h hub
-	slow, cancel := h.subscribe()
-	for i := range hubBacklog + 5 {
-		h.publish(control.Event{Time: time.Unix(int64(i), 0)})
-	}
-	for range hubBacklog {
-		if e := <-slow; e.Lost != 0 {
-			t.Fatal("something was lost too early")
-		}
-	}
-	h.publish(control.Event{Kind: "x"})
-	if e := <-slow; e.Lost != 5 || e.Kind != "x" {
-		t.Errorf("%+v, want 5 lost", e)
-	}
-	cancel()
-	cancel() // twice is no harm
-	if _, ok := <-slow; ok {
-		t.Error("still subscribed")
-	}
-	h.close()
-	late, stop := h.subscribe()
-	if _, ok := <-late; ok {
-		t.Error("subscribed to a closed hub")
-	}
-	stop()
 }
 
 // What did not end is told, whatever else did.

@@ -83,10 +83,10 @@ type model struct {
 	view          view
 	sessions      []live.Session
 	speeds        map[string]*speeds
-	questions     []live.Question
-	denials       []live.Denial
-	listed        []live.Denial // as they were when one was to be chosen
-	events        []live.Event  // the newest first
+	questions     []control.Question
+	denials       []control.Denial
+	listed        []control.Denial // as they were when one was to be chosen
+	events        []control.Event  // the newest first
 	lost          int
 	row           int       // of the roots of all sessions
 	chosen        rootKey   // what row stands for
@@ -95,7 +95,7 @@ type model struct {
 	scroll        scroll
 	asked         int // which question is in front
 	front         string
-	frontQuestion live.Question
+	frontQuestion control.Question
 	since         time.Time // when what a key acts upon came to the front, or a key came too soon
 	inside        map[string]string
 	span          int // of spans
@@ -141,7 +141,7 @@ func Run(ctx context.Context, store *records.Store) error {
 	defer sub.Close()
 	go func() {
 		for {
-			u, ok := sub.Next(ctx)
+			u, ok := m.hub.Next(ctx, sub)
 			if !ok {
 				return
 			}
@@ -204,7 +204,7 @@ func (m *model) apply(u live.Update) tea.Cmd {
 		m.rechoose()
 	}
 	for _, e := range u.Events {
-		m.events = append([]live.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
+		m.events = append([]control.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
 	}
 	m.lost += u.Lost
 	if !u.Asked {
@@ -247,7 +247,7 @@ func (m *model) settle() tea.Cmd {
 
 // bring brings the question at asked to the front.
 func (m *model) bring() tea.Cmd {
-	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, live.Question{}
+	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, control.Question{}
 	if m.view == viewAsk {
 		m.scroll.begin()
 	}
