@@ -74,7 +74,7 @@ func (v *server) ask(message, mode string, paths ...string) {
 func (l *lab) waiting() (q control.Question) {
 	l.t.Helper()
 	l.until("a question waits", func() bool {
-		c, err := l.s.hub.Client("s")
+		c, err := l.s.live.Client("s")
 		if err != nil {
 			return false
 		}

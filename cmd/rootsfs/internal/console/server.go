@@ -91,7 +91,7 @@ type Config struct {
 // Server is one console. Make it with New.
 type Server struct {
 	cfg     Config
-	hub     *live.Hub
+	live    *live.Sessions
 	access  *access
 	streams streams
 	conns   *conns.Bound
@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	return &Server{
-		cfg: cfg, hub: &live.Hub{}, conns: conns.New(maxConns, cfg.Log),
+		cfg: cfg, live: &live.Sessions{}, conns: conns.New(maxConns, cfg.Log),
 		l:      &ownListener{Listener: l, log: cfg.Log, uid: uint32(os.Geteuid())},
 		search: make(chan struct{}, maxSearches),
 		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},
@@ -130,7 +130,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.conns.Watch(srv)
 	failed := make(chan error, 2)
-	go func() { failed <- s.hub.Run(ctx) }()
+	go func() { failed <- s.live.Run(ctx) }()
 	go func() {
 		err := srv.Serve(s.l)
 		if errors.Is(err, http.ErrServerClosed) {
@@ -334,7 +334,7 @@ func (s *streams) end(sub *events.Subscriber) {
 
 // stream answers with an update a line until the browser leaves.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	sub := s.hub.Subscribe()
+	sub := s.live.Subscribe()
 	s.streams.begin(sub)
 	defer s.streams.end(sub)
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -342,7 +342,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Time{}) // the whole request has been read; the stream has no end
 	enc := json.NewEncoder(w)
 	for {
-		u, ok := s.hub.Next(r.Context(), sub)
+		u, ok := s.live.Next(r.Context(), sub)
 		if !ok {
 			return
 		}

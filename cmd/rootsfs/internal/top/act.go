@@ -20,7 +20,7 @@ func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		start := time.Now()
 		said, failed := []string{}, false
-		for _, r := range m.hub.Revoke(ctx, sessions, req) {
+		for _, r := range m.live.Revoke(ctx, sessions, req) {
 			text := r.Error
 			if failed = failed || text != ""; text == "" {
 				text = sayEnded(r.Session, r.Ended, time.Since(start))
@@ -102,7 +102,7 @@ func (m *model) lift(d control.Denial) tea.Cmd {
 func (m *model) look(q control.Question, i int) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := insideKey(q.ID, i)
-		c, err := m.hub.Client(q.Session)
+		c, err := m.live.Client(q.Session)
 		if err != nil {
 			return nil, nil // it has ended
 		}

@@ -74,7 +74,7 @@ var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
 
 // model is the state of the screen.
 type model struct {
-	hub   *live.Hub
+	live  *live.Sessions
 	store *records.Store
 	ctx   context.Context //nolint:containedctx // that of the whole run
 
@@ -127,21 +127,21 @@ type (
 func Run(ctx context.Context, store *records.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithFPS(framesPerSecond))
 	failed := make(chan error, 1)
 	go func() {
-		err := m.hub.Run(ctx)
+		err := m.live.Run(ctx)
 		failed <- err
 		if err != nil {
 			p.Quit()
 		}
 	}()
-	sub := m.hub.Subscribe()
+	sub := m.live.Subscribe()
 	defer sub.Close()
 	go func() {
 		for {
-			u, ok := m.hub.Next(ctx, sub)
+			u, ok := m.live.Next(ctx, sub)
 			if !ok {
 				return
 			}
@@ -356,7 +356,7 @@ func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, er
 // do runs f beside the screen, with a session's client.
 func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
-		c, err := m.hub.Client(session)
+		c, err := m.live.Client(session)
 		if err != nil {
 			return nil, err
 		}

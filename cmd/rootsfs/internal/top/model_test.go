@@ -24,7 +24,7 @@ const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b
 
 // full is a model with something hostile in every place.
 func full(width, height int) *model {
-	m := &model{hub: &live.Hub{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
+	m := &model{live: &live.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
 		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
@@ -127,7 +127,7 @@ func TestAnswersSettle(t *testing.T) {
 // grants only what has been on the screen, unchanged, for the settle time.
 func TestKeysGrantWhatWasSeen(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(36, 3))
-	m := &model{hub: &live.Hub{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	made := 0
 	question := func(id string) control.Question {
 		made++
@@ -236,7 +236,7 @@ func TestTypedAhead(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
-		m := &model{hub: &live.Hub{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
 		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
 			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}})
@@ -411,7 +411,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 // The mark stays on its root wherever that comes to stand; where it has ended, a key
 // ends nothing else in the first moment.
 func TestTheMarkStays(t *testing.T) {
-	m := &model{hub: &live.Hub{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
 	list := func(names ...string) {
 		st := control.Status{Session: "s"}
 		for i, n := range names {

@@ -77,8 +77,8 @@ type Update struct {
 	Lost   int             `json:"lost,omitempty"`
 }
 
-// Hub follows the sessions while Run runs. The zero Hub is ready to use.
-type Hub struct {
+// Sessions follows all sessions while Run runs. The zero Sessions is ready to use.
+type Sessions struct {
 	events events.Hub
 
 	mu       sync.Mutex // guards the fields below
@@ -88,7 +88,7 @@ type Hub struct {
 
 // Run follows the sessions until ctx ends. The error is that of the directory of
 // the sessions, which cannot be read.
-func (h *Hub) Run(ctx context.Context) error {
+func (s *Sessions) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -100,7 +100,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.followNew(ctx, list, &running, dirs.changes)
+		s.followNew(ctx, list, &running, dirs.changes)
 		if err := dirs.follow(); err != nil {
 			return err
 		}
@@ -114,53 +114,53 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // followNew begins to follow sessions that are new, and leaves those that are gone. A
 // stream that ends leaves a token in ended.
-func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sessions == nil {
-		h.sessions = map[string]*follower{}
+func (s *Sessions) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions == nil {
+		s.sessions = map[string]*follower{}
 	}
 	changed := false
-	for name, f := range h.sessions {
+	for name, f := range s.sessions {
 		same := func(in control.Info) bool { return in.Name == name && in.PID == f.info.PID && in.Start == f.info.Start }
 		if !slices.ContainsFunc(list, same) {
 			f.cancel()
-			delete(h.sessions, name)
+			delete(s.sessions, name)
 			changed = true
 		}
 	}
 	for _, in := range list {
-		if h.sessions[in.Name] != nil {
+		if s.sessions[in.Name] != nil {
 			continue
 		}
-		f := &follower{hub: h, info: in, client: control.Dial(in)}
+		f := &follower{all: s, info: in, client: control.Dial(in)}
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
-		h.sessions[in.Name] = f
+		s.sessions[in.Name] = f
 		running.Go(func() { f.run(own, ended) })
 		changed = true
 	}
 	if changed {
-		h.events.Mark(events.State | events.Waiting)
+		s.events.Mark(events.State | events.Waiting)
 	}
 }
 
 // Client returns a client of a live session, by its exact name.
-func (h *Hub) Client(session string) (*control.Client, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if f := h.sessions[session]; f != nil {
+func (s *Sessions) Client(session string) (*control.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.sessions[session]; f != nil {
 		return f.client, nil
 	}
 	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
 }
 
 // Names are the names of the live sessions, sorted.
-func (h *Hub) Names() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make([]string, 0, len(h.sessions))
-	for name := range h.sessions {
+func (s *Sessions) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]string, 0, len(s.sessions))
+	for name := range s.sessions {
 		out = append(out, name)
 	}
 	slices.Sort(out)
@@ -175,13 +175,13 @@ type Revoked struct {
 }
 
 // Revoke revokes in sessions, in all of them at the same time.
-func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
+func (s *Sessions) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
 	out := make([]Revoked, len(sessions))
 	var all sync.WaitGroup
 	for i, name := range sessions {
 		all.Go(func() {
 			out[i] = Revoked{Session: name, Ended: []control.Ended{}}
-			c, err := h.Client(name)
+			c, err := s.Client(name)
 			if err == nil {
 				var a control.RevokeAnswer
 				if a, err = control.Revoke.Call(ctx, c, req); len(a.Ended) > 0 {
@@ -198,39 +198,39 @@ func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeR
 }
 
 // Subscribe begins with the state there is and the last events. See Next.
-func (h *Hub) Subscribe() *events.Subscriber {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.events.Subscribe(events.News{Events: slices.Clone(h.past), Changed: events.State | events.Waiting})
+func (s *Sessions) Subscribe() *events.Subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events.Subscribe(events.News{Events: slices.Clone(s.past), Changed: events.State | events.Waiting})
 }
 
 // Next waits until there is something to tell a subscriber. ok is false when ctx has ended or
 // the subscription is closed. It is called by one goroutine at a time.
-func (h *Hub) Next(ctx context.Context, s *events.Subscriber) (u Update, ok bool) {
-	news, ok := s.Next(ctx, Interval)
+func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, ok bool) {
+	news, ok := sub.Next(ctx, Interval)
 	if !ok {
 		return Update{}, false
 	}
-	return h.update(news), true
+	return s.update(news), true
 }
 
 // update is the news, with what there is now of what has changed.
-func (h *Hub) update(news events.News) Update {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (s *Sessions) update(news events.News) Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	u := Update{At: time.Now(), Events: news.Events, Lost: news.Lost}
 	if news.Changed&events.State != 0 {
-		for _, f := range h.sessions {
+		for _, f := range s.sessions {
 			if f.known {
 				u.Sessions = append(u.Sessions, f.state)
 			}
 		}
 		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
-		u.Empty = len(h.sessions) == 0
+		u.Empty = len(s.sessions) == 0
 	}
 	if news.Changed&events.Waiting != 0 {
 		u.Asked = true
-		for _, f := range h.sessions {
+		for _, f := range s.sessions {
 			u.Questions = append(u.Questions, f.questions...)
 			u.Denials = append(u.Denials, f.denials...)
 		}
@@ -241,21 +241,21 @@ func (h *Hub) update(news events.News) Update {
 }
 
 // passLocked keeps an event and tells every subscriber; the caller holds mu.
-func (h *Hub) passLocked(e control.Event) {
-	if h.past = append(h.past, e); len(h.past) > Past {
-		h.past = h.past[1:]
+func (s *Sessions) passLocked(e control.Event) {
+	if s.past = append(s.past, e); len(s.past) > Past {
+		s.past = s.past[1:]
 	}
-	h.events.Publish(e)
+	s.events.Publish(e)
 }
 
 // follower follows one session.
 type follower struct {
-	hub    *Hub
+	all    *Sessions
 	info   control.Info
 	client *control.Client
 	cancel context.CancelFunc
 
-	// guarded by hub.mu
+	// guarded by all.mu
 	known     bool // the session has answered, or is known not to
 	begun     bool // the first state was noted
 	state     Session
@@ -263,7 +263,7 @@ type follower struct {
 	denials   []control.Denial
 }
 
-// run follows the session until ctx ends. Its stream ends with it, and the hub then looks
+// run follows the session until ctx ends. Its stream ends with it, and Sessions.Run then looks
 // whether it is gone: a session that was killed changes nothing in its directory.
 func (f *follower) run(ctx context.Context, ended chan<- struct{}) {
 	for ctx.Err() == nil {
@@ -299,24 +299,24 @@ func (f *follower) follow(ctx context.Context) {
 	if err == nil {
 		return // the session has ended
 	}
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
 	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
 	f.known = true
-	f.hub.events.Mark(events.State)
+	f.all.events.Mark(events.State)
 }
 
 // apply notes what has changed.
 func (f *follower) apply(u control.Update) {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
 	if u.Status != nil {
 		f.state, f.known = stateOf(*u.Status), true
 		if !f.begun {
 			f.begun = true
 			f.recallLocked(u.Status.Recent)
 		}
-		f.hub.events.Mark(events.State)
+		f.all.events.Mark(events.State)
 	}
 	if u.Waiting != nil {
 		f.questions, f.denials = u.Waiting.Questions, u.Waiting.Denials
@@ -326,11 +326,11 @@ func (f *follower) apply(u control.Update) {
 		for i := range f.denials {
 			f.denials[i].Session = f.info.Name
 		}
-		f.hub.events.Mark(events.Waiting)
+		f.all.events.Mark(events.Waiting)
 	}
 	for _, e := range u.Events {
 		e.Session = f.info.Name
-		f.hub.passLocked(e)
+		f.all.passLocked(e)
 	}
 }
 
@@ -344,8 +344,8 @@ func stateOf(st control.Status) Session {
 	return out
 }
 
-// recallLocked tells of refusals from before the hub followed the session; the
-// caller holds hub.mu. One that is told by the stream, too, is told twice at most.
+// recallLocked tells of refusals from before the session was followed; the
+// caller holds all.mu. One that is told by the stream, too, is told twice at most.
 func (f *follower) recallLocked(recent []control.Operation) {
 	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
 		op := &recent[i]
@@ -354,9 +354,9 @@ func (f *follower) recallLocked(recent []control.Operation) {
 			continue
 		}
 		e := control.Event{OfSession: control.OfSession{Session: f.info.Name}, Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}
-		if slices.ContainsFunc(f.hub.past, func(p control.Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
+		if slices.ContainsFunc(f.all.past, func(p control.Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
 			continue
 		}
-		f.hub.passLocked(e)
+		f.all.passLocked(e)
 	}
 }
