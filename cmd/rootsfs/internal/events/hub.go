@@ -6,6 +6,10 @@
 // Nobody who publishes waits. A subscriber that does not keep up loses the oldest events, is
 // told how many, and holds at most Backlog.
 //
+// # Not promised
+//
+// Nothing is kept for those who subscribe later.
+//
 // The exported functions may be called concurrently, but Next by one goroutine at a time.
 package events
 
