@@ -21,7 +21,7 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		defer tick.Stop()
 		every = tick.C
 	}
-	var asked, lifted <-chan struct{}
+	var asked <-chan struct{}
 	u, state, waiting := control.Update{}, true, true
 	for {
 		if state {
@@ -31,7 +31,7 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		if waiting {
 			u.Waiting = &control.Waiting{}
 			u.Waiting.Questions, asked = s.waitingQuestions()
-			u.Waiting.Denials, lifted = s.denials.list()
+			u.Waiting.Denials = s.denials.list()
 		}
 		if err := send(u); err != nil {
 			return err
@@ -48,10 +48,9 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 			if u.Events = news.Events; news.Lost > 0 {
 				u.Events[0].Lost = news.Lost
 			}
+			waiting = news.Changed&events.Waiting != 0
 			state = req.State && changesState(u.Events)
 		case <-asked:
-			waiting = true
-		case <-lifted:
 			waiting = true
 		case <-every:
 			state = true

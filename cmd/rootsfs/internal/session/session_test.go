@@ -247,45 +247,6 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	}
 }
 
-// What is watched: the state and what waits at first, then what happens, none of it
-// missed; the state again when asked for and roots change.
-func TestWatch(t *testing.T) {
-	s, _ := start(t, "a", "b")
-	updates := make(chan control.Update)
-	watched := make(chan error, 1)
-	stop := errors.New("enough")
-	go func() {
-		watched <- s.Watch(t.Context(), control.WatchRequest{State: true}, func(u control.Update) error {
-			updates <- u
-			if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
-				return stop
-			}
-			return nil
-		})
-	}()
-	first := <-updates
-	if first.Status == nil || len(first.Status.Roots) != 2 || first.Waiting == nil {
-		t.Fatalf("the first update: %+v", first)
-	}
-	asked(t, s, "v", "/x")
-	for u := range updates {
-		if u.Waiting != nil && len(u.Waiting.Questions) == 1 {
-			break
-		}
-	}
-	if _, err := s.revoke(t.Context(), control.RevokeRequest{Names: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
-	for u := range updates {
-		if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
-			break
-		}
-	}
-	if err := <-watched; err != stop {
-		t.Errorf("the reader's own end: %v", err)
-	}
-}
-
 // What did not end is told, whatever else did.
 func TestIncompleteRevocationIsTold(t *testing.T) {
 	ended := endings([]guard.Ended{
