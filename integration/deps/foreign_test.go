@@ -40,7 +40,7 @@ var printed = map[string]string{
 	"control.NetRequest.Hosts": owners, "control.NetAdded.Added": owners, "control.NetRemoved.Removed": owners, "control.NetState.Hosts": owners, "control.NetState.Secrets": owners, "control.NetState.Reach": ours, "control.NetConnection.Host": escaped, "control.NetConnection.Address": ours, "control.NetConnection.ServerNames": escaped, "control.NetConnection.PermittedBy": owners, "control.NetUnapproved.Host": escaped,
 	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
 	"control.Socket.Inside": owners, "control.Operation.Op": ours, "control.Operation.Path": escaped, "control.Operation.Via": ours, "control.Operation.Verdict": ours,
-	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,
+	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.OfSession.Session": owners, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,
 	"control.Event.Op": ours, "control.Event.Path": escaped, "control.Event.Reason": ours, "control.Ended.Root": shown, "control.Ended.State": ours, "control.Ended.Error": said,
 	"control.ResumeAnswer.Resumed": shown, "control.ProfileAnswer.Profile": owners, "control.ProfileAnswer.Added": owners, "control.ProfileAnswer.Removed": owners,
 	"control.ProfileAnswer.Changed": owners, "control.Refusal.Op": ours, "control.Refusal.Path": escaped, "control.Refusal.Reason": ours, "control.Refusal.Remedy": ours,
