@@ -24,7 +24,7 @@ import (
 // Backlog is how many events a subscriber may be behind.
 const Backlog = 1024
 
-// Change is what a publisher has that is told as it is now, not once for each change of it.
+// Change names state of a publisher that subscribers read anew: several changes make one.
 type Change uint8
 
 // The changes.
@@ -33,7 +33,7 @@ const (
 	Waiting                    // the questions and denials
 )
 
-// News are what a subscriber has not been told.
+// News holds the events and changes that a subscriber has not yet received.
 type News struct {
 	Events  []control.Event // the oldest first
 	Lost    int             // how many events there were before these
