@@ -39,6 +39,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
@@ -124,7 +125,7 @@ type Session struct {
 	mnt    *mount.Mount // nil: there is none
 	tree   *vfs.Tree
 	srv    *control.Server
-	hub    hub
+	hub    events.Hub
 	broker *broker.Broker
 	frame  int
 	// questions are those that wait for `rootsfs consent`.

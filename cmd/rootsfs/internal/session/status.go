@@ -68,8 +68,7 @@ func (s *Session) state() control.Status {
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	addSharing(&st)
-	denied, _ := s.denials.list()
-	st.Denials = len(denied)
+	st.Denials = len(s.denials.list())
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()

@@ -75,7 +75,8 @@ func TestErrors(t *testing.T) {
 		"[[t]]\na = 1\n[[t]]\na = 1":    "",
 		"[t.a]\n[t]\n[t.b]":             "",
 		"x = 1\na.b.c.d.e.f.g.h.i = 1":  "2 a.b.c.d.e.f.g.h is nested too deeply",
-		"a = [[[[[[[[[]]]]]]]]]":        "1 a is nested too deeply",
+		"a = [[[[[[[]]]]]]]":            "",
+		"a = [[[[[[[[]]]]]]]]":          "1 a is nested too deeply",
 		strings.Repeat("\n", 9) + many:  "110 k100 is beyond the limit of 100 keys in one table",
 		"[[t]]\n[[t]]\n[[t]]\n[t.a]\n{": "5  ",
 	} {
@@ -140,7 +141,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// decoded is what go-toml would decode.
+// decoded returns the value that go-toml would decode.
 func decoded(n *Node) (any, error) {
 	if n.Kind == Scalar {
 		return n.Value()
