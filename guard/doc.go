@@ -34,6 +34,9 @@
 // comes first: setting the clock back does not extend it. Granting the same directory again
 // makes a new epoch: handles of the old one stay dead.
 //
+// A dry run of an operation (Request.Dry) is answered as the operation would be, and leaves
+// nothing behind. It does not know whether the audit log has room.
+//
 // A file in a nested root is judged by the policies of both roots. Revoking the inner root
 // leaves a tombstone, so that revocation never widens what the outer one reaches. Roots of
 // several subjects may have the same directory, or overlap. While a directory is moved
