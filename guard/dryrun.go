@@ -164,6 +164,8 @@ func (d *DryRun) Explanation(p Path, err error) Explanation {
 			out.Lacks, out.Root = s.Lacks, s.Root
 		case s.Kind == StepLink && s.Refused && out.Kind == names.Escaped:
 			out.Link = &s.Link
+		case s.Kind == StepLimit && s.Refused && s.Root != "" && (out.Kind == names.Quota || out.Kind == names.Rate):
+			out.Root = s.Root
 		}
 	}
 	return out

@@ -8,13 +8,14 @@ import (
 	"syscall"
 )
 
-// Three functions of ours resolve links, each for somebody else:
-//   - WalkLinks walks paths of this machine for the owner, for this program and for its clients:
-//     names of files that are to be watched, read or granted.
-//   - package vfs walks the paths that peers send, beneath the descriptor of a root, and judges
-//     each name.
-//   - mountpoint.Resolve asks the kernel for the place of a mount, which must not be walked
-//     because it may hang.
+// Three walkers of ours follow links, each for somebody else:
+//   - WalkLinks follows those of paths of this machine that this program or a client of it wants
+//     to read, watch or compare.
+//   - linkWalk of package beneath follows those of a path that the owner approves, from
+//     descriptor to descriptor: the link that is judged is the link that is followed.
+//   - follower of package vfs follows those of the paths that peers send, beneath a root.
+//
+// Everybody else asks the kernel, or filepath.EvalSymlinks.
 
 // maxLinks is how many links the kernel follows on one path (MAXSYMLINKS).
 const maxLinks = 40

@@ -16,13 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// app is the frame of all commands, with those of this package as methods.
 // whyFlags are the flags of `rootsfs why`.
 type whyFlags struct{ op, root, subject string }
 
@@ -128,6 +128,9 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 			first, _, _ := strings.Cut(path, "/")
 			return nil, guard.NoRoot(guard.RootName(first)) // a root of this name never was
 		}
+	}
+	if e.limits = limitsOf(&audit.Entry{Kind: e.Reason, Op: e.Op}); len(e.limits) > 0 {
+		return e, a.judgeLimit(ctx, c, e, req.Subject)
 	}
 	a.allowing(e, &ans, path)
 	return e, nil
