@@ -25,6 +25,8 @@ type Request struct {
 	Held *Hold
 	// HeldTarget is the hold of the second open file of operations on two.
 	HeldTarget *Hold
+	// Dry, unless nil, makes the operation a dry run: see DryRun.
+	Dry *DryRun
 	// Quotas are reserved for these: Bytes is how much will be written or read at most,
 	// Size how large the file will be afterwards (0 when it does not grow), Names how many
 	// names will be made.
@@ -36,8 +38,6 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
-	// Dry, unless nil, makes the operation a dry run: see DryRun.
-	Dry *DryRun
 	// OpensForWriting says that the operation opens a file for writing. The bytes written
 	// are recorded when the file is closed, so room for that record is promised, too.
 	OpensForWriting bool

@@ -85,7 +85,7 @@ type follower struct {
 	todo  []step // in reverse: the next is the last
 	links int
 	climb int
-	link  guard.MetLink // the one that was met last, in a dry run
+	link  *guard.MetLink // the one that was met last, in a dry run
 	// linked: the element that was walked last comes from a link's target.
 	linked bool
 }
@@ -188,7 +188,9 @@ func (w *follower) rel() string { return strings.Join(w.at, "/") }
 // that can lead out of the root if somebody moves the directory.
 func (w *follower) up() error {
 	if len(w.at) == 0 {
-		w.l.NoteLink(w.link, true)
+		if w.link != nil {
+			w.l.NoteLink(*w.link, true)
+		}
 		return &guard.Error{Kind: names.Escaped}
 	}
 	w.at = w.at[:len(w.at)-1]
@@ -264,8 +266,8 @@ func (w *follower) expand(fd int, name string) error {
 	}
 	isAbsolute := strings.HasPrefix(target, "/")
 	if w.l.IsDry() {
-		w.link = guard.MetLink{At: strings.Join(append(slices.Clone(w.at), name), "/"), Target: target, Rest: w.rest()}
-		w.l.NoteLink(w.link, isAbsolute)
+		w.link = &guard.MetLink{At: strings.Join(append(slices.Clone(w.at), name), "/"), Target: target, Rest: w.rest()}
+		w.l.NoteLink(*w.link, isAbsolute)
 	}
 	if isAbsolute {
 		return &guard.Error{Kind: names.Escaped}
