@@ -47,7 +47,7 @@ func (x Explainer) Check(ctx context.Context, req control.CheckRequest) (control
 	if err != nil {
 		return control.CheckAnswer{}, err
 	}
-	// Not by the owner, who is never suspended.
+	// The caller is a program: the owner is never suspended.
 	ask := guard.Request{Op: op, Need: need, Caller: guard.Caller{Subject: guard.Subject(req.Subject), Via: guard.ViaFUSE}}
 	if req.Path2 != "" {
 		if ask.Path2, err = x.Registry.Parse(ask.Caller.Subject, req.Path2); err != nil {
