@@ -15,6 +15,7 @@ package gate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -50,6 +51,10 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 	f func(l *guard.Lease) (T, int64, error),
 ) (T, error) {
 	var zero T
+	if req.Dry != nil && drop != nil {
+		// A result that has to be dropped is something open, which a dry run hands to nobody.
+		return zero, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Internal, Err: errDryResult}
+	}
 	l, err := r.Admit(ctx, req)
 	if err != nil {
 		return zero, err
@@ -77,6 +82,8 @@ func DoPrepared[T any](ctx context.Context, r *guard.Registry, req guard.Request
 	}
 	return v, nil
 }
+
+var errDryResult = errors.New("a dry run opens nothing")
 
 // guardPanic runs f in this goroutine, gives back the place that Lease.Run took and, if f
 // panics, settles the lease.
