@@ -42,7 +42,9 @@ func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 		switch p := req.GetParams().(type) {
 		case *mcp.CallToolParamsRaw:
 			if p != nil && known(p.Name) && s.offered(p.Name) == nil {
-				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: fmt.Sprintf("the tool %s is not offered: no approved root allows it now", p.Name)}
+				err := &guard.Error{Kind: names.Permission, Err: fmt.Errorf("the tool %s is not offered: no approved root allows it now", p.Name)}
+				s.recordRefusal(p.Name, err)
+				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
 			}
 		case *mcp.ReadResourceParams:
 			// The SDK compares it with the template byte for byte; a scheme is
@@ -189,7 +191,7 @@ func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri s
 	if !isFileURI(uri) {
 		return target{}, invalid("the URI must begin with file:///")
 	}
-	at, err := s.parse(uri)
+	at, err := s.parse(ctx, uri)
 	if err == nil {
 		err = s.checkRoots(ctx, ss, &at)
 	}
@@ -216,7 +218,7 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 		}
 	}
 	dir, base := path.Split(typed)
-	at, err := s.parse(path.Clean(dir))
+	at, err := s.parse(ctx, path.Clean(dir))
 	if err == nil {
 		err = s.checkRoots(ctx, req.Session, &at)
 	}
