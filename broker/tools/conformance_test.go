@@ -38,6 +38,7 @@ func TestConformance(t *testing.T) {
 		"resources": {inMemory, true, (*toolsFront).readResource, (*toolsFront).search},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time is the disk's
 			guardtest.Run(t, guardtest.Suite{
 				Opener: vfs.Opener(), Subject: "test", AtLeast: 270,
 				Can: guardtest.Can{ParsesPaths: !run.uris, KindsOnly: true, FixedSize: true},

@@ -83,11 +83,12 @@ func (s *Server) rpc(err error) error {
 		return full.rpc()
 	}
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
-	switch names.Reason(err) { //nolint:exhaustive // the others are failures
-	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none
-		names.Invalid, names.NoConsent, names.Escaped, names.TooLong:
+	kind := names.Reason(err)
+	switch {
+	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // as the SDK says since 1.7 that there is none
+	case kind == names.NoConsent, kind == names.Escaped: // there is none in what was approved
 	default:
-		e.Code = int64(wire.Number(names.Reason(err).Code()))
+		e.Code = int64(wire.Number(kind.Code()))
 	}
 	return e
 }

@@ -70,7 +70,7 @@ func speedCases() []Case {
 	slow := guard.Policy{Limits: guard.Limits{OpsPerSecond: 1e-6, Burst: 1}}
 	var all []Case
 	for _, c := range []Call{read("code/a", whatever), write("code/a", "x"), mkdir("code/new"), list("code/sub"), stat("code/sub/b")} {
-		all = append(all, Case{Name: "speed/" + c.Text, Req: "R055", Tree: tree, Policy: slow, Call: c, Want: names.Rate, Unguarded: true,
+		all = append(all, Case{Name: "speed/" + c.Text, Req: "R061", Tree: tree, Policy: slow, Call: c, Want: names.Rate, Unguarded: true,
 			Then: func(e *Env) { _, _ = e.Front.Stat("code/a") }}) // the one operation that need not wait
 	}
 	return all
@@ -96,7 +96,7 @@ func suspendedCases() []Case {
 	}
 	var all []Case
 	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
-		all = append(all, Case{Name: "suspended/" + c.Text, Req: "R162", Subject: true, Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
+		all = append(all, Case{Name: "suspended/" + c.Text, Req: "R093", Subject: true, Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
 			Policy: p, Call: c, Want: names.Suspended, Unguarded: true, Then: suspend})
 	}
 	return all
