@@ -88,7 +88,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	if seen := f.lastPath.Load(); seen != nil && *seen == path {
 		return true, nil
 	}
-	info, err := beneath.Stat(fd)
+	info, err := beneath.Stat(l, fd)
 	if err != nil {
 		return false, err
 	}
@@ -200,7 +200,7 @@ func (f *File) isAt(l *guard.Lease, rel string) bool {
 		return false
 	}
 	defer d.Close()
-	info, err := beneath.Stat(d.FD)
+	info, err := d.Stat(l)
 	return err == nil && info.ID() == f.at.ID
 }
 

@@ -62,8 +62,14 @@ func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
-// Stat reads the attributes of what fd refers to.
-func Stat(fd int) (Info, error) {
+// Stat reads the attributes of what a descriptor of the lease's root refers to.
+func Stat(_ *guard.Lease, fd int) (Info, error) { return stat(fd) }
+
+// Stat reads the attributes of what d refers to.
+func (d Dir) Stat(l *guard.Lease) (Info, error) { return Stat(l, d.fd) }
+
+// stat reads the attributes that a descriptor has on its file system.
+func stat(fd int) (Info, error) {
 	var st unix.Statx_t
 	if err := statx(fd, "", unix.AT_EMPTY_PATH, &st); err != nil {
 		return Info{}, err
@@ -82,7 +88,7 @@ func StatIn(d Dir, name string) (Info, error) {
 		// name. That one may hang, and the name is refused in any case.
 		flags |= unix.AT_STATX_DONT_SYNC
 	}
-	err := statx(d.FD, name, flags, &st)
+	err := statx(d.fd, name, flags, &st)
 	switch {
 	case err != nil:
 		return Info{}, err
@@ -97,18 +103,19 @@ func StatIn(d Dir, name string) (Info, error) {
 
 // StatAt is StatIn in a directory from which no other file system is entered,
 // whatever the grant allows.
-func StatAt(l *guard.Lease, dirfd int, name string) (Info, error) {
-	return StatIn(Dir{FD: dirfd, local: !l.Remote()}, name)
+func StatAt(d Dir, name string) (Info, error) {
+	d.across = false
+	return StatIn(d, name)
 }
 
 // statOpened is StatIn where statx(2) does not tell mount points.
 func statOpened(d Dir, name string) (Info, error) {
-	fd, err := OpenChild(d, name)
+	fd, err := openChild(d, name)
 	if err != nil {
 		return Info{}, err
 	}
 	defer unix.Close(fd)
-	return Stat(fd)
+	return stat(fd)
 }
 
 func statx(fd int, name string, flags int, st *unix.Statx_t) error {

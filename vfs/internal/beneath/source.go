@@ -30,7 +30,7 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 	if err != nil {
 		return nil, rootError(abs, err)
 	}
-	info, err := Stat(fd)
+	info, err := stat(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, rootError(abs, err)
@@ -121,7 +121,7 @@ func (s *source) LiesIn(top guard.Identity) bool {
 	defer func() { _ = unix.Close(fd) }()
 	last := guard.Identity{}
 	for range maxUp {
-		info, err := Stat(at)
+		info, err := stat(at)
 		switch {
 		case err != nil || info.ID() == last: // the top of all
 			return false
@@ -148,7 +148,7 @@ func (s *source) becomeFile(file Info) error {
 		return err
 	}
 	// The file may be a mount point here; the grant decides whether that is allowed.
-	info, err := StatIn(Dir{FD: fd, across: true}, base)
+	info, err := StatIn(Dir{fd: fd, across: true}, base)
 	if err == nil && info.ID() != file.ID() {
 		err = errors.New("the file was replaced while it was being opened; try again")
 	}
@@ -157,7 +157,7 @@ func (s *source) becomeFile(file Info) error {
 	}
 	var dirInfo Info
 	if err == nil {
-		dirInfo, err = Stat(fd)
+		dirInfo, err = stat(fd)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -231,7 +231,7 @@ func (s *source) readFSType() error {
 		s.naming = guard.FoldedNames
 	}
 	if magic == unix.XFS_SUPER_MAGIC {
-		s.naming = xfsNaming(Dir{FD: s.fd})
+		s.naming = xfsNaming(Dir{fd: s.fd})
 	}
 	if n, ok := remoteTypes[magic]; ok {
 		s.fsType, s.remote = n, true
