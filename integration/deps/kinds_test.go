@@ -100,6 +100,7 @@ var consumers = []consumer{
 	{"cmd/rootsfs/internal/cli.remedy", "why proposes no command"},
 	{"cmd/rootsfs/internal/cli.lacks", "why names no right that is missing"},
 	{"cmd/rootsfs/internal/cli.limitsOf", "why names no limit"},
+	{"guard.Explanation", "it is for no want of a right, and no link leaves the root"},
 	{"guard.countRefusal", "if it is a refusal, it counts against the server"},
 	{"guard.isOrdinary", "it is on record"},
 	{"vfs.final", "the upload can be committed again"},
@@ -110,35 +111,35 @@ var consumers = []consumer{
 // decided has a row for each kind, and in it a mark for each consumer: x where the consumer
 // names the kind, and a dot where it is right to treat the kind as any other.
 const decided = `
-Other        . . .  . . .  . . .  . .  . . .
-Invalid      . . .  . . .  . . .  . .  . . x
-TooLong      . . .  . . .  . . .  . .  . . .
-Escaped      . x x  . . .  . . .  . .  . . x
-Permission   . . .  x x x  . x .  . .  . x .
-ReadOnly     . . .  . x x  . x .  . .  . x .
-Revoked      . . x  . x .  . . .  . .  x . .
-NotExist     . . .  x . .  . . .  . x  x . x
-Timeout      . . .  . . .  . . .  . .  . . .
-IO           . . .  . . .  . . .  . .  . . .
-NoConsent    . x x  x x .  x . .  . .  . . .
-NotDir       . . .  . . .  . . .  . .  x . x
-IsDir        . . .  . . .  . . .  . .  x . .
-NotEmpty     . . .  . . .  . . .  . .  . . .
-Exist        . . x  . . .  . . .  . .  x . .
-Conflict     . . x  . . .  . . .  . x  x . .
-Locked       . . .  . . .  . . .  . x  . . .
-Rate         x . x  . . .  . . x  . .  . . .
-Quota        . . .  . . .  . . x  . .  . . .
-Internal     x . .  . . .  . . .  . .  . . .
-Hidden       x . .  . . .  . . .  x .  x x .
-Unavailable  . . .  . . .  x . .  . .  . . .
-Suspended    . . .  . . .  x . .  x .  . . .
+Other        . . .  . . .  . . .  . . .  . . .
+Invalid      . . .  . . .  . . .  . . .  . . x
+TooLong      . . .  . . .  . . .  . . .  . . .
+Escaped      . x x  . . .  . . .  x . .  . . x
+Permission   . . .  x x x  . x .  x . .  . x .
+ReadOnly     . . .  . x x  . x .  x . .  . x .
+Revoked      . . x  . x .  . . .  . . .  x . .
+NotExist     . . .  x . .  . . .  . . x  x . x
+Timeout      . . .  . . .  . . .  . . .  . . .
+IO           . . .  . . .  . . .  . . .  . . .
+NoConsent    . x x  x x .  x . .  . . .  . . .
+NotDir       . . .  . . .  . . .  . . .  x . x
+IsDir        . . .  . . .  . . .  . . .  x . .
+NotEmpty     . . .  . . .  . . .  . . .  . . .
+Exist        . . x  . . .  . . .  . . .  x . .
+Conflict     . . x  . . .  . . .  . . x  x . .
+Locked       . . .  . . .  . . .  . . x  . . .
+Rate         x . x  . . .  . . x  . . .  . . .
+Quota        . . .  . . .  . . x  . . .  . . .
+Internal     x . .  . . .  . . .  . . .  . . .
+Hidden       x . .  . . .  . . .  . x .  x x .
+Unavailable  . . .  . . .  x . .  . . .  . . .
+Suspended    . . .  . . .  x . .  . x .  . . .
 `
 
 // ofOneCall are functions that look for certain answers to one call: any other answer is an error,
 // or is decided about by code.
 var ofOneCall = []string{
-	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.judgeAgain",
+	"broker.conflict", "cmd/rootsfs/internal/cli.grant", 
 	"cmd/rootsfs/internal/session.ignoreGone", "vfs.removeEntry", "vfs/internal/beneath.ignore", "vfs/internal/beneath.passOver",
 }
 
