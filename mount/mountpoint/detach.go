@@ -50,7 +50,7 @@ func Detach(point string, lazy bool) error {
 		}
 		return detachByHelper(in, lazy)
 	case errors.Is(err, unix.EBUSY):
-		return busyError(in, holders(in, false))
+		return busyError(in, holders(in))
 	case errors.Is(err, unix.EINVAL):
 		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(in.Point))
 	}
@@ -78,7 +78,7 @@ func detachByHelper(in Info, lazy bool) error {
 	}
 	// The helper gives its reason as text, which is not parsed: whether the mount is in
 	// use is looked up instead.
-	held := holders(in, false)
+	held := holders(in)
 	if !lazy && len(held) > 0 {
 		return busyError(in, held)
 	}
