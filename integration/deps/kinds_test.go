@@ -166,7 +166,7 @@ func deciders(t *testing.T, kinds []string) map[string][]string {
 	return all
 }
 
-// Whoever decides by the kind of an error has decided about each kind. A new kind needs a row in
+// Each function that decides by the kind of an error has decided about each kind. A new kind needs a row in
 // decided, a new list of kinds a column, or a function of kinds.
 func TestKindsAreDecided(t *testing.T) {
 	kinds := kindsOf(t)
