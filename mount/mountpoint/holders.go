@@ -22,6 +22,7 @@ import (
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
+	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
@@ -41,17 +42,19 @@ func Holders(in Info, limit time.Duration) (all []string) {
 			}
 		}
 	}()
-	for len(all) <= maxHolders {
+	ticker := time.NewTicker(limit / mostTicks)
+	defer ticker.Stop()
+	for ticks := 0; ticks < mostTicks && len(all) <= maxHolders; {
 		select {
 		case by, ok := <-looks:
 			if !ok {
 				return andOthers(all)
 			}
-			if by != "" {
+			if ticks = 0; by != "" {
 				all = append(all, by)
 			}
-		case <-time.After(limit):
-			return andOthers(all)
+		case <-ticker.C:
+			ticks++
 		}
 	}
 	return andOthers(all)
