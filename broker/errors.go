@@ -68,7 +68,7 @@ func filesError(err error) *wire.Error {
 	}
 	data := wire.ErrorData{
 		Code: ge.Kind.Code(), Reason: ge.Kind.String(),
-		Retryable:    retryable(ge.Kind),
+		Retryable:    ge.Kind.Retryable(),
 		RetryAfterMs: ge.RetryAfter.Milliseconds(),
 		Limit:        ge.Limit,
 	}
@@ -130,11 +130,6 @@ func kindOf(err error) names.Kind {
 // reasonOf returns the text of an error without its operation and path.
 func reasonOf(ge *guard.Error) string {
 	return (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error()
-}
-
-// retryable reports whether the same request can succeed later by itself.
-func retryable(k names.Kind) bool {
-	return k == names.Rate || k == names.Timeout || k == names.Locked || k == names.Conflict
 }
 
 // busy refuses a request that may succeed after a while.

@@ -108,7 +108,7 @@ func (a *abuse) count(rec *Record) (why string, suspend bool) {
 
 // countRefusal takes note of a refusal. It is called in the middle of operations.
 func (g *Registry) countRefusal(rec *Record) {
-	if rec.Via == ViaControl || rec.Via == ViaNet || rec.Kind == names.Suspended || rec.Kind == names.Rate || rec.Kind == names.Hidden {
+	if rec.Via == ViaControl || rec.Via == ViaNet || rec.Kind.About() == names.AboutMoment || rec.Kind == names.Suspended || rec.Kind == names.Hidden {
 		return
 	}
 	why, suspend := g.abuse.count(rec)

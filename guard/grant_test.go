@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -56,5 +57,40 @@ func TestGrantProposed(t *testing.T) {
 	q.Close()
 	if _, err := reg.GrantProposed(t.Context(), []*guard.Proposal{q}, []guard.Grant{q.Ask()}); !errors.Is(err, names.Internal) {
 		t.Errorf("granted after it was given up: %v", err)
+	}
+}
+
+// An answer to a request for consent cannot raise a limit of what was asked, or lift it. That holds
+// for each limit, also for one that is added later.
+func TestGrantProposedRaisesNoLimit_R104(t *testing.T) {
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	dir := t.TempDir()
+	limits := reflect.TypeFor[guard.Limits]()
+	for i := range limits.NumField() {
+		ask := guard.Grant{Root: "a", Dir: dir, Policy: guard.Policy{Rights: guard.ReadOnly}}
+		set := func(g *guard.Grant, n int) {
+			v := reflect.ValueOf(&g.Policy.Limits).Elem().Field(i)
+			v.Set(reflect.ValueOf(n).Convert(v.Type()))
+		}
+		set(&ask, int(time.Hour))
+		p, err := reg.Propose(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []int{0, int(2 * time.Hour)} {
+			raised := p.Ask()
+			set(&raised, n)
+			if _, err := reg.GrantProposed(t.Context(), []*guard.Proposal{p}, []guard.Grant{raised}); !errors.Is(err, names.NoConsent) {
+				t.Errorf("%s %d, asked %d: %v", limits.Field(i).Name, n, time.Hour, err)
+			}
+		}
+		lower := p.Ask()
+		set(&lower, 1)
+		if _, err := reg.GrantProposed(t.Context(), []*guard.Proposal{p}, []guard.Grant{lower}); err != nil {
+			t.Errorf("%s lower than asked: %v", limits.Field(i).Name, err)
+		}
+		if _, err := reg.RevokeAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

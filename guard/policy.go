@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -131,7 +132,6 @@ func (r Rules) with(g *Grant) Rules {
 // subject, more rights, fewer patterns, higher limits, a later end.
 func isWider(ask, got *Grant) bool {
 	a, b := &ask.Policy, &got.Policy
-	more := func(asked, given int64) bool { return asked > 0 && (given <= 0 || given > asked) }
 	switch {
 	case got.Root != ask.Root, got.Dir != ask.Dir, got.Resolved != ask.Resolved,
 		got.Subject != ask.Subject && ask.Subject != "":
@@ -147,11 +147,24 @@ func isWider(ask, got *Grant) bool {
 	case !ask.Expires.IsZero() && (got.Expires.IsZero() || got.Expires.After(ask.Expires)):
 		return true
 	}
-	x, y := &a.Limits, &b.Limits
-	return x.OpsPerSecond > 0 && (y.OpsPerSecond <= 0 || y.OpsPerSecond > x.OpsPerSecond) ||
-		more(int64(x.Burst), int64(y.Burst)) || more(x.BytesInFlight, y.BytesInFlight) ||
-		more(x.MaxFile, y.MaxFile) || more(x.MaxWritten, y.MaxWritten) || more(x.MaxCreated, y.MaxCreated) ||
-		more(int64(x.Timeout), int64(y.Timeout)) || more(int64(x.Idle), int64(y.Idle))
+	return b.Limits.exceed(&a.Limits)
+}
+
+// exceed reports whether a limit is higher than the one that was asked for, or is lifted.
+func (l *Limits) exceed(asked *Limits) bool {
+	got, ask := reflect.ValueOf(l).Elem(), reflect.ValueOf(asked).Elem()
+	for i := range got.NumField() {
+		a, b := ask.Field(i), got.Field(i)
+		if a.CanFloat() && isMore(a.Float(), b.Float()) || a.CanInt() && isMore(a.Int(), b.Int()) {
+			return true
+		}
+	}
+	return false
+}
+
+// isMore reports whether a limit is higher than what was asked for. 0 is no limit.
+func isMore[T int64 | float64](asked, given T) bool {
+	return asked > 0 && (given <= 0 || given > asked)
 }
 
 // Subject is the server a grant is for; "" is every caller of the session. A server with

@@ -454,7 +454,7 @@ func (g *Registry) NoteConnection(r Record) error {
 func (g *Registry) NoteRefusal(c Caller, kind Kind, detail string) error {
 	rec := c.record(time.Now())
 	rec.Verdict, rec.Kind, rec.Errno, rec.Detail = Failed, kind, (&Error{Kind: kind}).Errno(), detail
-	if kind.Refusal() || kind == names.Invalid || kind == names.TooLong {
+	if kind.Refusal() || kind.About() == names.AboutRequest {
 		rec.Verdict = Refused // what is malformed is not even tried
 	}
 	return g.record(rec)

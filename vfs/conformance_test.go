@@ -3,6 +3,8 @@ package vfs_test
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +28,16 @@ func TestConformance(t *testing.T) {
 		},
 		AtLeast: 300,
 	})
+}
+
+// A case of the suite runs alone by its name: that few cases run is an error only where all
+// were asked for.
+func TestOneCaseAlone(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance$/^plain$/^read$")
+	out, err := cmd.CombinedOutput()
+	if n := strings.Count(string(out), "--- PASS: TestConformance/"); err != nil || n != 1 {
+		t.Errorf("%d cases, %v\n%s", n, err, out)
+	}
 }
 
 // treeFront speaks to the tree as a broker does: it expands links by itself,

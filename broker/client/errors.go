@@ -45,13 +45,13 @@ func (r *Reply) Error() string {
 func (r *Reply) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:
-		return r.kind == names.NotExist || r.kind == names.Hidden
+		return r.kind.Code() == names.FileNotFound
 	case fs.ErrExist:
 		return r.kind == names.Exist
 	case fs.ErrPermission:
 		return r.kind.Code() == names.PermissionDenied
 	case fs.ErrInvalid:
-		return r.kind == names.Invalid || r.kind == names.TooLong
+		return r.kind.About() == names.AboutRequest
 	}
 	return false
 }

@@ -41,8 +41,16 @@ type bench struct {
 // start makes one; configure changes its configuration, options the client's.
 func start(t testing.TB, configure func(*tools.Config), options *mcp.ClientOptions) *bench {
 	t.Helper()
-	b := &bench{t: t, recs: &guardtest.Recorder{}}
-	b.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: b.recs})
+	recs := &guardtest.Recorder{}
+	b := startOn(t, guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: recs}), configure, options)
+	b.recs = recs
+	return b
+}
+
+// startOn is start for a registry.
+func startOn(t testing.TB, reg *guard.Registry, configure func(*tools.Config), options *mcp.ClientOptions) *bench {
+	t.Helper()
+	b := &bench{t: t, reg: reg}
 	cfg := tools.Config{Registry: b.reg, Tree: vfs.New(b.reg), Subject: "test"}
 	if configure != nil {
 		configure(&cfg)

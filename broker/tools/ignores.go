@@ -176,7 +176,7 @@ func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]patter
 // fatal returns an error that ends the search, and nil for one that tells that there are no
 // rules.
 func (g *ignores) fatal(err error) error {
-	if g.c.ctx.Err() != nil || names.Reason(err) == names.Rate || names.Reason(err) == names.Timeout {
+	if g.c.ctx.Err() != nil || names.Reason(err).About() == names.AboutMoment {
 		return err
 	}
 	return nil

@@ -39,16 +39,16 @@ func (c *call) target(field, text string) (target, error) {
 	if text == "" {
 		return target{}, missing(field)
 	}
-	at, err := c.s.parse(text)
+	at, err := c.s.parse(c.ctx, text)
 	if errors.Is(err, names.NoConsent) && at.abs {
 		// The client's own roots may have another name of it.
 		if _, all, scopeErr := c.s.scope(c.ctx, c.req.Session); !all && scopeErr == nil {
-			at, err = c.s.parse(text)
+			at, err = c.s.parse(c.ctx, text)
 		}
 	}
 	if errors.Is(err, names.NoConsent) && c.s.cfg.Ask != nil && at.abs {
 		if err = c.consent(at.host); err == nil {
-			at, err = c.s.parse(text)
+			at, err = c.s.parse(c.ctx, text)
 		}
 	}
 	if err != nil {
@@ -61,8 +61,9 @@ func (c *call) target(field, text string) (target, error) {
 
 // parse reads a path: "root/a/b", an absolute path inside a root, or a file URI. If there
 // is one root only, a path that begins with no root's name lies in that root: so write
-// clients of server-filesystem.
-func (s *Server) parse(text string) (at target, err error) {
+// clients of server-filesystem. The name of a root that has ended stays its name, so that
+// what was meant for it reaches no other root.
+func (s *Server) parse(ctx context.Context, text string) (at target, err error) {
 	if s.cfg.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")) {
 		text = s.cfg.Home + text[1:]
 	}
@@ -71,23 +72,25 @@ func (s *Server) parse(text string) (at target, err error) {
 	if at.abs {
 		at.Path, err = s.cfg.Registry.Parse(s.cfg.Subject, text)
 	} else {
-		at.Path, err = s.parseNamed(text)
+		at.Path, err = s.parseNamed(ctx, text)
 	}
 	return at, err
 }
 
-func (s *Server) parseNamed(text string) (guard.Path, error) {
+func (s *Server) parseNamed(ctx context.Context, text string) (guard.Path, error) {
 	short := strings.TrimPrefix(text, "./")
 	first, _, _ := strings.Cut(short, "/")
-	if whose, ok := s.cfg.Registry.SubjectOf(guard.RootName(first)); ok && whose.Covers(s.cfg.Subject) {
+	root, reg := guard.RootName(first), s.cfg.Registry
+	if whose, ok := reg.SubjectOf(root); ok && whose.Covers(s.cfg.Subject) {
 		return names.ParsePath(short)
 	}
-	if all := s.visible(); len(all) == 1 {
+	if all := s.visible(); len(all) == 1 && !reg.WasRevoked(root, s.cfg.Subject) {
 		return names.ParsePath(string(all[0].Grant.Root) + "/" + text)
 	}
-	p, err := names.ParsePath(text)
+	p, err := names.ParsePath(short)
 	if err == nil {
-		err = &guard.Error{Path: p, Kind: names.NoConsent}
+		// The gate knows whether the root has ended or never was.
+		_, err = s.cfg.Tree.Follow(ctx, s.caller, guard.Path{Root: p.Root}, true)
 	}
 	return p, err
 }

@@ -42,7 +42,9 @@ func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 		switch p := req.GetParams().(type) {
 		case *mcp.CallToolParamsRaw:
 			if p != nil && known(p.Name) && s.offered(p.Name) == nil {
-				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: fmt.Sprintf("the tool %s is not offered: no approved root allows it now", p.Name)}
+				err := &guard.Error{Kind: names.Permission, Err: fmt.Errorf("the tool %s is not offered: no approved root allows it now", p.Name)}
+				s.recordRefusal(p.Name, err)
+				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
 			}
 		case *mcp.ReadResourceParams:
 			// The SDK compares it with the template byte for byte; a scheme is
@@ -81,11 +83,12 @@ func (s *Server) rpc(err error) error {
 		return full.rpc()
 	}
 	e := &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: errorText(err)}
-	switch names.Reason(err) { //nolint:exhaustive // the others are failures
-	case names.NotExist, names.Hidden, // as the SDK says since 1.7 that there is none
-		names.Invalid, names.NoConsent, names.Escaped, names.TooLong:
+	kind := names.Reason(err)
+	switch {
+	case kind.Code() == names.FileNotFound, kind.About() == names.AboutRequest: // as the SDK says since 1.7 that there is none
+	case kind == names.NoConsent, kind == names.Escaped: // there is none in what was approved
 	default:
-		e.Code = int64(wire.Number(names.Reason(err).Code()))
+		e.Code = int64(wire.Number(kind.Code()))
 	}
 	return e
 }
@@ -189,7 +192,7 @@ func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri s
 	if !isFileURI(uri) {
 		return target{}, invalid("the URI must begin with file:///")
 	}
-	at, err := s.parse(uri)
+	at, err := s.parse(ctx, uri)
 	if err == nil {
 		err = s.checkRoots(ctx, ss, &at)
 	}
@@ -216,7 +219,7 @@ func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.C
 		}
 	}
 	dir, base := path.Split(typed)
-	at, err := s.parse(path.Clean(dir))
+	at, err := s.parse(ctx, path.Clean(dir))
 	if err == nil {
 		err = s.checkRoots(ctx, req.Session, &at)
 	}

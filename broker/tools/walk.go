@@ -229,16 +229,17 @@ func (c *call) passOver(start guard.Path, name string, err error) error {
 	if !ok || c.ctx.Err() != nil {
 		return err
 	}
-	switch ge.Kind { //nolint:exhaustive // the others are about the name
-	case names.Rate, names.Timeout:
+	switch ge.Kind.About() {
+	case names.AboutMoment:
 		return err
-	case names.Revoked, names.NoConsent, names.Suspended, names.Unavailable:
-		// Is it about the tree's own root, or about one nested there?
+	case names.AboutRoot:
+		// Is it the tree's own root, or one nested there?
 		if _, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start); err != nil {
 			return err
 		}
-	case names.NotExist, names.Hidden, names.NotDir: // it has gone since it was listed
+	case names.AboutMissing: // it has gone since it was listed
 		return nil
+	case names.AboutName, names.AboutRequest:
 	}
 	c.unread.add(name)
 	return nil

@@ -10,14 +10,24 @@ import (
 // the guarded and the bare call are the same by construction.
 type Call struct {
 	Text  string
-	needs func(Can) bool // nil: every front end can
+	needs []func(Can) bool // none: every front end can
 	do    func(Front) error
 }
 
 func call(text string, do func(Front) error) Call { return Call{Text: text, do: do} }
 
-func (c Call) attributes() Call { c.needs = func(k Can) bool { return k.Attributes }; return c }
-func (c Call) links() Call      { c.needs = func(k Can) bool { return k.Links }; return c }
+// needing returns the call as one that takes only front ends for which can holds.
+func (c Call) needing(can func(Can) bool) Call {
+	c.needs = append(slices.Clip(c.needs), can)
+	return c
+}
+
+func (c Call) attributes() Call { return c.needing(func(k Can) bool { return k.Attributes }) }
+func (c Call) links() Call      { return c.needing(func(k Can) bool { return k.Links }) }
+
+func (c Call) fits(k Can) bool {
+	return !slices.ContainsFunc(c.needs, func(can func(Can) bool) bool { return !can(k) })
+}
 
 // wrong is an answer that came without an error but is not the right one.
 type wrong struct{ text string }
@@ -105,7 +115,8 @@ func mode(p string, want uint32) Call {
 }
 
 func truncate(p string, size int64) Call {
-	return call("truncate "+p, func(f Front) error { return f.Truncate(p, size) })
+	return call("truncate "+p, func(f Front) error { return f.Truncate(p, size) }).
+		needing(func(k Can) bool { return !k.FixedSize })
 }
 
 func setxattr(p, name string) Call {

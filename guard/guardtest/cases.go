@@ -60,7 +60,7 @@ func plainCases() []Case {
 // about the file that has the name.
 func replacedCases() []Case {
 	c := func(name string, call Call, check func(e *Env)) Case {
-		call.needs = func(k Can) bool { return !k.LearnsLater }
+		call = call.needing(func(k Can) bool { return !k.LearnsLater })
 		return Case{Name: "replaced/" + name, Tree: []string{"a=old"}, Call: call, Check: check, Then: func(e *Env) {
 			e.Must(second(e.Front.ReadFile("code/a")))
 			e.Must(os.WriteFile(e.Src+"/tmp", []byte("new"), 0o644))

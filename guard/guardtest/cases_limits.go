@@ -10,11 +10,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limitCases are about what bounds a grant besides rights and patterns: quotas, the subject
-// that it is for, and idleness.
+// limitCases are about what bounds a grant besides rights and patterns: quotas, speed, the
+// subject that it is for, what the subject was refused before, and idleness.
 func limitCases() []Case {
 	var all []Case
-	for _, group := range [][]Case{quotaCases(), subjectCases(), idleCases()} {
+	for _, group := range [][]Case{quotaCases(), speedCases(), subjectCases(), suspendedCases(), idleCases()} {
 		all = append(all, group...)
 	}
 	return all
@@ -61,6 +61,45 @@ func quotaCases() []Case {
 		}}),
 		row("renaming-makes-no-name", made, Case{Steps: []Call{rename("code/a", "code/b"), rename("code/b", "code/c"), rename("code/c", "code/d")}, Call: mkdir("code/y")}),
 	}
+}
+
+// speedCases: operations beyond the speed of a root are refused when they would have to wait
+// for too long.
+func speedCases() []Case {
+	tree := []string{"a=hello", "sub/b=x"}
+	slow := guard.Policy{Limits: guard.Limits{OpsPerSecond: 1e-6, Burst: 1}}
+	var all []Case
+	for _, c := range []Call{read("code/a", whatever), write("code/a", "x"), mkdir("code/new"), list("code/sub"), stat("code/sub/b")} {
+		all = append(all, Case{Name: "speed/" + c.Text, Req: "R061", Tree: tree, Policy: slow, Call: c, Want: names.Rate, Unguarded: true,
+			Then: func(e *Env) { _, _ = e.Front.Stat("code/a") }}) // the one operation that need not wait
+	}
+	return all
+}
+
+// suspendedCases: a subject that was refused too often is refused everything.
+func suspendedCases() []Case {
+	p := patterns(guard.Patterns{Protect: guard.Texts("kept")})
+	suspend := func(e *Env) {
+		e.Cleanup(func() {
+			e.Reg.SetAbuse(guard.Abuse{})
+			e.Must(e.Reg.Resume(e.Subject))
+		})
+		e.Reg.SetAbuse(guard.Abuse{Refusals: 1, Suspend: true})
+		for range 3 {
+			if e.Front.WriteFile("code/kept", []byte("x")) == nil {
+				e.Error("wrote what is protected")
+			}
+		}
+		if !e.Reg.IsSuspended(e.Subject) {
+			e.Fatal("the subject is not suspended")
+		}
+	}
+	var all []Case
+	for _, c := range append(changes(), read("code/a", whatever), list("code"), stat("code/a")) {
+		all = append(all, Case{Name: "suspended/" + c.Text, Req: "R093", Subject: true, Tree: []string{"a=hello", "kept=k", "sub/b=x", "empty/"},
+			Policy: p, Call: c, Want: names.Suspended, Unguarded: true, Then: suspend})
+	}
+	return all
 }
 
 // subjectCases: R006, R127, R162: for a caller, the root of another subject is as if nobody

@@ -1,12 +1,14 @@
 // Package guardtest is the conformance suite of the gate: one table of cases
 // that every front end of the guarded tree must answer alike, whether it speaks
-// through a mount, through method calls or through JSON-RPC.
+// through a mount, through method calls, through JSON-RPC or through tools.
 //
 // A front end implements Front and hands a constructor to Run. Each case builds
 // a directory (see Tree), approves it as the root "code", makes one call through
 // the front end and compares the verdict. A case that says Unguarded also makes
 // the same call on the bare file system, where it has to succeed. This shows that it was the
-// guard that refused the call.
+// guard that refused the call. One case runs alone by its name:
+//
+//	go test ./vfs -run 'TestConformance/plain/read$'
 //
 // The package does not test races (package integration does) or speed. Cases that need a
 // device or a mount (Case.Root) run only as root. A case that cannot be set up fails; it is

@@ -45,6 +45,9 @@ type Can struct {
 	Attributes bool
 	// Links: Symlink, Readlink and Link work.
 	Links bool
+	// FixedSize: no call changes the size of a file but by its contents, so Truncate does not
+	// work.
+	FixedSize bool
 	// RawNames: names that are not UTF-8 can be written in a path.
 	RawNames bool
 	// LearnsLater: when the host has replaced a file, the front end may answer for the old

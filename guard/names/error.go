@@ -57,37 +57,54 @@ const (
 	QuotaExceeded       Code = "QUOTA_EXCEEDED"
 )
 
-// kinds is the one table of errors: what the kernel is told, what a peer is
-// told, and the words a person reads when nothing better is known.
+// About is how far an error reaches: what else will meet it.
+type About uint8
+
+// What an error can be about.
+const (
+	AboutName    About = iota // one name or its contents: for another name all may be well
+	AboutMissing              // a name that is not there, or not as a directory
+	AboutRequest              // what was written, which cannot be meant
+	AboutRoot                 // all of the root, or all of the caller's, until the owner does something
+	AboutMoment               // whatever is asked for now; it passes by itself
+)
+
+// kinds is the one table of errors: what the kernel is told, what a peer is told, the words a
+// person reads when nothing better is known, and what callers decide by. Whether an error is a
+// refusal, see Kind.Refusal; whether the same request can succeed later, Kind.Retryable; the
+// last column is Kind.About.
 var kinds = [kindCount]struct {
-	name  string
-	errno syscall.Errno
-	code  Code
-	text  string
+	name        string
+	errno       syscall.Errno
+	code        Code
+	text        string
+	isRefusal   bool
+	isRetryable bool
+	about       About
 }{
-	Other:       {"Other", syscall.EIO, IOError, "failed"},
-	Invalid:     {"Invalid", syscall.EINVAL, InvalidPath, "invalid path or argument"},
-	TooLong:     {"TooLong", syscall.ENAMETOOLONG, InvalidPath, "name too long"},
-	Escaped:     {"Escape", syscall.EACCES, PermissionDenied, "the path leaves its root"},
-	Permission:  {"Permission", syscall.EACCES, PermissionDenied, "permission denied"},
-	ReadOnly:    {"ReadOnly", syscall.EROFS, PermissionDenied, "the root is read-only"},
-	Revoked:     {"Revoked", syscall.EACCES, PermissionDenied, "access to the root was revoked"},
-	NotExist:    {"NotExist", syscall.ENOENT, FileNotFound, "no such file or directory"},
-	Timeout:     {"Timeout", syscall.ETIMEDOUT, TimeoutCode, "timed out"},
-	IO:          {"IO", syscall.EIO, IOError, "input/output error"},
-	NoConsent:   {"NoConsent", syscall.EACCES, PermissionDenied, "nobody approved this"},
-	NotDir:      {"NotDir", syscall.ENOTDIR, InvalidPath, "not a directory"},
-	IsDir:       {"IsDir", syscall.EISDIR, InvalidPath, "is a directory"},
-	NotEmpty:    {"NotEmpty", syscall.ENOTEMPTY, IOError, "directory not empty"},
-	Exist:       {"Exist", syscall.EEXIST, ConcurrencyConflict, "already exists"},
-	Conflict:    {"Conflict", syscall.ESTALE, ConcurrencyConflict, "the file is not the one that was expected"},
-	Locked:      {"Locked", syscall.EAGAIN, ConcurrencyConflict, "locked by another process"},
-	Rate:        {"Rate", syscall.EAGAIN, QuotaExceeded, "too many operations"},
-	Quota:       {"Quota", syscall.EDQUOT, QuotaExceeded, "quota exceeded"},
-	Internal:    {"Internal", syscall.EIO, IOError, "internal error"},
-	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory"},
-	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again"},
-	Suspended:   {"Suspended", syscall.EACCES, PermissionDenied, "suspended after too many refusals; only the owner can end that (rootsfs resume)"},
+	Other:       {"Other", syscall.EIO, IOError, "failed", false, false, AboutName},
+	Invalid:     {"Invalid", syscall.EINVAL, InvalidPath, "invalid path or argument", false, false, AboutRequest},
+	TooLong:     {"TooLong", syscall.ENAMETOOLONG, InvalidPath, "name too long", false, false, AboutRequest},
+	Escaped:     {"Escape", syscall.EACCES, PermissionDenied, "the path leaves its root", true, false, AboutName},
+	Permission:  {"Permission", syscall.EACCES, PermissionDenied, "permission denied", true, false, AboutName},
+	ReadOnly:    {"ReadOnly", syscall.EROFS, PermissionDenied, "the root is read-only", true, false, AboutName},
+	Revoked:     {"Revoked", syscall.EACCES, PermissionDenied, "access to the root was revoked", true, false, AboutRoot},
+	NotExist:    {"NotExist", syscall.ENOENT, FileNotFound, "no such file or directory", false, false, AboutMissing},
+	Timeout:     {"Timeout", syscall.ETIMEDOUT, TimeoutCode, "timed out", false, true, AboutMoment},
+	IO:          {"IO", syscall.EIO, IOError, "input/output error", false, false, AboutName},
+	NoConsent:   {"NoConsent", syscall.EACCES, PermissionDenied, "nobody approved this", true, false, AboutRoot},
+	NotDir:      {"NotDir", syscall.ENOTDIR, InvalidPath, "not a directory", false, false, AboutMissing},
+	IsDir:       {"IsDir", syscall.EISDIR, InvalidPath, "is a directory", false, false, AboutName},
+	NotEmpty:    {"NotEmpty", syscall.ENOTEMPTY, IOError, "directory not empty", false, false, AboutName},
+	Exist:       {"Exist", syscall.EEXIST, ConcurrencyConflict, "already exists", false, false, AboutName},
+	Conflict:    {"Conflict", syscall.ESTALE, ConcurrencyConflict, "the file is not the one that was expected", false, true, AboutName},
+	Locked:      {"Locked", syscall.EAGAIN, ConcurrencyConflict, "locked by another process", false, true, AboutName},
+	Rate:        {"Rate", syscall.EAGAIN, QuotaExceeded, "too many operations", true, true, AboutMoment},
+	Quota:       {"Quota", syscall.EDQUOT, QuotaExceeded, "quota exceeded", true, false, AboutName},
+	Internal:    {"Internal", syscall.EIO, IOError, "internal error", false, false, AboutName},
+	Hidden:      {"Hidden", syscall.ENOENT, FileNotFound, "no such file or directory", true, false, AboutMissing},
+	Unavailable: {"Unavailable", syscall.ESTALE, IOError, "the root's directory is gone or was replaced; approve it again", false, false, AboutRoot},
+	Suspended:   {"Suspended", syscall.EACCES, PermissionDenied, "suspended after too many refusals; only the owner can end that (rootsfs resume)", true, false, AboutRoot},
 }
 
 // String is the kind's name, as in error.data.reason.
@@ -112,12 +129,18 @@ func (k Kind) Code() Code {
 // Refusal reports whether the kind is a decision of the gate or of the file
 // system's permissions, as opposed to a failure: refusals are what the audit's
 // --denied shows.
-func (k Kind) Refusal() bool {
-	switch k {
-	case Escaped, Permission, ReadOnly, Revoked, NoConsent, Hidden, Quota, Rate, Suspended:
-		return true
+func (k Kind) Refusal() bool { return k < kindCount && kinds[k].isRefusal }
+
+// Retryable reports whether the same request can succeed later without anybody changing
+// anything for it.
+func (k Kind) Retryable() bool { return k < kindCount && kinds[k].isRetryable }
+
+// About is what the error is about.
+func (k Kind) About() About {
+	if k < kindCount {
+		return kinds[k].about
 	}
-	return false
+	return AboutName
 }
 
 // Error is the error of every guarded operation. It is built in one place

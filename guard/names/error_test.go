@@ -19,30 +19,32 @@ var kindRows = []struct {
 	errno   syscall.Errno
 	code    Code
 	refusal bool
+	retry   bool
+	about   About
 }{
-	{Other, "Other", syscall.EIO, "IO_ERROR", false},
-	{Invalid, "Invalid", syscall.EINVAL, "INVALID_PATH", false},
-	{TooLong, "TooLong", syscall.ENAMETOOLONG, "INVALID_PATH", false},
-	{Escaped, "Escape", syscall.EACCES, "PERMISSION_DENIED", true},
-	{Permission, "Permission", syscall.EACCES, "PERMISSION_DENIED", true},
-	{ReadOnly, "ReadOnly", syscall.EROFS, "PERMISSION_DENIED", true},
-	{Revoked, "Revoked", syscall.EACCES, "PERMISSION_DENIED", true},
-	{NotExist, "NotExist", syscall.ENOENT, "FILE_NOT_FOUND", false},
-	{Timeout, "Timeout", syscall.ETIMEDOUT, "TIMEOUT", false},
-	{IO, "IO", syscall.EIO, "IO_ERROR", false},
-	{NoConsent, "NoConsent", syscall.EACCES, "PERMISSION_DENIED", true},
-	{NotDir, "NotDir", syscall.ENOTDIR, "INVALID_PATH", false},
-	{IsDir, "IsDir", syscall.EISDIR, "INVALID_PATH", false},
-	{NotEmpty, "NotEmpty", syscall.ENOTEMPTY, "IO_ERROR", false},
-	{Exist, "Exist", syscall.EEXIST, "CONCURRENCY_CONFLICT", false},
-	{Conflict, "Conflict", syscall.ESTALE, "CONCURRENCY_CONFLICT", false},
-	{Locked, "Locked", syscall.EAGAIN, "CONCURRENCY_CONFLICT", false},
-	{Rate, "Rate", syscall.EAGAIN, "QUOTA_EXCEEDED", true},
-	{Quota, "Quota", syscall.EDQUOT, "QUOTA_EXCEEDED", true},
-	{Internal, "Internal", syscall.EIO, "IO_ERROR", false},
-	{Hidden, "Hidden", syscall.ENOENT, "FILE_NOT_FOUND", true},
-	{Unavailable, "Unavailable", syscall.ESTALE, "IO_ERROR", false},
-	{Suspended, "Suspended", syscall.EACCES, "PERMISSION_DENIED", true},
+	{Other, "Other", syscall.EIO, "IO_ERROR", false, false, AboutName},
+	{Invalid, "Invalid", syscall.EINVAL, "INVALID_PATH", false, false, AboutRequest},
+	{TooLong, "TooLong", syscall.ENAMETOOLONG, "INVALID_PATH", false, false, AboutRequest},
+	{Escaped, "Escape", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutName},
+	{Permission, "Permission", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutName},
+	{ReadOnly, "ReadOnly", syscall.EROFS, "PERMISSION_DENIED", true, false, AboutName},
+	{Revoked, "Revoked", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutRoot},
+	{NotExist, "NotExist", syscall.ENOENT, "FILE_NOT_FOUND", false, false, AboutMissing},
+	{Timeout, "Timeout", syscall.ETIMEDOUT, "TIMEOUT", false, true, AboutMoment},
+	{IO, "IO", syscall.EIO, "IO_ERROR", false, false, AboutName},
+	{NoConsent, "NoConsent", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutRoot},
+	{NotDir, "NotDir", syscall.ENOTDIR, "INVALID_PATH", false, false, AboutMissing},
+	{IsDir, "IsDir", syscall.EISDIR, "INVALID_PATH", false, false, AboutName},
+	{NotEmpty, "NotEmpty", syscall.ENOTEMPTY, "IO_ERROR", false, false, AboutName},
+	{Exist, "Exist", syscall.EEXIST, "CONCURRENCY_CONFLICT", false, false, AboutName},
+	{Conflict, "Conflict", syscall.ESTALE, "CONCURRENCY_CONFLICT", false, true, AboutName},
+	{Locked, "Locked", syscall.EAGAIN, "CONCURRENCY_CONFLICT", false, true, AboutName},
+	{Rate, "Rate", syscall.EAGAIN, "QUOTA_EXCEEDED", true, true, AboutMoment},
+	{Quota, "Quota", syscall.EDQUOT, "QUOTA_EXCEEDED", true, false, AboutName},
+	{Internal, "Internal", syscall.EIO, "IO_ERROR", false, false, AboutName},
+	{Hidden, "Hidden", syscall.ENOENT, "FILE_NOT_FOUND", true, false, AboutMissing},
+	{Unavailable, "Unavailable", syscall.ESTALE, "IO_ERROR", false, false, AboutRoot},
+	{Suspended, "Suspended", syscall.EACCES, "PERMISSION_DENIED", true, false, AboutRoot},
 }
 
 // R049, R050, R051, R052, R053, R054, R055: the seven codes, and which kind gives which.
@@ -62,8 +64,8 @@ func TestKindTable_R049_R050_R051_R052_R053_R054_R055(t *testing.T) {
 		if e.Code() != c.code || c.kind.Code() != c.code {
 			t.Errorf("%v: code %v and %v, want %v", c.kind, e.Code(), c.kind.Code(), c.code)
 		}
-		if c.kind.Refusal() != c.refusal {
-			t.Errorf("%v: Refusal() = %v", c.kind, c.kind.Refusal())
+		if c.kind.Refusal() != c.refusal || c.kind.Retryable() != c.retry || c.kind.About() != c.about {
+			t.Errorf("%v: Refusal() = %v, Retryable() = %v, About() = %v", c.kind, c.kind.Refusal(), c.kind.Retryable(), c.kind.About())
 		}
 		if e.Text() == "" || e.Error() != e.Text() {
 			t.Errorf("%v: text %q, error %q", c.kind, e.Text(), e.Error())
@@ -94,7 +96,7 @@ func TestHiddenLooksMissing_R049(t *testing.T) {
 func TestUnknownKind(t *testing.T) {
 	for _, k := range []Kind{kindCount, 255} {
 		e := &Error{Kind: k}
-		if k.String() != "Other" || k.Code() != IOError || e.Errno() != syscall.EIO || e.Error() != "failed" || k.Refusal() {
+		if k.String() != "Other" || k.Code() != IOError || e.Errno() != syscall.EIO || e.Error() != "failed" || k.Refusal() || k.Retryable() || k.About() != AboutName {
 			t.Errorf("Kind(%d): %v %v %v %v", uint8(k), k, k.Code(), e.Errno(), e)
 		}
 	}

@@ -50,7 +50,7 @@ func Detach(point string, lazy bool) error {
 		}
 		return detachByHelper(in, lazy)
 	case errors.Is(err, unix.EBUSY):
-		return busyError(in, holders(in, false))
+		return busyError(in, holders(in))
 	case errors.Is(err, unix.EINVAL):
 		return errorf(err, "%s cannot be unmounted from here: it is gone, or locked because another mount namespace made it; unmount it there", names.ShellWord(in.Point))
 	}
@@ -78,12 +78,27 @@ func detachByHelper(in Info, lazy bool) error {
 	}
 	// The helper gives its reason as text, which is not parsed: whether the mount is in
 	// use is looked up instead.
-	if !lazy {
-		if held := holders(in, false); len(held) > 0 {
-			return busyError(in, held)
-		}
+	held := holders(in)
+	if !lazy && len(held) > 0 {
+		return busyError(in, held)
 	}
-	return fmt.Errorf("unmount %s: %s: %w (%s)", names.ShellWord(in.Point), bin, err, helperText(output))
+	by := ""
+	if len(held) > 0 {
+		by = ". It is in use by " + strings.Join(held, ", ")
+	}
+	return fmt.Errorf("unmount %s: %s: %w (%s); %s%s", names.ShellWord(in.Point), bin, err, helperText(output), unmountByRoot(in), by)
+}
+
+// mountTable is the file in which fusermount3 looks for the mount that it is to remove.
+const mountTable = "/etc/mtab"
+
+// unmountByRoot says what to type where fusermount3 does not unmount.
+func unmountByRoot(in Info) string {
+	byRoot := "umount -l " + names.ShellWord(in.Point)
+	if _, err := os.Stat(mountTable); errors.Is(err, os.ErrNotExist) {
+		return "it needs " + mountTable + ": as root, ln -s /proc/self/mounts " + mountTable + ", then try again; or as root: " + byRoot
+	}
+	return "as root: " + byRoot
 }
 
 // helperText returns the output of fusermount3, quoted.

@@ -85,7 +85,7 @@ func TestDetachBusy(t *testing.T) {
 			}
 			says, release := tt.hold(t, point)
 			if says == "" { // covered: Detach sees the other mount, the search must see it too
-				if got := holders(in, false); len(got) == 0 || !strings.Contains(got[0], "tmpfs") {
+				if got := holders(in); len(got) == 0 || !strings.Contains(got[0], "tmpfs") {
 					t.Errorf("holders: %q", got)
 				}
 				release()
@@ -281,7 +281,7 @@ func TestHoldersBounded(t *testing.T) {
 		}
 		mountTmpfs(t, d)
 	}
-	got := holders(in, false)
+	got := holders(in)
 	if len(got) != maxHolders+1 || got[maxHolders] != "and others" || slices.Contains(got, "") {
 		t.Errorf("got %q", got)
 	}

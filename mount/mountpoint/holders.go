@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,59 +17,97 @@ import (
 )
 
 // Bounds of the search for holders. The search only improves an error message, so it may
-// be incomplete, but must not take long.
+// be incomplete. It is bounded by what it looks at, and not by a time in all, which a busy
+// machine would exceed.
 const (
 	maxHolders = 8      // named in the message
 	maxFDs     = 10_000 // looked at in one process
+	mostTicks  = 50     // ticks without an answer; a process that gets no processor gets no ticks either
 )
 
 // Holders describes, best effort, the processes that keep a detached mount alive, such as
-// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". After limit it
-// returns nothing: a working directory may be on a file system that does not answer.
-func Holders(in Info, limit time.Duration) []string {
-	found := make(chan []string, 1)
-	go func() { found <- holders(in, true) }()
-	select {
-	case all := <-found:
-		return all
-	case <-time.After(limit):
-		return nil
+// "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". It ends at a process
+// that cannot be looked at within limit: a working directory may be on a file system that does
+// not answer.
+func Holders(in Info, limit time.Duration) (all []string) {
+	looks, stop := make(chan string), make(chan struct{})
+	defer close(stop)
+	go func() {
+		defer close(looks)
+		for by := range eachHolder(in, keptBy) {
+			select {
+			case looks <- by:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	ticker := time.NewTicker(limit / mostTicks)
+	defer ticker.Stop()
+	for ticks := 0; ticks < mostTicks && len(all) <= maxHolders; {
+		select {
+		case by, ok := <-looks:
+			if !ok {
+				return andOthers(all)
+			}
+			if ticks = 0; by != "" {
+				all = append(all, by)
+			}
+		case <-ticker.C:
+			ticks++
+		}
 	}
+	return andOthers(all)
 }
 
 // holders describes, best effort, the holders that keep the mount from being unmounted:
 // mounts inside it and processes with a working directory, a root directory, a program or an
-// open file in it. Of a mount that was detached it also finds mappings, and mount namespaces
-// with a copy. Ordinary users see only their own processes. No mount of rootsfs is asked
+// open file in it. Ordinary users see only their own processes. No mount of rootsfs is asked
 // anything.
-func holders(in Info, detached bool) []string {
-	var all []string
-	mounts, _ := Mounts()
-	for _, sub := range mounts {
-		if sub.Parent == in.ID && sub.ID != in.ID {
-			all = append(all, fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType)))
+func holders(in Info) (all []string) {
+	for by := range eachHolder(in, useBy) {
+		if by != "" {
+			all = append(all, by)
 		}
-	}
-	use := useBy
-	if detached {
-		use = keptBy
-	}
-	processes, _ := os.ReadDir("/proc")
-	for _, p := range processes {
 		if len(all) > maxHolders {
 			break
 		}
-		if _, err := strconv.Atoi(p.Name()); err != nil {
-			continue
-		}
-		if by := use(filepath.Join("/proc", p.Name()), in); by != "" {
-			all = append(all, fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), by))
-		}
 	}
+	return andOthers(all)
+}
+
+// andOthers cuts a list of holders to the length that a message has room for.
+func andOthers(all []string) []string {
 	if len(all) > maxHolders {
-		all = append(all[:maxHolders], "and others")
+		return append(all[:maxHolders], "and others")
 	}
 	return all
+}
+
+// eachHolder yields descriptions of the mounts inside a mount, and of each process: "" if use says
+// that the process does not use the mount.
+func eachHolder(in Info, use func(proc string, in Info) string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		mounts, _ := Mounts()
+		for _, sub := range mounts {
+			if sub.Parent == in.ID && sub.ID != in.ID && !yield(fmt.Sprintf("the mount at %s (%s)", names.ShellWord(sub.Point), names.ShellWord(sub.FSType))) {
+				return
+			}
+		}
+		processes, _ := os.ReadDir("/proc")
+		for _, p := range processes {
+			if _, err := strconv.Atoi(p.Name()); err != nil {
+				continue
+			}
+			by := use(filepath.Join("/proc", p.Name()), in)
+			if by != "" {
+				by = fmt.Sprintf("%s (pid %s, %s)", processName(p.Name()), p.Name(), by)
+			}
+			if !yield(by) {
+				return
+			}
+		}
+	}
 }
 
 // uses are the links of a process's directory in /proc that lead to files it uses.

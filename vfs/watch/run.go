@@ -143,8 +143,8 @@ func (w *Watch) work(due bool) (err error) {
 	case errors.Is(err, errPathGone):
 		return err
 	}
-	switch names.Reason(err) {
-	case names.Revoked, names.NoConsent, names.Permission, names.ReadOnly, names.Unavailable, names.Hidden, names.Suspended:
+	switch kind := names.Reason(err); {
+	case kind.About() == names.AboutRoot, kind == names.Permission, kind == names.ReadOnly, kind == names.Hidden:
 		return errRootEnded
 	}
 	w.base.unwatch()

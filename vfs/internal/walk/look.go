@@ -147,7 +147,7 @@ func Stale(err error) error {
 func Passable(err error) bool {
 	var e *guard.Error
 	if errors.As(err, &e) {
-		return e.Kind.Refusal() || e.Kind == names.Unavailable
+		return e.Kind.Refusal() || e.Kind.About() == names.AboutRoot
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP),

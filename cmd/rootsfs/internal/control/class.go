@@ -63,7 +63,7 @@ func classOf(g *guard.Error) Class {
 			return System
 		}
 		return Failure
-	case g.Kind == names.Invalid, g.Kind == names.TooLong:
+	case g.Kind.About() == names.AboutRequest:
 		return Usage
 	case g.Kind == names.Permission, g.Kind == names.NoConsent:
 		return NotApproved

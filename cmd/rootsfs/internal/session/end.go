@@ -80,7 +80,7 @@ const (
 // mounts for a moment.
 const (
 	letGoAfter = 300 * time.Millisecond
-	lookFor    = 300 * time.Millisecond
+	lookFor    = 500 * time.Millisecond // at one process
 )
 
 // lookWhoHolds says who still holds the mount that was detached. With everything revoked a

@@ -1,0 +1,255 @@
+package tools_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/guardtest"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// The tools answer the conformance suite as the tree, a mount and files/* do, over each
+// transport, and by each tool that reads a file or lists a directory. The verdict is what the
+// client is told: it has no more than the text. R002, R063, R064, R065, R066, R067, R070, R110.
+func TestConformance(t *testing.T) {
+	for name, run := range map[string]struct {
+		connect func(*bench)
+		uris    bool // paths are absolute: so they are written in one way only
+		read    func(*toolsFront, string) ([]byte, error)
+		list    func(*toolsFront, string) ([]string, error)
+	}{
+		"memory":    {inMemory, false, (*toolsFront).readText, (*toolsFront).listDirectory},
+		"stdio":     {func(b *bench) { b.overStdio("") }, false, (*toolsFront).readRange, (*toolsFront).listWithSizes},
+		"http":      {func(b *bench) { b.overHTTP("") }, false, (*toolsFront).readMultiple, (*toolsFront).tree},
+		"resources": {inMemory, true, (*toolsFront).readResource, (*toolsFront).search},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time is the disk's
+			guardtest.Run(t, guardtest.Suite{
+				Opener: vfs.Opener(), Subject: "test", AtLeast: 270,
+				Can: guardtest.Can{ParsesPaths: !run.uris, KindsOnly: true, FixedSize: true},
+				Make: func(t testing.TB, reg *guard.Registry) guardtest.Front {
+					b := startOn(t, reg, nil, nil)
+					// Beside other roots every path begins with a root's name, and every tool is offered.
+					b.root("second", guard.ReadWrite)
+					b.root("third", guard.ReadWrite)
+					run.connect(b)
+					return &toolsFront{b: b, read: run.read, list: run.list}
+				},
+			})
+		})
+	}
+}
+
+func inMemory(b *bench) { b.connect("") }
+
+// toolsFront is the front end of a client that knows only tools.
+type toolsFront struct {
+	b    *bench
+	read func(*toolsFront, string) ([]byte, error)
+	list func(*toolsFront, string) ([]string, error)
+}
+
+// tool calls a tool, and makes an error of its refusal.
+func (f *toolsFront) tool(name string, args m) (string, error) {
+	res, err := f.b.host.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: args})
+	if err != nil {
+		return "", err
+	}
+	text := res.Content[0].(*mcp.TextContent).Text
+	if res.IsError {
+		return "", refusalOf(text)
+	}
+	return text, nil
+}
+
+// causes are the texts of errors that do not say what their kind says, and their kinds.
+var causes = map[string]guard.Kind{
+	"path has the element": names.Invalid, "path has a NUL byte": names.Invalid, "URI ": names.Invalid,
+	"root name ": names.Invalid, "arguments: path is missing": names.Invalid, "arguments: paths is missing": names.Invalid,
+	"path has an element longer": names.TooLong, "the policy ": names.Permission, "device or resource busy": names.IO,
+	"the two paths lie in different roots": names.Invalid, "the links on the way": names.Invalid,
+}
+
+var pathBefore = regexp.MustCompile(`^c\d+-[^ ]*: `)
+
+// refusalOf returns the error that a text tells, as a person would read it.
+func refusalOf(text string) error {
+	bare := pathBefore.ReplaceAllString(text, "")
+	for k := names.Invalid; k.String() != names.Other.String(); k++ {
+		if words := (&guard.Error{Kind: k}).Text(); bare == words || strings.HasPrefix(bare, words+"; ") || strings.HasPrefix(bare, words+" (") {
+			return &guard.Error{Kind: k, Err: errors.New(text)}
+		}
+	}
+	for words, k := range causes {
+		if strings.HasPrefix(bare, words) {
+			return &guard.Error{Kind: k, Err: errors.New(text)}
+		}
+	}
+	return fmt.Errorf("the text tells no kind: %q", text)
+}
+
+func (f *toolsFront) ReadFile(p string) ([]byte, error) { return f.read(f, p) }
+
+func (f *toolsFront) readText(p string) ([]byte, error) {
+	text, err := f.tool("read_text_file", m{"path": p})
+	return []byte(text), err
+}
+
+func (f *toolsFront) readRange(p string) ([]byte, error) {
+	text, err := f.tool("read_file_range", m{"path": p})
+	return []byte(text), err
+}
+
+func (f *toolsFront) readMultiple(p string) ([]byte, error) {
+	text, err := f.tool("read_multiple_files", m{"paths": []string{p}})
+	if reason, failed := strings.CutPrefix(text, p+": Error - "); failed {
+		return nil, refusalOf(reason)
+	}
+	return []byte(strings.TrimSuffix(strings.TrimPrefix(text, p+":\n"), "\n")), err
+}
+
+// readResource reads a file by its URI, if it has one: an absolute path lies in a live
+// directory, or in no root, and holds no NUL.
+func (f *toolsFront) readResource(p string) ([]byte, error) {
+	root, rel, _ := strings.Cut(p, "/")
+	st, ok := f.b.reg.Lookup(guard.RootName(root))
+	if !ok || st.State != guard.Live || st.FileRoot || strings.Contains(p, "\x00") {
+		return f.readText(p)
+	}
+	uri := names.FormatURI(st.Grant.Resolved + "/" + rel)
+	res, err := f.b.host.ReadResource(context.Background(), &mcp.ReadResourceParams{URI: uri})
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		return nil, refusalOf(wire.Message)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []byte(res.Contents[0].Text), nil
+}
+
+func (f *toolsFront) List(p string) ([]string, error) { return f.list(f, p) }
+
+var listed = regexp.MustCompile(`(?m)^\[(?:FILE|DIR)\] `)
+
+func (f *toolsFront) listDirectory(p string) ([]string, error) {
+	text, err := f.tool("list_directory", m{"path": p})
+	got := listed.Split(text, -1)[1:]
+	for i := range got {
+		got[i] = strings.TrimSuffix(got[i], "\n")
+	}
+	return sorted(got), err
+}
+
+// sorted returns names in the order in which the suite has them.
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return list
+}
+
+func (f *toolsFront) listWithSizes(p string) ([]string, error) {
+	text, err := f.tool("list_directory_with_sizes", m{"path": p})
+	text, _, _ = strings.Cut(text, "\nTotal: ")
+	got := listed.Split(text, -1)[1:]
+	for i := range got {
+		name, _, _ := strings.Cut(got[i], "  ")
+		got[i] = strings.TrimSpace(name)
+	}
+	return sorted(got), err
+}
+
+func (f *toolsFront) tree(p string) ([]string, error) {
+	text, err := f.tool("directory_tree", m{"path": p, "depth": 1})
+	if err != nil {
+		return nil, err
+	}
+	var all []struct{ Name string }
+	must(f.b.t, json.Unmarshal([]byte(text), &all))
+	got := make([]string, len(all))
+	for i := range all {
+		got[i] = all[i].Name
+	}
+	return sorted(got), nil
+}
+
+func (f *toolsFront) search(p string) ([]string, error) {
+	text, err := f.tool("search_files", m{"path": p, "pattern": "*"})
+	if err != nil || text == "No matches found" {
+		return []string{}, err
+	}
+	p = strings.TrimSuffix(p, "/")
+	got := strings.Split(text, "\n"+p+"/")
+	got[0] = strings.TrimPrefix(got[0], p+"/")
+	return sorted(got), nil
+}
+
+func (f *toolsFront) WriteFile(p string, data []byte) error {
+	_, err := f.tool("write_file", m{"path": p, "content": string(data)})
+	return err
+}
+
+func (f *toolsFront) Append(p string, data []byte) error {
+	_, err := f.tool("append_file", m{"path": p, "content": string(data), "create": true})
+	return err
+}
+
+// Mkdir takes an existing directory for an error, which the tool does not.
+func (f *toolsFront) Mkdir(p string) error {
+	root, rel, _ := strings.Cut(p, "/")
+	dir, _ := f.b.reg.Dir(guard.RootName(root))
+	_, absent := os.Lstat(filepath.Join(dir, rel))
+	_, err := f.tool("create_directory", m{"path": p})
+	if err == nil && absent == nil {
+		return &guard.Error{Kind: names.Exist}
+	}
+	return err
+}
+
+func (f *toolsFront) Remove(p string) error {
+	_, err := f.tool("delete_file", m{"path": p})
+	return err
+}
+
+func (f *toolsFront) Rename(p, q string) error {
+	_, err := f.tool("move_file", m{"source": p, "destination": q, "overwrite": true})
+	return err
+}
+
+// Stat answers as lstat(2) does, where the tool follows a link.
+func (f *toolsFront) Stat(p string) (guardtest.Info, error) {
+	_, err := f.tool("get_file_info", m{"path": p})
+	dir, base := filepath.Split(p)
+	if errors.Is(err, names.Escaped) {
+		if list, _ := f.List(strings.TrimSuffix(dir, "/")); slices.Contains(list, base) {
+			return guardtest.Info{Mode: unix.S_IFLNK}, nil
+		}
+	}
+	return guardtest.Info{}, err
+}
+
+// errNoTool stands for what no tool does; the suite does not ask it.
+var errNoTool = errors.New("there is no such tool")
+
+func (f *toolsFront) Truncate(string, int64) error            { return errNoTool }
+func (f *toolsFront) Link(string, string) error               { return errNoTool }
+func (f *toolsFront) Symlink(string, string) error            { return errNoTool }
+func (f *toolsFront) Readlink(string) (string, error)         { return "", errNoTool }
+func (f *toolsFront) Chmod(string, uint32) error              { return errNoTool }
+func (f *toolsFront) Setxattr(string, string, []byte) error   { return errNoTool }
+func (f *toolsFront) Getxattr(string, string) ([]byte, error) { return nil, errNoTool }
+
+var _ guardtest.Front = (*toolsFront)(nil)

@@ -1,0 +1,20 @@
+package guardtest
+
+import (
+	"testing"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Each kind of refusal is the verdict of a case, so that every front end is asked for it.
+func TestEveryRefusalHasACase(t *testing.T) {
+	wanted := map[names.Kind]bool{}
+	for _, c := range append(Cases(), rightsCases()...) {
+		wanted[c.Want] = true
+	}
+	for k := names.Other + 1; k.String() != names.Other.String(); k++ {
+		if k.Refusal() && !wanted[k] {
+			t.Errorf("no case ends in %v", k)
+		}
+	}
+}
