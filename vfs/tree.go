@@ -54,6 +54,12 @@ func MaxKept() int { return beneath.MaxKept() }
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
 
+// StagingOpener is Opener for a session whose roots can be staged. The directory stages, which
+// must lie in no root, has the stores of all sessions.
+func StagingOpener(stages, session string) guard.Opener {
+	return beneath.Opener{Stages: stages, Session: session}
+}
+
 // LeadsToLocal reports whether an absolute path without links leads to a file system
 // that is known to be local, so that walking the path cannot hang. LeadsToLocal does not
 // walk it.

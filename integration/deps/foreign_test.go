@@ -31,7 +31,7 @@ var printed = map[string]string{
 	// The session and its roots. A root that consent made has a name and a path that a server chose.
 	"control.Root.Name": shown, "control.Root.Path": shown, "control.Root.Resolved": shown, "control.Root.Mode": ours, "control.Root.State": ours,
 	"control.Root.Why": said, "control.Root.FSType": ours, "control.Root.Perm": ours, "control.Root.Origin": owners, "control.Root.Subject": shown,
-	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
+	"control.Root.SharedBy": ours, "control.UnmountAnswer.HeldBy": escaped, "control.Stage.Store": shown, "control.Stage.Damaged": shown, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
 	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
 	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Status.PathsPolled": said, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
@@ -78,8 +78,8 @@ var printed = map[string]string{
 	"cli.refusedLink.at": shown, "cli.refusedLink.text": shown, "cli.refusedLink.dest": shown,
 	// What only the owner and the machine decide.
 	"cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configProblem.Key": owners, "cli.configProblem.Error": said, "cli.configSet.Profile": owners,
-	"cli.trial.Name": owners, "cli.trial.Path": owners, "cli.trial.Resolved": owners, "cli.trial.Mode": ours, "cli.trial.Subject": owners,
-	"cli.trial.Lifted": said, "cli.trial.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
+	"cli.rootTrial.Name": owners, "cli.rootTrial.Path": owners, "cli.rootTrial.Resolved": owners, "cli.rootTrial.Mode": ours, "cli.rootTrial.Subject": owners,
+	"cli.rootTrial.Lifted": said, "cli.rootTrial.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
 	"cli.readyMessage.Line": said, "cli.readyMessage.Log": owners, "cli.readyMessage.Error": said, "cli.check.Name": ours, "cli.check.Path": owners,
 	"cli.check.Status": ours, "cli.check.Detail": said, "cli.check.Remedy": said, "cli.diagnosis.Verdict": ours, "cli.addResult.Saved": owners,
 	"cli.servingMessage.URL": ours, "cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.Issuer": owners,
@@ -132,7 +132,7 @@ func TestForeignTextIsShown(t *testing.T) {
 				if !ok || len(call.Args) == 0 {
 					return true
 				}
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Report" || sel.Sel.Name == "Line") {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"report", "line"}, sel.Sel.Name) {
 					c.texts(c.info.Types[call.Args[0]].Type, seen)
 				}
 				return true

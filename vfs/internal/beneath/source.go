@@ -15,7 +15,12 @@ import (
 )
 
 // Opener opens approved paths as roots; it implements guard.Opener.
-type Opener struct{}
+type Opener struct {
+	// Stages is the directory of the stores of staged roots; "": no root can be staged.
+	Stages string
+	// Session names the session in the stores that it holds.
+	Session string
+}
 
 // OpenRoot opens the directory that path leads to, or the directory of the single file.
 // Links in path are resolved here, once. The directory or file at their end is the one that

@@ -111,6 +111,7 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 		return err
 	}
 	revokes(s)
+	a.warnContinued(s)
 	stop, over := make(chan struct{}), make(chan error, 1)
 	go func() { over <- s.Run(stop) }()
 	err = a.converse(cmd.Context(), s, f)
