@@ -99,7 +99,7 @@ func (n *node) change(l *guard.Lease) (w beneath.Changeable, err error) {
 	if n.f != nil {
 		w, err = n.f.change(l)
 	} else {
-		w, err = beneath.Change(l, n.d)
+		w, err = n.d.Change(l)
 	}
 	if err == nil {
 		n.fd = w.FD()

@@ -43,13 +43,18 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		if err != nil {
 			return opened{}, err
 		}
-		h := dir.Handle()
-		if err := h.Hold(); err != nil {
+		h, err := dir.Handle()
+		if err == nil {
+			err = h.Hold()
+		}
+		if err != nil {
+			dir.Close()
 			return opened{}, err
 		}
 		info, err := dir.Stat(l)
 		if err != nil {
 			h.Close()
+			dir.Close()
 			return opened{}, err
 		}
 		// The identity is needed when the place has to be judged anew.
@@ -147,6 +152,7 @@ func readEntries(ctx context.Context, l *guard.Lease, dir *beneath.Names, r *Rea
 		}
 		return out, err
 	}
+	dir.Refresh(r.At.Path.Rel())
 	if seek {
 		if err := dir.SeekTo(int64(r.Off)); err != nil {
 			return Read{}, err

@@ -207,11 +207,7 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 // the data back.
 func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, _ int) error {
-		w, err := f.change(l)
-		if err != nil {
-			return err
-		}
-		return beneath.Fsync(l, w, dataOnly)
+		return f.h.Sync(l, dataOnly)
 	})
 }
 

@@ -77,7 +77,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if src.Domain != d.Domain {
 			return Info{}, unix.EXDEV
 		}
-		w, err := beneath.Change(l, &src)
+		w, err := src.Change(l)
 		if err != nil {
 			return Info{}, err
 		}

@@ -15,11 +15,14 @@ func Close(fd int) { _ = unix.Close(fd) }
 // in between, again on the descriptor; then the file is opened by a reference to it, which
 // nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
 func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
+	if d.union != nil {
+		return d.union.openFile(l, d, base, flags)
+	}
 	fd, info, err := openFileOnce(l, d, base, flags)
 	if err == unix.ESTALE { //nolint:errorlint // bare errno
 		fd, info, err = openByReference(l, d, base, flags)
 	}
-	return Handle{fd}, info, err
+	return Handle{fd: fd}, info, err
 }
 
 // openByReference is openFileOnce with one system call more, and cannot be outrun.
@@ -137,6 +140,11 @@ func advance(bufs [][]byte, n int) [][]byte {
 
 // Fsync writes a file's data to the disk, and its attributes unless dataOnly.
 func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
+	if st := stageOf(l); st != nil {
+		if err := st.store.Sync(); err != nil {
+			return err
+		}
+	}
 	return change(l, func() error {
 		if dataOnly {
 			return unix.Fdatasync(w.FD())

@@ -74,7 +74,8 @@ type source struct {
 	remote                bool
 	naming                guard.Naming
 	links                 []guard.Link // passed on the way
-	once                  sync.Once
+	once, once2           sync.Once
+	stage                 *staged // that keeps the changes of the root apart, unless nil
 }
 
 func (s *source) FD() int             { return s.fd }
@@ -204,6 +205,21 @@ func PathOf(fd int) (string, error) {
 		return "", errors.New("it cannot be reached from this mount namespace")
 	}
 	return p, nil
+}
+
+// PathsOfRoot returns the present host paths of the lease's root: of its directory, and of the
+// directory in which a staged root keeps its changes.
+func PathsOfRoot(l *guard.Lease) ([]string, error) {
+	top, err := PathOf(l.Dir())
+	if err != nil {
+		return nil, err
+	}
+	st := stageOf(l)
+	if st == nil {
+		return []string{top}, nil
+	}
+	up, err := PathOf(st.up)
+	return []string{top, up}, err
 }
 
 // remoteTypes are the file systems that can hang with their server, and whose
