@@ -229,7 +229,8 @@ class QuestionCard extends HTMLElement {
     // What is allowed stands above the buttons: who does not see them has not come to
     // its end.
     const { top, bottom } = b.getBoundingClientRect();
-    if ("rw".includes(b.dataset.key) && (top < 0 || bottom > innerHeight + 1)) {
+    const bar = document.querySelector(".top").getBoundingClientRect().bottom;
+    if ("rw".includes(b.dataset.key) && (top < bar || bottom > innerHeight + 1)) {
       put(this.wrong, "Not all of the question was on the screen. Read it to its end, then press the key again.");
       b.scrollIntoView({ block: "center" });
       return;
