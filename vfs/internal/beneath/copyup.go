@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
 // Copying up is what comes before a change of a file of the source: a copy is prepared in the
@@ -27,30 +28,35 @@ const (
 	maxHashed = 16 << 20
 )
 
-// stageRecord is what the store remembers of a path of the source: what was there when it was
-// first changed in the stage, and whether it is hidden since.
-type stageRecord struct {
-	path     string
-	whiteout bool
-	base     Info // with the identity of its own
-	hash     [sha256.Size]byte
+// baseOf is what the store records of a file of the source.
+func baseOf(low *Info) draft.Base {
+	b := draft.Base{Kind: draft.Other, Ino: low.Ino, Birth: low.ID().Birth, Mtime: nanos(low.Mtime), Ctime: nanos(low.Ctime), Size: low.Size, Mode: low.Mode}
+	switch low.Type() {
+	case unix.S_IFREG:
+		b.Kind = draft.File
+	case unix.S_IFDIR:
+		b.Kind = draft.Dir
+	case unix.S_IFLNK:
+		b.Kind = draft.Link
+	}
+	return b
 }
 
-// stageStore is the store of a staged root, see package draft.
-type stageStore interface {
-	// Locate returns the deepest directory on a path, the path itself included, that lies in
-	// the upper directory, and whether a whiteout hides the path.
-	Locate(rel string) (upper string, hidden bool)
-	// Note records paths, by one write. The first base of a path counts, and a whiteout stays.
-	Note(list ...stageRecord) error
-	// SetUpperDir says whether a directory lies in the upper directory. MoveUpperDir says that
-	// one was renamed, with those below it.
-	SetUpperDir(rel string, is bool)
-	MoveUpperDir(from, to string)
-	// Sync writes the records to the disk.
-	Sync() error
-	Close() error
+// note writes records to the store, before the change that they are for. A test may have the
+// machine crash between the two.
+func (st *staged) note(list ...draft.Record) error {
+	if err := st.store.Note(list...); err != nil {
+		return err
+	}
+	if AtStep != nil {
+		return AtStep("recorded")
+	}
+	return nil
 }
+
+// AtStep, unless nil, is called at points of a change in a staged root. If it returns an error
+// the operation ends there. It is for tests, as if the process were killed at the point.
+var AtStep func(point string) error
 
 // tempName is a name in the store's directory for copies in progress.
 func (st *staged) tempName() string { return strconv.FormatUint(st.temps.Add(1), 10) }
@@ -106,12 +112,12 @@ func (st *staged) copyOpen(l *guard.Lease, rel string, fd int, empty bool) error
 
 // upCopy is a copy in progress.
 type upCopy struct {
-	st     *staged
-	l      *guard.Lease
-	name   string // in the store's directory for copies
-	made   bool   // the name exists
-	isDir  bool
-	record stageRecord
+	st    *staged
+	l     *guard.Lease
+	name  string // in the store's directory for copies
+	made  bool   // the name exists
+	isDir bool
+	base  draft.Base
 }
 
 // drop removes the copy, if it did not get to its place.
@@ -129,7 +135,7 @@ func (c *upCopy) drop() {
 // prepare makes the copy of a file, complete with its attributes.
 func (c *upCopy) prepare(from int, info *Info, empty bool) error {
 	st, l := c.st, c.l
-	c.record.base = *info
+	c.base = baseOf(info)
 	switch info.Type() {
 	case unix.S_IFREG:
 		return c.prepareFile(from, info, empty)
@@ -138,7 +144,7 @@ func (c *upCopy) prepare(from int, info *Info, empty bool) error {
 		if err != nil {
 			return err
 		}
-		c.record.hash = sha256.Sum256([]byte(target))
+		c.base.Hash = sha256.Sum256([]byte(target))
 		err = change(l, func() error { return unix.Symlinkat(target, st.tmp, c.name) })
 		if err != nil {
 			return err
@@ -171,7 +177,10 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 	defer unix.Close(to)
 	c.made = true
 	if !empty {
-		if c.record.hash, err = copyContents(c.l, from, to, info); err != nil {
+		if err := c.st.store.Wrote(info.Size); err != nil {
+			return err
+		}
+		if c.base.Hash, err = copyContents(c.l, from, to, info); err != nil {
 			return err
 		}
 	}
@@ -336,8 +345,7 @@ func (c *upCopy) place(rel string, low *Info) error {
 	case now.ID() != low.ID():
 		return unix.ESTALE
 	}
-	c.record.path = rel
-	if err := st.store.Note(c.record); err != nil {
+	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
 		return err
 	}
 	return c.moveTo(dir, base, low)
@@ -392,7 +400,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 	if st.isRaised(rel) {
 		return nil
 	}
-	parent, base := splitRel(rel)
+	parent, _ := splitRel(rel)
 	if err := st.raise(l, parent); err != nil {
 		return err
 	}
@@ -413,8 +421,8 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	c := &upCopy{st: st, l: l, name: st.tempName(), isDir: true, record: stageRecord{path: rel, base: info}}
-	if err = c.raiseTo(dir, base, low, &info); err != nil {
+	c := &upCopy{st: st, l: l, name: st.tempName(), isDir: true, base: baseOf(&info)}
+	if err = c.raiseTo(rel, dir, low, &info); err != nil {
 		c.drop()
 		return err
 	}
@@ -422,7 +430,7 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 	return nil
 }
 
-func (c *upCopy) raiseTo(dir int, base string, low int, info *Info) error {
+func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	st, l := c.st, c.l
 	if err := change(l, func() error { return unix.Mkdirat(st.tmp, c.name, 0o700) }); err != nil {
 		return err
@@ -441,9 +449,10 @@ func (c *upCopy) raiseTo(dir int, base string, low int, info *Info) error {
 	if err := copyAttributes(l, low, info, changeable(fd), movable); err != nil {
 		return err
 	}
-	if err := st.store.Note(c.record); err != nil {
+	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
 		return err
 	}
+	_, base := splitRel(rel)
 	if err := c.moveTo(dir, base, info); err != nil {
 		return err
 	}

@@ -165,7 +165,17 @@ func decodeDev(dev uint32) uint64 {
 
 // change makes a system call that changes the source, again if a signal interrupted
 // it. Every such call of this package is made here: see guard.Lease.Change.
+// Of a staged root it changes the store. Without a lease, it is a store whose root is not
+// granted yet.
 func change(l *guard.Lease, call func() error) error {
+	if l == nil {
+		return retry(call)
+	}
+	if st := stageOf(l); st != nil {
+		if err := st.store.Wrote(0); err != nil {
+			return err
+		}
+	}
 	return retry(func() error { return l.Change(call) })
 }
 

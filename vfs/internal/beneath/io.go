@@ -108,6 +108,9 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	if appending {
 		flags = unix.RWF_APPEND
 	}
+	if err := charge(l, bufs); err != nil {
+		return 0, err
+	}
 	total := 0
 	for {
 		for len(bufs) > 0 && len(bufs[0]) == 0 {
@@ -124,6 +127,19 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 		total += n
 		bufs = advance(bufs, n)
 	}
+}
+
+// charge counts bytes that are written to the store of a staged root.
+func charge(l *guard.Lease, bufs [][]byte) error {
+	st := stageOf(l)
+	if st == nil {
+		return nil
+	}
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return st.store.Wrote(int64(n))
 }
 
 // advance drops the first n bytes without changing the caller's slices.
@@ -155,6 +171,11 @@ func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
 
 // Fallocate is fallocate(2).
 func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
+	if st := stageOf(l); st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
+		if err := st.store.Wrote(length); err != nil {
+			return err
+		}
+	}
 	return change(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
 }
 

@@ -74,7 +74,7 @@ type source struct {
 	remote                bool
 	naming                guard.Naming
 	links                 []guard.Link // passed on the way
-	once, once2           sync.Once
+	once                  sync.Once
 	stage                 *staged // that keeps the changes of the root apart, unless nil
 }
 

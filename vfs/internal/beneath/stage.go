@@ -9,17 +9,19 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
 // staged is an opened root whose changes are kept apart. Its descriptor, identity and location
 // are those of the source; what is seen in it is the union of both.
 type staged struct {
 	*source
-	store stageStore
-	up    int // the upper directory
-	tmp   int // the store's directory for copies in progress
-	temps atomic.Uint64
-	ids   identities
+	store   *draft.Store
+	up      int // the upper directory
+	tmp     int // the store's directory for copies in progress
+	temps   atomic.Uint64
+	ids     identities
+	closing sync.Once
 
 	// mu is held while names change in the upper directory, and never while contents are
 	// copied: a copy of a large file keeps nobody else waiting.
@@ -30,53 +32,66 @@ type staged struct {
 	tracked map[guard.Identity][]*lowerFile
 }
 
-// stage makes src the source of a staged root whose store has the directories dir/upper and
-// dir/tmp. On success the result owns src and the store.
-func stage(src *source, store stageStore, dir string) (*staged, error) {
-	st := &staged{source: src, store: store, up: -1, tmp: -1, tracked: map[guard.Identity][]*lowerFile{}}
-	st.ids = identities{upper: map[uint64]copied{}, lower: map[guard.Identity]original{}}
-	err := st.openStore(dir)
+// Stage implements guard.Opener.
+func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
+	if o.Stages == "" && g.Store == "" {
+		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("nothing can be staged here: use :rw")}
+	}
+	lower, ok := src.(*source)
+	if !ok {
+		return nil, &guard.Error{Kind: names.Internal, Err: errors.New("the root is staged already")}
+	}
+	meta := draft.Meta{Root: g.Root, Path: src.Resolved(), ID: src.ID(), Subject: g.Subject, Session: o.Session}
+	var store *draft.Store
+	var err error
+	if g.Store != "" {
+		store, err = draft.OpenIn(g.Store, meta)
+	} else {
+		store, err = draft.OpenFor(o.Stages, meta)
+	}
 	if err != nil {
-		st.closeStore()
 		return nil, err
 	}
+	store.Limit(g.Policy.Limits.MaxStage)
+	st, err := stage(lower, store)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	g.Store = store.Dir()
+	return st, nil
+}
+
+// stage makes src the source of a staged root. On success the result owns src and the store.
+func stage(src *source, store *draft.Store) (*staged, error) {
+	st := &staged{source: src, store: store, up: store.Upper(), tmp: store.Tmp(), tracked: map[guard.Identity][]*lowerFile{}}
+	up, err := stat(st.up)
+	if err != nil {
+		return nil, err
+	}
+	low, err := stat(src.fd)
+	if err == nil && !store.Continued() {
+		// The top of the upper directory is what programs see of the root itself.
+		err = copyAttributes(nil, src.fd, &low, changeable(st.up), low.Mode)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.ids = identities{upperDev: up.Dev, upper: map[uint64]copied{}, lower: map[guard.Identity]original{}}
+	st.ids.copy(up.ID(), st.id)
 	src.stage = st
 	return st, nil
 }
 
-func (st *staged) openStore(dir string) (err error) {
-	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	if st.up, err = unix.Open(dir+"/upper", flags, 0); err != nil {
-		return err
-	}
-	if st.tmp, err = unix.Open(dir+"/tmp", flags, 0); err != nil {
-		return err
-	}
-	up, err := stat(st.up)
-	if err != nil {
-		return err
-	}
-	st.ids.upperDev = up.Dev
-	st.ids.copy(up.ID(), st.id)
-	st.store.SetUpperDir("", true)
-	return nil
-}
-
-func (st *staged) closeStore() {
-	for _, fd := range []int{st.up, st.tmp} {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
-	}
+// Staged implements guard.Staged.
+func (st *staged) Staged() guard.StageStatus {
+	changed, bytes := st.store.Size()
+	return guard.StageStatus{Store: st.store.Dir(), Continued: st.store.Continued(), Changed: changed, Bytes: bytes, Damaged: st.store.Damaged()}
 }
 
 // Close implements guard.Source.
 func (st *staged) Close() error {
 	err := st.source.Close()
-	st.once2.Do(func() {
-		st.closeStore()
-		err = errors.Join(err, st.store.Close())
-	})
+	st.closing.Do(func() { err = errors.Join(err, st.store.Close()) })
 	return err
 }
 
@@ -231,12 +246,4 @@ func (f *lowerFile) copyNameless(l *guard.Lease) error {
 		return unix.EIO
 	}
 	return nil
-}
-
-// Stage implements guard.Opener.
-func (o Opener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
-	if o.Stages == "" && g.Store == "" {
-		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("nothing can be staged here: use :rw")}
-	}
-	return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("staged roots are not supported yet: use :rw")}
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
 // Changes of names in a staged root, one at a time (staged.mu). Each first prepares what is
@@ -103,8 +104,8 @@ func (u *union) madeFile(fd int) {
 }
 
 // record describes what the source has at a name.
-func (u *union) record(name string, low *side, whiteout bool) stageRecord {
-	return stageRecord{path: join(u.rel, name), whiteout: whiteout, base: low.info}
+func (u *union) record(name string, low *side, whiteout bool) draft.Record {
+	return draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}
 }
 
 // isEmpty reports whether a subdirectory is seen to be empty.
@@ -145,7 +146,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 		}
 	}
 	if low.is {
-		if err := u.st.store.Note(u.record(name, &low, true)); err != nil {
+		if err := u.st.note(u.record(name, &low, true)); err != nil {
 			return err
 		}
 	}
@@ -292,7 +293,7 @@ func (m *unionMove) check() (done bool, err error) {
 // the new name: before the rename that would hide what is there.
 func (m *unionMove) move() error {
 	exchange := m.flags&unix.RENAME_EXCHANGE != 0
-	var list []stageRecord
+	var list []draft.Record
 	if m.new[1].is {
 		list = append(list, m.to.record(m.newName, &m.new[1], false))
 	}
@@ -300,7 +301,7 @@ func (m *unionMove) move() error {
 		list = append(list, m.from.record(m.oldName, &m.old[1], !exchange))
 	}
 	if len(list) > 0 {
-		if err := m.st.store.Note(list...); err != nil {
+		if err := m.st.note(list...); err != nil {
 			return err
 		}
 	}
@@ -321,18 +322,18 @@ func (m *unionMove) moveIndex(exchange bool) {
 	if exchange {
 		const aside = "\x00" // no path
 		if m.old[0].info.IsDir() {
-			store.MoveUpperDir(from, aside)
+			store.RenameUpperDir(from, aside)
 		}
 		if m.new[0].info.IsDir() {
-			store.MoveUpperDir(to, from)
+			store.RenameUpperDir(to, from)
 		}
 		if m.old[0].info.IsDir() {
-			store.MoveUpperDir(aside, to)
+			store.RenameUpperDir(aside, to)
 		}
 		return
 	}
 	if m.old[0].info.IsDir() {
 		store.SetUpperDir(to, false)
-		store.MoveUpperDir(from, to)
+		store.RenameUpperDir(from, to)
 	}
 }
