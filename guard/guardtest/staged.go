@@ -14,11 +14,11 @@ func sourceState(e *Env) string {
 	var out strings.Builder
 	err := filepath.WalkDir(e.Src, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
-			return err
+			return nil // a case has moved it, or its path is too long
 		}
 		info, err := d.Info()
 		if err != nil {
-			return err
+			return nil
 		}
 		text := ""
 		if info.Mode().IsRegular() {

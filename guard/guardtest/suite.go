@@ -31,6 +31,8 @@ type Case struct {
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
+	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
+	Overlaps bool
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
@@ -172,7 +174,7 @@ func (c *Case) stage() bool {
 		c.Policy.Rights = guard.ReadWrite
 	}
 	c.Policy.Rights |= guard.Stage
-	return c.File == "" && len(c.More) == 0 && c.Whose == 0 && !c.Policy.OtherFileSystems
+	return c.File == "" && len(c.More) == 0 && !c.Overlaps && !c.Policy.OtherFileSystems
 }
 
 // objects reports whether the front end cannot carry a policy.
