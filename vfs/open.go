@@ -209,7 +209,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		defer room.release()
 		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if !quiet && (writes || !how.Read) {
-			info, err := beneath.Stat(l, fd)
+			info, err := f.h.Stat(l)
 			if err == nil {
 				err = nameless(&info)
 			}
