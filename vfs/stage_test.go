@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // newStaged is a staged root whose source has the files of a list: "dir/" is a directory,
@@ -254,51 +256,79 @@ func TestMergedNamesSeek(t *testing.T) {
 	}
 }
 
-// While files are copied up, others that were open for reading are closed, and their numbers
-// given to files of the host's. None of those is ever exchanged for a copy.
+// A file is copied up just when another program has closed it, and the host's next file has got
+// the number of the descriptor. That file is not exchanged for the copy.
 func TestSwapNeverHitsAClosedFile(t *testing.T) {
+	s := newStaged(t, "f=of the source")
+	foreign := filepath.Join(t.TempDir(), "foreign")
+	s.must(os.WriteFile(foreign, []byte("the host's own"), 0o600))
+	f, _, err := s.tree.Open(s.Context(), s.who, s.at("f"), unix.O_RDONLY)
+	s.must(err)
+	closed := 0
+	t.Cleanup(func() { beneath.AtStep = nil })
+	beneath.AtStep = func(point string) error {
+		if point != "closed" || closed > 0 {
+			return nil
+		}
+		closed++
+		fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		s.must(err)
+		defer unix.Close(fd)
+		s.put("f", "changed")
+		buf := make([]byte, 100)
+		if n, err := unix.Pread(fd, buf, 0); err != nil || string(buf[:n]) != "the host's own" {
+			t.Errorf("the host's file has %q, %v", buf[:n], err)
+		}
+		return nil
+	}
+	f.Close()
+	if closed != 1 {
+		t.Errorf("a file of the source was closed %d times", closed)
+	}
+}
+
+// Files are opened, read and closed while they are copied up: each reading finds the old
+// contents or the new.
+func TestOpenFilesOverCopyUp(t *testing.T) {
 	var files []string
-	for i := range 200 {
-		files = append(files, fmt.Sprintf("f%03d=of the source", i))
+	for i := range 100 {
+		files = append(files, fmt.Sprintf("f%03d=old", i))
 	}
 	s := newStaged(t, files...)
-	const text = "the host's own"
-	foreign := filepath.Join(t.TempDir(), "foreign")
-	s.must(os.WriteFile(foreign, []byte(text), 0o600))
 	var wg sync.WaitGroup
-	done := make(chan struct{})
+	var now atomic.Int64
 	for range 3 {
 		wg.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				f, _, err := s.tree.Open(s.Context(), s.who, s.at(fmt.Sprintf("f%03d", i%200)), unix.O_RDONLY)
+			for now.Load() < 100 {
+				rel := fmt.Sprintf("f%03d", now.Load()%100)
+				f, _, err := s.tree.Open(s.Context(), s.who, s.at(rel), unix.O_RDONLY)
 				if err != nil {
-					t.Errorf("open: %v", err)
-					return
-				}
-				f.Close()
-				fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-				if err != nil {
-					t.Error(err)
+					t.Errorf("open %s: %v", rel, err)
 					return
 				}
 				for range 20 {
-					buf := make([]byte, 100)
-					if n, err := unix.Pread(fd, buf, 0); err != nil || string(buf[:n]) != text {
-						t.Errorf("a file of the host's has %q, %v", buf[:n], err)
+					buf := make([]byte, 10)
+					n, err := f.ReadAt(s.Context(), s.who, buf, 0)
+					if text := string(buf[:n]); err != nil || text != "old" && text != "new" {
+						t.Errorf("%s has %q, %v", rel, text, err)
 					}
 				}
-				_ = unix.Close(fd)
+				f.Close()
 			}
 		})
 	}
-	for i := range 200 {
-		s.put(fmt.Sprintf("f%03d", i), "changed")
+	for i := range 100 {
+		rel := fmt.Sprintf("f%03d", i)
+		now.Store(int64(i))
+		f, _, err := s.tree.Open(s.Context(), s.who, s.at(rel), unix.O_RDONLY)
+		s.must(err)
+		s.must(s.write(rel, "new", unix.O_WRONLY))
+		buf := make([]byte, 10)
+		if n, err := f.ReadAt(s.Context(), s.who, buf, 0); err != nil || string(buf[:n]) != "new" {
+			t.Errorf("the open %s has %q, %v, want the new contents", rel, buf[:n], err)
+		}
+		f.Close()
 	}
-	close(done)
+	now.Store(100)
 	wg.Wait()
 }

@@ -121,6 +121,9 @@ func (h *Handle) Close() {
 		h.lower.untrack()
 	}
 	_ = unix.Close(h.fd)
+	if h.lower != nil && AtStep != nil {
+		_ = AtStep("closed")
+	}
 }
 
 // Open opens what d refers to once more, for reading; see Reopen.
