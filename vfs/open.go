@@ -169,7 +169,11 @@ func (t *Tree) truncate(ctx context.Context, l *guard.Lease, h *beneath.Handle, 
 
 // openExpected opens the file that at is about by its name.
 func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (h beneath.Handle, info Info, err error) {
-	h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
+	if flags&unix.O_TRUNC != 0 {
+		h, info, err = beneath.OpenToEmpty(l, d, base, flags&keptFlags, at.ID)
+	} else {
+		h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
+	}
 	if err == nil {
 		err = h.Hold()
 	}

@@ -29,6 +29,7 @@ type stageScene struct {
 	tree               *vfs.Tree
 	who                guard.Caller
 	contents           int
+	limits             guard.Limits
 	log                []string
 	open               []*bothOpen
 	crashes, conflicts int
@@ -82,7 +83,7 @@ func (s *stageScene) start() {
 		s.store = "" // it was empty
 	}
 	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test")})
-	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: s.source, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage}, Store: s.store})
+	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: s.source, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Limits: s.limits}, Store: s.store})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -337,4 +338,21 @@ func TestOpenFilesOverCopyUp(t *testing.T) {
 	}
 	now.Store(100)
 	wg.Wait()
+}
+
+// A file that is opened with O_TRUNC is not copied first, however large it is. Otherwise the
+// copy counts for the bound of the store.
+func TestTruncationCopiesNothing(t *testing.T) {
+	s := emptyScene(t)
+	s.limits.MaxStage = 1 << 20
+	s.must(os.WriteFile(filepath.Join(s.source, "f"), bytes.Repeat([]byte("x"), 8<<20), 0o644))
+	s.start()
+	t.Cleanup(s.end)
+	if err := errnoOf(s.write("f", "new", unix.O_WRONLY)); err != unix.ENOSPC { //nolint:errorlint // an errno
+		t.Errorf("a write: %v, want %v", err, unix.ENOSPC)
+	}
+	s.must(s.write("f", "new", unix.O_WRONLY|unix.O_TRUNC))
+	if have := s.seen()["f"]; have != "100644 1 \"new\"" {
+		t.Errorf("f is %s", have)
+	}
 }

@@ -75,7 +75,7 @@ var layers = []layer{
 	{"guard/pattern", []string{}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "names are judged by text alone"},
 	{"guard/builtin", []string{"guard/pattern"}, []string{"github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "tables, and what names alone tell"},
 	{"guard", []string{"guard/names", "guard/pattern", "guard/builtin"}, []string{"golang.org/x/time/rate", "golang.org/x/sync/semaphore", "github.com/bmatcuk/doublestar/", "golang.org/x/text/"}, "the gate decides and opens nothing, on every platform"},
-	{"vfs/internal/beneath", []string{"guard", "guard/names", "guard/pattern"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
+	{"vfs/internal/beneath", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/draft"}, []string{"golang.org/x/sys/unix", "github.com/moby/sys/mountinfo"}, "mechanism only: system calls under a lease"},
 	{"vfs/internal/gate", []string{"guard", "guard/names"}, []string{}, "it admits and settles what it is given to run, and opens nothing"},
 	{"vfs/internal/claims", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it keeps operations apart and changes no file"},
 	{"vfs/internal/wholefile", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},

@@ -135,7 +135,7 @@ func (d Dir) Open(flags int) (Handle, error) {
 // handle makes a descriptor of what d refers to one that is kept.
 func (d Dir) handle(fd int, err error) (Handle, error) {
 	if err == nil && d.union != nil && d.union.up != d.fd {
-		return d.union.st.keep(fd, d.union.rel)
+		return d.union.st.track(fd, d.union.rel)
 	}
 	return Handle{fd: fd}, err
 }

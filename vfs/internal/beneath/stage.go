@@ -106,10 +106,10 @@ type lowerFile struct {
 	gone  atomic.Bool // the file has lost the name in the stage
 }
 
-// keep tracks a descriptor of the source's file that was seen at a path. If the file was
+// track tracks a descriptor of the source's file that was seen at a path. If the file was
 // copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
 // the path does not show the file any more.
-func (st *staged) keep(fd int, rel string) (Handle, error) {
+func (st *staged) track(fd int, rel string) (Handle, error) {
 	info, err := stat(fd)
 	if err != nil {
 		_ = unix.Close(fd)
