@@ -196,11 +196,8 @@ func (s *Store) Note(list ...Record) error {
 	defer s.mu.Unlock()
 	var lines []line
 	for _, r := range list {
-		if old, ok := s.records[r.Path]; ok {
-			if old.Whiteout || !r.Whiteout {
-				continue
-			}
-			r.Base = old.Base
+		if old, ok := s.records[r.Path]; ok && (old.Whiteout || !r.Whiteout) {
+			continue
 		}
 		lines = append(lines, recordLine(r))
 	}

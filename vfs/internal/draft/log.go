@@ -104,6 +104,8 @@ func (l *baseLine) base() (Base, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
 const (
 	checkKey = `,"x":"`
 	checkLen = len(checkKey) + 8 + len("\"}")
@@ -116,7 +118,7 @@ func (l *line) encode() ([]byte, error) {
 		return nil, err
 	}
 	b = b[:len(b)-1]
-	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, crc32.Checksum(b, castagnoli)), nil
+	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
 }
 
 // errDamaged is the error for a line that is not as it was written.
@@ -131,7 +133,7 @@ func decode(b []byte) (line, error) {
 	if at < 1 {
 		return line{}, errDamaged
 	}
-	if want := fmt.Sprintf("%s%08x\"}", checkKey, crc32.Checksum(b[:at], castagnoli)); string(b[at:]) != want {
+	if want := fmt.Sprintf("%s%08x\"}", checkKey, checksum(b[:at])); string(b[at:]) != want {
 		return line{}, errDamaged
 	}
 	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
