@@ -74,6 +74,9 @@ func TestDamagedLineEndsTheLog(t *testing.T) {
 			if got := strings.Join(paths(s), " "); got != "a" || !strings.Contains(s.Damaged(), "damaged after record 1,") {
 				t.Fatalf("byte %d: the log has %q, damaged %q; want only a", at, got, s.Damaged())
 			}
+			if info, err := s.log.file.Stat(); err != nil || info.Size() != s.log.end {
+				t.Fatalf("byte %d: the log has %d bytes, %v; want none after the %d that count", at, info.Size(), err, s.log.end)
+			}
 			if _, isHidden := s.Locate("c"); isHidden {
 				t.Fatalf("byte %d: a whiteout after the damage counts", at)
 			}
