@@ -209,6 +209,13 @@ func (g *Registry) stage(p *Proposal, got *Grant) error {
 	if !got.Policy.Rights.Staged() {
 		return nil
 	}
+	// A root that has just ended may have the store that this one is to continue.
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Deadline)
+	defer cancel()
+	same := func(ended *Grant) bool { return ended.Resolved == got.Resolved && ended.Subject == got.Subject }
+	if err := g.awaitClosing(ctx, same); err != nil {
+		return &Error{Kind: names.Locked, Err: fmt.Errorf("a staged root at %s has ended and is still in use: try again", names.Quote(got.Resolved))}
+	}
 	src, err := g.cfg.Opener.Stage(p.src, got)
 	if err == nil {
 		p.src = src

@@ -129,6 +129,9 @@ type Registry struct {
 	past  map[RootName]Subject // roots that have ended in this session, and whose they were
 	tombs []tombstone
 	rules Rules
+	// closing has a channel for each staged root that has ended and whose store is not closed
+	// yet; closed with the store.
+	closing map[*root]chan struct{}
 }
 
 // snapshot is one state of the registry; nothing in it changes but the atomics

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -91,6 +92,54 @@ func rightsOnSet(name RootName, old, rights Rights) (Rights, error) {
 		return 0, stageRefusal("root %s is staged, and that cannot change while it lives; to let programs write it directly, %srw", names.Quote(string(name)), again)
 	}
 	return rights | old&Stage, nil
+}
+
+// noteClosing remembers a staged root whose store is about to be closed, until closed is
+// called.
+func (g *Registry) noteClosing(r *root) (closed func()) {
+	if !r.isStaged() {
+		return func() {}
+	}
+	done := make(chan struct{})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closing == nil {
+		g.closing = map[*root]chan struct{}{}
+	}
+	g.closing[r] = done
+	return func() {
+		g.mu.Lock()
+		delete(g.closing, r)
+		g.mu.Unlock()
+		close(done)
+	}
+}
+
+// AwaitStages waits until the stores of all staged roots that have ended are closed, and so
+// can be opened by others. If ctx ends earlier, it returns ctx's error: something still uses a
+// root.
+func (g *Registry) AwaitStages(ctx context.Context) error {
+	return g.awaitClosing(ctx, func(*Grant) bool { return true })
+}
+
+// awaitClosing is AwaitStages for the roots whose grants match.
+func (g *Registry) awaitClosing(ctx context.Context, matches func(*Grant) bool) error {
+	var list []chan struct{}
+	g.mu.Lock()
+	for r, done := range g.closing {
+		if matches(&r.grant) {
+			list = append(list, done)
+		}
+	}
+	g.mu.Unlock()
+	for _, done := range list {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func stageRefusal(format string, args ...any) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -263,5 +264,35 @@ func TestStagedTrash(t *testing.T) {
 			t.Errorf("%s: keeps what it removes: %v", op, ok)
 		}
 		_ = l.Done(0, nil)
+	}
+}
+
+// The store of a staged root that was revoked is closed before another root of its directory
+// is opened, which continues it. An operation that goes on keeps it open.
+func TestStageIsContinuedAfterRevoke(t *testing.T) {
+	s := newSetup(t, func(c *guard.Config) { c.Deadline = 200 * time.Millisecond })
+	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Admit(bg, guard.Request{Caller: who, Op: names.OpLookup, Path: path(t, "a", "f")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = s.Revoke(bg, "a") // which cannot wait for the operation
+	if _, err := s.Grant(bg, stagedGrant("a", "")); !errors.Is(err, names.Locked) {
+		t.Errorf("granted while the store is in use: %v", err)
+	}
+	_ = l.Done(0, nil)
+	if err := s.AwaitStages(bg); err != nil {
+		t.Fatal(err)
+	}
+	s.open.mu.Lock()
+	closed := s.open.closed
+	s.open.mu.Unlock()
+	if closed != 2 { // the one that was refused, too
+		t.Errorf("%d sources are closed", closed)
+	}
+	if _, err := s.Grant(bg, stagedGrant("a", "")); err != nil {
+		t.Error(err)
 	}
 }

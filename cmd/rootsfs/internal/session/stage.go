@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -17,4 +19,14 @@ func stageOf(r *guard.Status) *control.Stage {
 		return nil
 	}
 	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+}
+
+// closeStages waits until the changes of staged roots are on the disk, and their stores can be
+// opened by the owner's commands.
+func (s *Session) closeStages() {
+	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
+	defer cancel()
+	if err := s.reg.AwaitStages(ctx); err != nil && s.log != nil {
+		s.log.Warn("the store of a staged root is still in use; its changes are kept", "error", err)
+	}
 }
