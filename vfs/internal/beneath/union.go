@@ -97,9 +97,12 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 		hidden = st.isHidden(rel)
 	}
 	if hidden {
-		return -1, false, unix.ENOENT
+		return -1, false, st.absent(rel, isUpper)
 	}
 	fd, err = openLong(st.fd, rel, flags)
+	if err == unix.ENOENT { //nolint:errorlint // bare errno
+		err = st.absent(rel, isUpper)
+	}
 	if isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
 		// The directory is the stage's. The source may have something else at its path.
 		dir, derr := st.openLowerDir(parent)
@@ -110,6 +113,20 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 		fd, err = open(dir, base, flags, stayBeneath|unix.RESOLVE_NO_XDEV)
 	}
 	return fd, true, err
+}
+
+// absent is the error for a path that shows nothing. Above it the upper directory may have
+// something that is no directory.
+func (st *staged) absent(rel string, looked bool) error {
+	if looked {
+		return unix.ENOENT
+	}
+	fd, err := openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == nil {
+		_ = unix.Close(fd) // made just now
+		return unix.ENOENT
+	}
+	return err
 }
 
 // openLowerDir opens a directory of the source, whether it is hidden or not.
