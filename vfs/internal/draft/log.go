@@ -37,6 +37,7 @@ type line struct {
 	Temp    []byte    `json:"temp,omitempty"`
 	Old     *baseLine `json:"old,omitempty"`
 	New     *baseLine `json:"new,omitempty"`
+	Making  bool      `json:"making,omitempty"`
 	Placed  *[]byte   `json:"placed,omitempty"`
 
 	// Commit is a time, in nanoseconds since 1970, with Boot: files with an older ctime and
@@ -70,7 +71,7 @@ func recordLine(r Record) line {
 }
 
 func placingLine(p Placing) line {
-	return line{Placing: pathOf(p.Path), Temp: []byte(p.Temp), Old: baseLineOf(p.Old), New: baseLineOf(p.New)}
+	return line{Placing: pathOf(p.Path), Temp: []byte(p.Temp), Old: baseLineOf(p.Old), New: baseLineOf(p.New), Making: p.Making}
 }
 
 func baseLineOf(b Base) *baseLine {
@@ -228,7 +229,7 @@ func (s *Store) take(l *line) error {
 		delete(s.unsure, p)
 		s.setFlag(p, hidden, false)
 	case l.Placing != nil:
-		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp)}
+		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp), Making: l.Making}
 		if p.Old, err = l.Old.base(); err != nil {
 			return err
 		}

@@ -46,12 +46,12 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
+		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
 			return st, err
 		}
 	}
 	for n := 1; ; {
-		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true)
+		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true, false)
 		switch {
 		case errors.Is(err, errHeld):
 			n++
@@ -64,16 +64,17 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 // Open opens one store. If another process or root holds it, the error is Locked and names
 // the session.
 func Open(dir string) (*Store, error) {
-	st, err := open(dir, nil, false)
+	st, err := open(dir, nil, false, false)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
 	return st, err
 }
 
-// OpenIn opens one store for the session that m names.
+// OpenIn opens one store for the session that m names. If the store is of another directory than
+// m's, the error is Conflict.
 func OpenIn(dir string, m Meta) (*Store, error) {
-	st, err := open(dir, &m, false)
+	st, err := open(dir, &m, false, true)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
@@ -117,8 +118,8 @@ func numbersOf(stages, base string) ([]int, error) {
 }
 
 // open opens a store, or makes it. Unless m is nil, the store is for the session of m from
-// then on.
-func open(dir string, m *Meta, make bool) (*Store, error) {
+// then on. isExact refuses a store of another directory at the same path.
+func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 	if make {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -130,7 +131,7 @@ func open(dir string, m *Meta, make bool) (*Store, error) {
 	}
 	s := newStore(dir)
 	s.lock = lock
-	if err := s.load(m, make); err != nil {
+	if err := s.load(m, make, isExact); err != nil {
 		s.closeFiles()
 		return nil, err
 	}
@@ -190,7 +191,7 @@ func isHeld(dir string) bool {
 }
 
 // load reads a store whose lock is held, after it has made what is missing.
-func (s *Store) load(m *Meta, make bool) error {
+func (s *Store) load(m *Meta, make, isExact bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
 	switch {
@@ -203,6 +204,10 @@ func (s *Store) load(m *Meta, make bool) error {
 	case err != nil:
 		return err
 	case m != nil:
+		if isExact && (meta.ID.Ino != m.ID.Ino || meta.ID.Birth != m.ID.Birth) { // device numbers change
+			return &guard.Error{Kind: names.Conflict, Err: fmt.Errorf("the stage %s was made for another directory, which was at %s: discard it, or put that directory back",
+				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
+		}
 		meta.Session, meta.ID = m.Session, m.ID
 	}
 	s.meta = meta

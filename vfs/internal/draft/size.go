@@ -141,6 +141,12 @@ func hasAttributes(path string) bool {
 	return false
 }
 
+// Walk calls f for all that is in the upper, but not for its top, each directory before what is
+// in it. It enters directories whose mode does not let their owner in.
+func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
+	return s.walk(upperName, walker{opens: true, visit: f})
+}
+
 // walkUpper calls f for all that is in the upper, but not for its top.
 func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
 	return s.walk(upperName, walker{visit: f})
