@@ -43,6 +43,7 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		if err != nil {
 			return opened{}, err
 		}
+		dir.ByKernel()
 		h, err := dir.Handle()
 		if err == nil {
 			err = h.Hold()
