@@ -93,7 +93,7 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 	if err != unix.ENOENT || rel == "" { //nolint:errorlint // bare errno
 		return d, err
 	}
-	up, err := look(p.st.Upper(), rel)
+	up, err := p.lookUpper(rel)
 	if err != nil || !up.isDir() {
 		return beneath.Dir{}, unix.ENOENT
 	}
@@ -442,10 +442,41 @@ func (p *placement) back(temp string, why error) error {
 	if !p.isOurs(p.base) {
 		return p.leave(temp, why)
 	}
-	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil || !p.isOurs(temp) {
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil || !p.isOurs(temp) || p.isUsed(temp) {
 		return p.leave(temp, why)
 	}
-	return errors.Join(why, p.unmake(temp))
+	return errors.Join(why, p.rebase(), p.unmake(temp))
+}
+
+// rebase records the ctime that a file of the source has got by being moved and moved back.
+// Without that, it would look changed by the owner.
+func (p *placement) rebase() error {
+	now, err := beneath.StatIn(p.d, p.base)
+	rec, ok := p.store.Has(p.c.Path)
+	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != beneath.BaseOf(&p.c.have.info).Ctime {
+		return nil
+	}
+	rec.Base.Ctime = now.ChangeNanos()
+	return p.store.Replace(rec)
+}
+
+// isUsed reports whether somebody has written to the new file in the moment in which it had
+// the path, or is about to.
+func (p *placement) isUsed(temp string) bool {
+	if !p.info.IsRegular() {
+		return false
+	}
+	h, now, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
+	if err != nil {
+		return true
+	}
+	defer h.Close()
+	stays, end, err := beneath.Alone(h.FD())
+	if err != nil {
+		return true
+	}
+	defer end()
+	return now.Size != p.info.Size || now.Mtime != p.info.Mtime || !stays()
 }
 
 // isOurs reports whether a name is that of the new file.
@@ -501,5 +532,5 @@ func (p *placement) remove() error {
 	if beneath.RenameNew(p.l, p.d, temp, p.d, p.base) != nil {
 		return p.leave(temp, err)
 	}
-	return errors.Join(err, p.store.Placed(p.c.Path))
+	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path))
 }

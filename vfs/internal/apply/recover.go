@@ -146,7 +146,7 @@ func (a *applier) removedAbove(path string) string {
 		if !rec.Whiteout {
 			continue
 		}
-		if up, err := look(a.st.Upper(), above); err != nil || !up.isDir() {
+		if up, err := a.lookUpper(above); err != nil || !up.isDir() {
 			return above
 		}
 	}

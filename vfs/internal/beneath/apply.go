@@ -76,8 +76,11 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 		return nil
 	}
 	dir, err := st.openUpperDir(parent)
+	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
+		return nil
+	}
 	if err != nil {
-		return IgnoreAbsent(err)
+		return err
 	}
 	defer unix.Close(dir)
 	got, err := lookAt(dir, base)
