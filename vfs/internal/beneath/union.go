@@ -97,11 +97,11 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 		hidden = st.isHidden(rel)
 	}
 	if hidden {
-		return -1, false, st.absent(rel, isUpper)
+		return -1, false, st.absent(rel, isUpper, unix.ENOENT)
 	}
 	fd, err = openLong(st.fd, rel, flags)
-	if err == unix.ENOENT { //nolint:errorlint // bare errno
-		err = st.absent(rel, isUpper)
+	if err == unix.ENOENT || !isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
+		err = st.absent(rel, isUpper, err)
 	}
 	if isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
 		// The directory is the stage's. The source may have something else at its path.
@@ -115,16 +115,19 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 	return fd, true, err
 }
 
-// absent is the error for a path that shows nothing. Above it the upper directory may have
-// something that is no directory.
-func (st *staged) absent(rel string, looked bool) error {
+// absent is the error for a path that shows nothing: that of the source, unless the upper
+// directory has something above the path that is no directory. looked says that it has not.
+func (st *staged) absent(rel string, looked bool, low error) error {
 	if looked {
-		return unix.ENOENT
+		return low
 	}
 	fd, err := openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
-	if err == nil {
+	switch err { //nolint:errorlint // bare errnos
+	case nil:
 		_ = unix.Close(fd) // made just now
 		return unix.ENOENT
+	case unix.ENOENT:
+		return low
 	}
 	return err
 }
@@ -249,8 +252,9 @@ func stageOf(l *guard.Lease) *staged {
 	return st
 }
 
-// openFile is OpenFile in a staged root. For writing, a file of the source is copied up first.
-func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
+// openFile is OpenFile in a staged root. For writing, a file of the source is copied up first;
+// without its contents if emptied is not nil, see OpenToEmpty.
+func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
 	rel := join(u.rel, base)
 	for range copyTries {
 		info, err := StatIn(d, base)
@@ -260,9 +264,12 @@ func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int) (Handle,
 		if err != nil {
 			return Handle{}, Info{}, err
 		}
-		writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+		if emptied != nil && *emptied != (guard.Identity{}) && info.ID() != *emptied {
+			return Handle{}, Info{}, unix.ESTALE
+		}
+		writes := flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
 		if writes {
-			if err := u.st.copyUp(l, rel, false); err != nil {
+			if err := u.st.copyUp(l, rel, emptied != nil); err != nil {
 				return Handle{}, Info{}, err
 			}
 		}
@@ -298,6 +305,6 @@ func (u *union) openReference(l *guard.Lease, ref int, rel string, flags int, lo
 	if !lower {
 		return Handle{fd: fd}, info, nil
 	}
-	h, err := u.st.keep(fd, rel)
+	h, err := u.st.track(fd, rel)
 	return h, info, err
 }

@@ -1,8 +1,6 @@
 package beneath
 
 import (
-	"strings"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
@@ -151,7 +149,7 @@ func (u *union) remove(l *guard.Lease, name string, flags int) error {
 		}
 	}
 	if !up.is {
-		u.st.ids.lose(low.info.ID())
+		u.st.loseName(low.info.ID(), join(u.rel, name))
 		// As the removal of a name does. Git looks at the time for names that it does not track.
 		return Utimes(l, changeable(u.up), Omit, Now)
 	}
@@ -185,155 +183,4 @@ func (u *union) mayRemove(low *Info) error {
 		return unix.EPERM
 	}
 	return nil
-}
-
-// unionMove is a rename in a staged root.
-type unionMove struct {
-	l                *guard.Lease
-	st               *staged
-	from, to         *union
-	oldName, newName string
-	flags            uint
-	old, new         [2]side // of the upper directory and the source
-}
-
-// oldRel and newRel are the two paths below the root.
-func (m *unionMove) oldRel() string { return join(m.from.rel, m.oldName) }
-func (m *unionMove) newRel() string { return join(m.to.rel, m.newName) }
-
-func seenOf(s *[2]side) *side {
-	if s[0].is {
-		return &s[0]
-	}
-	return &s[1]
-}
-
-// run moves the name. What lies in the source only is copied up first, while nothing is locked.
-func (m *unionMove) run() error {
-	for range copyTries {
-		missing, err := m.try()
-		if missing == "" {
-			return err
-		}
-		if err := m.st.copyUp(m.l, missing, false); err != nil {
-			return err
-		}
-	}
-	return unix.ESTALE
-}
-
-// try moves the name, unless a file has to be copied up before: then try returns its path.
-func (m *unionMove) try() (missing string, err error) {
-	m.st.mu.Lock()
-	defer m.st.mu.Unlock()
-	if err = m.from.toUpper(m.l); err == nil {
-		err = m.to.toUpper(m.l)
-	}
-	if err == nil {
-		m.old[0], m.old[1], err = m.from.look(m.oldName)
-	}
-	if err == nil {
-		m.new[0], m.new[1], err = m.to.look(m.newName)
-	}
-	if err != nil {
-		return "", err
-	}
-	if done, err := m.check(); done || err != nil {
-		return "", err
-	}
-	if !m.old[0].is {
-		return m.oldRel(), nil
-	}
-	if m.flags&unix.RENAME_EXCHANGE != 0 && !m.new[0].is {
-		return m.newRel(), nil
-	}
-	if replaced := &m.new[1]; m.old[0].info.IsDir() && replaced.is && replaced.info.IsDir() {
-		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty one
-			return "", err
-		}
-	}
-	return "", m.move()
-}
-
-// check refuses what rename(2) refuses, for what is seen, and a directory of the source, which
-// is not moved: programs then copy it. done says that nothing is left to do.
-func (m *unionMove) check() (done bool, err error) {
-	from, to, old, target := m.oldRel(), m.newRel(), seenOf(&m.old), seenOf(&m.new)
-	exchange := m.flags&unix.RENAME_EXCHANGE != 0
-	switch {
-	case !old.is || exchange && !target.is:
-		return false, unix.ENOENT
-	case m.flags&unix.RENAME_NOREPLACE != 0 && target.is:
-		return false, unix.EEXIST
-	case from == to:
-		return true, nil
-	case strings.HasPrefix(to, from+"/"), exchange && strings.HasPrefix(from, to+"/"):
-		return false, unix.EINVAL
-	case strings.HasPrefix(from, to+"/"):
-		return false, unix.ENOTEMPTY
-	case !exchange && !m.old[0].is && !m.new[0].is && target.is && old.info.ID() == target.info.ID():
-		return true, nil // two names of one file
-	case m.old[1].is && m.old[1].info.IsDir(), exchange && m.new[1].is && m.new[1].info.IsDir():
-		return false, unix.EXDEV
-	case exchange || !target.is:
-		return false, nil
-	case old.info.IsDir() && !target.info.IsDir():
-		return false, unix.ENOTDIR
-	case !old.info.IsDir() && target.info.IsDir():
-		return false, unix.EISDIR
-	case target.info.IsDir():
-		if empty, err := m.to.isEmpty(m.newName); err != nil || !empty {
-			return false, cmpErr(err, unix.ENOTEMPTY)
-		}
-	}
-	return false, nil
-}
-
-// move writes the records and renames in the upper directory. Nothing is recorded as hidden at
-// the new name: before the rename that would hide what is there.
-func (m *unionMove) move() error {
-	exchange := m.flags&unix.RENAME_EXCHANGE != 0
-	var list []draft.Record
-	if m.new[1].is {
-		list = append(list, m.to.record(m.newName, &m.new[1], false))
-	}
-	if m.old[1].is {
-		list = append(list, m.from.record(m.oldName, &m.old[1], !exchange))
-	}
-	if len(list) > 0 {
-		if err := m.st.note(list...); err != nil {
-			return err
-		}
-	}
-	err := change(m.l, func() error { return unix.Renameat2(m.from.up, m.oldName, m.to.up, m.newName, m.flags) })
-	if err != nil {
-		return err
-	}
-	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
-		m.st.ids.lose(m.new[1].info.ID())
-	}
-	m.moveIndex(exchange)
-	return nil
-}
-
-// moveIndex tells the store which directories lie in the upper directory now.
-func (m *unionMove) moveIndex(exchange bool) {
-	from, to, store := m.oldRel(), m.newRel(), m.st.store
-	if exchange {
-		const aside = "\x00" // no path
-		if m.old[0].info.IsDir() {
-			store.RenameUpperDir(from, aside)
-		}
-		if m.new[0].info.IsDir() {
-			store.RenameUpperDir(to, from)
-		}
-		if m.old[0].info.IsDir() {
-			store.RenameUpperDir(aside, to)
-		}
-		return
-	}
-	if m.old[0].info.IsDir() {
-		store.SetUpperDir(to, false)
-		store.RenameUpperDir(from, to)
-	}
 }
