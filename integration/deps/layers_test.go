@@ -81,6 +81,7 @@ var layers = []layer{
 	{"vfs/internal/wholefile", []string{"guard", "guard/names", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "it writes contents for operations that have been admitted"},
 	{"vfs/internal/trash", []string{"guard", "guard/names", "vfs/internal/beneath", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it keeps what operations that have been admitted remove"},
 	{"vfs/internal/draft", []string{"guard", "guard/names"}, []string{"golang.org/x/sys/unix"}, "it keeps what a stage consists of, and knows neither source nor union"},
+	{"vfs/internal/apply", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath", "vfs/internal/draft", "vfs/internal/trash", "vfs/internal/wholefile"}, []string{"golang.org/x/sys/unix"}, "it is part of the owner's operations, which have been admitted"},
 	{"vfs/internal/walk", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/beneath"}, []string{"golang.org/x/sys/unix"}, "a walk is part of an operation that has been admitted"},
 	{"vfs/watch", []string{"guard", "guard/names", "vfs/internal/"}, []string{"golang.org/x/sys/unix"}, "it watches what operations resolve, and the tree holds its inotify instances"},
 	{"vfs", []string{"guard", "guard/names", "guard/pattern", "vfs/internal/", "vfs/watch"}, []string{"golang.org/x/sys/unix", "github.com/bmatcuk/doublestar/"}, "the tree knows the gate below it and no front end above"},

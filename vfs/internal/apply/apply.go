@@ -17,6 +17,8 @@ import (
 	"context"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
@@ -111,8 +113,7 @@ func splitRel(rel string) (parent, base string) {
 	return rel[:max(i, 0)], rel[i+1:]
 }
 
-// look looks at what one side has at a path. A link or a file on the way is an error that
-// beneath.IsAbsent tells.
+// look looks at what one side has at a path. A link on the way is an error (ELOOP).
 func look(top beneath.Dir, rel string) (side, error) {
 	d, err := top.Below(rel, false)
 	if beneath.IsAbsent(err) {
@@ -124,6 +125,15 @@ func look(top beneath.Dir, rel string) (side, error) {
 	defer d.Close()
 	info, err := d.Own()
 	return side{err == nil, info}, err
+}
+
+// lookUpper looks at what the upper directory has at a path. Nothing lies below its links.
+func (a *applier) lookUpper(rel string) (side, error) {
+	got, err := look(a.st.Upper(), rel)
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		return side{}, nil
+	}
+	return got, err
 }
 
 // Selects reports whether a path was asked for: it is one of paths, or lies below one. Without

@@ -94,7 +94,7 @@ func (a *applier) settle(c *Change, ask *Asked) {
 func (a *applier) classify(path string) Change {
 	c := Change{Path: path}
 	var err error
-	if c.want, err = look(a.st.Upper(), path); err == nil {
+	if c.want, err = a.lookUpper(path); err == nil {
 		c.have, err = look(a.st.Source(a.l), path)
 	}
 	if c.want.is {
@@ -198,7 +198,7 @@ func (a *applier) directory(c *Change, rec *draft.Record) error {
 		return err
 	}
 	if !isOld {
-		return c.conflict("a directory in the stage, and a file of yours since %s", c.since())
+		return c.conflict("a directory in the stage, and something else of yours since %s", c.since())
 	}
 	c.Class, c.mode = Replaced, c.Mode
 	return nil

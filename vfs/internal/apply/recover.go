@@ -93,7 +93,7 @@ func (p *placement) restore(pl draft.Placing) error {
 // same. First all of it is on the disk.
 func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
 	a := e.begin(ctx, l)
-	if err := a.st.Source(l).SyncAll(); err != nil {
+	if err := a.st.Source(l).SyncAll(l); err != nil {
 		return err
 	}
 	slices.Sort(paths)
@@ -146,7 +146,7 @@ func (a *applier) removedAbove(path string) string {
 		if !rec.Whiteout {
 			continue
 		}
-		if up, err := look(a.st.Upper(), above); err != nil || !up.isDir() {
+		if up, err := a.lookUpper(above); err != nil || !up.isDir() {
 			return above
 		}
 	}

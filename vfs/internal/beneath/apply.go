@@ -76,8 +76,11 @@ func (st *staged) removeUpper(l *guard.Lease, rel string) error {
 		return nil
 	}
 	dir, err := st.openUpperDir(parent)
+	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
+		return nil
+	}
 	if err != nil {
-		return IgnoreAbsent(err)
+		return err
 	}
 	defer unix.Close(dir)
 	got, err := lookAt(dir, base)
@@ -170,13 +173,13 @@ func Alone(fd int) (stays func() bool, end func(), err error) {
 }
 
 // SyncAll writes all of the file system to the disk that d lies on.
-func (d Dir) SyncAll() error {
+func (d Dir) SyncAll(l *guard.Lease) error {
 	fd, err := Reopen(d.fd, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return retry(func() error { return unix.Syncfs(fd) })
+	return change(l, func() error { return unix.Syncfs(fd) })
 }
 
 // IsAbsent reports whether an error says that there is nothing at a path, or that a part of

@@ -183,17 +183,42 @@ func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
 		if c.base.Hash, err = copyContents(c.l, from, to, info); err != nil {
 			return err
 		}
+	} else if info.Size <= maxHashed {
+		c.base.Hash = hashLower(from, info)
 	}
 	return copyAttributes(c.l, from, info, changeable(to), info.Mode)
+}
+
+// hashLower is the hash of a file of the source that is not copied; zero if it cannot be read,
+// or was changed meanwhile: then the file counts as changed once the owner touches it.
+func hashLower(from int, info *Info) (sum [sha256.Size]byte) {
+	in, err := reopenQuietly(from)
+	if err != nil {
+		return sum
+	}
+	defer unix.Close(in)
+	got, err := hashOf(in)
+	now, serr := stat(in)
+	if err != nil || serr != nil || now.Size != info.Size || now.Mtime != info.Mtime || now.Ctime != info.Ctime {
+		return sum
+	}
+	return got
+}
+
+// reopenQuietly opens a file of the source for reading, and leaves its access time alone where
+// it may.
+func reopenQuietly(from int) (int, error) {
+	in, err := Reopen(from, unix.O_RDONLY|unix.O_NOATIME)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		in, err = Reopen(from, unix.O_RDONLY)
+	}
+	return in, err
 }
 
 // copyContents copies a regular file, of which from is a reference, and returns the hash of
 // the contents. The error is ESTALE if the file was changed meanwhile.
 func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]byte, err error) {
-	in, err := Reopen(from, unix.O_RDONLY|unix.O_NOATIME)
-	if err == unix.EPERM { //nolint:errorlint // bare errno
-		in, err = Reopen(from, unix.O_RDONLY)
-	}
+	in, err := reopenQuietly(from)
 	if err != nil {
 		return sum, err
 	}

@@ -206,6 +206,17 @@ func (s *Store) Note(list ...Record) error {
 	return s.append(lines)
 }
 
+// Replace appends a record in the place of the path's record, in one write.
+func (s *Store) Replace(r Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := []line{{Clear: pathOf(r.Path)}, recordLine(r)}
+	if s.unsure[r.Path] {
+		lines = append(lines, line{Unsure: pathOf(r.Path)})
+	}
+	return s.append(lines)
+}
+
 // Clear appends that the records of paths no longer count: the source is seen there again,
 // where the upper has nothing.
 func (s *Store) Clear(paths ...string) error {
