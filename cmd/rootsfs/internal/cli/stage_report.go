@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // printStages says what lies in the stages of a session's roots.
@@ -42,4 +45,59 @@ func (a *app) warnContinued(s *session.Session) {
 			a.warn("root %s: %s", quoteIfNeeded(string(st.Grant.Root)), names.Escape(st.Stage.Damaged))
 		}
 	}
+}
+
+// warnStaged says, after the session has ended, what its programs left staged, and what to
+// type.
+func (a *app) warnStaged(ctx context.Context, ended string) {
+	dir, err := workingDir()
+	if err != nil {
+		return
+	}
+	all := everyStage()
+	for i := range all {
+		s := &all[i]
+		if s.Meta.Session != ended || s.Held || s.Changed == 0 {
+			continue
+		}
+		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
+		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir {
+			c.flag = stageFlag(all, s)
+		}
+		if text := c.counts(ctx); text != "" {
+			a.warn("staged: %s in %s (your files are as they were)", text, quoteIfNeeded(s.Meta.Path))
+			a.warn("  look: %s    take: %s    drop: %s", c.command("diff"), c.command("apply"), c.command("discard", "--all"))
+		}
+	}
+}
+
+// stageFlag is a --root that means one stage alone.
+func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
+	named := 0
+	for i := range all {
+		if all[i].Meta.Root == s.Meta.Root {
+			named++
+		}
+	}
+	if named == 1 {
+		return string(s.Meta.Root)
+	}
+	return filepath.Base(s.Dir)
+}
+
+// counts says how many changes of each class a stage has, "" if nothing is changed.
+func (c *chosenStage) counts(ctx context.Context) string {
+	inexact := plural(c.Changed, "change")
+	o, err := c.open(ctx)
+	if err != nil {
+		return inexact
+	}
+	list, err := o.tree.StageChanges(ctx, o.root, nil)
+	if closeErr := o.close(ctx); err != nil || closeErr != nil {
+		return inexact
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return countText(list)
 }
