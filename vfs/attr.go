@@ -38,26 +38,26 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 			req.Need = guard.Write
 		}
 	}
-	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, open bool, before Info) (Info, error) {
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (Info, error) {
 		var err error
 		switch {
 		case !own:
-			err = l.MayChange(before.ID())
+			err = l.MayChange(n.info.ID())
 		case a.Size != nil:
-			err = refuseOverwriting(l, fd, *a.Size) // lengthening is allowed: cp and tar do it for a hole at the end
+			err = refuseOverwriting(l, n.fd, *a.Size) // lengthening is allowed: cp and tar do it for a hole at the end
 		}
 		if err != nil {
 			return Info{}, err
 		}
 		if a.Size == nil {
-			return setattr(l, fd, open, before, a)
+			return n.setattr(l, a)
 		}
 		if *a.Size == 0 && !own {
 			rel := at.Path.Rel()
 			if f != nil {
 				rel = f.at.Path.Rel()
 			}
-			if err := t.trash.KeepEmptied(ctx, l, fd, rel); err != nil {
+			if err := t.trash.KeepEmptied(ctx, l, n.fd, rel); err != nil {
 				return Info{}, err
 			}
 		}
@@ -69,12 +69,12 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 			}
 			defer done()
 		} else {
-			if err := t.claims.ResumeWriting(ctx, l, before.ID()); err != nil {
+			if err := t.claims.ResumeWriting(ctx, l, n.info.ID()); err != nil {
 				return Info{}, err
 			}
-			defer t.claims.EndWriting(before.ID())
+			defer t.claims.EndWriting(n.info.ID())
 		}
-		return setattr(l, fd, open, before, a)
+		return n.setattr(l, a)
 	})
 }
 
@@ -86,9 +86,30 @@ func nameless(info *Info) error {
 	return nil
 }
 
+// node is what an operation on a place, or on an open file, is about.
+type node struct {
+	fd   int
+	info Info
+	f    *File        // nil: the operation is on a place
+	d    *beneath.Dir // what lies at the place
+}
+
+// change allows the node to be changed.
+func (n *node) change(l *guard.Lease) (w beneath.Changeable, err error) {
+	if n.f != nil {
+		w, err = n.f.change(l)
+	} else {
+		w, err = n.d.Change(l)
+	}
+	if err == nil {
+		n.fd = w.FD()
+	}
+	return w, err
+}
+
 // onNode runs an operation on the descriptor of a place, or of an open file.
 func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
-	g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
+	g func(l *guard.Lease, n *node) (T, error),
 ) (T, error) {
 	return onNodeUnless(ctx, t, req, at, f, func(*guard.Lease) error { return nil }, g)
 }
@@ -96,18 +117,18 @@ func onNode[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *Fi
 // onNodeUnless is onNode, but calls refuse first. If refuse returns an error, and the front end
 // knows the file (At.ID), the answer is that error, and the file is not opened.
 func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At, f *File,
-	refuse func(l *guard.Lease) error, g func(l *guard.Lease, fd int, open bool, info Info) (T, error),
+	refuse func(l *guard.Lease) error, g func(l *guard.Lease, n *node) (T, error),
 ) (T, error) {
 	if f != nil {
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
-			info, err := beneath.Stat(fd)
+			info, err := beneath.Stat(l, fd)
 			if err == nil && at.Nameless {
 				err = nameless(&info)
 			}
 			if err != nil {
 				return none, 0, err
 			}
-			v, err := g(l, fd, !f.ref, info)
+			v, err := g(l, &node{fd: fd, info: info, f: f})
 			return v, 0, err
 		})
 	}
@@ -120,52 +141,56 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 			return none, 0, err
 		}
 		defer d.Close()
-		v, err := g(l, d.FD, false, info)
+		v, err := g(l, &node{fd: d.FD(), info: info, d: &d})
 		return v, 0, err
 	})
 }
 
-// setattr applies owner before mode, because a change of owner clears the
+// setattr changes attributes. It applies owner before mode, because a change of owner clears the
 // set-id bits that the mode may set, and times last, because everything else
 // changes them.
-func setattr(l *guard.Lease, fd int, open bool, before Info, a Attrs) (Info, error) {
+func (n *node) setattr(l *guard.Lease, a Attrs) (Info, error) {
+	w, err := n.change(l)
+	if err != nil {
+		return Info{}, err
+	}
 	if a.UID != nil || a.GID != nil {
-		if err := beneath.Chown(l, fd, id(a.UID), id(a.GID)); err != nil {
+		if err := beneath.Chown(l, w, id(a.UID), id(a.GID)); err != nil {
 			return Info{}, err
 		}
 	}
 	if a.Mode != nil {
 		mode := *a.Mode & 07777
-		if !before.IsDir() {
+		if !n.info.IsDir() {
 			mode = safeMode(l, mode)
 		}
-		if before.Type() == unix.S_IFSOCK && !l.PosixFull() {
+		if n.info.Type() == unix.S_IFSOCK && !l.PosixFull() {
 			mode |= walk.SocketMark
 		}
-		if err := beneath.Chmod(l, fd, mode); err != nil {
+		if err := beneath.Chmod(l, w, mode); err != nil {
 			return Info{}, err
 		}
 	}
 	if a.Size != nil {
 		truncate := beneath.TruncatePath
-		if open {
+		if n.f != nil && !n.f.ref {
 			truncate = beneath.Truncate
 		}
 		if a.KillPriv && a.Mode == nil {
-			if err := killPriv(l, fd, &before); err != nil {
+			if err := killPriv(l, w, &n.info); err != nil {
 				return Info{}, err
 			}
 		}
-		if err := truncate(l, fd, *a.Size); err != nil {
+		if err := truncate(l, w, *a.Size); err != nil {
 			return Info{}, err
 		}
 	}
 	if a.Atime != nil || a.Mtime != nil || a.AtimeNow || a.MtimeNow {
-		if err := beneath.Utimes(l, fd, stamp(a.Atime, a.AtimeNow), stamp(a.Mtime, a.MtimeNow)); err != nil {
+		if err := beneath.Utimes(l, w, stamp(a.Atime, a.AtimeNow), stamp(a.Mtime, a.MtimeNow)); err != nil {
 			return Info{}, err
 		}
 	}
-	info, err := beneath.Stat(fd)
+	info, err := beneath.Stat(l, n.fd)
 	walk.Present(l, &info)
 	return info, err
 }

@@ -55,7 +55,7 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 			if err != nil {
 				return placed{}, err
 			}
-			defer beneath.Close(in.FD)
+			defer in.h.Close()
 			in.path = old
 			res, err := followed(ctx, l, to, how.Overwrite, func(q2 guard.Path) (placed, error) {
 				p := &replacement{t: t, ctx: ctx, l: l, c: c, path: q2, cond: cond, price: how.Charge}
@@ -70,25 +70,26 @@ func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path,
 // source is the open file that CopyFile copies.
 type source struct {
 	wholefile.Source
+	h      beneath.Handle
 	path   guard.Path // as it was asked for: errors name it
 	etag   string     // of the state that the file has to stay in; "": any
 	domain uint64
 }
 
-// copyAll copies a file to the staged one.
+// copyAll copies a file to the prepared one.
 func (p *replacement) copyAll(in *source, tell func(int64)) error {
 	if err := p.Copy(&in.Source, 0, tell); err != nil {
 		return err
 	}
-	return in.unchanged()
+	return in.unchanged(p.l)
 }
 
 // unchanged reports whether the file is as its etag says, if one was asked for.
-func (in *source) unchanged() error {
+func (in *source) unchanged(l *guard.Lease) error {
 	if in.etag == "" {
 		return nil
 	}
-	now, err := beneath.Stat(in.FD)
+	now, err := beneath.Stat(l, in.FD)
 	if err == nil && ETag(&now) != in.etag {
 		err = &guard.Error{Kind: names.Conflict}
 	}
@@ -127,12 +128,12 @@ func telling(progress func(int64)) (tell func(int64), mute func()) {
 var errItself = errors.New("a file cannot be copied onto itself")
 
 func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
-	fd, info, domain, err := openTarget(l, q)
+	h, info, domain, err := openTarget(l, q)
 	if err == nil && etag != "" && etag != ETag(&info) {
-		beneath.Close(fd)
+		h.Close()
 		err = &guard.Error{Kind: names.Conflict}
 	}
-	return source{Source: wholefile.Source{FD: fd, Info: info}, etag: etag, domain: domain}, err
+	return source{Source: wholefile.Source{FD: h.FD(), Info: info}, h: h, etag: etag, domain: domain}, err
 }
 
 // copyAcross copies between two roots: the file is opened in the one as any
@@ -180,14 +181,14 @@ func (t *Tree) openFollowed(ctx context.Context, c guard.Caller, p guard.Path) (
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read}
 	return t.opening(ctx, req, func(l *guard.Lease) (opened, error) {
 		return followed(ctx, l, p, true, func(q guard.Path) (opened, error) {
-			fd, info, _, err := openTarget(l, q)
+			h, info, _, err := openTarget(l, q)
 			if err == nil {
-				err = beneath.Hold(fd)
+				err = h.Hold()
 			}
 			if err != nil {
 				return opened{}, err
 			}
-			return opened{newFile(t, l, fd, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, nil), info}, nil
+			return opened{newFile(t, l, h, At{Path: q, ID: info.ID()}, c, unix.O_RDONLY, nil), info}, nil
 		})
 	})
 }

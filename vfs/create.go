@@ -150,10 +150,8 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 		}
 	}
 	return t.makePath(ctx, c, names.OpCreate, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
-		fd, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
-		if err == nil {
-			beneath.Close(fd)
-		}
+		w, info, err := beneath.CreateFile(l, d, base, unix.O_WRONLY, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		w.Close()
 		return info, err
 	})
 }
@@ -204,7 +202,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 			}
 			return madeDir{}, err
 		}
-		info, err := beneath.Stat(w.d.FD)
+		info, err := w.d.Stat(l)
 		return madeDir{info: info}, err
 	case err == nil:
 		access := guard.ToMake
@@ -338,7 +336,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		return opened{}, err
 	}
 	defer d.Close()
-	fd, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
+	w, info, err := beneath.CreateFile(l, d, name, flags&keptFlags, umasked(c, d, safeMode(l, mode&07777)), owner(c))
 	if err != nil {
 		return opened{}, err
 	}
@@ -347,7 +345,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 		err = t.beginWriting(ctx, l, d, name, info.ID(), false)
 	}
 	if err != nil {
-		beneath.Close(fd)
+		w.Close()
 		if err == unix.ESTALE { //nolint:errorlint // bare errno
 			err = unix.EEXIST // made, and replaced by somebody: that is opened
 		}
@@ -356,7 +354,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	// Before madeFile makes the hold: its verdict depends on who made the repository that
 	// the file belongs to.
 	l.NoteName(d.Rel(dir.Path.Rel()), name, info.ID(), false)
-	o := madeFile(t, l, fd, At{Path: p, ID: info.ID()}, c, flags, info, room)
+	o := madeFile(t, l, w, At{Path: p, ID: info.ID()}, c, flags, info, room)
 	o.f.isWriter = writes
 	return o, nil
 }
@@ -373,11 +371,11 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		if err := l.JudgeAs(guard.ToMake, d.Rel(dir.Path.Rel()), "", pattern.Other); err != nil {
 			return opened{}, err // nothing may be made there
 		}
-		fd, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
+		w, info, err := beneath.Tmpfile(l, d, flags&(keptFlags|unix.O_EXCL), umasked(c, d, safeMode(l, mode&07777)), owner(c))
 		if err != nil {
 			return opened{}, err
 		}
-		o := madeFile(t, l, fd, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
+		o := madeFile(t, l, w, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory does not apply to the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
 			// It may get a name; until then nobody replaces it, and this does not wait.
@@ -391,10 +389,10 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 	})
 }
 
-// madeFile returns the File for a descriptor of a file that the operation has created.
-func madeFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, info Info, room *slot) opened {
+// madeFile returns the File for a file that the operation has created.
+func madeFile(t *Tree, l *guard.Lease, w beneath.Changeable, at At, c guard.Caller, flags int, info Info, room *slot) opened {
 	l.NoteCreated(info.ID())
-	f := newFile(t, l, fd, at, c, flags, room)
+	f := newFile(t, l, w.Handle(), at, c, flags, room)
 	f.made = true
 	return opened{f, info}
 }

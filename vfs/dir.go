@@ -39,21 +39,27 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 			return opened{}, err
 		}
 		defer d.Close()
-		fd, err := beneath.OpenDirFD(d)
-		if err == nil {
-			err = beneath.Hold(fd)
-		}
+		dir, err := beneath.OpenNames(d)
 		if err != nil {
 			return opened{}, err
 		}
-		info, err := beneath.Stat(fd)
+		h, err := dir.Handle()
+		if err == nil {
+			err = h.Hold()
+		}
 		if err != nil {
-			beneath.Close(fd)
+			dir.Close()
+			return opened{}, err
+		}
+		info, err := dir.Stat(l)
+		if err != nil {
+			h.Close()
+			dir.Close()
 			return opened{}, err
 		}
 		// The identity is needed when the place has to be judged anew.
-		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
-		f.quiet = true
+		f := newFile(t, l, h, At{Path: at.Path, ID: info.ID(), Epoch: at.Epoch}, c, unix.O_RDONLY, room)
+		f.quiet, f.dir = true, &dir
 		return opened{f, info}, nil
 	})
 	if err != nil {
@@ -110,7 +116,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 	req := r.At.request(c, names.OpReaddir, r.At.Path)
 	seek := r.Off != d.next || d.lost
 	d.lost = r.Names // until it is known where the descriptor stands
-	out, err := onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (out Read, n int64, err error) {
+	out, err := onFile(ctx, d.f, req, func(l *guard.Lease, _ int) (out Read, n int64, err error) {
 		out.Next = r.Off
 		if r.Names {
 			if l.Remote() {
@@ -118,12 +124,12 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 				defer d.reading.Unlock()
 			}
 			r.At.ID, r.At.Held = d.f.at.ID, d.f
-			if out, err = readEntries(ctx, l, fd, &r, seek || l.Remote()); err != nil {
+			if out, err = readEntries(ctx, l, d.f.dir, &r, seek || l.Remote()); err != nil {
 				return Read{}, 0, err
 			}
 		}
 		if r.Looks > 0 {
-			out.Looked = lookUp(l, fd, &r, out.Entries)
+			out.Looked = lookUp(l, d.f.dir.Dir, &r, out.Entries)
 		}
 		return out, 0, nil
 	})
@@ -134,11 +140,11 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 }
 
 // readEntries reads until there are entries to be shown, or the directory ends.
-func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek bool) (Read, error) {
+func readEntries(ctx context.Context, l *guard.Lease, dir *beneath.Names, r *Reading, seek bool) (Read, error) {
 	out := Read{Next: r.Off}
-	err := walk.StillThere(l, r.At.Path.Rel(), fd)
+	err := walk.StillThere(l, r.At.Path.Rel(), dir.FD())
 	for try := 0; err == unix.ESTALE && try < maxExchanges && r.At.follow(l); try++ { //nolint:errorlint // bare errno
-		err = walk.StillThere(l, r.At.Path.Rel(), fd)
+		err = walk.StillThere(l, r.At.Path.Rel(), dir.FD())
 	}
 	if err != nil {
 		if errors.Is(err, walk.ErrRemoved) {
@@ -146,8 +152,9 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		}
 		return out, err
 	}
+	dir.Refresh(r.At.Path.Rel())
 	if seek {
-		if err := beneath.SeekDir(fd, int64(r.Off)); err != nil {
+		if err := dir.SeekTo(int64(r.Off)); err != nil {
 			return Read{}, err
 		}
 	}
@@ -156,22 +163,22 @@ func readEntries(ctx context.Context, l *guard.Lease, fd int, r *Reading, seek b
 		if err := l.Ended(ctx); err != nil {
 			return Read{}, err
 		}
-		n, err := beneath.Getdents(fd, buf)
-		if err != nil || n == 0 {
+		list, more, err := dir.Read(buf, false, func(e *Entry) bool {
+			out.Next = e.Off
+			return walk.Shown(l, rel, dir.Dir, e)
+		})
+		if err != nil || !more {
 			return out, err
 		}
-		out.Entries = beneath.ParseDirents(buf[:n], "", func(e *Entry) bool {
-			out.Next = e.Off
-			return walk.Shown(l, rel, fd, e)
-		})
-		if len(out.Entries) > 0 {
+		if len(list) > 0 {
+			out.Entries = list
 			return out, nil
 		}
 	}
 }
 
 // lookUp looks up as many entries as there is room for.
-func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked {
+func lookUp(l *guard.Lease, d beneath.Dir, r *Reading, fresh []Entry) map[string]Looked {
 	rel, left, looked := r.At.Path.Rel(), r.Looks, map[string]Looked{}
 	for _, list := range [...][]Entry{r.Known, fresh} {
 		for i := range list {
@@ -179,7 +186,7 @@ func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked
 				return looked
 			}
 			if r.Look(&list[i]) {
-				info, err := lookedUp(l, fd, rel, list[i].Name)
+				info, err := lookedUp(l, d, rel, list[i].Name)
 				looked[list[i].Name] = Looked{info, err}
 			}
 		}
@@ -187,14 +194,14 @@ func lookUp(l *guard.Lease, fd int, r *Reading, fresh []Entry) map[string]Looked
 	return looked
 }
 
-func lookedUp(l *guard.Lease, fd int, rel, name string) (Info, error) {
+func lookedUp(l *guard.Lease, d beneath.Dir, rel, name string) (Info, error) {
 	if err := l.JudgeDir(rel); err != nil {
 		return Info{}, err
 	}
 	if err := l.JudgeAs(guard.ToLook, rel, name, pattern.Unknown); err != nil {
 		return Info{}, err
 	}
-	return walk.LookUp(l, beneath.In(l, fd), name)
+	return walk.LookUp(l, d, name)
 }
 
 // Fsync writes the directory's names to the disk.

@@ -194,7 +194,7 @@ func TestEarlyAnswerOfAnUpload(t *testing.T) {
 			early++
 		}
 		recycle(buf)
-		fd := up.s.FD
+		fd := up.s.FD()
 		if i%2 == 0 {
 			up.Abort()
 			// The next files to be opened get the number of the closed one.

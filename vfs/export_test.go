@@ -6,7 +6,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 // LookedAt is how long ago the file's name was looked at.
@@ -23,7 +22,7 @@ func (d *Dir) ReadDir(ctx context.Context, c guard.Caller, at At) ([]Entry, erro
 // Seek continues reading after the entry whose Off is given; 0 is the beginning.
 func (d *Dir) Seek(ctx context.Context, c guard.Caller, off uint64) error {
 	req := guard.Request{Caller: c, Op: names.OpReaddir}
-	err := d.f.simple(ctx, req, func(_ *guard.Lease, fd int) error { return beneath.SeekDir(fd, int64(off)) })
+	err := d.f.simple(ctx, req, func(*guard.Lease, int) error { return d.f.dir.SeekTo(int64(off)) })
 	if d.lost = err != nil; err == nil {
 		d.next = off
 	}
@@ -37,8 +36,8 @@ func (d *Dir) Lookup(ctx context.Context, c guard.Caller, at At, name string) (I
 		return Info{}, err
 	}
 	req := at.request(c, names.OpLookup, p)
-	return onFile(ctx, d.f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		info, err := lookedUp(l, fd, at.Path.Rel(), name)
+	return onFile(ctx, d.f, req, func(l *guard.Lease, _ int) (Info, int64, error) {
+		info, err := lookedUp(l, d.f.dir.Dir, at.Path.Rel(), name)
 		return info, 0, err
 	})
 }

@@ -19,8 +19,8 @@ import (
 // dead for good.
 type File struct {
 	t      *Tree
-	fd     int
-	users  atomic.Int64 // operations using fd, plus one for being open
+	h      beneath.Handle
+	users  atomic.Int64 // operations using h, plus one for being open
 	hold   atomic.Pointer[guard.Hold]
 	at     At
 	caller guard.Caller
@@ -41,12 +41,13 @@ type File struct {
 	// isWriter says that Tree.claims counts the file as open for writing until it is
 	// closed; lent, that it does only while an operation runs.
 	isWriter, lent bool
-	closing        int64 // room that is promised for the record of the close
-	room           *slot // what the file takes from its opener's share
+	dir            *beneath.Names // the names of a directory, nil for any other file
+	closing        int64          // room that is promised for the record of the close
+	room           *slot          // what the file takes from its opener's share
 }
 
-func newFile(t *Tree, l *guard.Lease, fd int, at At, c guard.Caller, flags int, room *slot) *File {
-	f := &File{t: t, fd: fd, at: at, caller: c, flags: flags}
+func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, flags int, room *slot) *File {
+	f := &File{t: t, h: h, at: at, caller: c, flags: flags}
 	f.users.Store(1)
 	f.closing = l.TakeClosing()
 	room.take()
@@ -66,11 +67,11 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 		if err != nil {
 			return opened{}, err
 		}
-		fd, err := beneath.Keep(d)
+		h, err := beneath.Keep(d)
 		if err != nil {
 			return opened{}, err
 		}
-		f := newFile(t, l, fd, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY, room)
+		f := newFile(t, l, h, At{Path: at.Path, ID: info.ID()}, c, unix.O_RDONLY, room)
 		f.quiet, f.ref = true, true
 		return opened{f, info}, nil
 	})
@@ -92,15 +93,15 @@ func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d benea
 		return
 	}
 	defer room.release()
-	fd, info, err := beneath.Reference(d, name)
+	h, info, err := beneath.Reference(l, d, name)
 	if err != nil {
 		return
 	}
 	if info.ID() != dir.Removed.ID || walk.Visible(l, &info) != nil {
-		beneath.Close(fd)
+		h.Close()
 		return
 	}
-	f := newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
+	f := newFile(t, l, h, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
 	f.quiet, f.ref = true, true
 	dir.Removed.Keep(f)
 }
@@ -162,15 +163,21 @@ func (f *File) enter() (int, error) {
 			return -1, unix.EBADF
 		}
 		if f.users.CompareAndSwap(n, n+1) {
-			return f.fd, nil
+			return f.h.FD(), nil
 		}
 	}
 }
 
+// change allows the file to be changed. The caller has called enter.
+func (f *File) change(l *guard.Lease) (beneath.Changeable, error) { return f.h.Change(l) }
+
 // leave ends what enter began. The last user closes the descriptor.
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
-		beneath.Close(f.fd)
+		f.h.Close()
+		if f.dir != nil {
+			f.dir.Close()
+		}
 		f.room.closed()
 		if f.isWriter {
 			f.t.claims.EndWriting(f.at.ID)
@@ -228,10 +235,10 @@ func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare 
 			}
 			defer f.leave()
 		}
-		if err := f.judgeNow(l, f.fd, l.Access()); err != nil {
+		if err := f.judgeNow(l, f.h.FD(), l.Access()); err != nil {
 			return zero, 0, err
 		}
-		return g(l, f.fd)
+		return g(l, f.h.FD())
 	})
 }
 
@@ -276,7 +283,7 @@ func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}
 		defer d.Close()
-		info, err := beneath.Stat(d.FD)
+		info, err := d.Stat(l)
 		if err != nil || info.ID() != f.at.ID {
 			return nil, 0, &guard.Error{Kind: names.Revoked}
 		}

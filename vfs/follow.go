@@ -107,7 +107,7 @@ func (w *follower) walk(p guard.Path, last bool) error {
 	if w.l.File() != "" {
 		return w.fileRoot(p)
 	}
-	w.d = beneath.In(w.l, w.l.Dir())
+	w.d = beneath.Root(w.l)
 	w.push(p.Rel(), false)
 	return w.run(last)
 }
@@ -152,7 +152,7 @@ func (w *follower) fileRoot(p guard.Path) error {
 		return err
 	}
 	defer d.Close()
-	info, err := beneath.Stat(d.FD)
+	info, err := d.Stat(w.l)
 	if err == nil && info.Type() == unix.S_IFLNK {
 		err = &guard.Error{Kind: names.Escaped}
 	}
@@ -225,7 +225,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 			return false, err
 		}
 		w.pop()
-		return false, w.expand(d.FD)
+		return false, w.expand(d.FD())
 	}
 	d.Close()
 	if final {

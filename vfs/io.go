@@ -123,7 +123,11 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 			return 0, 0, err
 		}
 		defer done()
-		n, err := write(l, fd, bufs, off, appending, w)
+		to, err := f.change(l)
+		if err != nil {
+			return 0, 0, err
+		}
+		n, err := write(l, to, bufs, off, appending, w)
 		return n, int64(n), err
 	})
 	f.wrote.Add(int64(n))
@@ -136,26 +140,26 @@ func refuseOverwriting(l *guard.Lease, fd int, off int64) error {
 	if l.Narrowest()&guard.Write != 0 {
 		return nil
 	}
-	now, err := beneath.Stat(fd)
+	now, err := beneath.Stat(l, fd)
 	if err == nil && (l.Narrowest()&guard.Create == 0 || off < now.Size) {
 		err = l.Denied(guard.Write)
 	}
 	return err
 }
 
-func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Writing) (int, error) {
+func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appending bool, w Writing) (int, error) {
 	var before Info
 	if w.Touch != nil || w.KillPriv {
-		before, _ = beneath.Stat(fd)
+		before, _ = beneath.Stat(l, to.FD())
 	}
 	if w.KillPriv {
-		if err := killPriv(l, fd, &before); err != nil {
+		if err := killPriv(l, to, &before); err != nil {
 			return 0, err
 		}
 	}
-	n, err := beneath.Pwritev(l, fd, src, off, appending)
+	n, err := beneath.Pwritev(l, to, src, off, appending)
 	if w.Touch != nil && !l.Remote() { // after an early answer nobody may write to Touch any more
-		after, _ := beneath.Stat(fd)
+		after, _ := beneath.Stat(l, to.FD())
 		w.Touch.Before, w.Touch.After = before.ChangeNanos(), after.ChangeNanos()
 	}
 	return n, err
@@ -166,7 +170,7 @@ func write(l *guard.Lease, fd int, src [][]byte, off int64, appending bool, w Wr
 // the source's kernel does not do it for us. Without the permission to execute for the
 // group, the set-group-id bit stays for members of the group (setattr_should_drop_sgid of
 // Linux 6.2).
-func killPriv(l *guard.Lease, fd int, info *Info) error {
+func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	kill := uint32(unix.S_ISUID)
 	if info.Mode&unix.S_ISGID != 0 && (info.Mode&unix.S_IXGRP != 0 || !l.Caller().InGroup(info.GID)) {
 		kill |= unix.S_ISGID
@@ -174,26 +178,26 @@ func killPriv(l *guard.Lease, fd int, info *Info) error {
 	if !info.IsRegular() || info.Mode&kill == 0 {
 		return nil
 	}
-	return beneath.Chmod(l, fd, info.Mode&07777&^kill)
+	return beneath.Chmod(l, w, info.Mode&07777&^kill)
 }
 
 // killPrivFor is killPriv for operations that the kernel does not mark.
-func killPrivFor(l *guard.Lease, c guard.Caller, fd int) error {
+func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 	if c.UID == 0 {
 		return nil
 	}
-	info, err := beneath.Stat(fd)
+	info, err := beneath.Stat(l, w.FD())
 	if err != nil {
 		return err
 	}
-	return killPriv(l, fd, &info)
+	return killPriv(l, w, &info)
 }
 
 // Stat returns the file's attributes.
 func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		info, err := beneath.Stat(fd)
+		info, err := beneath.Stat(l, fd)
 		walk.Present(l, &info)
 		return info, 0, err
 	})
@@ -202,8 +206,8 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 // Fsync writes the file to the disk; with dataOnly only what is needed to read
 // the data back.
 func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
-	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, fd int) error {
-		return beneath.Fsync(l, fd, dataOnly)
+	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, _ int) error {
+		return f.h.Sync(l, dataOnly)
 	})
 }
 
@@ -230,7 +234,11 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			return none, 0, err
 		}
 		defer done()
-		if err := killPrivFor(l, c, fd); err != nil {
+		w, err := f.change(l)
+		if err != nil {
+			return none, 0, err
+		}
+		if err := killPrivFor(l, c, w); err != nil {
 			return none, 0, err
 		}
 		if mode&unix.FALLOC_FL_INSERT_RANGE != 0 {
@@ -241,7 +249,7 @@ func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, l
 			}
 			defer unlock()
 		}
-		err = beneath.Fallocate(l, fd, mode, off, length)
+		err = beneath.Fallocate(l, w, mode, off, length)
 		return none, req.Bytes, err
 	})
 	return err
@@ -294,10 +302,14 @@ func (f *File) CopyTo(ctx context.Context, c guard.Caller, offIn int64, out *Fil
 			return 0, 0, err
 		}
 		defer done()
-		if err := killPrivFor(l, c, outFD); err != nil {
+		w, err := out.change(l)
+		if err != nil {
 			return 0, 0, err
 		}
-		n, err := beneath.CopyFileRange(l, fd, offIn, outFD, offOut, int(n))
+		if err := killPrivFor(l, c, w); err != nil {
+			return 0, 0, err
+		}
+		n, err := beneath.CopyFileRange(l, fd, offIn, w, offOut, int(n))
 		return int64(n), int64(n), err
 	}
 	req.Path = f.at.Path
@@ -329,14 +341,14 @@ func (t *Tree) growing(ctx context.Context, l *guard.Lease, fd int, n int64, roo
 	if !l.BoundsFiles() && room == nil {
 		return func() {}, nil
 	}
-	now, err := beneath.Stat(fd)
+	now, err := beneath.Stat(l, fd)
 	if err != nil {
 		return nil, err
 	}
 	if unlock, err = t.claims.LockGrowth(ctx, l, now.ID()); err != nil {
 		return nil, err
 	}
-	if now, err = beneath.Stat(fd); err == nil {
+	if now, err = beneath.Stat(l, fd); err == nil {
 		err = l.Charge(0, now.Size+n, 0)
 	}
 	if err == nil && room != nil {

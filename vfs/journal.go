@@ -19,7 +19,7 @@ const TempPrefix = beneath.TempPrefix
 type Journal = wholefile.Journal
 
 // SetJournal names the journal; it must be called before the tree is used.
-func (t *Tree) SetJournal(j Journal) { t.stager.SetJournal(j) }
+func (t *Tree) SetJournal(j Journal) { t.preparer.SetJournal(j) }
 
 // CleanTemp removes an unfinished file that another daemon left, at a path that its Journal
 // names. The file must be regular, and its name begin with TempPrefix; else it stays, and the
@@ -36,7 +36,7 @@ func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 		d, err := beneath.OpenDir(l, dir.Rel())
 		if l.File() != "" && dir.IsRoot() {
 			// The temporary sibling of a single-file root.
-			d, err = beneath.In(l, l.Dir()), nil
+			d, err = beneath.Root(l), nil
 		}
 		if err != nil {
 			return false, 0, beneath.IgnoreAbsent(err)

@@ -49,7 +49,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			}
 			defer f.leave()
 			if old.Nameless {
-				info, err := beneath.Stat(fd)
+				info, err := beneath.Stat(l, fd)
 				if err == nil {
 					err = nameless(&info)
 				}
@@ -57,7 +57,11 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 					return Info{}, err
 				}
 			}
-			return linked(l, fd, d, dir, name)
+			w, err := f.change(l)
+			if err != nil {
+				return Info{}, err
+			}
+			return linked(l, w, d, dir, name)
 		}
 		src, info, err := nodeAt(l, old, guard.ToChange)
 		if err != nil {
@@ -73,13 +77,17 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if src.Domain != d.Domain {
 			return Info{}, unix.EXDEV
 		}
-		return linked(l, src.FD, d, dir, name)
+		w, err := src.Change(l)
+		if err != nil {
+			return Info{}, err
+		}
+		return linked(l, w, d, dir, name)
 	})
 }
 
-// linked makes a second name of an open file.
-func linked(l *guard.Lease, fd int, d beneath.Dir, dir At, name string) (Info, error) {
-	if err := beneath.Link(l, fd, d, name); err != nil {
+// linked makes a second name of a file.
+func linked(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name string) (Info, error) {
+	if err := beneath.Link(l, w, d, name); err != nil {
 		return Info{}, err
 	}
 	l.NoteNewName(d.Rel(dir.Path.Rel()), name)
@@ -107,17 +115,17 @@ type Where struct {
 // ReadlinkWhere is Readlink for a front end whose users walk the target themselves.
 func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File, where Where) (string, error) {
 	req := at.request(c, names.OpReadlink, at.Path)
-	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (string, error) {
-		if info.Type() != unix.S_IFLNK {
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (string, error) {
+		if n.info.Type() != unix.S_IFLNK {
 			return "", unix.EINVAL
 		}
-		text, err := beneath.Readlink(fd)
+		text, err := beneath.Readlink(n.fd)
 		if err != nil {
 			return "", err
 		}
 		dir, _ := at.Path.Split()
 		holders := []guard.Path{dir}
-		if info.Nlink > 1 && where.Holders != nil {
+		if n.info.Nlink > 1 && where.Holders != nil {
 			// The kernel may be walking from another name, which lies less deep.
 			holders = append(holders, where.Holders()...)
 		}

@@ -343,7 +343,7 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 		*to = Info{Mode: typ}
 		return true, nil
 	}
-	if *to, err = beneath.StatAt(l, ls.w.FD(), name); err != nil {
+	if *to, err = beneath.StatAt(ls.w.Dir(), name); err != nil {
 		if err == unix.EACCES && typ != 0 { //nolint:errorlint // bare errno: a directory that may be read and not searched
 			*to = Info{Mode: typ}
 			return true, nil
@@ -356,7 +356,7 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 	if walk.Visible(l, to) != nil {
 		return false, nil
 	}
-	_, err = beneath.CrossEntry(l, beneath.In(l, ls.w.FD()), name, to)
+	_, err = beneath.CrossEntry(l, ls.w.Dir(), name, to)
 	if ls.o.NoInfo || err != nil || ls.w.Cross(to) != nil {
 		*to = Info{Mode: to.Type()}
 	}

@@ -30,32 +30,35 @@ type Locker func(open func() (*File, error)) (*File, error)
 // TryLock sets or clears a lock without waiting.
 func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
-	_, err := f.locking(ctx, req, by, func(l *guard.Lease, fd int) (unix.Flock_t, error) {
-		if lk.Flock {
-			return unix.Flock_t{}, beneath.Flock(l, fd, flockHow(lk.Type))
+	_, err := f.locking(ctx, req, by, func(l *guard.Lease, own *File) (unix.Flock_t, error) {
+		w, err := own.change(l)
+		if err != nil {
+			return unix.Flock_t{}, err
 		}
-		return unix.Flock_t{}, beneath.OFDLock(l, fd, lk.Type, lk.Start, lk.Length)
+		if lk.Flock {
+			return unix.Flock_t{}, beneath.Flock(l, w, flockHow(lk.Type))
+		}
+		return unix.Flock_t{}, beneath.OFDLock(l, w, lk.Type, lk.Start, lk.Length)
 	})
 	return err
 }
 
-// locking runs g on the descriptor of an owner.
-func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(l *guard.Lease, fd int) (unix.Flock_t, error)) (unix.Flock_t, error) {
+// locking runs g on the File whose locks are an owner's.
+func (f *File) locking(ctx context.Context, req guard.Request, by Locker, g func(l *guard.Lease, own *File) (unix.Flock_t, error)) (unix.Flock_t, error) {
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (unix.Flock_t, int64, error) {
 		if by == nil {
-			got, err := g(l, fd)
+			got, err := g(l, f)
 			return got, 0, err
 		}
 		own, err := by(func() (*File, error) { return f.openForLocks(l, fd, req.Caller) })
 		if own == nil || err != nil {
 			return unix.Flock_t{Type: unix.F_UNLCK}, 0, err
 		}
-		ofd, err := own.enter()
-		if err != nil {
+		if _, err := own.enter(); err != nil {
 			return unix.Flock_t{}, 0, err
 		}
 		defer own.leave()
-		got, err := g(l, ofd)
+		got, err := g(l, own)
 		return got, 0, err
 	})
 }
@@ -77,11 +80,11 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 		modes = append([]int{unix.O_RDWR}, modes...)
 	}
 	for _, mode := range modes {
-		again, openErr := beneath.Reopen(fd, mode)
+		again, openErr := f.h.Reopen(l, mode)
 		if err = openErr; err != nil {
 			continue
 		}
-		if err := beneath.Hold(again); err != nil {
+		if err := again.Hold(); err != nil {
 			return nil, err
 		}
 		own := newFile(f.t, l, again, f.at, c, mode, room)
@@ -130,8 +133,8 @@ func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guar
 // does. PID is the holder's, -1 when it is an open file description.
 func (f *File) Conflict(ctx context.Context, c guard.Caller, lk Lock, by Locker) (unix.Flock_t, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetlk}
-	return f.locking(ctx, req, by, func(_ *guard.Lease, fd int) (unix.Flock_t, error) {
-		return beneath.OFDConflict(fd, lk.Type, lk.Start, lk.Length)
+	return f.locking(ctx, req, by, func(_ *guard.Lease, own *File) (unix.Flock_t, error) {
+		return beneath.OFDConflict(own.h.FD(), lk.Type, lk.Start, lk.Length)
 	})
 }
 
@@ -157,20 +160,20 @@ func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func(
 	if !old.IsRegular() {
 		return f()
 	}
-	fd, info, err := beneath.OpenFile(d, base, unix.O_RDONLY)
+	h, info, err := beneath.OpenFile(l, d, base, unix.O_RDONLY)
 	if err == unix.EACCES { //nolint:errorlint // bare errno
-		if fd, info, err = beneath.OpenFile(d, base, unix.O_WRONLY); err == unix.EACCES { //nolint:errorlint // bare errno
+		if h, info, err = beneath.OpenFile(l, d, base, unix.O_WRONLY); err == unix.EACCES { //nolint:errorlint // bare errno
 			return f()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	defer beneath.Close(fd)
+	defer h.Close()
 	if info.ID() != old.ID() {
 		return &guard.Error{Kind: names.Conflict}
 	}
-	if err := lockFile(l, fd); err != nil {
+	if err := lockFile(l, &h); err != nil {
 		return err
 	}
 	return f()
@@ -179,11 +182,18 @@ func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func(
 // lockFile takes the whole-file lock of flock(2) on an open file, for as long as it
 // is open, and checks that nobody holds a lock of fcntl(2). On a file system without
 // locks nobody holds any.
-func lockFile(l *guard.Lease, fd int) error {
-	if lk, err := beneath.OFDConflict(fd, unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
+func lockFile(l *guard.Lease, h *beneath.Handle) error {
+	if lk, err := beneath.OFDConflict(h.FD(), unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
 		return &guard.Error{Kind: names.Locked}
 	}
-	if err := beneath.Flock(l, fd, unix.LOCK_EX); err == unix.EAGAIN { //nolint:errorlint // bare errno
+	if !h.InPlace() {
+		return nil // the source's file, which a stage neither changes nor locks
+	}
+	w, err := h.Change(l)
+	if err != nil {
+		return err
+	}
+	if err := beneath.Flock(l, w, unix.LOCK_EX); err == unix.EAGAIN { //nolint:errorlint // bare errno
 		return &guard.Error{Kind: names.Locked}
 	}
 	return nil

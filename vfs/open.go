@@ -99,7 +99,7 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 		}
 		defer unlock()
 	}
-	fd, info, err := openExpected(l, d, at, base, flags)
+	h, info, err := openExpected(l, d, at, base, flags)
 	if err != nil {
 		return opened{}, err
 	}
@@ -107,21 +107,21 @@ func (t *Tree) openOnce(ctx context.Context, l *guard.Lease, c guard.Caller, at 
 		err = t.beginWriting(ctx, l, d, base, info.ID(), lock)
 	}
 	if err != nil {
-		beneath.Close(fd)
+		h.Close()
 		return opened{}, err
 	}
 	id := info.ID()
 	if flags&unix.O_TRUNC != 0 {
-		if err = t.truncate(ctx, l, fd, relIn(d, dir, base)); err == nil {
-			info, err = beneath.Stat(fd)
+		if err = t.truncate(ctx, l, &h, relIn(d, dir, base)); err == nil {
+			info, err = beneath.Stat(l, h.FD())
 		}
 		if err != nil {
-			beneath.Close(fd)
+			h.Close()
 			t.claims.EndWriting(id)
 			return opened{}, err
 		}
 	}
-	f := newFile(t, l, fd, At{Path: at.Path, ID: id}, c, flags, room)
+	f := newFile(t, l, h, At{Path: at.Path, ID: id}, c, flags, room)
 	f.isWriter = writes
 	l.NoteOpened()
 	return opened{f, info}, nil
@@ -156,30 +156,34 @@ func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, 
 }
 
 // truncate is O_TRUNC on an open file, of which the trash keeps a copy first.
-func (t *Tree) truncate(ctx context.Context, l *guard.Lease, fd int, rel string) error {
-	if err := t.trash.KeepEmptied(ctx, l, fd, rel); err != nil {
+func (t *Tree) truncate(ctx context.Context, l *guard.Lease, h *beneath.Handle, rel string) error {
+	if err := t.trash.KeepEmptied(ctx, l, h.FD(), rel); err != nil {
 		return err
 	}
-	return beneath.Truncate(l, fd, 0)
+	w, err := h.Change(l)
+	if err != nil {
+		return err
+	}
+	return beneath.Truncate(l, w, 0)
 }
 
 // openExpected opens the file that at is about by its name.
-func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (fd int, info Info, err error) {
-	fd, info, err = beneath.OpenFile(d, base, flags&keptFlags)
+func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (h beneath.Handle, info Info, err error) {
+	h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
 	if err == nil {
-		err = beneath.Hold(fd)
+		err = h.Hold()
 	}
 	if err != nil {
 		if info, serr := beneath.StatIn(d, base); serr == nil && walk.Visible(l, &info) != nil {
 			err = &guard.Error{Kind: names.Hidden}
 		}
-		return -1, Info{}, at.stale(err)
+		return h, Info{}, at.stale(err)
 	}
 	if at.ID != anyFile && info.ID() != at.ID {
-		beneath.Close(fd)
-		return -1, Info{}, unix.ESTALE
+		h.Close()
+		return h, Info{}, unix.ESTALE
 	}
-	return fd, info, nil
+	return h, info, nil
 }
 
 // Reopening says what Reopen is for.
@@ -205,7 +209,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		defer room.release()
 		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if !quiet && (writes || !how.Read) {
-			info, err := beneath.Stat(fd)
+			info, err := beneath.Stat(l, fd)
 			if err == nil {
 				err = nameless(&info)
 			}
@@ -219,13 +223,13 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 			}
 		}
 		// Without O_TRUNC: truncate does that, once the trash has kept the file.
-		again, err := beneath.Reopen(fd, flags&keptFlags)
+		again, err := f.h.Reopen(l, flags&keptFlags)
 		if err == nil {
-			err = beneath.Hold(again)
+			err = again.Hold()
 		}
 		if err == nil && flags&unix.O_TRUNC != 0 {
-			if err = f.t.truncate(ctx, l, again, f.at.Path.Rel()); err != nil {
-				beneath.Close(again)
+			if err = f.t.truncate(ctx, l, &again, f.at.Path.Rel()); err != nil {
+				again.Close()
 			}
 		}
 		if err != nil {

@@ -48,20 +48,20 @@ func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
 
 // openTarget opens the regular file that a path without links leads to, for reading. It
 // opens nothing else: it looks at the file through a reference first.
-func openTarget(l *guard.Lease, q guard.Path) (fd int, info Info, domain uint64, err error) {
+func openTarget(l *guard.Lease, q guard.Path) (h beneath.Handle, info Info, domain uint64, err error) {
 	d, info, err := target(l, q)
 	if err != nil {
-		return -1, info, 0, err
+		return h, info, 0, err
 	}
 	defer d.Close()
 	switch {
 	case info.IsDir():
-		return -1, info, 0, unix.EISDIR
+		return h, info, 0, unix.EISDIR
 	case !info.IsRegular():
-		return -1, info, 0, &guard.Error{Kind: names.Invalid, Err: unix.ENXIO}
+		return h, info, 0, &guard.Error{Kind: names.Invalid, Err: unix.ENXIO}
 	}
-	fd, err = beneath.Reopen(d.FD, unix.O_RDONLY)
-	return fd, info, d.Domain, err
+	h, err = d.Open(unix.O_RDONLY)
+	return h, info, d.Domain, err
 }
 
 // readTries is how often ReadChunk begins again when the file changes under it.
@@ -96,18 +96,18 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: p, Need: guard.Read, Bytes: length}
 	got, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (chunk, int64, error) {
 		ck, err := followed(ctx, l, p, true, func(q guard.Path) (chunk, error) {
-			fd, info, _, err := openTarget(l, q)
+			h, info, _, err := openTarget(l, q)
 			if err != nil {
 				return chunk{}, err
 			}
-			defer beneath.Close(fd)
+			defer h.Close()
 			for range readTries {
 				// Some file systems say 0 for files they make up as they are read.
 				buf, err := room(min(length, max(info.Size-off, 4096)))
 				if err != nil {
 					return chunk{}, err
 				}
-				ck, err := t.readState(fd, off, buf, ifMatch)
+				ck, err := t.readState(l, h.FD(), off, buf, ifMatch)
 				if err != nil || ck.n < len(buf) || int64(ck.n) == length || ck.info.Size <= off+int64(ck.n) {
 					return ck, err
 				}
@@ -121,8 +121,8 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 }
 
 // readState reads a piece of a file together with the state that the file has meanwhile.
-func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
-	before, err := beneath.Stat(fd)
+func (t *Tree) readState(l *guard.Lease, fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
+	before, err := beneath.Stat(l, fd)
 	for range readTries {
 		// This is the order: times, then writers, then bytes. A writer that has closed the
 		// file by now has written everything that those times are about.
@@ -137,7 +137,7 @@ func (t *Tree) readState(fd int, off int64, buf []byte, ifMatch string) (chunk, 
 		if err != nil {
 			return chunk{}, err
 		}
-		after, err := beneath.Stat(fd)
+		after, err := beneath.Stat(l, fd)
 		if err != nil {
 			return chunk{}, err
 		}

@@ -246,11 +246,11 @@ func (r *remover) run(rel string, top beneath.Dir, base string) error {
 	r.at = rel
 	r.w = walk.New(r.ctx, r.l, walk.Options{Keep: r.removeRead, Open: r.open, VerifyBelow: verifyBelow})
 	defer r.w.Close()
-	fd, err := r.open(top.FD, base)
+	dir, err := r.open(top, base)
 	if err != nil {
 		return err
 	}
-	r.w.StartAt(rel, fd)
+	r.w.StartAt(rel, dir)
 	r.levels = append(r.levels, removing{})
 	for err == nil && len(r.levels) > 0 {
 		err = r.step(top, base)
@@ -276,20 +276,20 @@ func (r *remover) partial(root guard.RootName, err error) error {
 }
 
 // open opens a directory that is no root itself.
-func (r *remover) open(dirfd int, name string) (int, error) {
-	d, info, err := beneath.OpenForRemoval(beneath.Dir{FD: dirfd}, name)
+func (r *remover) open(d beneath.Dir, name string) (beneath.Names, error) {
+	dir, info, err := beneath.OpenForRemoval(r.l, d, name)
 	if err != nil {
-		return -1, err
+		return beneath.Names{}, err
 	}
 	domain, err := beneath.CrossChild(r.l, &info)
 	if err == nil && domain != 0 {
 		err = unix.EBUSY
 	}
 	if err != nil {
-		d.Close()
-		return -1, err
+		dir.Close()
+		return beneath.Names{}, err
 	}
-	return d.FD, nil
+	return dir, nil
 }
 
 // step enters the next subdirectory of the innermost directory, or removes the
@@ -337,7 +337,7 @@ func (r *remover) finish(top beneath.Dir, base, rel string) error {
 		if _, err := r.w.Leave(); err != nil {
 			return err
 		}
-		parent = beneath.Dir{FD: r.w.FD()}
+		parent = r.w.Dir()
 		r.levels[last-1].changed = true
 	}
 	r.levels = r.levels[:last]
@@ -362,7 +362,7 @@ func (r *remover) removeRead(e *Entry) (isDir bool) {
 		return false
 	}
 	rel := r.w.Rel()
-	isDir, err := r.removeEntry(beneath.Dir{FD: r.w.FD()}, rel, e.Name, e.Type)
+	isDir, err := r.removeEntry(r.w.Dir(), rel, e.Name, e.Type)
 	if err != nil {
 		r.err, r.at = err, rel+"/"+e.Name
 	}

@@ -215,11 +215,11 @@ func (m *move) resolveParents() (err error) {
 // one if the two are exchanged, or locks of files are respected.
 func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	list := make([]claims.Name, 1, 2)
-	if list[0], err = claims.NameOf(m.dst, m.newName); err != nil {
+	if list[0], err = claims.NameOf(m.l, m.dst, m.newName); err != nil {
 		return nil, err
 	}
 	if m.exchanges() || m.respectLocks {
-		from, err := claims.NameOf(m.src, m.oldName)
+		from, err := claims.NameOf(m.l, m.src, m.oldName)
 		if err != nil {
 			return nil, err
 		}
@@ -330,7 +330,7 @@ func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	if err != nil || ok || typ == pattern.Unknown {
 		return err
 	}
-	info, err := beneath.StatAt(m.l, w.FD(), name)
+	info, err := beneath.StatAt(w.Dir(), name)
 	if err == unix.ENOENT || err == nil && !info.IsDir() { //nolint:errorlint // bare errno
 		return nil // it has gone
 	}

@@ -162,7 +162,7 @@ type replacement struct {
 	cond IfMatch
 	// price, unless nil, is called beside the quotas; see CopyOptions.Charge.
 	price charging
-	s     *wholefile.Staged
+	s     *wholefile.Prepared
 	wholefile.Copier
 	// agree, unless nil, is called with the file that has the name when it is to be taken,
 	// or nil if none has it, and may refuse to take it.
@@ -177,7 +177,7 @@ func (p *replacement) run(check func(old *Info) error, write func() error) (plac
 	}
 	defer p.d.Close()
 	defer p.s.Drop(p.l, p.d)
-	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, FD: p.s.FD, Charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
+	p.Copier = wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: p.s.Changeable, Charge: func(n, size int64) error { return p.l.Charge(n, size, 0) }}
 	if p.price != nil {
 		alive, stop := p.l.UntilEnd(p.ctx)
 		defer stop()
@@ -202,7 +202,7 @@ func (p *replacement) chargeAll(alive context.Context, n, size int64) error {
 	return err
 }
 
-// begin resolves the place and stages a file for it. It refuses early what commit would
+// begin resolves the place and prepares a file for it. It refuses early what commit would
 // refuse, so that no contents are sent in vain.
 func (p *replacement) begin(check func(old *Info) error) (err error) {
 	if p.d, p.base, err = beneath.Parent(p.l, p.path, p.cond.access()); err != nil {
@@ -224,7 +224,7 @@ func (p *replacement) begin(check func(old *Info) error) (err error) {
 			mode = 0o600 // nobody reads it before it has the old one's mode
 		}
 		dir, _ := p.path.Split()
-		p.s, err = p.t.stager.Stage(p.l, p.d, dir, mode, owner(p.c))
+		p.s, err = p.t.preparer.Prepare(p.l, p.d, dir, mode, owner(p.c))
 	}
 	if err != nil {
 		p.d.Close()
@@ -274,7 +274,7 @@ func checkExisting(l *guard.Lease, d beneath.Dir, base string, cond IfMatch, nee
 	return &info, nil
 }
 
-// commit puts the staged file in place, excluding everybody else who changes
+// commit puts the prepared file in place, excluding everybody else who changes
 // the name through this tree.
 func (p *replacement) commit() (placed, error) {
 	res := placed{path: p.path, size: p.Wrote(), hold: p.l.HoldAt(p.path)}
@@ -299,18 +299,18 @@ func (p *replacement) commit() (placed, error) {
 		err = p.applyAttributes(old)
 	}
 	if err == nil && !p.cond.NoDurable {
-		err = beneath.Fsync(p.l, p.s.FD, false)
+		err = beneath.Fsync(p.l, p.s.Changeable, false)
 	}
 	if err != nil {
 		return res, err
 	}
 	// Whoever opens the new file for writing waits until its etag has been
 	// taken, or the etag would be good for writes that its receiver never saw.
-	staged, err := beneath.Stat(p.s.FD)
+	prepared, err := beneath.Stat(p.l, p.s.FD())
 	if err != nil {
 		return res, err
 	}
-	settle, err := p.t.claims.BeginReplacing(p.ctx, p.l, staged.ID())
+	settle, err := p.t.claims.BeginReplacing(p.ctx, p.l, prepared.ID())
 	if err != nil {
 		return res, err
 	}
@@ -321,7 +321,7 @@ func (p *replacement) commit() (placed, error) {
 	if res.existed = old != nil; res.existed {
 		p.l.NoteExisting()
 	}
-	res.info, err = beneath.Stat(p.s.FD)
+	res.info, err = beneath.Stat(p.l, p.s.FD())
 	if err == nil && old == nil {
 		dir, _ := p.path.Split()
 		p.l.NoteCreated(res.info.ID())
@@ -341,8 +341,8 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 	d, _, err := beneath.Parent(p.l, p.path, p.cond.access())
 	if err == nil {
 		var now, then Info
-		if now, err = beneath.Stat(d.FD); err == nil {
-			then, err = beneath.Stat(p.d.FD)
+		if now, err = d.Stat(p.l); err == nil {
+			then, err = p.d.Stat(p.l)
 		}
 		if err == nil && now.ID() != then.ID() {
 			err = &guard.Error{Kind: names.Conflict}
@@ -359,13 +359,13 @@ func (p *replacement) judgeAgain() (release func(), err error) {
 	return release, nil
 }
 
-// applyAttributes makes the staged file look as the file of that name should.
+// applyAttributes makes the prepared file look as the file of that name should.
 func (p *replacement) applyAttributes(old *Info) error {
 	if old != nil {
 		return p.copyAttributes(old)
 	}
 	if mode := p.newMode(); p.s.Mode != mode {
-		return beneath.Chmod(p.l, p.s.FD, mode) // staged while there still was an old file
+		return beneath.Chmod(p.l, p.s.Changeable, mode) // prepared while there still was an old file
 	}
 	return nil
 }
@@ -377,36 +377,36 @@ func (p *replacement) copyAttributes(old *Info) error {
 	if err != nil {
 		return err
 	}
-	defer beneath.Close(src)
-	now, err := beneath.Stat(src)
+	defer src.Close()
+	now, err := src.Stat(p.l)
 	if err != nil {
 		return err
 	}
 	if now.ID() != old.ID() {
 		return &guard.Error{Kind: names.Conflict}
 	}
-	if err := beneath.Chown(p.l, p.s.FD, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+	if err := beneath.Chown(p.l, p.s.Changeable, int(old.UID), int(old.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
 		return err
 	}
 	// The directory's default ACL gave the new file one, which the old may
 	// not have.
 	const acl = "system.posix_acl_access"
 	hasACL := false
-	if list, err := beneath.Listxattr(src); err == nil {
+	if list, err := beneath.Listxattr(src.FD()); err == nil {
 		for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
 			if name == "" || xattrAllowed(p.l, name, true) != nil {
 				continue
 			}
 			hasACL = hasACL || name == acl
-			if err := beneath.CopyXattr(p.l, src, p.s.FD, name); err != nil {
+			if err := beneath.CopyXattr(p.l, src.FD(), p.s.Changeable, name); err != nil {
 				return err
 			}
 		}
 	}
 	if !hasACL {
-		_ = beneath.Removexattr(p.l, p.s.FD, acl) // most files have none
+		_ = beneath.Removexattr(p.l, p.s.Changeable, acl) // most files have none
 	}
-	return beneath.Chmod(p.l, p.s.FD, safeMode(p.l, old.Mode&07777))
+	return beneath.Chmod(p.l, p.s.Changeable, safeMode(p.l, old.Mode&07777))
 }
 
 // put gives the new file its name, if the old one is still as it was.
@@ -414,19 +414,14 @@ func (p *replacement) put(old *Info) error {
 	dir, _ := p.path.Split()
 	var err error
 	if old == nil {
-		err = p.t.stager.Publish(p.l, p.s, p.d, dir, p.base, false)
+		err = p.t.preparer.Publish(p.l, p.s, p.d, dir, p.base, false)
 	} else {
 		err = p.replace(old, dir)
 	}
 	if err != nil || p.cond.NoDurable {
 		return err
 	}
-	fd, err := beneath.OpenDirFD(p.d)
-	if err != nil {
-		return err
-	}
-	defer beneath.Close(fd)
-	return beneath.Fsync(p.l, fd, false)
+	return beneath.SyncDir(p.l, p.d)
 }
 
 // replace puts the new file in the place of the old one.
@@ -448,7 +443,7 @@ func (p *replacement) replace(old *Info, dir guard.Path) error {
 		if err != nil {
 			return err
 		}
-		return end(p.t.stager.Publish(p.l, p.s, p.d, dir, p.base, true))
+		return end(p.t.preparer.Publish(p.l, p.s, p.d, dir, p.base, true))
 	}
 	done, err := p.t.claims.BeginReplacing(p.ctx, p.l, old.ID())
 	if err != nil {

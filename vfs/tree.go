@@ -23,12 +23,12 @@ type Info = beneath.Info
 
 // Tree is the guarded tree over the roots of one registry.
 type Tree struct {
-	reg    *guard.Registry
-	began  time.Time
-	claims claims.Table
-	stager wholefile.Stager
-	trash  *trash.Store
-	shares userShares
+	reg      *guard.Registry
+	began    time.Time
+	claims   claims.Table
+	preparer wholefile.Preparer
+	trash    *trash.Store
+	shares   userShares
 
 	inotify, remoteInotify watch.Inotify
 }
@@ -143,7 +143,7 @@ func (a *At) follow(l *guard.Lease) bool {
 		return false
 	}
 	if last, deleted := strings.CutSuffix(rel, beneath.Deleted); deleted {
-		info, err := beneath.Stat(fd)
+		info, err := beneath.Stat(l, fd)
 		if err != nil || info.Nlink == 0 {
 			return false
 		}
@@ -178,7 +178,7 @@ func dirAtOnce(l *guard.Lease, at At) (beneath.Dir, error) {
 	if at.ID == anyFile {
 		return d, nil
 	}
-	info, err := beneath.Stat(d.FD)
+	info, err := d.Stat(l)
 	if err == nil && info.ID() != at.ID {
 		err = unix.ESTALE
 	}
@@ -204,7 +204,7 @@ func nodeAtOnce(l *guard.Lease, at At, a guard.Access) (beneath.Dir, Info, error
 	if err != nil {
 		return d, Info{}, at.stale(err)
 	}
-	info, err := beneath.Stat(d.FD)
+	info, err := d.Stat(l)
 	if err == nil && at.ID != anyFile && info.ID() != at.ID {
 		err = unix.ESTALE
 	}
@@ -258,19 +258,19 @@ func (t *Tree) LookupRef(ctx context.Context, c guard.Caller, dir At, name strin
 			return opened{}, err
 		}
 		defer d.Close()
-		fd, info, err := beneath.Reference(d, name)
+		h, info, err := beneath.Reference(l, d, name)
 		if err == nil {
 			if err = walk.Visible(l, &info); err == nil {
 				_, err = beneath.CrossEntry(l, d, name, &info)
 			}
 			if err != nil {
-				beneath.Close(fd)
+				h.Close()
 			}
 		}
 		if err != nil {
 			return opened{}, err
 		}
-		f := newFile(t, l, fd, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
+		f := newFile(t, l, h, At{Path: p, ID: info.ID()}, c, unix.O_RDONLY, room)
 		f.quiet, f.ref = true, true
 		return opened{f, info}, nil
 	})
@@ -311,7 +311,7 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 // nil, lies on.
 func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
 	req := at.request(c, names.OpStatfs, at.Path)
-	return onNode(ctx, t, req, at, f, func(_ *guard.Lease, fd int, _ bool, _ Info) (unix.Statfs_t, error) {
-		return beneath.Statfs(fd)
+	return onNode(ctx, t, req, at, f, func(_ *guard.Lease, n *node) (unix.Statfs_t, error) {
+		return beneath.Statfs(n.fd)
 	})
 }

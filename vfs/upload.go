@@ -34,8 +34,8 @@ type Upload struct {
 	cond IfMatch
 	old  *Info // what was there at the beginning
 	hold atomic.Pointer[guard.Hold]
-	dir  int // of the directory, for a temporary name; -1: there is none
-	s    *wholefile.Staged
+	dir  beneath.Dir // for a temporary name; zero if there is none
+	s    *wholefile.Prepared
 	// users are the operations that use s and can be answered early, while they
 	// run, plus one until the upload is over.
 	users atomic.Int64
@@ -68,7 +68,7 @@ func (t *Tree) BeginUpload(ctx context.Context, c guard.Caller, p guard.Path, co
 }
 
 func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q guard.Path, cond IfMatch) (*Upload, error) {
-	u := &Upload{t: t, who: c, path: q, cond: cond, dir: -1, done: make(chan struct{})}
+	u := &Upload{t: t, who: c, path: q, cond: cond, done: make(chan struct{})}
 	p := replacement{t: t, ctx: ctx, l: l, c: c, path: q, cond: cond}
 	err := p.begin(func(old *Info) error { u.old = old; return nil })
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 	}
 	defer p.d.Close()
 	u.s = p.s
-	if u.name, err = claims.NameOf(p.d, p.base); err == nil && !t.claims.BeginUpload(u.name) {
+	if u.name, err = claims.NameOf(l, p.d, p.base); err == nil && !t.claims.BeginUpload(u.name) {
 		err = &guard.Error{Kind: names.Conflict, Err: ErrUploading}
 	}
 	if err != nil {
@@ -94,9 +94,9 @@ func (t *Tree) upload(ctx context.Context, l *guard.Lease, c guard.Caller, q gua
 
 // keep makes sure that the descriptors may stay open between operations.
 func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
-	err := beneath.Hold(u.s.FD)
+	err := beneath.Hold(u.s.FD())
 	if err != nil {
-		u.s.FD = -1 // Hold has closed it
+		u.s.Changeable = beneath.Changeable{} // Hold has closed it
 	} else if u.s.HasTemp() {
 		u.dir, err = beneath.Dup(d)
 	}
@@ -106,25 +106,25 @@ func (u *Upload) keep(l *guard.Lease, d beneath.Dir) error {
 	return err
 }
 
-// take keeps the staged file open for an operation that may be answered early, until leave
+// take keeps the prepared file open for an operation that may be answered early, until leave
 // is called.
 func (u *Upload) take() (leave func()) {
 	u.users.Add(1)
 	return u.leave
 }
 
-// leave lets go of the staged file; the last closes it.
+// leave lets go of the prepared file; the last closes it.
 func (u *Upload) leave() {
 	if u.users.Add(-1) > 0 {
 		return
 	}
-	beneath.Close(u.s.FD)
-	if u.dir >= 0 {
-		u.removeTemp(beneath.Held(u.dir))
+	u.s.Close()
+	if u.s.HasTemp() {
+		u.removeTemp(u.dir)
 	}
 }
 
-// removeTemp removes the temporary name of the staged file from d, which it closes, by
+// removeTemp removes the temporary name of the prepared file from d, which it closes, by
 // an operation of the owner's. If the root has ended the journal keeps the name for the
 // next session.
 func (u *Upload) removeTemp(d beneath.Dir) {
@@ -212,7 +212,7 @@ func (u *Upload) parent(l *guard.Lease) (beneath.Dir, string, error) {
 	if err != nil {
 		return d, base, err
 	}
-	name, err := claims.NameOf(d, base)
+	name, err := claims.NameOf(l, d, base)
 	if err == nil && name != u.name {
 		err = &guard.Error{Kind: names.Conflict}
 	}
@@ -361,7 +361,7 @@ func (u *Upload) WriteAt(ctx context.Context, c guard.Caller, data []byte, off i
 		if err := u.room(off, end); err != nil {
 			return struct{}{}, 0, err
 		}
-		n, err := beneath.Pwritev(l, u.s.FD, [][]byte{data}, off, false)
+		n, err := beneath.Pwritev(l, u.s.Changeable, [][]byte{data}, off, false)
 		wrote.Store(int64(n))
 		return struct{}{}, int64(n), err
 	})

@@ -127,12 +127,12 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer unlock()
-	fd, created, err := o.open(d, base)
+	h, created, err := o.open(d, base)
 	if err != nil {
 		return written{}, err
 	}
-	defer beneath.Close(fd)
-	now, err := beneath.Stat(fd)
+	defer h.Close()
+	now, err := beneath.Stat(o.l, h.FD())
 	if err != nil {
 		return written{}, err
 	}
@@ -142,7 +142,7 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 		return written{}, err
 	}
 	defer o.t.claims.EndInPlace(id)
-	err = o.write(fd, data)
+	err = o.write(&h, data)
 	if err != nil && created && o.wrote.Load() == 0 && o.t.claims.IsAlone(id, since) {
 		removeEmpty(o.l, d, base, id)
 	}
@@ -153,7 +153,7 @@ func (o *rangeWrite) run(data []byte) (written, error) {
 	if unrecorded {
 		o.l.NoteExisting()
 	}
-	info, err := beneath.Stat(fd)
+	info, err := beneath.Stat(o.l, h.FD())
 	info.Writing = !o.t.claims.IsAlone(id, since) // others may have written before the times were read
 	if err == nil && created {
 		dir, _ := o.path.Split()
@@ -172,7 +172,7 @@ func removeEmpty(l *guard.Lease, d beneath.Dir, base string, created guard.Ident
 }
 
 // open opens the file to be written, or creates it; created reports which.
-func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, created bool, err error) {
+func (o *rangeWrite) open(d beneath.Dir, base string) (h beneath.Handle, created bool, err error) {
 	cond := IfMatch{ETag: o.how.ETag, MustExist: !o.how.Create, MustBeNew: o.how.CreateOnly, Follow: true}
 	need := guard.Write
 	if o.how.Append {
@@ -181,55 +181,60 @@ func (o *rangeWrite) open(d beneath.Dir, base string) (fd int, created bool, err
 	for range maxExchanges {
 		old, err := checkExisting(o.l, d, base, cond, need)
 		if err != nil {
-			return -1, false, err
+			return h, false, err
 		}
 		if old != nil {
-			fd, err = o.openExisting(d, base)
+			h, err = o.openExisting(d, base)
 			if err != unix.ENOENT || !o.how.Create { //nolint:errorlint // bare errno
-				return fd, false, err
+				return h, false, err
 			}
 			continue // somebody else removed it since checkExisting found it
 		}
 		mode := umasked(o.c, d, safeMode(o.l, o.how.Mode&0o777))
-		fd, _, err = beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
+		w, _, err := beneath.CreateFile(o.l, d, base, unix.O_WRONLY, mode, owner(o.c))
 		if err != unix.EEXIST || o.how.CreateOnly { //nolint:errorlint // bare errno
-			return fd, true, err
+			return w.Handle(), true, err
 		}
 		// Somebody else has created it since checkExisting looked.
 	}
-	return -1, false, &guard.Error{Kind: names.Conflict}
+	return h, false, &guard.Error{Kind: names.Conflict}
 }
 
-func (o *rangeWrite) openExisting(d beneath.Dir, base string) (int, error) {
-	fd, info, err := beneath.OpenFile(d, base, unix.O_WRONLY)
+func (o *rangeWrite) openExisting(d beneath.Dir, base string) (beneath.Handle, error) {
+	h, info, err := beneath.OpenFile(o.l, d, base, unix.O_WRONLY)
 	if err != nil {
-		return -1, err
+		return h, err
 	}
-	if o.how.ETag != "" && o.how.ETag != ETag(&info) {
+	w, err := h.Change(o.l)
+	if err == nil && o.how.ETag != "" && o.how.ETag != ETag(&info) {
 		err = &guard.Error{Kind: names.Conflict}
 	}
 	if err == nil && o.how.RespectLocks {
-		err = lockFile(o.l, fd)
+		err = lockFile(o.l, &h)
 	}
 	if err == nil {
-		err = killPrivFor(o.l, o.c, fd)
+		err = killPrivFor(o.l, o.c, w)
 	}
 	if err == nil && o.how.Truncate && o.how.Off == 0 && !o.how.Append {
 		dir, _ := o.path.Split()
-		err = o.t.trash.KeepEmptied(o.ctx, o.l, fd, relIn(d, dir, base)) // all of it is replaced
+		err = o.t.trash.KeepEmptied(o.ctx, o.l, h.FD(), relIn(d, dir, base)) // all of it is replaced
 	}
 	if err != nil {
-		beneath.Close(fd)
-		return -1, err
+		h.Close()
+		return h, err
 	}
-	return fd, nil
+	return h, nil
 }
 
-func (o *rangeWrite) write(fd int, data []byte) error {
+func (o *rangeWrite) write(h *beneath.Handle, data []byte) error {
+	to, err := h.Change(o.l)
+	if err != nil {
+		return err
+	}
 	n := int64(len(data))
 	switch {
 	case o.how.Append:
-		unlock, err := o.t.growing(o.ctx, o.l, fd, n, o.how.Room)
+		unlock, err := o.t.growing(o.ctx, o.l, h.FD(), n, o.how.Room)
 		if err != nil {
 			return err
 		}
@@ -239,10 +244,10 @@ func (o *rangeWrite) write(fd int, data []byte) error {
 			return err
 		}
 	}
-	w, err := beneath.Pwritev(o.l, fd, [][]byte{data}, o.how.Off, o.how.Append)
+	w, err := beneath.Pwritev(o.l, to, [][]byte{data}, o.how.Off, o.how.Append)
 	o.wrote.Store(int64(w))
 	if err == nil && o.how.Truncate && !o.how.Append {
-		err = beneath.Truncate(o.l, fd, o.how.Off+int64(w))
+		err = beneath.Truncate(o.l, to, o.how.Off+int64(w))
 	}
 	return err
 }

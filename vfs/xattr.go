@@ -42,7 +42,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		n   int
 		buf []byte
 	}
-	get := func(l *guard.Lease, fd int, _ bool, _ Info) (v value, err error) {
+	get := func(l *guard.Lease, n *node) (v value, err error) {
 		if err := xattrAllowed(l, name, false); err != nil {
 			return v, err
 		}
@@ -50,7 +50,7 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 		if l.Remote() {
 			v.buf = make([]byte, len(buf)) // the kernel may still write to it after we have answered
 		}
-		v.n, err = beneath.Getxattr(fd, name, v.buf)
+		v.n, err = beneath.Getxattr(n.fd, name, v.buf)
 		return v, err
 	}
 	v, err := onNodeUnless(ctx, t, req, at, f, func(l *guard.Lease) error { return xattrAllowed(l, name, false) }, get)
@@ -67,8 +67,8 @@ func (t *Tree) Getxattr(ctx context.Context, c guard.Caller, at At, f *File, nam
 // in NUL.
 func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([]byte, error) {
 	req := at.request(c, names.OpListxattr, at.Path)
-	return onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (list []byte, err error) {
-		all, err := beneath.Listxattr(fd)
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (list []byte, err error) {
+		all, err := beneath.Listxattr(n.fd)
 		if err != nil {
 			return nil, err
 		}
@@ -85,40 +85,48 @@ func (t *Tree) Listxattr(ctx context.Context, c guard.Caller, at At, f *File) ([
 func (t *Tree) Setxattr(ctx context.Context, c guard.Caller, at At, f *File, name string, value []byte, flags int) error {
 	req := at.request(c, names.OpSetxattr, at.Path)
 	value = bytes.Clone(value) // the front end's buffer may be reused before a detached call is through
-	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, info Info) (none struct{}, err error) {
+	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (none struct{}, err error) {
 		if err := xattrAllowed(l, name, true); err != nil {
 			return none, err
 		}
-		if err := beneath.Setxattr(l, fd, name, value, flags); err != nil {
+		w, err := n.change(l)
+		if err != nil {
 			return none, err
 		}
-		if name == "system.posix_acl_access" && info.Mode&unix.S_ISGID != 0 && !c.InGroup(info.GID) {
+		if err := beneath.Setxattr(l, w, name, value, flags); err != nil {
+			return none, err
+		}
+		if name == "system.posix_acl_access" && n.info.Mode&unix.S_ISGID != 0 && !c.InGroup(n.info.GID) {
 			// As chmod(2) does for an owner outside the file's group; the
 			// kernel would tell us only through an extension of SETXATTR
 			// that go-fuse does not speak.
-			return none, killSetgid(l, fd)
+			return none, killSetgid(l, w)
 		}
 		return none, nil
 	})
 	return err
 }
 
-func killSetgid(l *guard.Lease, fd int) error {
-	info, err := beneath.Stat(fd)
+func killSetgid(l *guard.Lease, w beneath.Changeable) error {
+	info, err := beneath.Stat(l, w.FD())
 	if err != nil {
 		return err
 	}
-	return beneath.Chmod(l, fd, info.Mode&07777&^unix.S_ISGID)
+	return beneath.Chmod(l, w, info.Mode&07777&^unix.S_ISGID)
 }
 
 // Removexattr removes an attribute.
 func (t *Tree) Removexattr(ctx context.Context, c guard.Caller, at At, f *File, name string) error {
 	req := at.request(c, names.OpRemovexattr, at.Path)
-	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, fd int, _ bool, _ Info) (none struct{}, err error) {
+	_, err := onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (none struct{}, err error) {
 		if err := xattrAllowed(l, name, true); err != nil {
 			return none, err
 		}
-		return none, beneath.Removexattr(l, fd, name)
+		w, err := n.change(l)
+		if err != nil {
+			return none, err
+		}
+		return none, beneath.Removexattr(l, w, name)
 	})
 	return err
 }

@@ -117,11 +117,11 @@ func (x *inspection) findBase(sc *scan) error {
 // directory is there now.
 func (s *scan) open(d *watchedDir) (dir beneath.Dir, ok bool, err error) {
 	if s.l.File() != "" {
-		dir = beneath.In(s.l, s.l.Dir())
+		dir = beneath.Root(s.l)
 	} else if dir, err = beneath.OpenDir(s.l, d.rel()); err != nil {
 		return dir, false, err
 	}
-	info, err := beneath.Stat(dir.FD)
+	info, err := dir.Stat(s.l)
 	if err != nil || info.ID() != d.id {
 		dir.Close()
 		return dir, false, err
@@ -140,7 +140,7 @@ func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, whic
 	rel := d.rel()
 	for _, i := range which {
 		at, o := x.names[i].place, &x.found[i]
-		isDir := sc.look(dir.FD, rel, at.name, o)
+		isDir := sc.look(dir, rel, at.name, o)
 		if !isDir || !sc.w.o.Recursive || o.watched == o.id {
 			continue
 		}
@@ -153,26 +153,26 @@ func (x *inspection) lookInto(ctx context.Context, sc *scan, d *watchedDir, whic
 }
 
 // look looks at one name, and reports whether it is a directory that may be seen.
-func (s *scan) look(fd int, rel, name string, o *observation) (isDir bool) {
+func (s *scan) look(d beneath.Dir, rel, name string, o *observation) (isDir bool) {
 	if name == "" {
 		return false
 	}
-	info, err := beneath.StatAt(s.l, fd, name)
+	info, err := beneath.StatAt(d, name)
 	if err != nil {
 		return false
 	}
 	o.exists, o.id = true, info.ID()
-	o.hidden = walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.isClosed(fd, name, &info)
+	o.hidden = walk.Visible(s.l, &info) != nil || s.l.File() == "" && s.l.Judge(rel, name) != nil || s.isClosed(d, name, &info)
 	return info.IsDir() && !o.hidden
 }
 
 // isClosed reports whether a name is a single-file root that the caller may not watch.
 // The name of a nested directory may be seen, what is in it may not.
-func (s *scan) isClosed(fd int, name string, info *beneath.Info) bool {
+func (s *scan) isClosed(d beneath.Dir, name string, info *beneath.Info) bool {
 	if info.IsDir() {
 		return false
 	}
-	_, err := beneath.CrossEntry(s.l, beneath.In(s.l, fd), name, info)
+	_, err := beneath.CrossEntry(s.l, d, name, info)
 	return err != nil
 }
 

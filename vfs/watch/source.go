@@ -84,14 +84,14 @@ func (w *SourceWatcher) Watch(ctx context.Context, c guard.Caller, p guard.Path,
 			return 0, 0, err
 		}
 		defer d.Close()
-		info, err := beneath.Stat(d.FD)
+		info, err := d.Stat(l)
 		if err == nil && id != (guard.Identity{}) && info.ID() != id {
 			err = unix.ESTALE
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		wd, err := w.watchOpen(d.FD, dir)
+		wd, err := w.watchOpen(d.FD(), dir)
 		return wd, 0, err
 	})
 	switch {

@@ -186,7 +186,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 		if err != nil {
 			return nil, err
 		}
-		info, err := beneath.Stat(n.FD)
+		info, err := n.Stat(s.l)
 		n.Close()
 		if err != nil {
 			return nil, err
@@ -204,7 +204,7 @@ func (s *scan) path(ctx context.Context, wasFile bool) (*watchedDir, error) {
 	if err := wk.Start(s.w.path.Rel()); err != nil {
 		return nil, err
 	}
-	base, err := s.watch(wk.FD(), &watchedDir{name: s.w.path.Rel()})
+	base, err := s.watch(wk.Dir(), &watchedDir{name: s.w.path.Rel()})
 	if base == nil {
 		return nil, err
 	}
@@ -219,12 +219,12 @@ func (s *scan) file() (*watchedDir, error) {
 	}
 	defer d.Close()
 	dir, _ := s.w.path.Split()
-	h, err := s.watch(d.FD, &watchedDir{name: dir.Rel(), only: base})
+	h, err := s.watch(d, &watchedDir{name: dir.Rel(), only: base})
 	if h == nil {
 		return nil, err
 	}
 	var now observation
-	if s.look(d.FD, dir.Rel(), base, &now); now.exists && !now.hidden {
+	if s.look(d, dir.Rel(), base, &now); now.exists && !now.hidden {
 		s.full = h.record(base)
 	}
 	return h, nil
@@ -232,8 +232,8 @@ func (s *scan) file() (*watchedDir, error) {
 
 // watch begins to watch an open directory; nil without an error means that it cannot be
 // watched for want of room or of permission.
-func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
-	info, err := beneath.Stat(fd)
+func (s *scan) watch(dir beneath.Dir, d *watchedDir) (*watchedDir, error) {
+	info, err := dir.Stat(s.l)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +242,7 @@ func (s *scan) watch(fd int, d *watchedDir) (*watchedDir, error) {
 		return nil, nil
 	}
 	d.w, d.src, d.id, d.room = s.w, s.w.h.source(s.l), info.ID(), 1
-	if d.wd, err = d.src.watchOpen(fd, d); err == nil {
+	if d.wd, err = d.src.watchOpen(dir.FD(), d); err == nil {
 		return d, nil
 	}
 	s.w.spare.Add(1)
@@ -324,7 +324,7 @@ func (s *scan) enter(wk *walk.Walker, d *watchedDir, name string) (*watchedDir, 
 		return nil, err
 	}
 	// The walker's names are parts of larger strings.
-	kid, err := s.watch(wk.FD(), &watchedDir{parent: d, name: strings.Clone(name)})
+	kid, err := s.watch(wk.Dir(), &watchedDir{parent: d, name: strings.Clone(name)})
 	if kid == nil && err == nil {
 		_, err = wk.Leave()
 	}
@@ -338,10 +338,10 @@ func (s *scan) shows(wk *walk.Walker, e *beneath.Entry) (shown, isDir bool) {
 		return false, false
 	case e.Type == 0:
 		var o observation
-		isDir = s.look(wk.FD(), wk.Rel(), e.Name, &o)
+		isDir = s.look(wk.Dir(), wk.Rel(), e.Name, &o)
 		return o.exists && !o.hidden, isDir
 	}
 	// The walker leaves special files out.
 	isDir = e.Type == unix.S_IFDIR
-	return s.l.Judge(wk.Rel(), e.Name) == nil && !s.isClosed(wk.FD(), e.Name, &beneath.Info{Mode: e.Type}), isDir
+	return s.l.Judge(wk.Rel(), e.Name) == nil && !s.isClosed(wk.Dir(), e.Name, &beneath.Info{Mode: e.Type}), isDir
 }

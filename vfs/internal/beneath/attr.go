@@ -8,8 +8,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Chmod changes the mode of what fd refers to. For Chmod, Chown and Utimes fd may be O_PATH.
-func Chmod(l *guard.Lease, fd int, mode uint32) error {
+// Chmod changes the mode of a file. For Chmod, Chown and Utimes the descriptor may be O_PATH.
+func Chmod(l *guard.Lease, w Changeable, mode uint32) error {
+	fd := w.FD()
 	err := change(l, func() error { return unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH) })
 	if err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EINVAL {
 		// fchmodat2 is Linux 6.6.
@@ -19,7 +20,8 @@ func Chmod(l *guard.Lease, fd int, mode uint32) error {
 }
 
 // Chown changes owner and group; -1 leaves one as it is.
-func Chown(l *guard.Lease, fd, uid, gid int) error {
+func Chown(l *guard.Lease, w Changeable, uid, gid int) error {
+	fd := w.FD()
 	return change(l, func() error {
 		return unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
 	})
@@ -40,7 +42,8 @@ func At(t time.Time) Stamp {
 }
 
 // Utimes sets access and modification time.
-func Utimes(l *guard.Lease, fd int, atime, mtime Stamp) error {
+func Utimes(l *guard.Lease, w Changeable, atime, mtime Stamp) error {
+	fd := w.FD()
 	ts := []unix.Timespec{atime.ts, mtime.ts}
 	err := change(l, func() error {
 		return unix.UtimesNanoAt(fd, "", ts, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW)
@@ -54,18 +57,18 @@ func Utimes(l *guard.Lease, fd int, atime, mtime Stamp) error {
 }
 
 // Truncate sets the length of an open file.
-func Truncate(l *guard.Lease, fd int, size int64) error {
-	return change(l, func() error { return unix.Ftruncate(fd, size) })
+func Truncate(l *guard.Lease, w Changeable, size int64) error {
+	return change(l, func() error { return unix.Ftruncate(w.FD(), size) })
 }
 
-// TruncatePath sets the length of the regular file that fd (O_PATH) refers to.
-func TruncatePath(l *guard.Lease, fd int, size int64) error {
-	w, err := Reopen(fd, unix.O_WRONLY)
+// TruncatePath sets the length of a regular file whose descriptor is O_PATH.
+func TruncatePath(l *guard.Lease, w Changeable, size int64) error {
+	fd, err := Reopen(w.FD(), unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(w)
-	return Truncate(l, w, size)
+	defer unix.Close(fd)
+	return Truncate(l, changeable(fd), size)
 }
 
 // Getxattr reads one attribute. For this and the other calls about attributes fd may be
@@ -92,13 +95,13 @@ func Listxattr(fd int) ([]byte, error) {
 }
 
 // Setxattr sets one attribute; flags are those of setxattr(2).
-func Setxattr(l *guard.Lease, fd int, name string, value []byte, flags int) error {
-	return change(l, func() error { return unix.Setxattr(procPath(fd), name, value, flags) })
+func Setxattr(l *guard.Lease, w Changeable, name string, value []byte, flags int) error {
+	return change(l, func() error { return unix.Setxattr(procPath(w.FD()), name, value, flags) })
 }
 
 // Removexattr removes one attribute.
-func Removexattr(l *guard.Lease, fd int, name string) error {
-	return change(l, func() error { return unix.Removexattr(procPath(fd), name) })
+func Removexattr(l *guard.Lease, w Changeable, name string) error {
+	return change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
 }
 
 // Statfs describes the file system fd lies on.
@@ -110,12 +113,12 @@ func Statfs(fd int) (unix.Statfs_t, error) {
 
 // HasDefaultACL reports whether a directory has a default ACL.
 func HasDefaultACL(d Dir) bool {
-	_, err := Getxattr(d.FD, "system.posix_acl_default", nil)
+	_, err := Getxattr(d.fd, "system.posix_acl_default", nil)
 	return err == nil
 }
 
 // CopyXattr copies one attribute; one that has vanished meanwhile is left out.
-func CopyXattr(l *guard.Lease, from, to int, name string) error {
+func CopyXattr(l *guard.Lease, from int, to Changeable, name string) error {
 	for size := 256; ; size *= 8 {
 		buf := make([]byte, size)
 		n, err := Getxattr(from, name, buf)

@@ -99,9 +99,9 @@ func TestOpenFileTypes(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	for name, want := range map[string]error{"f": nil, "d": unix.EISDIR, "l": unix.ELOOP, "p": unix.ENXIO, "none": unix.ENOENT} {
-		got, _, err := OpenFile(Dir{FD: fd}, name, unix.O_RDONLY)
+		got, _, err := OpenFile(nil, Dir{fd: fd}, name, unix.O_RDONLY)
 		if err == nil {
-			_ = unix.Close(got)
+			got.Close()
 		}
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)

@@ -29,13 +29,13 @@ var changes = map[string]struct {
 	"TruncatePath": {"setattr", func(s *hangScene, l *guard.Lease) error { return TruncatePath(l, s.fd, 1) }},
 	"Setxattr":     {"setxattr", func(s *hangScene, l *guard.Lease) error { return Setxattr(l, s.fd, "user.new", []byte("x"), 0) }},
 	"Removexattr":  {"removexattr", func(s *hangScene, l *guard.Lease) error { return Removexattr(l, s.fd, "user.old") }},
-	"CopyXattr":    {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattr(l, s.fd, s.other, "user.old") }},
+	"CopyXattr":    {"setxattr", func(s *hangScene, l *guard.Lease) error { return CopyXattr(l, s.fd.FD(), s.other, "user.old") }},
 	"Pwritev": {"write", func(s *hangScene, l *guard.Lease) error {
 		return second(Pwritev(l, s.fd, [][]byte{[]byte("x")}, 0, false))
 	}},
 	"Fsync":         {"fsync", func(s *hangScene, l *guard.Lease) error { return Fsync(l, s.fd, false) }},
 	"Fallocate":     {"fallocate", func(s *hangScene, l *guard.Lease) error { return Fallocate(l, s.fd, 0, 0, 100) }},
-	"CopyFileRange": {"copy", func(s *hangScene, l *guard.Lease) error { return second(CopyFileRange(l, s.fd, 0, s.other, 0, 1)) }},
+	"CopyFileRange": {"copy", func(s *hangScene, l *guard.Lease) error { return second(CopyFileRange(l, s.fd.FD(), 0, s.other, 0, 1)) }},
 	"OFDLock":       {"lock", func(s *hangScene, l *guard.Lease) error { return OFDLock(l, s.fd, unix.F_WRLCK, 0, 1) }},
 	"Flock":         {"lock", func(s *hangScene, l *guard.Lease) error { return Flock(l, s.fd, unix.LOCK_EX) }},
 	"CreateFile": {"create", func(s *hangScene, l *guard.Lease) error {
@@ -43,8 +43,8 @@ var changes = map[string]struct {
 	}},
 	"Tmpfile": {"tmpfile", func(s *hangScene, l *guard.Lease) error { return s.made(Tmpfile(l, s.dir, unix.O_RDWR, 0o666, s.who)) }},
 	"Nameless": {"tmpfile", func(s *hangScene, l *guard.Lease) error {
-		fd, _, err := Nameless(l, s.dir, 0o666, s.who)
-		return s.made(fd, Info{}, err)
+		w, _, err := Nameless(l, s.dir, 0o666, s.who)
+		return s.made(w, Info{}, err)
 	}},
 	"Mkdir": {"mkdir", func(s *hangScene, l *guard.Lease) error { return second(Mkdir(l, s.dir, "new", 0o777, s.who)) }},
 	"Mknod": {"mknod", func(s *hangScene, l *guard.Lease) error {
@@ -58,8 +58,9 @@ var changes = map[string]struct {
 	"Rmdir":     {"rmdir", func(s *hangScene, l *guard.Lease) error { return Rmdir(l, s.dir, "d") }},
 	"Rename":    {"rename", func(s *hangScene, l *guard.Lease) error { return Rename(l, s.dir, "f", s.dir, "new", 0) }},
 	"RenameNew": {"rename", func(s *hangScene, l *guard.Lease) error { return RenameNew(l, s.dir, "f", s.dir, "new") }},
+	"SyncDir":   {"fsync", func(s *hangScene, l *guard.Lease) error { return SyncDir(l, s.dir) }},
 	"MakeTrash": {"mkdir", func(s *hangScene, l *guard.Lease) error {
-		d, _, err := MakeTrash(l, s.dir.FD)
+		d, _, err := MakeTrash(l, s.dir.fd)
 		if err == nil {
 			d.Close()
 		}
@@ -75,8 +76,8 @@ type hangScene struct {
 	reg             *guard.Registry
 	fs              *hangfs.FS
 	dir             Dir
-	fd, other       int // open files
-	nameless        int
+	fd, other       Changeable // open files
+	nameless        Changeable
 	who             Owner
 	lease, detached *guard.Lease
 	done            func() // with the detached lease
@@ -106,26 +107,28 @@ func newHangScene(t *testing.T) *hangScene {
 		t.Fatal(err)
 	}
 	s.detached, s.done = s.lease.Detach()
-	s.dir = In(s.lease, s.lease.Dir())
-	for name, fd := range map[string]*int{"f": &s.fd, "other": &s.other} {
-		if *fd, _, err = OpenFile(s.dir, name, unix.O_RDWR); err != nil {
+	s.dir = Root(s.lease)
+	for name, w := range map[string]*Changeable{"f": &s.fd, "other": &s.other} {
+		h, _, err := OpenFile(s.lease, s.dir, name, unix.O_RDWR)
+		if err == nil {
+			*w, err = h.Change(s.lease)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { Close(*fd) })
+		t.Cleanup(w.Close)
 	}
 	if s.nameless, _, err = Tmpfile(s.lease, s.dir, unix.O_RDWR, 0o600, s.who); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { Close(s.nameless) })
+	t.Cleanup(s.nameless.Close)
 	s.fs.Changes()
 	return s
 }
 
 // made closes what was made.
-func (s *hangScene) made(fd int, _ Info, err error) error {
-	if fd >= 0 {
-		Close(fd)
-	}
+func (s *hangScene) made(w Changeable, _ Info, err error) error {
+	w.Close()
 	return err
 }
 
@@ -199,7 +202,7 @@ func TestNoChangeAfterALookThatHangs(t *testing.T) {
 				s := newHangScene(t)
 				held := s.fs.Hold("getattr")
 				got := s.use(early, func(l *guard.Lease) error {
-					if _, err := Stat(s.fd); err != nil {
+					if _, err := Stat(l, s.fd.FD()); err != nil {
 						return err
 					}
 					return c.call(s, l)
@@ -232,18 +235,18 @@ func TestOpenChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer Close(top)
-	fd, _, err := OpenFile(Dir{FD: top}, "f", unix.O_RDWR|unix.O_TRUNC)
+	h, _, err := OpenFile(nil, Dir{fd: top}, "f", unix.O_RDWR|unix.O_TRUNC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer Close(fd)
-	again, err := Reopen(fd, unix.O_RDWR|unix.O_TRUNC)
+	defer h.Close()
+	again, err := Reopen(h.FD(), unix.O_RDWR|unix.O_TRUNC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer Close(again)
 	for _, flags := range []uint64{unix.O_RDWR | unix.O_CREAT, unix.O_RDWR | unix.O_TMPFILE} {
-		if _, err := openPlain(Dir{FD: top}, "new", int(flags)); err != unix.ENOENT && err != unix.ENOTDIR { //nolint:errorlint // bare errno
+		if _, err := openPlain(Dir{fd: top}, "new", int(flags)); err != unix.ENOENT && err != unix.ENOTDIR { //nolint:errorlint // bare errno
 			t.Errorf("open with %#x: %v", flags, err)
 		}
 	}

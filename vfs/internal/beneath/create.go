@@ -54,42 +54,52 @@ func (o Owner) onThread(f func() error) error {
 }
 
 // CreateFile makes the file called base, which must not exist, and opens it.
-func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (int, Info, error) {
+func CreateFile(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (Changeable, Info, error) {
 	if err := room(); err != nil {
-		return -1, Info{}, err
+		return Changeable{}, Info{}, err
 	}
-	fd, info, err := create(l, d, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NOCTTY, mode, o)
+	w, info, err := create(l, d, base, flags|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_NOCTTY, mode, o)
 	if err != nil {
-		return -1, Info{}, err
+		return Changeable{}, Info{}, err
 	}
-	if int64(fd) >= descriptors.kept.Load() {
+	if int64(w.FD()) >= descriptors.kept.Load() {
 		descriptors.scarce.Store(true) // this one is kept, because the file is made; the next is not
 	}
-	if err := keepSetgid(l, fd, &info, mode); err != nil {
-		_ = unix.Close(fd)
-		return -1, Info{}, err
+	if err := keepSetgid(l, w, &info, mode); err != nil {
+		w.Close()
+		return Changeable{}, Info{}, err
 	}
-	return fd, info, nil
+	return w, info, nil
 }
 
 // Tmpfile makes a file without a name in the directory.
-func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (int, Info, error) {
-	fd, info, err := create(l, d, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode, o)
+func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (Changeable, Info, error) {
+	w, info, err := create(l, d, ".", flags&^unix.O_CREAT|unix.O_TMPFILE, mode, o)
 	if err == nil {
-		err = Hold(fd)
+		err = Hold(w.FD())
 	}
 	if err != nil {
-		return -1, Info{}, err
+		return Changeable{}, Info{}, err
 	}
-	return fd, info, nil
+	return w, info, nil
 }
 
 // create makes a file on the owner's behalf, with all permissions of mode.
-func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (fd int, info Info, err error) {
-	fd = -1
+func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (w Changeable, info Info, err error) {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return Changeable{}, Info{}, err
+	}
+	defer u.end()
+	if base != "." {
+		if err := u.vacant(base); err != nil {
+			return Changeable{}, Info{}, err
+		}
+	}
+	fd := -1
 	openat := func() error {
 		return change(l, func() (err error) {
-			fd, err = unix.Openat(d.FD, base, flags|unix.O_CLOEXEC, mode)
+			fd, err = unix.Openat(dirfd, base, flags|unix.O_CLOEXEC, mode)
 			return err
 		})
 	}
@@ -97,30 +107,31 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		if err := openat(); err != nil {
 			return err
 		}
-		return o.own(l, fd, mode)
+		return o.own(l, changeable(fd), mode)
 	})
 	if err == nil {
-		info, err = Stat(fd)
+		u.madeFile(fd)
+		info, err = Stat(l, fd)
 	}
 	if err == nil {
-		err = unmask(l, fd, d, &info, mode)
+		err = unmask(l, changeable(fd), d, &info, mode)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
-		return -1, Info{}, err
+		return Changeable{}, Info{}, err
 	}
-	return fd, info, nil
+	return changeable(fd), info, nil
 }
 
 // keepSetgid sets the set-group-id bit of a new file again. In a set-group-id directory the
 // kernel drops that bit if the thread that creates the file is not in the group. For the
 // caller, the kernel in front of us has applied this rule to mode already, with the caller's
 // supplementary groups, which the thread here does not have.
-func keepSetgid(l *guard.Lease, fd int, info *Info, mode uint32) error {
+func keepSetgid(l *guard.Lease, w Changeable, info *Info, mode uint32) error {
 	if mode&unix.S_ISGID == 0 || info.Mode&unix.S_ISGID != 0 || info.IsDir() || unix.Geteuid() != 0 {
 		return nil
 	}
-	if err := Chmod(l, fd, info.Mode&07777|unix.S_ISGID); err != nil {
+	if err := Chmod(l, w, info.Mode&07777|unix.S_ISGID); err != nil {
 		return err
 	}
 	info.Mode |= unix.S_ISGID
@@ -129,37 +140,20 @@ func keepSetgid(l *guard.Lease, fd int, info *Info, mode uint32) error {
 
 // own gives a file just made to the owner's uid and restores the bits that a
 // change of owner clears. The file has its group already, see Owner.as.
-func (o Owner) own(l *guard.Lease, fd int, mode uint32) error {
-	if err := Chown(l, fd, int(o.UID), -1); err != nil {
+func (o Owner) own(l *guard.Lease, w Changeable, mode uint32) error {
+	if err := Chown(l, w, int(o.UID), -1); err != nil {
 		return err
 	}
 	if mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-		return Chmod(l, fd, mode&07777)
+		return Chmod(l, w, mode&07777)
 	}
 	return nil
 }
 
 // makeNode creates a directory, device or link by calling make, which returns no descriptor
 // of it, and returns its attributes.
-func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
-	err := o.as(make, func() error {
-		if err := make(); err != nil {
-			return err
-		}
-		fd, err := OpenChild(d, base)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		// The owner is changed only if the file can still be the one just created:
-		// somebody may have put another file under the name.
-		info, err := Stat(fd)
-		if err != nil || info.UID != 0 || info.Nlink > 2 || info.Nlink == 2 && !info.IsDir() {
-			return err
-		}
-		return o.own(l, fd, mode)
-	})
-	if err != nil {
+func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) (Info, error) {
+	if err := makeName(l, d, base, mode, o, make); err != nil {
 		return Info{}, err
 	}
 	info, err := StatIn(d, base)
@@ -169,10 +163,43 @@ func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 	return info, err
 }
 
+// makeName is makeNode up to the attributes.
+func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) error {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	defer u.end()
+	if err := u.vacant(base); err != nil {
+		return err
+	}
+	err = o.as(func() error { return make(dirfd) }, func() error {
+		if err := make(dirfd); err != nil {
+			return err
+		}
+		fd, err := openChild(d, base)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		// The owner is changed only if the file can still be the one just created:
+		// somebody may have put another file under the name.
+		info, err := stat(fd)
+		if err != nil || info.UID != 0 || info.Nlink > 2 || info.Nlink == 2 && !info.IsDir() {
+			return err
+		}
+		return o.own(l, changeable(fd), mode)
+	})
+	if err == nil {
+		u.madeName(base)
+	}
+	return err
+}
+
 // Mkdir makes a directory called base in d.
 func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, error) {
-	return makeNode(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
-		return change(l, func() error { return unix.Mkdirat(d.FD, base, mode) })
+	return makeNode(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func(dirfd int) error {
+		return change(l, func() error { return unix.Mkdirat(dirfd, base, mode) })
 	})
 }
 
@@ -181,7 +208,16 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 	if t := mode & unix.S_IFMT; t == unix.S_IFCHR || t == unix.S_IFBLK {
 		// Making a device takes a capability that a change of file-system
 		// uid drops; the kernel has checked the caller's.
-		if err := change(l, func() error { return unix.Mknodat(d.FD, base, mode, int(decodeDev(dev))) }); err != nil {
+		dirfd, u, err := d.begin(l)
+		if err != nil {
+			return Info{}, err
+		}
+		err = u.vacant(base)
+		if err == nil {
+			err = change(l, func() error { return unix.Mknodat(dirfd, base, mode, int(decodeDev(dev))) })
+		}
+		u.end()
+		if err != nil {
 			return Info{}, err
 		}
 		info, err := StatIn(d, base)
@@ -190,15 +226,15 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 		}
 		return info, err
 	}
-	return makeNode(l, d, base, mode&07777, o, func() error {
-		return change(l, func() error { return unix.Mknodat(d.FD, base, mode, 0) })
+	return makeNode(l, d, base, mode&07777, o, func(dirfd int) error {
+		return change(l, func() error { return unix.Mknodat(dirfd, base, mode, 0) })
 	})
 }
 
 // Symlink makes a link. The target is not looked at.
 func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, error) {
-	return makeNode(l, d, base, 0, o, func() error {
-		return change(l, func() error { return unix.Symlinkat(target, d.FD, base) })
+	return makeNode(l, d, base, 0, o, func(dirfd int) error {
+		return change(l, func() error { return unix.Symlinkat(target, dirfd, base) })
 	})
 }
 
@@ -212,15 +248,15 @@ const TempPrefix = ".rootsfs-tmp-"
 // Nameless makes a file without a name in d, to be given one by Link when it is
 // complete: whatever happens before, nothing is left behind. ok is false where
 // the file system has no such files.
-func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (fd int, ok bool, err error) {
-	fd, _, err = Tmpfile(l, d, unix.O_RDWR, mode, o)
+func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (w Changeable, ok bool, err error) {
+	w, _, err = Tmpfile(l, d, unix.O_RDWR, mode, o)
 	switch err {
 	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOSYS:
 		// EISDIR comes from kernels and servers that take O_TMPFILE for
 		// the O_DIRECTORY it contains.
-		return -1, false, nil
+		return Changeable{}, false, nil
 	}
-	return fd, true, err
+	return w, true, err
 }
 
 // The umask of the process must not apply to new files: the umask of the program that asks
@@ -229,9 +265,9 @@ func Nameless(l *guard.Lease, d Dir, mode uint32, o Owner) (fd int, ok bool, err
 // a new file gets back the permissions that the umask took. Until then it has fewer
 // permissions than it will have, never more.
 
-// unmask gives a file just made in d, of which fd is any descriptor, the permissions
+// unmask gives a file just made in d, of which w may be any descriptor, the permissions
 // of mode that the umask of the process has taken.
-func unmask(l *guard.Lease, fd int, d Dir, info *Info, mode uint32) error {
+func unmask(l *guard.Lease, w Changeable, d Dir, info *Info, mode uint32) error {
 	lost := mode & 0o777 &^ info.Mode
 	if lost == 0 || info.Type() == unix.S_IFLNK {
 		return nil
@@ -240,7 +276,7 @@ func unmask(l *guard.Lease, fd int, d Dir, info *Info, mode uint32) error {
 	if lost == 0 || HasDefaultACL(d) { // which takes the umask's place
 		return nil
 	}
-	if err := Chmod(l, fd, info.Mode&0o7777|lost); err != nil {
+	if err := Chmod(l, w, info.Mode&0o7777|lost); err != nil {
 		return err
 	}
 	info.Mode |= lost
@@ -252,16 +288,16 @@ func unmaskName(l *guard.Lease, d Dir, base string, info *Info, mode uint32) err
 	if mode&0o777&^info.Mode == 0 {
 		return nil
 	}
-	fd, err := OpenChild(d, base)
+	fd, err := openChild(d, base)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	now, err := Stat(fd)
+	now, err := Stat(l, fd)
 	if err != nil || now.ID() != info.ID() {
 		return err // somebody has put another file under the name
 	}
-	return unmask(l, fd, d, info, mode)
+	return unmask(l, changeable(fd), d, info, mode)
 }
 
 // processUmask reads the umask of the process: there is no system call that reads it

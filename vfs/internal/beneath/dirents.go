@@ -3,8 +3,6 @@ package beneath
 import (
 	"bytes"
 	"encoding/binary"
-
-	"golang.org/x/sys/unix"
 )
 
 // Entry is one name in a directory.
@@ -71,54 +69,4 @@ func countDirents(buf []byte) (count int) {
 		count++
 	}
 	return count
-}
-
-// EachName calls f with every name in a directory but "." and "..", until f returns
-// false.
-func EachName(d Dir, f func(e *Entry) bool) error {
-	fd, err := OpenDirFD(d)
-	if err != nil {
-		return err
-	}
-	defer Close(fd)
-	buf := make([]byte, 32<<10)
-	for more := true; more; {
-		n, err := Getdents(fd, buf)
-		if err != nil || n == 0 {
-			return err
-		}
-		ParseDirents(buf[:n], "", func(e *Entry) bool {
-			if more && e.Name != "." && e.Name != ".." {
-				more = f(e)
-			}
-			return false
-		})
-	}
-	return nil
-}
-
-// OpenDirFD opens a directory for reading its entries.
-func OpenDirFD(d Dir) (int, error) {
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat(d.FD, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err == unix.EACCES { //nolint:errorlint // bare errno
-		// "." takes the permission to search the directory, too, which reading it does not.
-		return Reopen(d.FD, unix.O_RDONLY|unix.O_DIRECTORY)
-	}
-	return fd, err
-}
-
-// Getdents reads directory entries in the kernel's form.
-func Getdents(fd int, buf []byte) (n int, err error) {
-	err = retry(func() (err error) { n, err = unix.Getdents(fd, buf); return err })
-	return n, err
-}
-
-// SeekDir sets the position in a directory to an offset that an entry carried.
-func SeekDir(fd int, off int64) error {
-	_, err := unix.Seek(fd, off, unix.SEEK_SET)
-	return err
 }

@@ -62,8 +62,28 @@ func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
-// Stat reads the attributes of what fd refers to.
-func Stat(fd int) (Info, error) {
+// Stat reads the attributes of what a descriptor of the lease's root refers to.
+func Stat(l *guard.Lease, fd int) (Info, error) {
+	info, err := stat(fd)
+	if st := stageOf(l); st != nil && err == nil {
+		st.ids.show(&info)
+	}
+	return info, err
+}
+
+// Stat reads the attributes of what d refers to.
+func (d Dir) Stat(l *guard.Lease) (Info, error) {
+	if d.union != nil {
+		// The directory may have been raised since it was resolved.
+		if up := d.union.upDir(); up >= 0 {
+			return Stat(l, up)
+		}
+	}
+	return Stat(l, d.fd)
+}
+
+// stat reads the attributes that a descriptor has on its file system.
+func stat(fd int) (Info, error) {
 	var st unix.Statx_t
 	if err := statx(fd, "", unix.AT_EMPTY_PATH, &st); err != nil {
 		return Info{}, err
@@ -75,6 +95,9 @@ func Stat(fd int) (Info, error) {
 // A name on which something is mounted is outside (Escaped), unless the grant
 // allows other file systems.
 func StatIn(d Dir, name string) (Info, error) {
+	if d.union != nil {
+		return d.union.statIn(d, name)
+	}
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if d.local && !d.across {
@@ -82,7 +105,7 @@ func StatIn(d Dir, name string) (Info, error) {
 		// name. That one may hang, and the name is refused in any case.
 		flags |= unix.AT_STATX_DONT_SYNC
 	}
-	err := statx(d.FD, name, flags, &st)
+	err := statx(d.fd, name, flags, &st)
 	switch {
 	case err != nil:
 		return Info{}, err
@@ -97,18 +120,19 @@ func StatIn(d Dir, name string) (Info, error) {
 
 // StatAt is StatIn in a directory from which no other file system is entered,
 // whatever the grant allows.
-func StatAt(l *guard.Lease, dirfd int, name string) (Info, error) {
-	return StatIn(Dir{FD: dirfd, local: !l.Remote()}, name)
+func StatAt(d Dir, name string) (Info, error) {
+	d.across = false
+	return StatIn(d, name)
 }
 
 // statOpened is StatIn where statx(2) does not tell mount points.
 func statOpened(d Dir, name string) (Info, error) {
-	fd, err := OpenChild(d, name)
+	fd, err := openChild(d, name)
 	if err != nil {
 		return Info{}, err
 	}
 	defer unix.Close(fd)
-	return Stat(fd)
+	return stat(fd)
 }
 
 func statx(fd int, name string, flags int, st *unix.Statx_t) error {
@@ -141,7 +165,17 @@ func decodeDev(dev uint32) uint64 {
 
 // change makes a system call that changes the source, again if a signal interrupted
 // it. Every such call of this package is made here: see guard.Lease.Change.
+// Of a staged root it changes the store. Without a lease, it is a store whose root is not
+// granted yet.
 func change(l *guard.Lease, call func() error) error {
+	if l == nil {
+		return retry(call)
+	}
+	if st := stageOf(l); st != nil {
+		if err := st.store.Wrote(0); err != nil {
+			return err
+		}
+	}
 	return retry(func() error { return l.Change(call) })
 }
 

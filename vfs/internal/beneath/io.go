@@ -14,21 +14,25 @@ func Close(fd int) { _ = unix.Close(fd) }
 // regular file: the type is looked at first and, in case the name was exchanged
 // in between, again on the descriptor; then the file is opened by a reference to it, which
 // nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
-func OpenFile(d Dir, base string, flags int) (fd int, info Info, err error) {
-	if fd, info, err = openFileOnce(d, base, flags); err == unix.ESTALE { //nolint:errorlint // bare errno
-		fd, info, err = openByReference(d, base, flags)
+func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
+	if d.union != nil {
+		return d.union.openFile(l, d, base, flags)
 	}
-	return fd, info, err
+	fd, info, err := openFileOnce(l, d, base, flags)
+	if err == unix.ESTALE { //nolint:errorlint // bare errno
+		fd, info, err = openByReference(l, d, base, flags)
+	}
+	return Handle{fd: fd}, info, err
 }
 
 // openByReference is openFileOnce with one system call more, and cannot be outrun.
-func openByReference(d Dir, base string, flags int) (fd int, info Info, err error) {
-	ref, err := OpenChild(d, base)
+func openByReference(l *guard.Lease, d Dir, base string, flags int) (fd int, info Info, err error) {
+	ref, err := openChild(d, base)
 	if err != nil {
 		return -1, Info{}, err
 	}
 	defer unix.Close(ref)
-	if info, err = Stat(ref); err == nil {
+	if info, err = Stat(l, ref); err == nil {
 		err = openable(&info)
 	}
 	if err != nil {
@@ -38,7 +42,7 @@ func openByReference(d Dir, base string, flags int) (fd int, info Info, err erro
 	return fd, info, err
 }
 
-func openFileOnce(d Dir, base string, flags int) (int, Info, error) {
+func openFileOnce(l *guard.Lease, d Dir, base string, flags int) (int, Info, error) {
 	before, err := StatIn(d, base)
 	if err != nil {
 		return -1, Info{}, err
@@ -50,7 +54,7 @@ func openFileOnce(d Dir, base string, flags int) (int, Info, error) {
 	if err != nil {
 		return -1, Info{}, err
 	}
-	info, err := Stat(fd)
+	info, err := Stat(l, fd)
 	if err == nil && info.ID() != before.ID() {
 		err = unix.ESTALE
 	}
@@ -65,7 +69,7 @@ func openFileOnce(d Dir, base string, flags int) (int, Info, error) {
 // mount point as well as a directory (mount --bind FILE FILE).
 func openPlain(d Dir, base string, flags int) (fd int, err error) {
 	flags |= unix.O_NOFOLLOW | unix.O_NOCTTY | unix.O_NONBLOCK | unix.O_LARGEFILE
-	return open(d.FD, base, uint64(flags), d.resolve())
+	return open(d.fd, base, uint64(flags), d.resolve())
 }
 
 func openable(i *Info) error {
@@ -99,10 +103,13 @@ func Pread(fd int, buf []byte, off int64) (int, error) {
 
 // Pwritev writes all of bufs at off; with appending, at the end of the file as
 // it is at that moment, whatever off says (RWF_APPEND, Linux 4.16).
-func Pwritev(l *guard.Lease, fd int, bufs [][]byte, off int64, appending bool) (int, error) {
+func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending bool) (int, error) {
 	flags := 0
 	if appending {
 		flags = unix.RWF_APPEND
+	}
+	if err := charge(l, bufs); err != nil {
+		return 0, err
 	}
 	total := 0
 	for {
@@ -113,13 +120,26 @@ func Pwritev(l *guard.Lease, fd int, bufs [][]byte, off int64, appending bool) (
 			return total, nil
 		}
 		var n int
-		err := change(l, func() (err error) { n, err = unix.Pwritev2(fd, bufs, off+int64(total), flags); return err })
+		err := change(l, func() (err error) { n, err = unix.Pwritev2(w.FD(), bufs, off+int64(total), flags); return err })
 		if err != nil {
 			return total, err
 		}
 		total += n
 		bufs = advance(bufs, n)
 	}
+}
+
+// charge counts bytes that are written to the store of a staged root.
+func charge(l *guard.Lease, bufs [][]byte) error {
+	st := stageOf(l)
+	if st == nil {
+		return nil
+	}
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return st.store.Wrote(int64(n))
 }
 
 // advance drops the first n bytes without changing the caller's slices.
@@ -135,28 +155,38 @@ func advance(bufs [][]byte, n int) [][]byte {
 }
 
 // Fsync writes a file's data to the disk, and its attributes unless dataOnly.
-func Fsync(l *guard.Lease, fd int, dataOnly bool) error {
+func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
+	if st := stageOf(l); st != nil {
+		if err := st.store.Sync(); err != nil {
+			return err
+		}
+	}
 	return change(l, func() error {
 		if dataOnly {
-			return unix.Fdatasync(fd)
+			return unix.Fdatasync(w.FD())
 		}
-		return unix.Fsync(fd)
+		return unix.Fsync(w.FD())
 	})
 }
 
 // Fallocate is fallocate(2).
-func Fallocate(l *guard.Lease, fd int, mode uint32, off, length int64) error {
-	return change(l, func() error { return unix.Fallocate(fd, mode, off, length) })
+func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
+	if st := stageOf(l); st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
+		if err := st.store.Wrote(length); err != nil {
+			return err
+		}
+	}
+	return change(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
 }
 
 // Lseek finds data and holes (SEEK_DATA, SEEK_HOLE).
 func Lseek(fd int, off int64, whence int) (int64, error) { return unix.Seek(fd, off, whence) }
 
 // CopyFileRange is copy_file_range(2).
-func CopyFileRange(l *guard.Lease, in int, offIn int64, out int, offOut int64, n int) (int, error) {
+func CopyFileRange(l *guard.Lease, in int, offIn int64, out Changeable, offOut int64, n int) (int, error) {
 	var done int
 	err := change(l, func() (err error) {
-		done, err = unix.CopyFileRange(in, &offIn, out, &offOut, n, 0)
+		done, err = unix.CopyFileRange(in, &offIn, out.FD(), &offOut, n, 0)
 		return err
 	})
 	return done, err
@@ -164,9 +194,9 @@ func CopyFileRange(l *guard.Lease, in int, offIn int64, out int, offOut int64, n
 
 // OFDLock sets or clears an open-file-description lock (F_OFD_SETLK), which
 // conflicts with POSIX locks of the host's processes; it does not wait.
-func OFDLock(l *guard.Lease, fd int, typ int16, start, length int64) error {
+func OFDLock(l *guard.Lease, w Changeable, typ int16, start, length int64) error {
 	lk := unix.Flock_t{Type: typ, Whence: unix.SEEK_SET, Start: start, Len: length}
-	return change(l, func() error { return unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lk) })
+	return change(l, func() error { return unix.FcntlFlock(uintptr(w.FD()), unix.F_OFD_SETLK, &lk) })
 }
 
 // OFDConflict returns the lock that would conflict, or F_UNLCK.
@@ -177,6 +207,6 @@ func OFDConflict(fd int, typ int16, start, length int64) (unix.Flock_t, error) {
 }
 
 // Flock is flock(2) without waiting; how is LOCK_SH, LOCK_EX or LOCK_UN.
-func Flock(l *guard.Lease, fd, how int) error {
-	return change(l, func() error { return unix.Flock(fd, how|unix.LOCK_NB) })
+func Flock(l *guard.Lease, w Changeable, how int) error {
+	return change(l, func() error { return unix.Flock(w.FD(), how|unix.LOCK_NB) })
 }

@@ -70,7 +70,7 @@ func (w *linkWalk) run() error {
 		if err != nil {
 			return err
 		}
-		info, err := Stat(fd)
+		info, err := stat(fd)
 		if err != nil {
 			_ = unix.Close(fd)
 			return err
@@ -102,7 +102,7 @@ func (w *linkWalk) follow(name string, fd int, info *Info) error {
 	if len(w.links) >= maxPathLinks {
 		return unix.ELOOP
 	}
-	dir, err := Stat(w.fd)
+	dir, err := stat(w.fd)
 	if err != nil {
 		return err
 	}

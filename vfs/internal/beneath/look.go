@@ -20,16 +20,27 @@ func (s *source) Look(rel string, across bool) (guard.Looked, error) {
 		return guard.Looked{}, err
 	}
 	defer d.Close()
-	info, err := Stat(d.FD)
+	info, err := stat(d.fd)
+	if s.stage != nil {
+		s.stage.ids.show(&info)
+	}
 	return guard.Looked{ID: info.ID(), Dir: info.IsDir()}, err
+}
+
+// top is the directory of the root.
+func (s *source) top(across bool) Dir {
+	if s.stage != nil {
+		return Dir{fd: s.stage.up, local: true, union: topOf(s.stage)}
+	}
+	return Dir{fd: s.fd, across: across, local: !s.remote}
 }
 
 // at resolves whatever lies at a path. If nothing does, the error is names.NotExist.
 func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
-		return Dir{FD: s.fd}, nil
+		return s.top(across), nil
 	}
-	d, err := walkFrom(nil, Dir{FD: s.fd, across: across, local: !s.remote}, rel, unix.O_NOFOLLOW)
+	d, err := walkFrom(nil, s.top(across), rel, unix.O_NOFOLLOW)
 	if err == unix.ENOENT || err == unix.ENOTDIR { //nolint:errorlint // bare errnos
 		err = &guard.Error{Kind: names.NotExist}
 	}
@@ -43,11 +54,11 @@ func (s *source) Head(rel string, n int, across bool) ([]byte, error) {
 		return nil, err
 	}
 	defer d.Close()
-	info, err := Stat(d.FD)
+	info, err := stat(d.fd)
 	if err != nil || !info.IsRegular() {
 		return nil, err
 	}
-	fd, err := Reopen(d.FD, unix.O_RDONLY)
+	fd, err := Reopen(d.fd, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +142,9 @@ func (s *source) ignore(dir string) (string, error) {
 
 // subdirs are the paths of the directories in a directory.
 func (s *source) subdirs(dir string) (out []string, err error) {
-	d := Dir{FD: s.fd}
+	d := s.top(false)
 	if dir != "" {
-		if d, err = walkFrom(nil, Dir{FD: s.fd}, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
+		if d, err = walkFrom(nil, d, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 			return nil, passOver(err)
 		}
 		defer d.Close()
@@ -141,7 +152,7 @@ func (s *source) subdirs(dir string) (out []string, err error) {
 	err = EachName(d, func(e *Entry) bool {
 		typ := e.Type
 		if typ == 0 {
-			info, err := StatIn(Dir{FD: d.FD, local: !s.remote}, e.Name)
+			info, err := StatAt(d, e.Name)
 			if err != nil {
 				return true
 			}

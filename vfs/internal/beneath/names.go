@@ -8,26 +8,47 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Link gives what fd (O_PATH, or any open file) refers to another name, which must be free.
-// A file without a name gets its first.
-func Link(l *guard.Lease, fd int, d Dir, base string) error {
+// Link gives a file, whose descriptor may be O_PATH, another name, which must be free. A file
+// without a name gets its first.
+func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 	proc, err := procFD()
 	if err != nil {
 		return err
 	}
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	defer u.end()
+	if err := u.vacant(base); err != nil {
+		return err
+	}
 	return change(l, func() error {
-		return unix.Linkat(proc, strconv.Itoa(fd), d.FD, base, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(proc, strconv.Itoa(w.FD()), dirfd, base, unix.AT_SYMLINK_FOLLOW)
 	})
 }
 
 // Unlink removes a name that is no directory's.
 func Unlink(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.FD, base, 0) })
+	return remove(l, d, base, 0)
 }
 
 // Rmdir removes an empty directory.
 func Rmdir(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.FD, base, unix.AT_REMOVEDIR) })
+	return remove(l, d, base, unix.AT_REMOVEDIR)
+}
+
+// remove removes a name; flags are those of unlinkat(2).
+func remove(l *guard.Lease, d Dir, base string, flags int) error {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	if u != nil {
+		defer u.end()
+		return u.remove(l, base, flags)
+	}
+	return change(l, func() error { return unix.Unlinkat(dirfd, base, flags) })
 }
 
 // IgnoreAbsent returns nil for ENOENT, and any other error as it is: a removal that finds
@@ -41,7 +62,14 @@ func IgnoreAbsent(err error) error {
 
 // Rename moves a name; flags are those of renameat2(2).
 func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
-	return change(l, func() error { return unix.Renameat2(from.FD, oldBase, to.FD, newBase, flags) })
+	if st := stageOf(l); st != nil {
+		if from.union == nil || to.union == nil {
+			return unix.EROFS
+		}
+		m := unionMove{l: l, st: st, from: from.union, to: to.union, oldName: oldBase, newName: newBase, flags: flags}
+		return m.run()
+	}
+	return change(l, func() error { return unix.Renameat2(from.fd, oldBase, to.fd, newBase, flags) })
 }
 
 // RenameNew moves a name to one that must be free. Where the file system cannot refuse

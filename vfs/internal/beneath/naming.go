@@ -48,7 +48,7 @@ func (s *source) foldsIn(dir string, across bool) bool {
 		return names.Reason(err) != names.NotExist
 	}
 	defer d.Close()
-	fd, err := OpenDirFD(d)
+	fd, err := openToRead(d.fd)
 	if err != nil {
 		return err != unix.ENOTDIR //nolint:errorlint // bare errno
 	}
@@ -64,7 +64,7 @@ func (s *source) foldsIn(dir string, across bool) bool {
 // itself is in the directory, or refers to no file. Otherwise it returns every name in the
 // directory of the file to which name refers.
 func spelledIn(d Dir, name string) (out []string, err error) {
-	info, err := StatIn(Dir{FD: d.FD, across: true}, name)
+	info, err := StatIn(d.acrossAny(), name)
 	if err != nil {
 		if err == unix.ENOENT { //nolint:errorlint // bare errno
 			err = nil
@@ -76,7 +76,7 @@ func spelledIn(d Dir, name string) (out []string, err error) {
 		if exact = e.Name == name; exact {
 			return false
 		}
-		if other, err := StatIn(Dir{FD: d.FD, across: true}, e.Name); err == nil && other.ID() == info.ID() {
+		if other, err := StatIn(d.acrossAny(), e.Name); err == nil && other.ID() == info.ID() {
 			out = append(out, e.Name)
 		}
 		return true
@@ -105,7 +105,7 @@ const (
 // xfsNaming is the naming of the XFS that an open directory lies on. If the file system does
 // not answer, it is FoldedNames.
 func xfsNaming(dir Dir) guard.Naming {
-	fd, err := OpenDirFD(dir)
+	fd, err := openToRead(dir.fd)
 	if err != nil {
 		return guard.FoldedNames
 	}

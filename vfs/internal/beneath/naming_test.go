@@ -38,7 +38,7 @@ func TestXFSNaming(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if got := xfsNaming(Dir{FD: fd}); got != want {
+	if got := xfsNaming(Dir{fd: fd}); got != want {
 		t.Errorf("%s: %v, want %v", dir, got, want)
 	}
 }

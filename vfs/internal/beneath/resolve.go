@@ -23,7 +23,7 @@ const (
 // Dir is an open directory of a root (O_PATH), and the domain it lies in: the
 // epoch of the innermost nested root crossed on the way, 0 for none.
 type Dir struct {
-	FD     int
+	fd     int
 	Domain uint64
 	owned  bool
 	across bool // names that lead to other file systems may be followed
@@ -31,9 +31,20 @@ type Dir struct {
 	// id is the directory's identity, by which nested roots in it that are single files
 	// are recognised. Zero: not looked up yet.
 	id guard.Identity
+	// union is what the directory of a staged root consists of; nil in other roots.
+	union *union
 	// spelled is the path below the root as the source spells it, where that
 	// differs from what was asked for.
 	spelled string
+}
+
+// FD is the directory's descriptor, for calls that change nothing.
+func (d Dir) FD() int { return d.fd }
+
+// acrossAny is the directory, as if the grant allowed other file systems.
+func (d Dir) acrossAny() Dir {
+	d.across = true
+	return d
 }
 
 // Rel is the directory's path below the root, for judging names in it; asked is
@@ -53,11 +64,16 @@ func (d *Dir) Spell(rel string) {
 	}
 }
 
-// In returns a directory of the lease's root that the caller keeps open. Other file
-// systems are entered from it if the grant allows that, and never from a Dir that was made
-// without a lease.
-func In(l *guard.Lease, fd int) Dir {
-	return Dir{FD: fd, across: l.OtherFileSystems(), local: !l.Remote()}
+// Root is the directory of the lease's root. Other file systems are entered from it if the
+// grant allows that, and never from a Dir that was made without a lease.
+func Root(l *guard.Lease) Dir { return in(l, l.Dir()) }
+
+// in returns a directory of the lease's root that the caller keeps open.
+func in(l *guard.Lease, fd int) Dir {
+	if st := stageOf(l); st != nil {
+		return Dir{fd: st.up, local: true, union: topOf(st)}
+	}
+	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Remote()}
 }
 
 // resolve are the flags to open one name of the directory with.
@@ -70,35 +86,46 @@ func (d Dir) resolve() uint64 {
 
 // Close closes the descriptor, unless it is the root's own.
 func (d Dir) Close() {
+	if d.union != nil {
+		d.union.close()
+	}
 	if d.owned {
-		_ = unix.Close(d.FD)
+		_ = unix.Close(d.fd)
 	}
 }
 
 // Keep makes the descriptor the caller's, to close when it likes. On an error d
 // is closed.
-func Keep(d Dir) (int, error) {
-	if d.owned {
-		return d.FD, Hold(d.FD)
+func Keep(d Dir) (Handle, error) {
+	if !d.owned {
+		kept, err := Dup(d)
+		return Handle{fd: kept.fd}, err
 	}
-	return Dup(d)
+	if err := Hold(d.fd); err != nil {
+		return Handle{}, err
+	}
+	if d.union != nil {
+		d.union.close()
+	}
+	return d.handle(d.fd, nil)
 }
 
 // Reference takes a reference to one name of a directory, whatever it is and without
 // following it, to be kept.
-func Reference(d Dir, name string) (int, Info, error) {
-	fd, err := OpenChild(d, name)
-	if err == nil {
-		err = Hold(fd)
-	}
+func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
+	child, err := OpenChild(d, name)
 	if err != nil {
-		return -1, Info{}, err
+		return Handle{}, Info{}, err
 	}
-	info, err := Stat(fd)
+	h, err := Keep(child)
 	if err != nil {
-		_ = unix.Close(fd)
+		return Handle{}, Info{}, err
 	}
-	return fd, info, err
+	info, err := Stat(l, h.fd)
+	if err != nil {
+		h.Close()
+	}
+	return h, info, err
 }
 
 // OpenDir resolves a directory of the lease's root, and judges it and those above.
@@ -107,7 +134,7 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 	case l.File() != "":
 		return Dir{}, unix.ENOTDIR
 	case rel == "":
-		return In(l, l.Dir()), nil
+		return Root(l), nil
 	}
 	if err := l.JudgeDir(rel); err != nil {
 		return Dir{}, err
@@ -121,7 +148,7 @@ func OpenDir(l *guard.Lease, rel string) (Dir, error) {
 func Parent(l *guard.Lease, p guard.Path, a guard.Access) (Dir, string, error) {
 	if p.IsRoot() {
 		if f := l.File(); f != "" {
-			return In(l, l.Dir()), f, nil
+			return Root(l), f, nil
 		}
 		return Dir{}, "", &guard.Error{Kind: names.Invalid, Err: unix.EBUSY}
 	}
@@ -173,7 +200,7 @@ func Enter(l *guard.Lease, d *Dir, name string) error {
 
 func crossName(l *guard.Lease, d *Dir, name string) (uint64, error) {
 	if d.id == (guard.Identity{}) {
-		info, err := Stat(d.FD)
+		info, err := d.Stat(l)
 		if err != nil {
 			return 0, err
 		}
@@ -194,9 +221,9 @@ func Node(l *guard.Lease, p guard.Path, a guard.Access) (Dir, error) {
 		}
 		return walk(l, p.Rel(), unix.O_NOFOLLOW)
 	case f != "":
-		return step(nil, In(l, l.Dir()), f, unix.O_NOFOLLOW)
+		return step(nil, Root(l), f, unix.O_NOFOLLOW)
 	}
-	return In(l, l.Dir()), nil
+	return Root(l), nil
 }
 
 // JudgePath judges the last element of a path, and the directories above it.
@@ -237,7 +264,7 @@ const stayBeneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RES
 
 // walk resolves rel from the root's descriptor.
 func walk(l *guard.Lease, rel string, last uint64) (Dir, error) {
-	d := In(l, l.Dir())
+	d := Root(l)
 	if !l.HasNested() && !spells(l, rel) {
 		return walkFrom(nil, d, rel, last)
 	}
@@ -282,7 +309,12 @@ func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
 		next.Domain = d.Domain
 	}
 	var err error
-	if next.FD, err = open(d.FD, part, unix.O_PATH|flags, d.resolve()); err != nil {
+	if d.union != nil {
+		next.fd, next.union, err = d.union.enter(part, unix.O_PATH|flags)
+	} else {
+		next.fd, err = open(d.fd, part, unix.O_PATH|flags, d.resolve())
+	}
+	if err != nil {
 		return Dir{}, err
 	}
 	if l != nil {
@@ -350,7 +382,7 @@ func join(dir, name string) string {
 // cross sets d.id to the identity of the file that d refers to. If that is a directory, cross
 // tells the lease of it, and if it is a nested root, sets d.Domain to that root's domain.
 func cross(l *guard.Lease, d *Dir) (Info, error) {
-	info, err := Stat(d.FD)
+	info, err := d.Stat(l)
 	if err != nil {
 		return Info{}, err
 	}
@@ -383,37 +415,25 @@ func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 	return l.EnterIfNested(info.ID(), "")
 }
 
-// OpenChild takes a reference (O_PATH) to one name of a directory, not following
-// a link.
-func OpenChild(d Dir, base string) (int, error) {
-	return open(d.FD, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
-}
-
-// OpenDirNames resolves and judges a directory of the lease's root, and opens it for
-// reading its entries: as OpenDir and OpenDirFD, but in one system call where possible.
-func OpenDirNames(l *guard.Lease, rel string) (int, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) {
-		if err := l.JudgeDir(rel); err != nil {
-			return -1, err
-		}
-		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
-		return openQuietly(l.Dir(), rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, In(l, l.Dir()).resolve())
+// OpenChild takes a reference to one name of a directory, not following a link. The caller
+// closes it.
+func OpenChild(d Dir, base string) (Dir, error) {
+	if d.union != nil {
+		return step(nil, d, base, unix.O_NOFOLLOW)
 	}
-	d, err := OpenDir(l, rel)
+	fd, err := openChild(d, base)
 	if err != nil {
-		return -1, err
+		return Dir{}, err
 	}
-	defer d.Close()
-	return OpenDirFD(d)
+	return Dir{fd: fd, owned: true, across: d.across, local: d.local}, nil
 }
 
-// OpenSubdir opens the directory called name in the open directory dirfd for
-// reading its entries: one step of a walk that has begun at the root. As in a
-// resolution from there a link is not followed, and another file system not
-// entered unless the grant allows it. The caller judges the name and shows what
-// was opened to the lease (CrossChild).
-func OpenSubdir(l *guard.Lease, dirfd int, name string) (int, error) {
-	return openQuietly(dirfd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, In(l, dirfd).resolve())
+func openChild(d Dir, base string) (int, error) {
+	if d.union != nil {
+		fd, _, err := d.union.openName(base, unix.O_PATH|unix.O_NOFOLLOW)
+		return fd, err
+	}
+	return open(d.fd, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 }
 
 // openQuietly is open for a reading that no caller has asked for, such as that of a directory
@@ -423,40 +443,6 @@ func openQuietly(dirfd int, rel string, flags, resolve uint64) (int, error) {
 	fd, err := open(dirfd, rel, flags|unix.O_NOATIME, resolve)
 	if err == unix.EPERM { //nolint:errorlint // bare errno
 		fd, err = open(dirfd, rel, flags, resolve)
-	}
-	return fd, err
-}
-
-// OpenForRemoval opens a directory for reading its entries, which are to be removed. Unlike a
-// resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
-func OpenForRemoval(d Dir, name string) (Dir, Info, error) {
-	fd, err := open(d.FD, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
-	if err != nil {
-		if names.Reason(err) == names.Escaped {
-			err = unix.EXDEV
-		}
-		return Dir{}, Info{}, err
-	}
-	return identified(fd)
-}
-
-func identified(fd int) (Dir, Info, error) {
-	info, err := Stat(fd)
-	if err != nil {
-		_ = unix.Close(fd)
-		return Dir{}, Info{}, err
-	}
-	return Dir{FD: fd, owned: true}, info, nil
-}
-
-// Held makes a Dir of a descriptor that Keep gave out; closing the Dir closes it.
-func Held(fd int) Dir { return Dir{FD: fd, owned: true} }
-
-// Dup gives the directory another descriptor, the caller's to close.
-func Dup(d Dir) (int, error) {
-	fd, err := unix.FcntlInt(uintptr(d.FD), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		err = Hold(fd)
 	}
 	return fd, err
 }

@@ -35,7 +35,7 @@ func (Opener) OpenRoot(path string) (guard.Source, error) {
 	if err != nil {
 		return nil, rootError(abs, err)
 	}
-	info, err := Stat(fd)
+	info, err := stat(fd)
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, rootError(abs, err)
@@ -75,6 +75,7 @@ type source struct {
 	naming                guard.Naming
 	links                 []guard.Link // passed on the way
 	once                  sync.Once
+	stage                 *staged // that keeps the changes of the root apart, unless nil
 }
 
 func (s *source) FD() int             { return s.fd }
@@ -126,7 +127,7 @@ func (s *source) LiesIn(top guard.Identity) bool {
 	defer func() { _ = unix.Close(fd) }()
 	last := guard.Identity{}
 	for range maxUp {
-		info, err := Stat(at)
+		info, err := stat(at)
 		switch {
 		case err != nil || info.ID() == last: // the top of all
 			return false
@@ -153,7 +154,7 @@ func (s *source) becomeFile(file Info) error {
 		return err
 	}
 	// The file may be a mount point here; the grant decides whether that is allowed.
-	info, err := StatIn(Dir{FD: fd, across: true}, base)
+	info, err := StatIn(Dir{fd: fd, across: true}, base)
 	if err == nil && info.ID() != file.ID() {
 		err = errors.New("the file was replaced while it was being opened; try again")
 	}
@@ -162,7 +163,7 @@ func (s *source) becomeFile(file Info) error {
 	}
 	var dirInfo Info
 	if err == nil {
-		dirInfo, err = Stat(fd)
+		dirInfo, err = stat(fd)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -206,6 +207,21 @@ func PathOf(fd int) (string, error) {
 	return p, nil
 }
 
+// PathsOfRoot returns the present host paths of the lease's root: of its directory, and of the
+// directory in which a staged root keeps its changes.
+func PathsOfRoot(l *guard.Lease) ([]string, error) {
+	top, err := PathOf(l.Dir())
+	if err != nil {
+		return nil, err
+	}
+	st := stageOf(l)
+	if st == nil {
+		return []string{top}, nil
+	}
+	up, err := PathOf(st.up)
+	return []string{top, up}, err
+}
+
 // remoteTypes are the file systems that can hang with their server, and whose
 // changes from elsewhere inotify does not report; magic numbers of statfs(2)
 // and linux/magic.h.
@@ -236,7 +252,7 @@ func (s *source) readFSType() error {
 		s.naming = guard.FoldedNames
 	}
 	if magic == unix.XFS_SUPER_MAGIC {
-		s.naming = xfsNaming(Dir{FD: s.fd})
+		s.naming = xfsNaming(Dir{fd: s.fd})
 	}
 	if n, ok := remoteTypes[magic]; ok {
 		s.fsType, s.remote = n, true

@@ -24,10 +24,12 @@ func Trash(root int) (Dir, Info, error) {
 	case err != nil:
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
 	}
-	d, info, err := identified(fd)
+	info, err := stat(fd)
 	if err != nil {
+		_ = unix.Close(fd)
 		return Dir{}, Info{}, err
 	}
+	d := Dir{fd: fd, owned: true}
 	if int(info.UID) != unix.Geteuid() || info.Mode&0o077 != 0 {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}
@@ -61,11 +63,11 @@ func untrack(l *guard.Lease, d Dir, id guard.Identity) {
 	if _, done := untracked.Load(id); done {
 		return
 	}
-	if fd, _, err := CreateFile(l, d, ".gitignore", unix.O_WRONLY, 0o600, Owner{}); err == nil {
-		_, _ = Pwritev(l, fd, [][]byte{[]byte("*\n")}, 0, false)
-		_ = unix.Close(fd)
+	if w, _, err := CreateFile(l, d, ".gitignore", unix.O_WRONLY, 0o600, Owner{}); err == nil {
+		_, _ = Pwritev(l, w, [][]byte{[]byte("*\n")}, 0, false)
+		w.Close()
 	}
-	err := change(l, func() error { return unix.Mkdirat(d.FD, ".hg", 0o700) })
+	err := change(l, func() error { return unix.Mkdirat(d.fd, ".hg", 0o700) })
 	if dead := (*guard.Error)(nil); !errors.As(err, &dead) {
 		untracked.Store(id, true)
 	}

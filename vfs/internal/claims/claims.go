@@ -47,8 +47,8 @@ type Name struct {
 }
 
 // NameOf is the Name of base in an open directory.
-func NameOf(d beneath.Dir, base string) (Name, error) {
-	info, err := beneath.Stat(d.FD)
+func NameOf(l *guard.Lease, d beneath.Dir, base string) (Name, error) {
+	info, err := d.Stat(l)
 	return Name{info.ID(), base}, err
 }
 
@@ -203,7 +203,7 @@ func (t *Table) LockNames(ctx context.Context, l *guard.Lease, list ...Name) (un
 
 // LockName waits for one name.
 func (t *Table) LockName(ctx context.Context, l *guard.Lease, d beneath.Dir, base string) (unlock func(), err error) {
-	n, err := NameOf(d, base)
+	n, err := NameOf(l, d, base)
 	if err != nil {
 		return nil, err
 	}

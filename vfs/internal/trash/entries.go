@@ -85,13 +85,13 @@ const maxNote = 64 << 10
 
 // readNote reads the note of an entry.
 func (b *Bin) readNote(id string) (n note, err error) {
-	fd, _, err := beneath.OpenFile(b.d, id+noteSuffix, unix.O_RDONLY)
+	h, _, err := beneath.OpenFile(b.l, b.d, id+noteSuffix, unix.O_RDONLY)
 	if err != nil {
 		return n, err
 	}
-	defer beneath.Close(fd)
+	defer h.Close()
 	buf := make([]byte, maxNote)
-	got, err := beneath.Pread(fd, buf, 0)
+	got, err := beneath.Pread(h.FD(), buf, 0)
 	if err == nil {
 		err = json.Unmarshal(buf[:got], &n)
 	}

@@ -121,12 +121,12 @@ func (b *Bin) writeNote(rel string) (id string, err error) {
 		return "", err
 	}
 	id = time.Now().UTC().Format(stampFormat) + "-" + strings.ToLower(rand.Text()[:8])
-	fd, _, err := beneath.CreateFile(b.l, b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
+	w, _, err := beneath.CreateFile(b.l, b.d, id+noteSuffix, unix.O_WRONLY, 0o600, beneath.Owner{})
 	if err != nil {
 		return "", err
 	}
-	defer beneath.Close(fd)
-	if _, err := beneath.Pwritev(b.l, fd, [][]byte{text}, 0, false); err != nil {
+	defer w.Close()
+	if _, err := beneath.Pwritev(b.l, w, [][]byte{text}, 0, false); err != nil {
 		b.drop(id)
 		return "", err
 	}
@@ -218,25 +218,29 @@ func (b *Bin) unlinkCopied(d beneath.Dir, name, rel string) error {
 // keep keeps a file whose name another file is about to get, or that is about to be removed
 // and cannot be renamed into the trash. It returns the entry's id, "" if the file is not kept.
 func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
-	fd, err := beneath.OpenChild(d, name)
+	old, err := beneath.OpenChild(d, name)
 	if err != nil {
 		return "", beneath.IgnoreAbsent(err)
 	}
-	defer beneath.Close(fd)
-	info, err := beneath.Stat(fd)
+	defer old.Close()
+	info, err := old.Stat(b.l)
 	if err != nil || b.leaves(&info) {
+		return "", err
+	}
+	w, err := old.Change(b.l)
+	if err != nil {
 		return "", err
 	}
 	if id, err = b.writeNote(rel); err != nil {
 		return "", err
 	}
-	switch err = beneath.Link(b.l, fd, b.d, id); err { //nolint:errorlint // bare errno
+	switch err = beneath.Link(b.l, w, b.d, id); err { //nolint:errorlint // bare errno
 	case nil:
 		b.kept(id, &info, true)
 		return id, nil
 	case unix.EXDEV, unix.EPERM, unix.EMLINK, unix.EOPNOTSUPP, unix.ENOSYS:
 		if info.IsRegular() {
-			return id, b.copy(fd, &info, id)
+			return id, b.copy(old.FD(), &info, id)
 		}
 	}
 	b.drop(id)
@@ -276,7 +280,7 @@ func (s *Store) KeepEmptied(ctx context.Context, l *guard.Lease, fd int, rel str
 		return nil
 	}
 	defer b.Close()
-	info, err := beneath.Stat(fd)
+	info, err := beneath.Stat(l, fd)
 	if err != nil || !info.IsRegular() || info.Size == 0 || b.tooLarge(&info) {
 		return err
 	}
@@ -309,8 +313,8 @@ func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error
 	if err != nil {
 		return beneath.Info{}, err
 	}
-	defer beneath.Close(out)
-	w := wholefile.Copier{Ctx: b.ctx, Lease: b.l, FD: out} // what the trash keeps counts towards no quota
+	defer out.Close()
+	w := wholefile.Copier{Ctx: b.ctx, Lease: b.l, To: out} // what the trash keeps counts towards no quota
 	if err := w.Copy(&wholefile.Source{FD: in, Info: *info}, info.Size, func(int64) {}); err != nil {
 		return beneath.Info{}, err
 	}
@@ -320,5 +324,5 @@ func (b *Bin) copyTo(fd int, info *beneath.Info, id string) (beneath.Info, error
 	if err := beneath.Utimes(b.l, out, beneath.Omit, beneath.At(info.ModTime())); err != nil {
 		return beneath.Info{}, err
 	}
-	return beneath.Stat(out)
+	return beneath.Stat(b.l, out.FD())
 }

@@ -54,13 +54,13 @@ func Present(l *guard.Lease, info *beneath.Info) {
 	}
 }
 
-// Shown reports whether a name in the directory rel, which is open as dirfd, may be seen,
+// Shown reports whether a name in the directory rel, which is open as d, may be seen,
 // judged by the name and the type in its directory entry. Of a socket it reads the mode.
-func Shown(l *guard.Lease, rel string, dirfd int, e *beneath.Entry) bool {
+func Shown(l *guard.Lease, rel string, d beneath.Dir, e *beneath.Entry) bool {
 	switch e.Type {
 	case unix.S_IFREG, unix.S_IFDIR, unix.S_IFLNK, 0:
 	case unix.S_IFSOCK:
-		if info, err := beneath.StatAt(l, dirfd, e.Name); err != nil || Visible(l, &info) != nil {
+		if info, err := beneath.StatAt(d, e.Name); err != nil || Visible(l, &info) != nil {
 			return false
 		}
 	default:
@@ -110,7 +110,7 @@ var ErrRemoved = errors.New("directory was removed")
 // keeps serving a directory that was moved out of the root. If it does not, the error
 // is ErrRemoved, ESTALE, or that of the look-up.
 func StillThere(l *guard.Lease, rel string, fd int) error {
-	now, err := beneath.Stat(fd)
+	now, err := beneath.Stat(l, fd)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func StillThere(l *guard.Lease, rel string, fd int) error {
 		return Stale(err)
 	}
 	defer d.Close()
-	there, err := beneath.Stat(d.FD)
+	there, err := d.Stat(l)
 	if err != nil {
 		return err
 	}

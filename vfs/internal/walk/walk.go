@@ -59,7 +59,7 @@ type Options struct {
 	Keep func(e *beneath.Entry) bool
 	// Open, unless nil, opens subdirectories instead of the walker. A directory that
 	// cannot be read, or opened again, is then an error.
-	Open func(dirfd int, name string) (int, error)
+	Open func(d beneath.Dir, name string) (beneath.Names, error)
 	// While the path of a directory is shorter than VerifyBelow bytes, each reading of its
 	// names first looks the directory up again from the root.
 	VerifyBelow int
@@ -84,11 +84,11 @@ type Walker struct {
 
 // level is one directory on the way down.
 type level struct {
-	fd      int // -1: closed, opened again when it is needed
-	pathLen int // of Walker.path up to and including this level
+	dir     beneath.Names // not open: opened again when it is needed
+	pathLen int           // of Walker.path up to and including this level
 	off     int64
 	names   []beneath.Entry // read in advance; the next is the first
-	seek    bool            // fd does not stand at off
+	seek    bool            // dir does not stand at off
 	end     bool
 }
 
@@ -99,19 +99,19 @@ func New(ctx context.Context, l *guard.Lease, o Options) *Walker {
 
 // Start opens the directory that the walk begins at.
 func (w *Walker) Start(rel string) error {
-	fd, err := beneath.OpenDirNames(w.l, rel)
+	dir, err := beneath.OpenDirNames(w.l, rel)
 	if err != nil {
 		return err
 	}
-	w.StartAt(rel, fd)
+	w.StartAt(rel, dir)
 	return nil
 }
 
-// StartAt begins the walk at the open directory fd, which lies at rel. The walker
-// closes fd.
-func (w *Walker) StartAt(rel string, fd int) {
+// StartAt begins the walk at the open directory dir, which lies at rel. The walker
+// closes dir.
+func (w *Walker) StartAt(rel string, dir beneath.Names) {
 	w.base, w.rel = rel, rel
-	w.levels = append(w.levels, level{fd: fd})
+	w.levels = append(w.levels, level{dir: dir})
 }
 
 // Close closes what is open; the walk is over.
@@ -124,16 +124,14 @@ func (w *Walker) Close() {
 }
 
 func (v *level) drop() {
-	if v.fd >= 0 {
-		beneath.Close(v.fd)
-	}
-	v.fd, v.names, v.seek = -1, nil, true
+	v.dir.Close()
+	v.dir, v.names, v.seek = beneath.Names{}, nil, true
 }
 
 func (w *Walker) top() *level { return &w.levels[len(w.levels)-1] }
 
-// FD is the descriptor of the innermost directory.
-func (w *Walker) FD() int { return w.top().fd }
+// Dir is the innermost directory, open until the next step.
+func (w *Walker) Dir() beneath.Dir { return w.top().dir.Dir }
 
 // Depth is how many directories are open between the start and the innermost one, both
 // included.
@@ -211,7 +209,7 @@ func (w *Walker) read() error {
 	w.steps += readSteps
 	if w.steps >= verifyEvery || len(w.Rel()) < w.o.VerifyBelow {
 		w.steps = 0
-		if err := StillThere(w.l, w.Rel(), v.fd); err != nil {
+		if err := StillThere(w.l, w.Rel(), v.dir.FD()); err != nil {
 			if errors.Is(err, ErrRemoved) {
 				err = unix.ENOENT
 			}
@@ -219,18 +217,16 @@ func (w *Walker) read() error {
 		}
 	}
 	if v.seek {
-		if err := beneath.SeekDir(v.fd, v.off); err != nil {
+		if err := v.dir.SeekTo(v.off); err != nil {
 			return err
 		}
 		v.seek = false
 	}
-	n, err := beneath.Getdents(v.fd, w.buf[:])
+	list, more, err := v.dir.Read(w.buf[:], true, w.keeps)
 	if err != nil {
 		return err
 	}
-	v.end = n == 0
-	text := w.buf[:n]
-	v.names = beneath.ParseDirents(text, string(text), w.keeps)
+	v.names, v.end = list, !more
 	return nil
 }
 
@@ -242,7 +238,7 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 	case w.o.Keep != nil:
 		return w.o.Keep(e)
 	}
-	return Shown(w.l, w.Rel(), w.FD(), e)
+	return Shown(w.l, w.Rel(), w.Dir(), e)
 }
 
 // doubt makes the walker verify the levels above before it uses more of them: whoever has
@@ -287,36 +283,36 @@ func (w *Walker) Enter(name string) (ok bool, err error) {
 
 // Open goes into a subdirectory of any depth, or says why not.
 func (w *Walker) Open(name string) error {
-	fd, err := w.open(w.Rel(), w.FD(), name)
+	dir, err := w.open(w.Rel(), w.top(), name)
 	if err == nil {
-		w.push(name, fd)
+		w.push(name, dir)
 	}
 	return err
 }
 
-// open opens a subdirectory of dir, whose descriptor is dirfd.
-func (w *Walker) open(dir string, dirfd int, name string) (int, error) {
+// open opens a subdirectory of the level v, which lies at rel.
+func (w *Walker) open(rel string, v *level, name string) (beneath.Names, error) {
 	if w.o.Open != nil {
-		return w.o.Open(dirfd, name)
+		return w.o.Open(v.dir.Dir, name)
 	}
 	if w.o.Keep == nil {
-		if err := w.l.JudgeAs(guard.ToRead, dir, name, pattern.Dir); err != nil {
-			return -1, err
+		if err := w.l.JudgeAs(guard.ToRead, rel, name, pattern.Dir); err != nil {
+			return beneath.Names{}, err
 		}
 	}
-	fd, err := beneath.OpenSubdir(w.l, dirfd, name)
+	dir, err := v.dir.OpenSubdir(name)
 	if err != nil || !w.l.HasNested() {
-		return fd, err
+		return dir, err
 	}
-	info, err := beneath.Stat(fd)
+	info, err := dir.Stat(w.l)
 	if err == nil {
 		err = w.Cross(&info)
 	}
 	if err != nil {
-		beneath.Close(fd)
-		return -1, err
+		dir.Close()
+		return beneath.Names{}, err
 	}
-	return fd, nil
+	return dir, nil
 }
 
 // Cross refuses a nested root that the operation may not enter.
@@ -334,12 +330,12 @@ func (w *Walker) Cross(info *beneath.Info) error {
 	return err
 }
 
-func (w *Walker) push(name string, fd int) {
+func (w *Walker) push(name string, dir beneath.Names) {
 	if len(w.path) > 0 {
 		w.path = append(w.path, '/')
 	}
 	w.path = append(w.path, name...)
-	w.levels = append(w.levels, level{fd: fd, pathLen: len(w.path)})
+	w.levels = append(w.levels, level{dir: dir, pathLen: len(w.path)})
 	w.rel = ""
 	if i := len(w.levels) - 1 - nearLevels; i > 0 {
 		w.forget(i)
@@ -405,11 +401,11 @@ func (w *Walker) pop() {
 // last one that is.
 func (w *Walker) reopen() error {
 	i := len(w.levels) - 1
-	for w.levels[i].fd < 0 {
+	for !w.levels[i].dir.IsOpen() {
 		i--
 	}
 	for ; i < len(w.levels)-1; i++ {
-		fd, err := w.open(w.below(w.path[:w.levels[i].pathLen]), w.levels[i].fd, w.name(i+1))
+		dir, err := w.open(w.below(w.path[:w.levels[i].pathLen]), &w.levels[i], w.name(i+1))
 		if err != nil && (w.o.Open != nil || !Passable(err)) {
 			return err
 		}
@@ -419,7 +415,7 @@ func (w *Walker) reopen() error {
 			}
 			return nil
 		}
-		w.levels[i+1].fd = fd
+		w.levels[i+1].dir = dir
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package wholefile writes the contents of a file before the file has its name: Stager makes
+// Package wholefile writes the contents of a file before the file has its name: Preparer makes
 // a file without a name, or with a temporary one, and later gives it its name; Copier
 // fills it from a reader or another file.
 //
@@ -9,7 +9,7 @@
 //
 // # Not promised
 //
-// Whoever stages a file judges its name, keeps others from the name, flushes the contents
+// Whoever prepares a file judges its name, keeps others from the name, flushes the contents
 // to the disk, and charges them. A process that is killed may leave a temporary name; it is
 // in the Journal.
 package wholefile
@@ -33,7 +33,7 @@ const copyPiece = 4 << 20
 type Copier struct {
 	Ctx   context.Context
 	Lease *guard.Lease
-	FD    int // of the new file, open for reading and writing
+	To    beneath.Changeable // the new file, open for reading and writing
 	// Charge, unless nil, is called before n bytes are written that make the file size
 	// bytes long. Bytes that were charged and not written are charged again as -n.
 	Charge func(n, size int64) error
@@ -67,7 +67,7 @@ func (w *Copier) Fill(r io.Reader) error {
 			if err := w.charge(int64(n), w.size+int64(n)); err != nil {
 				return err
 			}
-			done, werr := beneath.Pwritev(w.Lease, w.FD, [][]byte{buf[:n]}, w.size, false)
+			done, werr := beneath.Pwritev(w.Lease, w.To, [][]byte{buf[:n]}, w.size, false)
 			w.size, w.wrote = w.size+int64(done), w.wrote+int64(done)
 			if werr != nil {
 				return werr
@@ -84,7 +84,7 @@ func (w *Copier) Fill(r io.Reader) error {
 		}
 	}
 	if sparse != nil {
-		return beneath.Truncate(w.Lease, w.FD, w.size) // which may end in a hole
+		return beneath.Truncate(w.Lease, w.To, w.size) // which may end in a hole
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 	if err := w.charge(0, in.Info.Size); err != nil {
 		return err // before any of it has been copied in vain
 	}
-	r := in.reader(most, tell)
+	r := in.reader(w.Lease, most, tell)
 	for {
 		if err := w.Lease.Ended(w.Ctx); err != nil {
 			return err
@@ -124,7 +124,7 @@ func (w *Copier) Copy(in *Source, most int64, tell func(int64)) error {
 		if err := w.charge(want, from+want); err != nil {
 			return err
 		}
-		n, err := beneath.CopyFileRange(w.Lease, in.FD, from, w.FD, from, int(want))
+		n, err := beneath.CopyFileRange(w.Lease, in.FD, from, w.To, from, int(want))
 		if err := w.charge(int64(n)-want, from+int64(n)); err != nil {
 			return err
 		}
@@ -168,13 +168,13 @@ func (in *Source) nextData(off int64) (int64, error) {
 }
 
 // reader reads the file from its beginning; see Copy.
-func (in *Source) reader(most int64, tell func(int64)) *SparseReader {
+func (in *Source) reader(l *guard.Lease, most int64, tell func(int64)) *SparseReader {
 	return &SparseReader{
 		most: most, Tell: tell,
 		ReadAt:   func(buf []byte, off int64) (int, error) { return beneath.Pread(in.FD, buf, off) },
 		NextData: in.nextData,
 		Size: func() (int64, error) {
-			now, err := beneath.Stat(in.FD)
+			now, err := beneath.Stat(l, in.FD)
 			return now.Size, err
 		},
 	}

@@ -18,14 +18,14 @@ import (
 // Where the file system has no files without names, the staged one has a
 // temporary name from the beginning: it becomes the new file, or replaces the old
 // one, or vanishes, and the journal is told.
-func TestStagedWithName(t *testing.T) {
+func TestPreparedWithName(t *testing.T) {
 	src := t.TempDir()
 	reg := guard.NewRegistry(guard.Config{Opener: beneath.Opener{}})
 	if _, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: src, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}}); err != nil {
 		t.Fatal(err)
 	}
 	beneath.Prepare()
-	var st Stager
+	var st Preparer
 	open := map[string]bool{}
 	st.SetJournal(journalFunc(func(p guard.Path) func() {
 		open[p.Rel()] = true
@@ -49,14 +49,14 @@ func TestStagedWithName(t *testing.T) {
 			if err != nil {
 				return struct{}{}, 0, err
 			}
-			s, err := st.stageNamed(l, d, root, 0o600, beneath.Owner{})
+			s, err := st.prepareNamed(l, d, root, 0o600, beneath.Owner{})
 			if err != nil {
 				return struct{}{}, 0, err
 			}
 			if len(open) != 1 || !open[s.temp] || !strings.HasPrefix(s.temp, beneath.TempPrefix) {
 				t.Errorf("%s: journalled %v for %q", c.base, open, s.temp)
 			}
-			if _, err := beneath.Pwritev(l, s.FD, [][]byte{[]byte("staged")}, 0, false); err != nil {
+			if _, err := beneath.Pwritev(l, s.Changeable, [][]byte{[]byte("staged")}, 0, false); err != nil {
 				return struct{}{}, 0, err
 			}
 			if err := st.Publish(l, s, d, root, c.base, c.replaces); err != c.want { //nolint:errorlint // bare errno

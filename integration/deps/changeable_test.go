@@ -1,0 +1,120 @@
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// beneathPackage is the package that makes the file-system calls, with its types.
+func beneathPackage(t *testing.T) (*types.Package, types.Importer, *token.FileSet) {
+	t.Helper()
+	path := module + "/vfs/internal/beneath"
+	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", path)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	exports := map[string]string{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct{ ImportPath, Export string }
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		exports[p.ImportPath] = p.Export
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	pkg, err := imports.Import(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg, imports, fset
+}
+
+// takesChangeable are the calls that change a file through its descriptor.
+var takesChangeable = []string{"Chmod", "Chown", "Utimes", "Truncate", "TruncatePath", "Setxattr", "Removexattr", "CopyXattr",
+	"Pwritev", "Fsync", "Fallocate", "CopyFileRange", "OFDLock", "Flock", "Link"}
+
+// A descriptor that Change was not asked about cannot be passed to a call that changes a
+// file: it does not compile. Neither can any other package make a Changeable of one.
+func TestLowerCannotBeChanged(t *testing.T) {
+	pkg, imports, fset := beneathPackage(t)
+	changeable := pkg.Scope().Lookup("Changeable").Type()
+	fields := changeable.Underlying().(*types.Struct)
+	for i := range fields.NumFields() {
+		if fields.Field(i).Exported() {
+			t.Errorf("Changeable.%s is exported: any package could make one", fields.Field(i).Name())
+		}
+	}
+	found := map[string]bool{}
+	for _, name := range pkg.Scope().Names() {
+		f, ok := pkg.Scope().Lookup(name).(*types.Func)
+		if !ok || !f.Exported() {
+			continue
+		}
+		sig := f.Type().(*types.Signature)
+		for i := range sig.Params().Len() {
+			if !types.Identical(sig.Params().At(i).Type(), changeable) {
+				continue
+			}
+			found[name] = true
+			if err := compile(imports, fset, callWith(name, sig, i, "beneath.Changeable")); err != nil {
+				t.Errorf("%s with a Changeable does not compile: %v", name, err)
+			}
+			for _, lower := range []string{"int", "beneath.Handle", "*beneath.Handle", "beneath.Dir", "beneath.Names", "struct{ int }"} {
+				if compile(imports, fset, callWith(name, sig, i, lower)) == nil {
+					t.Errorf("%s compiles with a %s, which may refer to a source that must not be changed", name, lower)
+				}
+			}
+		}
+	}
+	for _, name := range takesChangeable {
+		if !found[name] {
+			t.Errorf("%s takes no Changeable", name)
+		}
+	}
+}
+
+// callWith is a program that calls a function of beneath with a value of the given type as
+// one parameter, and values of the right types as the others.
+func callWith(name string, sig *types.Signature, which int, typ string) string {
+	used := map[string]bool{"beneath": true}
+	qualify := func(p *types.Package) string { used[p.Name()] = true; return p.Name() }
+	var params, args []string
+	for i := range sig.Params().Len() {
+		t := types.TypeString(sig.Params().At(i).Type(), qualify)
+		if i == which {
+			t = typ
+		}
+		params, args = append(params, fmt.Sprintf("a%d %s", i, t)), append(args, fmt.Sprintf("a%d", i))
+	}
+	imports := fmt.Sprintf("import beneath %q\n", module+"/vfs/internal/beneath")
+	if used["guard"] {
+		imports += fmt.Sprintf("import guard %q\n", module+"/guard")
+	}
+	return fmt.Sprintf("package p\n%sfunc f(%s) { beneath.%s(%s) }", imports, strings.Join(params, ", "), name, strings.Join(args, ", "))
+}
+
+func compile(imports types.Importer, fset *token.FileSet, text string) error {
+	file, err := parser.ParseFile(fset, "fixture.go", text, 0)
+	if err != nil {
+		return err
+	}
+	_, err = (&types.Config{Importer: imports}).Check("p", fset, []*ast.File{file}, nil)
+	return err
+}

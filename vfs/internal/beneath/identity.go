@@ -1,0 +1,118 @@
+package beneath
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A file of a staged root keeps the identity that it showed first. When a file of the source
+// is copied to the upper directory, the copy shows the identity of what it was copied from.
+// The file of the source may still be met under another name: as a hard link, or because the
+// owner has renamed it. Then it is another file than the copy, and shows another identity, its
+// twin's; otherwise the kernel would take the two for one file and mix their pages.
+//
+// The table is in memory only: nobody who knows an identity outlives the session.
+
+// identities say which identity the files of a staged root show.
+type identities struct {
+	upperDev uint64
+
+	mu sync.RWMutex // guards the fields below
+	// upper are the files of the upper directory that show another identity than their own,
+	// by inode number.
+	upper map[uint64]copied
+	// lower are the files of the source that were copied, or have lost a name in the stage.
+	lower map[guard.Identity]original
+}
+
+// copied is a file of the upper directory. birth tells it from a later file with the same
+// inode number.
+type copied struct {
+	birth int64
+	shows guard.Identity
+}
+
+// original is a file of the source.
+type original struct {
+	twins uint64 // how often it was copied; 0: never
+	lost  uint32 // names that it has in the source and not in the stage
+}
+
+// twinShift is where in Dev the number of a twin stands. Device numbers of Linux have 44 bits.
+const twinShift = 44
+
+// id is the identity that a file shows.
+func (t *identities) id(own guard.Identity) guard.Identity {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.idLocked(own)
+}
+
+func (t *identities) idLocked(own guard.Identity) guard.Identity {
+	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
+		return c.shows
+	}
+	if o := t.lower[own]; o.twins > 0 {
+		own.Dev += o.twins << twinShift
+	}
+	return own
+}
+
+// show changes attributes to those that the stage shows. Directories have one link, as on
+// file systems that do not count them.
+func (t *identities) show(info *Info) {
+	own := info.ID()
+	t.mu.RLock()
+	id, lost := t.idLocked(own), t.lower[own].lost
+	t.mu.RUnlock()
+	if id != own {
+		info.Dev, info.Ino = id.Dev, id.Ino
+		info.Btime = unix.StatxTimestamp{Sec: id.Birth / 1e9, Nsec: uint32(id.Birth % 1e9)}
+	}
+	if lost > 0 {
+		info.Nlink -= min(info.Nlink, lost)
+	}
+	if info.IsDir() && info.Nlink > 0 {
+		info.Nlink = 1
+	}
+}
+
+// inode is the number that a directory entry of the upper directory shows.
+func (t *identities) inode(own uint64) uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if c, ok := t.upper[own]; ok {
+		return c.shows.Ino
+	}
+	return own
+}
+
+// copy notes that the file up of the upper directory was copied from the file low of the
+// source, which has lost a name by that.
+func (t *identities) copy(up, low guard.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
+	o := t.lower[low]
+	t.lower[low] = original{twins: o.twins + 1, lost: o.lost + 1}
+}
+
+// lose notes that a file of the source has lost a name in the stage.
+func (t *identities) lose(low guard.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	o := t.lower[low]
+	o.lost++
+	t.lower[low] = o
+}
+
+// forget drops what is known of a file of the upper directory that had the inode number of
+// one that was made just now.
+func (t *identities) forget(up guard.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.upper, up.Ino)
+}

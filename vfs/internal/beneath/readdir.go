@@ -1,0 +1,232 @@
+package beneath
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// Names is a directory that is open for reading its names.
+type Names struct {
+	Dir
+	merged *merged // of a staged root
+}
+
+// OpenNames opens a directory for reading its names.
+func OpenNames(d Dir) (Names, error) {
+	fd, err := openToRead(d.fd)
+	return named(d, fd, err)
+}
+
+// named is the directory d, opened as fd, unless err says why not.
+func named(d Dir, fd int, err error) (Names, error) {
+	if err != nil {
+		return Names{}, err
+	}
+	n := Names{Dir: Dir{fd: fd, owned: true, across: d.across, local: d.local}}
+	if d.union != nil {
+		n.merged, n.union = &merged{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		if d.union.up == d.fd {
+			n.union.up = fd
+		} else {
+			n.union.low = fd
+		}
+	}
+	return n, nil
+}
+
+// openToRead opens a directory for reading its names.
+func openToRead(dirfd int) (int, error) {
+	var fd int
+	err := retry(func() (err error) {
+		fd, err = unix.Openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		// "." takes the permission to search the directory, too, which reading it does not.
+		return Reopen(dirfd, unix.O_RDONLY|unix.O_DIRECTORY)
+	}
+	return fd, err
+}
+
+// OpenDirNames resolves and judges a directory of the lease's root, and opens it for
+// reading its names: as OpenDir and OpenNames, but in one system call where possible.
+func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
+		if err := l.JudgeDir(rel); err != nil {
+			return Names{}, err
+		}
+		top := Root(l)
+		// Without O_NOFOLLOW, so that a link is ELOOP, not ENOTDIR.
+		fd, err := openQuietly(top.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, top.resolve())
+		return named(top, fd, err)
+	}
+	d, err := OpenDir(l, rel)
+	if err != nil {
+		return Names{}, err
+	}
+	defer d.Close()
+	return OpenNames(d)
+}
+
+// OpenSubdir opens the subdirectory called name for reading its names: one step of a walk
+// that has begun at the root. As in a resolution from there a link is not followed, and
+// another file system not entered unless the grant allows it. The caller judges the name and
+// shows what was opened to the lease (CrossChild).
+func (n *Names) OpenSubdir(name string) (Names, error) {
+	if n.union != nil {
+		return openUnionNames(n.Dir, name)
+	}
+	fd, err := openQuietly(n.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, n.resolve())
+	return named(n.Dir, fd, err)
+}
+
+// OpenForRemoval opens a directory for reading its names, which are to be removed. Unlike a
+// resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
+func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err error) {
+	if d.union != nil {
+		if n, err = openUnionNames(d, name); err == nil {
+			info, err = n.Stat(l)
+		}
+		return n, info, err
+	}
+	fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
+	if err != nil {
+		if names.Reason(err) == names.Escaped {
+			err = unix.EXDEV
+		}
+		return Names{}, Info{}, err
+	}
+	n, _ = named(d, fd, nil)
+	n.across = false
+	if info, err = n.Stat(l); err != nil {
+		n.Close()
+	}
+	return n, info, err
+}
+
+// IsOpen reports whether the directory was opened.
+func (n *Names) IsOpen() bool { return n.owned }
+
+// Handle is the directory's descriptor, as one that is kept. It is the Names's own, which Close
+// then leaves open. In a staged root it is another one: it moves to the upper directory when
+// the directory is raised, while the reading of names goes on.
+func (n *Names) Handle() (Handle, error) {
+	if n.union == nil {
+		n.owned = false
+		return Handle{fd: n.fd}, nil
+	}
+	fd, err := unix.FcntlInt(uintptr(n.fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n.handle(fd, err)
+}
+
+// openUnionNames opens a subdirectory of a staged root for reading its names.
+func openUnionNames(d Dir, name string) (Names, error) {
+	sub, err := step(nil, d, name, unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return Names{}, err
+	}
+	defer sub.Close()
+	return OpenNames(sub)
+}
+
+// Read reads the next names of the directory into buf, and returns those for which keep
+// returns true. more is false at the end of the directory. If shared is set, the names are
+// parts of one string, see ParseDirents.
+func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	if n.merged != nil {
+		return n.merged.read(n.union, keep)
+	}
+	got := 0
+	err = retry(func() (err error) { got, err = unix.Getdents(n.fd, buf); return err })
+	if err != nil || got == 0 {
+		return nil, false, err
+	}
+	text := ""
+	if shared {
+		text = string(buf[:got])
+	}
+	return ParseDirents(buf[:got], text, keep), true, nil
+}
+
+// Refresh tells an open directory of a staged root where it lies now: what the source shows
+// in it depends on that.
+func (n *Names) Refresh(rel string) {
+	if n.union == nil || n.union.rel == rel {
+		return
+	}
+	n.union.close()
+	n.union = &union{st: n.union.st, rel: rel, up: -1, low: -1}
+}
+
+// SeekTo sets the position in the directory to an offset that an entry carried.
+func (n *Names) SeekTo(off int64) error {
+	if n.merged != nil {
+		n.merged.seek(off)
+		return nil
+	}
+	_, err := unix.Seek(n.fd, off, unix.SEEK_SET)
+	return err
+}
+
+// EachName calls f with every name in a directory but "." and "..", until f returns
+// false.
+func EachName(d Dir, f func(e *Entry) bool) error {
+	n, err := OpenNames(d)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	buf := make([]byte, 32<<10)
+	for wanted, more := true, true; wanted && more; {
+		_, more, err = n.Read(buf, false, func(e *Entry) bool {
+			if wanted && e.Name != "." && e.Name != ".." {
+				wanted = f(e)
+			}
+			return false
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Dup gives the directory another descriptor, which the caller must close.
+func Dup(d Dir) (Dir, error) {
+	fd, err := unix.FcntlInt(uintptr(d.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		err = Hold(fd)
+	}
+	if err != nil {
+		return Dir{}, err
+	}
+	if d.union != nil {
+		u := &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		if d.union.up == d.fd {
+			u.up = fd
+		} else {
+			u.low = fd
+		}
+		d.union = u
+	}
+	d.fd, d.owned = fd, true
+	return d, nil
+}
+
+// SyncDir writes the names of a directory to the disk.
+func SyncDir(l *guard.Lease, d Dir) error {
+	from := d.fd
+	if d.union != nil {
+		if from = d.union.upDir(); from < 0 {
+			return d.union.st.store.Sync() // nothing was changed in it but by records
+		}
+	}
+	fd, err := openToRead(from)
+	if err != nil {
+		return err
+	}
+	defer Close(fd)
+	return Fsync(l, changeable(fd), false)
+}

@@ -1,0 +1,132 @@
+package wholefile
+
+import (
+	"crypto/rand"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// Journal is told of the temporary names of prepared files, so that the next session can
+// remove the names that this one leaves behind: when its process is killed, or a root has
+// ended. Begin is called before the name exists, and has it on disk when it returns; done
+// is called when the name is gone. Both may be called concurrently. Most files need no
+// temporary name, and are not journalled.
+type Journal interface {
+	Begin(p guard.Path) (done func())
+}
+
+// Preparer prepares files. The zero Preparer has no journal.
+type Preparer struct{ journal atomic.Pointer[Journal] }
+
+// SetJournal names the journal; it must be called before the Preparer is used.
+func (pr *Preparer) SetJournal(j Journal) { pr.journal.Store(&j) }
+
+func (pr *Preparer) begin(p guard.Path) (done func()) {
+	if j := pr.journal.Load(); j != nil && *j != nil {
+		return (*j).Begin(p)
+	}
+	return func() {}
+}
+
+// Prepared is a file that has its new contents before it has its name.
+type Prepared struct {
+	beneath.Changeable
+	Mode uint32 // it was made with
+	temp string // its name meanwhile, "" when it has none
+	done func() // of the journal, for temp
+}
+
+// HasTemp reports whether the file has a temporary name.
+func (s *Prepared) HasTemp() bool { return s.temp != "" }
+
+// Prepare makes a file in d, which lies at dir, without a name if possible. The caller must
+// end it with Drop.
+func (pr *Preparer) Prepare(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*Prepared, error) {
+	w, ok, err := beneath.Nameless(l, d, mode, o)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return pr.prepareNamed(l, d, dir, mode, o)
+	}
+	return &Prepared{Changeable: w, Mode: mode}, nil
+}
+
+// prepareNamed is Prepare where the file system has no files without names.
+func (pr *Preparer) prepareNamed(l *guard.Lease, d beneath.Dir, dir guard.Path, mode uint32, o beneath.Owner) (*Prepared, error) {
+	s := &Prepared{Mode: mode}
+	err := pr.name(s, dir, func(temp string) (err error) {
+		s.Changeable, _, err = beneath.CreateFile(l, d, temp, unix.O_RDWR, mode, o)
+		return err
+	})
+	return s, err
+}
+
+// name finds a temporary name for s, journals it, and calls make to make it.
+func (pr *Preparer) name(s *Prepared, dir guard.Path, make func(temp string) error) error {
+	for range 100 {
+		temp := beneath.TempPrefix + strings.ToLower(rand.Text())
+		p, err := dir.Join(temp)
+		if err != nil {
+			return err
+		}
+		done := pr.begin(p)
+		err = make(temp)
+		if err == nil {
+			s.temp, s.done = temp, done
+			return nil
+		}
+		done()
+		if err != unix.EEXIST { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return unix.EEXIST
+}
+
+// Publish gives the prepared file its name: that of the file it replaces, or one
+// that must be free.
+func (pr *Preparer) Publish(l *guard.Lease, s *Prepared, d beneath.Dir, dir guard.Path, base string, replaces bool) error {
+	link := func(name string) error { return beneath.Link(l, s.Changeable, d, name) }
+	if s.temp == "" {
+		if !replaces {
+			return link(base)
+		}
+		if err := pr.name(s, dir, link); err != nil {
+			return err
+		}
+	}
+	var err error
+	if replaces {
+		err = beneath.Rename(l, d, s.temp, d, base, 0)
+	} else {
+		err = beneath.RenameNew(l, d, s.temp, d, base)
+	}
+	if err == nil {
+		s.temp = ""
+		s.done()
+	}
+	return err
+}
+
+// Drop ends the preparation: what did not take its name vanishes.
+func (s *Prepared) Drop(l *guard.Lease, d beneath.Dir) {
+	s.RemoveTemp(l, d)
+	s.Close()
+}
+
+// RemoveTemp removes the temporary name, if the file has one. If that fails, or the
+// lease is dead, the journal keeps the name for the next session.
+func (s *Prepared) RemoveTemp(l *guard.Lease, d beneath.Dir) {
+	if s.temp == "" {
+		return
+	}
+	if beneath.IgnoreAbsent(beneath.Unlink(l, d, s.temp)) == nil {
+		s.done()
+	}
+}
