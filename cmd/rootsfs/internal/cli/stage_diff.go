@@ -71,12 +71,14 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	if err != nil {
 		return err
 	}
-	p := &patcher{openStage: o, renamed: map[string]string{}}
+	p := &patcher{renamed: map[string]string{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
+		return o.tree.StageContents(ctx, o.root, path, staged, mostText)
+	}}
 	switch {
 	case f.nameOnly:
 		return a.printChangedNames(o, list)
 	case f.stat:
-		return a.printStat(ctx, p, list)
+		return a.printStat(ctx, o, p, list)
 	}
 	if err := p.findRenames(ctx, list); err != nil {
 		return err
@@ -153,7 +155,7 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 }
 
 // printStat prints a line for each change, and a sum.
-func (a *app) printStat(ctx context.Context, p *patcher, list []vfs.StageChange) error {
+func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {
 		c := &list[i]
@@ -161,7 +163,7 @@ func (a *app) printStat(ctx context.Context, p *patcher, list []vfs.StageChange)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, []string{" " + string(c.Class), quoteIfNeeded(p.shown(c.Path)), size})
+		rows = append(rows, []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size})
 	}
 	a.table(rows)
 	a.say("%s", countText(list))
@@ -205,7 +207,9 @@ func entryOfChange(c *vfs.StageChange) stageDiffEntry {
 
 // patcher makes patches of the changes of a stage.
 type patcher struct {
-	*openStage
+	// read returns what a file has, in the stage or in the root. If it is more than mostText,
+	// the error is names.Quota.
+	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
 	renamed map[string]string // the old path of each new one
 }
 
@@ -222,7 +226,7 @@ func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool)
 	if mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
 		return "", true, nil
 	}
-	data, err := p.tree.StageContents(ctx, p.root, c.Path, staged, mostText)
+	data, err := p.read(ctx, c.Path, staged)
 	if errors.Is(err, names.Quota) {
 		return "", false, nil
 	}
@@ -244,7 +248,7 @@ func isFile(mode uint32) bool {
 // findRenames finds new files with the contents of removed ones.
 func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
 	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
-		data, err := p.tree.StageContents(ctx, p.root, c.Path, staged, mostText)
+		data, err := p.read(ctx, c.Path, staged)
 		if errors.Is(err, names.Quota) {
 			return [32]byte{}, false, nil
 		}
@@ -301,7 +305,8 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 		if err := p.filePatch(ctx, &b, &before); err != nil {
 			return "", err
 		}
-		return b.String(), p.filePatch(ctx, &b, &after)
+		err := p.filePatch(ctx, &b, &after)
+		return b.String(), err
 	}
 	err := p.filePatch(ctx, &b, c)
 	return b.String(), err

@@ -72,7 +72,7 @@ func chooseStage(root string, paths []string) (*chosenStage, error) {
 	case err != nil:
 		return nil, err
 	case len(meant) == 0:
-		return nil, noStage(root, all)
+		return nil, noStage(root, paths, all)
 	case len(meant) > 1:
 		return nil, usage(fmt.Errorf("several stages can be meant: %s; name one with --root", stageNames(meant)))
 	}
@@ -164,10 +164,12 @@ func (c *chosenStage) below(path string) (string, error) {
 	return rel, nil
 }
 
-func noStage(root string, all []vfs.StageSummary) error {
+func noStage(root string, paths []string, all []vfs.StageSummary) error {
 	text := "nothing is staged"
 	if root != "" {
 		text += " of a root " + names.Quote(root)
+	} else if len(paths) > 0 {
+		text += " at " + names.Quote(paths[0])
 	}
 	if len(all) > 0 {
 		text += fmt.Sprintf("; there is: %s", stageNames(all))

@@ -35,16 +35,33 @@ func modeText(st *guard.Status) string {
 	return mode
 }
 
-// warnContinued says which stages of earlier sessions a session continues.
+// warnContinued says which stages of earlier sessions a session continues, and which it does
+// not, because another session has them open.
 func (a *app) warnContinued(s *session.Session) {
 	for _, st := range s.Registry().Roots() {
-		if st.Stage != nil && st.Stage.Continued {
-			a.warn("root %s continues its stage: %s of earlier sessions", quoteIfNeeded(string(st.Grant.Root)), plural(st.Stage.Changed, "change"))
+		if st.Stage == nil {
+			continue
 		}
-		if st.Stage != nil && st.Stage.Damaged != "" {
-			a.warn("root %s: %s", quoteIfNeeded(string(st.Grant.Root)), names.Escape(st.Stage.Damaged))
+		name := quoteIfNeeded(string(st.Grant.Root))
+		if other := heldByOther(&st); st.Stage.Continued {
+			a.warn("root %s continues its stage: %s of earlier sessions", name, plural(st.Stage.Changed, "change"))
+		} else if other != "" {
+			a.warn("root %s has a new stage, %s: session %s has the other one open", name, quoteIfNeeded(filepath.Base(st.Stage.Store)), quoteIfNeeded(other))
+		}
+		if st.Stage.Damaged != "" {
+			a.warn("root %s: %s", name, names.Escape(st.Stage.Damaged))
 		}
 	}
+}
+
+// heldByOther names a session that has another stage of the same root open, "" if none has.
+func heldByOther(st *guard.Status) string {
+	for _, s := range everyStage() {
+		if s.Held && s.Dir != st.Stage.Store && s.Meta.Root == st.Grant.Root && s.Meta.Path == st.Grant.Resolved && s.Meta.Subject == st.Grant.Subject {
+			return s.Meta.Session
+		}
+	}
+	return ""
 }
 
 // warnStaged says, after the session has ended, what its programs left staged, and what to
