@@ -28,6 +28,18 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// A root that keeps changes apart gives the same answers, and its source stays as it was.
+func TestConformanceStaged(t *testing.T) {
+	guardtest.Run(t, guardtest.Suite{
+		Opener: vfs.StagingOpener(t.TempDir(), "test"), Subject: peer.Subject, Staged: true,
+		Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
+		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
+			return &treeFront{reg, vfs.New(reg), peer}
+		},
+		AtLeast: 200,
+	})
+}
+
 // treeFront speaks to the tree as a broker does: it expands links by itself,
 // one judged component at a time.
 type treeFront struct {

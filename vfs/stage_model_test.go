@@ -378,8 +378,8 @@ func (s *stageScene) step(crash bool) {
 		return
 	}
 	got := errnoOf(op.staged(s, a, b, text))
-	if errors.Is(got, unix.EXDEV) || errors.Is(got, unix.ELOOP) {
-		return // a directory of the source is not moved, and links are not followed
+	if errors.Is(got, unix.ELOOP) {
+		return // links are not followed
 	}
 	want := errnoOf(op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text))
 	twoPaths := slices.Contains([]string{"rename", "renamenew", "exchange", "link"}, op.name) // either can be at fault
@@ -417,7 +417,7 @@ func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 		}
 		return
 	}
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ELOOP) {
+	if errors.Is(err, unix.ELOOP) {
 		return
 	}
 	if want := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); (err == nil) != (want == nil) {

@@ -31,6 +31,8 @@ type Case struct {
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
+	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
+	Overlaps bool
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
@@ -125,6 +127,9 @@ type Suite struct {
 	Make   Maker
 	// Subject is whom the front end speaks for, "" for nobody in particular.
 	Subject guard.Subject
+	// Staged grants roots that keep changes apart. Roots that cannot be staged are left out, and
+	// the source must stay as it was.
+	Staged bool
 	// AtLeast is how many cases have to run, so that a front end that can do
 	// nothing does not pass.
 	AtLeast int
@@ -146,6 +151,9 @@ func Run(t *testing.T, s Suite) {
 		if c.Parsed && !s.Can.ParsesPaths || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
 			continue
 		}
+		if s.Staged && !c.stage() {
+			continue
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, prefix: "c" + itoa(i) + "-"}
 			e.Front = prefixed{front, e.prefix}
@@ -157,6 +165,16 @@ func Run(t *testing.T, s Suite) {
 	if ran < s.AtLeast {
 		t.Errorf("only %d cases ran, want at least %d", ran, s.AtLeast)
 	}
+}
+
+// stage makes the case's root one that keeps changes apart. It reports false for a case whose
+// root cannot be staged.
+func (c *Case) stage() bool {
+	if c.Policy.Rights == 0 {
+		c.Policy.Rights = guard.ReadWrite
+	}
+	c.Policy.Rights |= guard.Stage
+	return c.File == "" && len(c.More) == 0 && !c.Overlaps && !c.Policy.OtherFileSystems
 }
 
 // objects reports whether the front end cannot carry a policy.
@@ -201,9 +219,18 @@ func (c *Case) run(e *Env, can Can) bool {
 			e.Fatalf("%s: %v", step.Text, err)
 		}
 	}
-	before := len(e.Records.All())
+	before, source := len(e.Records.All()), ""
+	if c.Policy.Rights.Staged() {
+		source = sourceState(e)
+	}
 	c.ask(e, can)
 	c.recorded(e, can, e.Records.All()[before:])
+	if c.Policy.Rights.Staged() {
+		if now := sourceState(e); now != source {
+			e.Errorf("%s: the source has changed:\n%s\nbefore:\n%s", c.Call.Text, now, source)
+		}
+		return true
+	}
 	if c.Check != nil {
 		c.Check(e)
 	}

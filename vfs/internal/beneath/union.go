@@ -97,11 +97,11 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 		hidden = st.isHidden(rel)
 	}
 	if hidden {
-		return -1, false, st.absent(rel, isUpper)
+		return -1, false, st.absent(rel, isUpper, unix.ENOENT)
 	}
 	fd, err = openLong(st.fd, rel, flags)
-	if err == unix.ENOENT { //nolint:errorlint // bare errno
-		err = st.absent(rel, isUpper)
+	if err == unix.ENOENT || !isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
+		err = st.absent(rel, isUpper, err)
 	}
 	if isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
 		// The directory is the stage's. The source may have something else at its path.
@@ -115,16 +115,19 @@ func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error)
 	return fd, true, err
 }
 
-// absent is the error for a path that shows nothing. Above it the upper directory may have
-// something that is no directory.
-func (st *staged) absent(rel string, looked bool) error {
+// absent is the error for a path that shows nothing: that of the source, unless the upper
+// directory has something above the path that is no directory. looked says that it has not.
+func (st *staged) absent(rel string, looked bool, low error) error {
 	if looked {
-		return unix.ENOENT
+		return low
 	}
 	fd, err := openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
-	if err == nil {
+	switch err { //nolint:errorlint // bare errnos
+	case nil:
 		_ = unix.Close(fd) // made just now
 		return unix.ENOENT
+	case unix.ENOENT:
+		return low
 	}
 	return err
 }
