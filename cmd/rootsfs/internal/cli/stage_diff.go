@@ -139,13 +139,13 @@ func visibleText(line string) string {
 	return b.String()
 }
 
-// printChangedNames prints the paths of changes: in a pipe as git quotes them, on a terminal
-// as the commands take them.
+// printChangedNames prints the paths of changes as the commands take them: in a pipe, one
+// that is not plain is quoted as git quotes it.
 func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	for i := range list {
 		line := quoteIfNeeded(o.shown(list[i].Path))
 		if !isTerminal(a.Stdout) {
-			line = gitQuote(list[i].Path)
+			line = gitQuote(o.shown(list[i].Path))
 		}
 		if _, err := a.Write([]byte(line + "\n")); err != nil {
 			return err
