@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,8 @@ type Tree struct {
 	preparer wholefile.Preparer
 	trash    *trash.Store
 	shares   userShares
+	// applying is held while changes of a stage are applied or discarded.
+	applying sync.Mutex
 
 	inotify, remoteInotify watch.Inotify
 }

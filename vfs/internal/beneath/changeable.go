@@ -36,7 +36,7 @@ func (w Changeable) Close() {
 func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 	st := stageOf(l)
 	switch {
-	case st == nil:
+	case st == nil || d.source:
 		return changeable(d.fd), nil
 	case d.union == nil:
 		return Changeable{}, unix.EROFS // the source's, which a stage never changes

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Close closes a descriptor that this package opened.
@@ -129,10 +130,11 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	}
 }
 
-// charge counts bytes that are written to the store of a staged root.
+// charge counts bytes that are written to the store of a staged root. What apply writes goes
+// to the source.
 func charge(l *guard.Lease, bufs [][]byte) error {
 	st := stageOf(l)
-	if st == nil {
+	if st == nil || l.Op() == names.OpApply {
 		return nil
 	}
 	n := 0

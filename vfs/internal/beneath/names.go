@@ -62,7 +62,7 @@ func IgnoreAbsent(err error) error {
 
 // Rename moves a name; flags are those of renameat2(2).
 func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
-	if st := stageOf(l); st != nil {
+	if st := stageOf(l); st != nil && !(from.source && to.source) {
 		if from.union == nil || to.union == nil {
 			return unix.EROFS
 		}

@@ -33,6 +33,9 @@ type Dir struct {
 	id guard.Identity
 	// union is what the directory of a staged root consists of; nil in other roots.
 	union *union
+	// source is set if the directory is the source's of a staged root, and the owner's
+	// apply may change it.
+	source bool
 	// spelled is the path below the root as the source spells it, where that
 	// differs from what was asked for.
 	spelled string
@@ -297,7 +300,7 @@ func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
 
 // step opens a path below d (O_PATH); with a lease, one name, as walkFrom says.
 func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
-	next := Dir{Domain: d.Domain, owned: true, across: d.across, local: d.local}
+	next := Dir{Domain: d.Domain, owned: true, across: d.across, local: d.local, source: d.source}
 	if l != nil {
 		err := Enter(l, &d, part)
 		if err == nil {
@@ -425,7 +428,7 @@ func OpenChild(d Dir, base string) (Dir, error) {
 	if err != nil {
 		return Dir{}, err
 	}
-	return Dir{fd: fd, owned: true, across: d.across, local: d.local}, nil
+	return Dir{fd: fd, owned: true, across: d.across, local: d.local, source: d.source}, nil
 }
 
 func openChild(d Dir, base string) (int, error) {

@@ -18,7 +18,7 @@ import (
 func (d *Dir) begin(l *guard.Lease) (fd int, u *union, err error) {
 	st := stageOf(l)
 	switch {
-	case st == nil:
+	case st == nil || d.source:
 		return d.fd, nil, nil
 	case d.union == nil:
 		return -1, nil, unix.EROFS // a directory of the source, which a stage never changes

@@ -67,13 +67,15 @@ type Record struct {
 	Base     Base
 }
 
-// Placing is a file of the stage that is about to take its place in the source, by an exchange
-// with the file that is there under a temporary name.
+// Placing is a step of the owner's apply: a file that is about to take its place in the source,
+// by an exchange with the file that is there, or a file that is about to be removed.
 type Placing struct {
 	Path string // relative to the source
-	Temp string // the temporary name, in the same directory
-	Old  Base   // what is at Path before the exchange
-	New  Base   // what is at Temp before it
+	Temp string // a temporary name in the same directory, for the new file and then for the old one
+	Old  Base   // what is at Path before
+	New  Base   // what is at Temp before an exchange; zero: Path is about to be moved to Temp
+	// Making says that what is at Temp is not complete, and was not exchanged. New is zero.
+	Making bool
 }
 
 // Store is an open store. Its lock is held until Close.
@@ -196,11 +198,8 @@ func (s *Store) Note(list ...Record) error {
 	defer s.mu.Unlock()
 	var lines []line
 	for _, r := range list {
-		if old, ok := s.records[r.Path]; ok {
-			if old.Whiteout || !r.Whiteout {
-				continue
-			}
-			r.Base = old.Base
+		if old, ok := s.records[r.Path]; ok && (old.Whiteout || !r.Whiteout) {
+			continue
 		}
 		lines = append(lines, recordLine(r))
 	}

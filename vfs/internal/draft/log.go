@@ -37,6 +37,7 @@ type line struct {
 	Temp    []byte    `json:"temp,omitempty"`
 	Old     *baseLine `json:"old,omitempty"`
 	New     *baseLine `json:"new,omitempty"`
+	Making  bool      `json:"making,omitempty"`
 	Placed  *[]byte   `json:"placed,omitempty"`
 
 	// Commit is a time, in nanoseconds since 1970, with Boot: files with an older ctime and
@@ -70,7 +71,7 @@ func recordLine(r Record) line {
 }
 
 func placingLine(p Placing) line {
-	return line{Placing: pathOf(p.Path), Temp: []byte(p.Temp), Old: baseLineOf(p.Old), New: baseLineOf(p.New)}
+	return line{Placing: pathOf(p.Path), Temp: []byte(p.Temp), Old: baseLineOf(p.Old), New: baseLineOf(p.New), Making: p.Making}
 }
 
 func baseLineOf(b Base) *baseLine {
@@ -104,6 +105,8 @@ func (l *baseLine) base() (Base, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
 const (
 	checkKey = `,"x":"`
 	checkLen = len(checkKey) + 8 + len("\"}")
@@ -116,7 +119,7 @@ func (l *line) encode() ([]byte, error) {
 		return nil, err
 	}
 	b = b[:len(b)-1]
-	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, crc32.Checksum(b, castagnoli)), nil
+	return fmt.Appendf(b, "%s%08x\"}\n", checkKey, checksum(b)), nil
 }
 
 // errDamaged is the error for a line that is not as it was written.
@@ -131,7 +134,7 @@ func decode(b []byte) (line, error) {
 	if at < 1 {
 		return line{}, errDamaged
 	}
-	if want := fmt.Sprintf("%s%08x\"}", checkKey, crc32.Checksum(b[:at], castagnoli)); string(b[at:]) != want {
+	if want := fmt.Sprintf("%s%08x\"}", checkKey, checksum(b[:at])); string(b[at:]) != want {
 		return line{}, errDamaged
 	}
 	dec := json.NewDecoder(bytes.NewReader(append(b[:at:at], '}')))
@@ -226,7 +229,7 @@ func (s *Store) take(l *line) error {
 		delete(s.unsure, p)
 		s.setFlag(p, hidden, false)
 	case l.Placing != nil:
-		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp)}
+		p := Placing{Path: string(*l.Placing), Temp: string(l.Temp), Making: l.Making}
 		if p.Old, err = l.Old.base(); err != nil {
 			return err
 		}

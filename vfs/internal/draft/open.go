@@ -29,8 +29,10 @@ const (
 	tmpName   = "tmp"
 )
 
-// errHeld is the error for a store that somebody has open.
-var errHeld = errors.New("held")
+var (
+	errHeld    = errors.New("held")                             // somebody has the store open
+	errRemoved = fmt.Errorf("just removed: %w", fs.ErrNotExist) // as the lock was being taken
+)
 
 // OpenFor opens, in the directory of all stores, the first store of m's root, path and subject
 // that nobody holds, or makes the next one.
@@ -44,12 +46,16 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 		return nil, err
 	}
 	for _, n := range numbers {
-		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
+		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
 			return st, err
 		}
 	}
-	for n := 1; ; n++ {
-		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, true); !errors.Is(err, errHeld) {
+	for n := 1; ; {
+		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true, false)
+		switch {
+		case errors.Is(err, errHeld):
+			n++
+		case !errors.Is(err, errRemoved):
 			return st, err
 		}
 	}
@@ -58,16 +64,17 @@ func OpenFor(stages string, m Meta) (*Store, error) {
 // Open opens one store. If another process or root holds it, the error is Locked and names
 // the session.
 func Open(dir string) (*Store, error) {
-	st, err := open(dir, nil, false)
+	st, err := open(dir, nil, false, false)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
 	return st, err
 }
 
-// OpenIn opens one store for the session that m names.
+// OpenIn opens one store for the session that m names. If the store is of another directory than
+// m's, the error is Conflict.
 func OpenIn(dir string, m Meta) (*Store, error) {
-	st, err := open(dir, &m, false)
+	st, err := open(dir, &m, false, true)
 	if errors.Is(err, errHeld) {
 		return nil, heldError(dir)
 	}
@@ -111,8 +118,8 @@ func numbersOf(stages, base string) ([]int, error) {
 }
 
 // open opens a store, or makes it. Unless m is nil, the store is for the session of m from
-// then on.
-func open(dir string, m *Meta, make bool) (*Store, error) {
+// then on. isExact refuses a store of another directory at the same path.
+func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
 	if make {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -124,7 +131,7 @@ func open(dir string, m *Meta, make bool) (*Store, error) {
 	}
 	s := newStore(dir)
 	s.lock = lock
-	if err := s.load(m, make); err != nil {
+	if err := s.load(m, make, isExact); err != nil {
 		s.closeFiles()
 		return nil, err
 	}
@@ -147,7 +154,10 @@ func acquire(dir string, make bool) (int, error) {
 	}
 	path := filepath.Join(dir, lockFile)
 	fd, err := unix.Open(path, flags, 0o600)
-	if err != nil {
+	switch {
+	case make && errors.Is(err, unix.ENOENT):
+		return -1, errRemoved
+	case err != nil:
 		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	ask := unix.Flock_t{Type: unix.F_WRLCK}
@@ -160,7 +170,7 @@ func acquire(dir string, make bool) (int, error) {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
 		err = errHeld
 	case err == nil && st.Nlink == 0: // whoever had it has removed the store
-		err = fs.ErrNotExist
+		err = errRemoved
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -181,16 +191,23 @@ func isHeld(dir string) bool {
 }
 
 // load reads a store whose lock is held, after it has made what is missing.
-func (s *Store) load(m *Meta, make bool) error {
+func (s *Store) load(m *Meta, make, isExact bool) error {
 	meta, err := readMeta(s.dir)
 	s.continued = err == nil
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && make:
 		meta = *m
-		meta.Version, meta.Created = version, time.Now()
+		meta.Version, meta.Created = version, time.Now().Round(0)
+		if err := s.wipe(); err != nil { // of a store that was not wholly removed
+			return err
+		}
 	case err != nil:
 		return err
 	case m != nil:
+		if isExact && (meta.ID.Ino != m.ID.Ino || meta.ID.Birth != m.ID.Birth) { // device numbers change
+			return &guard.Error{Kind: names.Conflict, Err: fmt.Errorf("the stage %s was made for another directory, which was at %s: discard it, or put that directory back",
+				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
+		}
 		meta.Session, meta.ID = m.Session, m.ID
 	}
 	s.meta = meta
@@ -205,6 +222,11 @@ func (s *Store) load(m *Meta, make bool) error {
 	got, err := s.openLog()
 	if err != nil {
 		return err
+	}
+	if !s.continued {
+		if err := errors.Join(syncDir(s.dir), syncDir(filepath.Dir(s.dir))); err != nil {
+			return err
+		}
 	}
 	return s.settle(got)
 }
@@ -225,11 +247,7 @@ func (s *Store) openDirs() error {
 		}
 		*d.fd = fd
 	}
-	left, err := os.ReadDir(filepath.Join(s.dir, tmpName))
-	for _, e := range left {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, tmpName, e.Name())))
-	}
-	return err
+	return s.walk(tmpName, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}})
 }
 
 // openLog replays the log, and cuts off what is not whole.
@@ -261,7 +279,7 @@ func (s *Store) openLog() (replayed, error) {
 }
 
 func (s *Store) damageText() string {
-	return fmt.Sprintf("the log was damaged after %d records, and what followed is lost", len(s.records))
+	return fmt.Sprintf("the log was damaged after record %d, and what followed is lost", len(s.records))
 }
 
 // settle indexes the upper's directories, marks what a power loss made unsure, and makes
@@ -269,7 +287,7 @@ func (s *Store) damageText() string {
 func (s *Store) settle(got replayed) error {
 	isUnclean := got.boot != s.boot
 	var marks []line
-	err := s.walk(walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
+	err := s.walk(upperName, walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
 		switch {
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 			s.setFlag(rel, raised, true)
@@ -358,11 +376,39 @@ func (s *Store) Close() error {
 	return err
 }
 
-// remove removes the store. The lock goes last: who waits for it must not find half a store.
+// Remove removes the store with all that it keeps, and closes it.
+func (s *Store) Remove() error {
+	defer s.closeFiles()
+	return s.remove()
+}
+
+// remove removes the store. Without its meta.json it is no store any more, so that nobody
+// finds half of one if the process is killed. Its lock goes last, and with it the directory,
+// unless somebody has made the next store there meanwhile.
 func (s *Store) remove() error {
+	err := errors.Join(os.Remove(filepath.Join(s.dir, metaFile)), s.wipe())
+	if err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Join(s.dir, lockFile))
+	if err == nil && !errors.Is(os.Remove(s.dir), fs.ErrNotExist) {
+		return syncDir(filepath.Dir(s.dir))
+	}
+	return err
+}
+
+// wipe removes all of a store but its meta.json and its lock.
+func (s *Store) wipe() error {
 	var err error
-	for _, name := range []string{tmpName, upperName, logName, metaFile, lockFile, ""} {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.dir, name)))
+	for _, name := range []string{tmpName, upperName} {
+		if walkErr := s.walk(name, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}}); !errors.Is(walkErr, fs.ErrNotExist) {
+			err = errors.Join(err, walkErr, os.Remove(filepath.Join(s.dir, name)))
+		}
+	}
+	for _, name := range []string{logName, logName + ".new", metaFile + ".new"} {
+		if removeErr := os.Remove(filepath.Join(s.dir, name)); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
 	}
 	return err
 }
@@ -420,9 +466,11 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
+var bootFile = "/proc/sys/kernel/random/boot_id" // but in tests
+
 // bootID tells one run of the kernel from another.
 func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	b, err := os.ReadFile(bootFile)
 	if err != nil {
 		return "unknown " + strconv.FormatInt(time.Now().UnixNano(), 36) // no two are equal: unclean
 	}

@@ -48,7 +48,7 @@ func (s *Store) Wrote(n int64) error {
 	z := &s.size
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if left := z.limit() - z.bytes; z.since+n > left/4 && (z.measured.IsZero() || time.Since(z.measured) > measureAfter || z.since+n <= left) {
+	if left := z.limit() - z.bytes; z.since+n > left/4 && time.Since(z.measured) > measureAfter {
 		s.measure()
 	}
 	if z.bytes+z.since+n > z.limit() {
@@ -141,13 +141,19 @@ func hasAttributes(path string) bool {
 	return false
 }
 
-// walkUpper calls f for all that is in the upper, but not for its top.
-func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
-	return s.walk(walker{visit: f})
+// Walk calls f for all that is in the upper, but not for its top, each directory before what is
+// in it. It enters directories whose mode does not let their owner in.
+func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
+	return s.walk(upperName, walker{opens: true, visit: f})
 }
 
-func (s *Store) walk(w walker) error {
-	top, err := os.OpenRoot(filepath.Join(s.dir, upperName))
+// walkUpper calls f for all that is in the upper, but not for its top.
+func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
+	return s.walk(upperName, walker{visit: f})
+}
+
+func (s *Store) walk(name string, w walker) error {
+	top, err := os.OpenRoot(filepath.Join(s.dir, name))
 	if err != nil {
 		return err
 	}
@@ -161,6 +167,8 @@ func (s *Store) walk(w walker) error {
 type walker struct {
 	top   *os.Root
 	visit func(rel string, st *unix.Stat_t)
+	// removes has the walk remove all that it has visited.
+	removes bool
 	// opens lets the walk into directories whose mode does not let their owner in. It gives
 	// them their mode back. No program may be using the tree.
 	opens bool
@@ -183,6 +191,9 @@ func (w *walker) walk(dir string) error {
 		if e.st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			err = errors.Join(err, w.enter(rel, fs.FileMode(e.st.Mode&0o777)))
 		}
+		if w.removes {
+			err = errors.Join(err, w.top.Remove(rel))
+		}
 	}
 	return err
 }
@@ -195,7 +206,9 @@ func (w *walker) enter(rel string, mode fs.FileMode) (err error) {
 	if err := w.top.Chmod(rel, mode|0o700); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.top.Chmod(rel, mode)) }()
+	if !w.removes {
+		defer func() { err = errors.Join(err, w.top.Chmod(rel, mode)) }()
+	}
 	return w.walk(rel)
 }
 

@@ -1,0 +1,505 @@
+package apply
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
+)
+
+// A file takes its place in three steps. The new file is complete under a temporary name; the
+// two names are exchanged; and then what came out must be what was compared, or they are
+// exchanged back. The owner's edit that came in between is so always at its path again.
+
+// errLater is the error for a file that is not as it was compared.
+var errLater = errors.New("changed by you at this moment")
+
+// errOpen is the error for a file of the source that somebody has open for writing.
+var errOpen = errors.New("somebody has it open for writing: try again")
+
+// Finish gives a directory that Apply has made the attributes that it has in the stage. It comes
+// last, because they may not let anything be made in it.
+func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
+	p := placement{applier: e.begin(ctx, l), c: c}
+	parent, base := splitRel(c.Path)
+	var err error
+	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
+		return err
+	}
+	defer p.d.Close()
+	if p.up, err = p.st.Upper().Below(c.Path, true); err != nil {
+		return err
+	}
+	defer p.up.Close()
+	if p.info, err = p.up.Own(); err != nil {
+		return err
+	}
+	return p.like(p.up, &p.info, base, p.info.Mode)
+}
+
+// Apply brings one change into the source. What cannot be applied any more is no error: the
+// change has the class Conflict or InUse then.
+func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int64, err error) {
+	p := placement{applier: e.begin(ctx, l), c: c}
+	defer func() { p.d.Close() }()
+	parent, base := splitRel(c.Path)
+	p.base = base
+	if p.d, err = p.parent(parent); err == nil {
+		err = p.run()
+	}
+	switch {
+	case errors.Is(err, errOpen):
+		c.Class, c.Why = InUse, err.Error()
+	case errors.Is(err, errLater), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
+		c.Class, c.Why = Conflict, errLater.Error()
+	case errors.Is(err, unix.ELOOP) || beneath.IsAbsent(err):
+		c.Class, c.Why = Conflict, "its directory in the source has gone"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		c.Class, c.Why = Conflict, "the source does not let you: "+err.Error()
+	default:
+		return p.written, err
+	}
+	if p.why != "" {
+		c.Why = p.why
+	}
+	return p.written, nil
+}
+
+// placement is one change on its way to the source.
+type placement struct {
+	applier
+	c       *Change
+	d       beneath.Dir // of the source
+	base    string
+	up      beneath.Dir // the stage's file
+	info    beneath.Info
+	made    guard.Identity // of the new file, once it has a temporary name
+	written int64
+	why     string // it is a conflict
+}
+
+// parent opens a directory of the source. A directory that the stage has and the source has
+// not is made.
+func (p *placement) parent(rel string) (beneath.Dir, error) {
+	d, err := p.st.Source(p.l).Below(rel, true)
+	if err != unix.ENOENT || rel == "" { //nolint:errorlint // bare errno
+		return d, err
+	}
+	up, err := look(p.st.Upper(), rel)
+	if err != nil || !up.isDir() {
+		return beneath.Dir{}, unix.ENOENT
+	}
+	above, base := splitRel(rel)
+	outer, err := p.parent(above)
+	if err != nil {
+		return beneath.Dir{}, err
+	}
+	defer outer.Close()
+	if _, err := beneath.Mkdir(p.l, outer, base, up.info.Mode&0o777|0o700, beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+		return beneath.Dir{}, err
+	}
+	return outer.Below(base, true)
+}
+
+func (p *placement) run() error {
+	c := p.c
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !c.want.is {
+		return p.remove()
+	}
+	var err error
+	if p.up, err = p.st.Upper().Below(c.Path, false); err != nil {
+		return err
+	}
+	defer p.up.Close()
+	if p.info, err = p.up.Own(); err != nil {
+		return err
+	}
+	if p.info.ID() != c.want.info.ID() || p.info.Ctime != c.want.info.Ctime {
+		return errOpen // a program has changed it since it was compared
+	}
+	switch {
+	case c.Class == Mode:
+		return p.chmod()
+	case c.have.is:
+		return p.exchange()
+	case p.info.IsDir():
+		_, err = beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		return err
+	default:
+		return p.create()
+	}
+}
+
+// check compares what the source has now with what was compared.
+func (p *placement) check() error {
+	now, err := beneath.StatIn(p.d, p.base)
+	switch {
+	case beneath.IsAbsent(err) && !p.c.have.is:
+		return nil
+	case beneath.IsAbsent(err):
+		return errLater
+	case err != nil:
+		return err
+	case !p.c.have.is || !equal(&now, &p.c.have.info) || !now.IsDir() && now.Ctime != p.c.have.info.Ctime:
+		return errLater
+	}
+	return nil
+}
+
+// equal reports whether a file is the one that was compared. Its names may have changed, which
+// also changes its ctime, and what is in a directory is judged by itself.
+func equal(now, then *beneath.Info) bool {
+	if now.ID() != then.ID() || now.Mode != then.Mode {
+		return false
+	}
+	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
+}
+
+// chmod changes the mode in place.
+func (p *placement) chmod() error {
+	at, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	now, err := at.Own()
+	if err != nil {
+		return err
+	}
+	if !equal(&now, &p.c.have.info) {
+		return errLater
+	}
+	w, err := at.Change(p.l)
+	if err != nil {
+		return err
+	}
+	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
+}
+
+// tempName is a name for a file on its way.
+func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
+
+// create makes a file at a name that is free.
+func (p *placement) create() error {
+	if p.info.Type() == unix.S_IFLNK {
+		return p.symlink(p.base)
+	}
+	w, isNamed, err := p.prepare()
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if isNamed == "" {
+		return beneath.Link(p.l, w, p.d, p.base)
+	}
+	if err = beneath.RenameNew(p.l, p.d, isNamed, p.d, p.base); err == nil {
+		return p.store.Placed(p.c.Path)
+	}
+	return errors.Join(err, p.unmake(isNamed))
+}
+
+// unmake removes a temporary file of ours, and notes that.
+func (p *placement) unmake(temp string) error {
+	info, err := beneath.StatIn(p.d, temp)
+	if err == nil && info.IsDir() {
+		err = beneath.Rmdir(p.l, p.d, temp)
+	} else if err == nil {
+		err = beneath.Unlink(p.l, p.d, temp)
+	}
+	if err = beneath.IgnoreAbsent(err); err != nil {
+		return err
+	}
+	return p.store.Placed(p.c.Path)
+}
+
+func (p *placement) symlink(name string) error {
+	target, err := beneath.Readlink(p.up.FD())
+	if err != nil {
+		return err
+	}
+	if _, err = beneath.Symlink(p.l, target, p.d, name, beneath.Owner{}); err != nil {
+		return err
+	}
+	return p.like(p.up, &p.info, name, 0)
+}
+
+// like gives a name of the source the attributes of a file of the stage.
+func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode uint32) error {
+	at, err := beneath.OpenChild(p.d, name)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	now, err := at.Own()
+	if err != nil {
+		return err
+	}
+	if now.Type() != info.Type() {
+		return errLater
+	}
+	w, err := at.Change(p.l)
+	if err != nil {
+		return err
+	}
+	return beneath.CopyAttributes(p.l, up.FD(), info, w, mode)
+}
+
+// prepare makes the new file, complete and on the disk: without a name if the file system has
+// such files, else with a temporary one.
+func (p *placement) prepare() (w beneath.Changeable, temp string, err error) {
+	w, ok, err := beneath.Nameless(p.l, p.d, 0o600, beneath.Owner{})
+	if err == nil && !ok {
+		temp = tempName()
+		if err = p.place(temp, draft.Placing{Making: true}); err == nil {
+			w, _, err = beneath.CreateFile(p.l, p.d, temp, unix.O_RDWR, 0o600, beneath.Owner{})
+		}
+	}
+	if err != nil {
+		return w, temp, err
+	}
+	if err = p.fill(w); err != nil {
+		w.Close()
+		if temp != "" {
+			err = errors.Join(err, p.unmake(temp))
+		}
+	}
+	return w, temp, err
+}
+
+// fill gives the new file contents and attributes.
+func (p *placement) fill(w beneath.Changeable) error {
+	in, err := beneath.Reopen(p.up.FD(), unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer beneath.Close(in)
+	to := wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: w}
+	if err := to.Copy(&wholefile.Source{FD: in, Info: p.info}, p.info.Size, func(int64) {}); err != nil {
+		return err
+	}
+	p.written = p.info.Size
+	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
+		return err
+	}
+	if p.c.have.is { // it keeps its owner, as far as this process may give files away
+		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return beneath.Fsync(p.l, w, false)
+}
+
+// place records a step; what holds the rest of the record.
+func (p *placement) place(temp string, what draft.Placing) error {
+	what.Path, what.Temp = p.c.Path, temp
+	what.Old = draft.Base{}
+	if p.c.have.is {
+		what.Old = beneath.BaseOf(&p.c.have.info)
+	}
+	if err := p.store.Place(what); err != nil {
+		return err
+	}
+	return p.store.Sync()
+}
+
+// exchange replaces what the source has.
+func (p *placement) exchange() error {
+	temp, err := p.makeTemp()
+	if err != nil {
+		return err
+	}
+	stays, end, err := p.hold()
+	if err != nil {
+		return errors.Join(err, p.unmake(temp))
+	}
+	defer end()
+	if err := atStep("exchange", p.c.Path); err != nil {
+		return err
+	}
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+		return errors.Join(err, p.unmake(temp))
+	}
+	if err := atStep("look", p.c.Path); err != nil {
+		return err
+	}
+	out, err := beneath.StatIn(p.d, temp)
+	switch {
+	case err != nil:
+		return err
+	case !equal(&out, &p.c.have.info):
+		return p.back(temp, errLater)
+	case !stays():
+		return p.back(temp, errOpen)
+	}
+	if err := p.retire(temp, &out); err != nil {
+		return p.back(temp, err)
+	}
+	return p.store.Placed(p.c.Path)
+}
+
+// makeTemp makes the new file under a temporary name, and records that it is about to be
+// exchanged.
+func (p *placement) makeTemp() (string, error) {
+	temp := tempName()
+	if p.info.IsRegular() {
+		w, made, err := p.prepare()
+		if err != nil {
+			return "", err
+		}
+		defer w.Close()
+		info, err := w.Own()
+		if err != nil {
+			return "", err
+		}
+		p.made = info.ID()
+		if made != "" {
+			return made, p.place(made, draft.Placing{New: beneath.BaseOf(&info)})
+		}
+		if err := p.place(temp, draft.Placing{New: beneath.BaseOf(&info)}); err != nil {
+			return "", err
+		}
+		if err := beneath.Link(p.l, w, p.d, temp); err != nil {
+			return "", errors.Join(err, p.store.Placed(p.c.Path))
+		}
+		return temp, nil
+	}
+	if err := p.place(temp, draft.Placing{Making: true}); err != nil {
+		return "", err
+	}
+	var err error
+	if p.info.IsDir() {
+		_, err = beneath.Mkdir(p.l, p.d, temp, p.c.mode&0o777|0o700, beneath.Owner{})
+	} else {
+		err = p.symlink(temp)
+	}
+	if err != nil {
+		return "", errors.Join(err, p.store.Placed(p.c.Path))
+	}
+	info, err := beneath.StatIn(p.d, temp)
+	if err != nil {
+		return "", err
+	}
+	p.made = info.ID()
+	return temp, p.place(temp, draft.Placing{New: beneath.BaseOf(&info)})
+}
+
+// hold has the kernel keep writers from the file of the source until end is called, if it is a
+// regular file that may be read.
+func (p *placement) hold() (stays func() bool, end func(), err error) {
+	nobody := func() bool { return true }
+	if !p.c.have.info.IsRegular() {
+		return nobody, func() {}, nil
+	}
+	h, info, err := beneath.OpenFile(nil, p.d, p.base, unix.O_RDONLY)
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		return nobody, func() {}, nil
+	}
+	if err != nil {
+		return nil, nil, errLater
+	}
+	if !equal(&info, &p.c.have.info) {
+		h.Close()
+		return nil, nil, errLater
+	}
+	stays, release, err := beneath.Alone(h.FD())
+	if err != nil {
+		h.Close()
+		return nil, nil, errOpen
+	}
+	return stays, func() { release(); h.Close() }, nil
+}
+
+// retire removes what came out of the source, or moves it to the trash.
+func (p *placement) retire(temp string, out *beneath.Info) error {
+	if out.IsDir() {
+		return beneath.Rmdir(p.l, p.d, temp)
+	}
+	bin, err := p.Trash.Open(p.ctx, p.l)
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	if bin == nil && p.c.isTaken {
+		return &guard.Error{Kind: names.Invalid, Err: errors.New("what you have there would be lost: the root needs a trash")}
+	}
+	return bin.Unlink(p.l, p.d, temp, p.c.Path)
+}
+
+// back exchanges back, because of what the error says. If the owner has replaced the file once
+// more meanwhile, the newest stays at the path, and the other under the temporary name.
+func (p *placement) back(temp string, why error) error {
+	if !p.isOurs(p.base) {
+		return p.leave(temp, why)
+	}
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil || !p.isOurs(temp) {
+		return p.leave(temp, why)
+	}
+	return errors.Join(why, p.unmake(temp))
+}
+
+// isOurs reports whether a name is that of the new file.
+func (p *placement) isOurs(name string) bool {
+	info, err := beneath.StatIn(p.d, name)
+	return err == nil && info.ID() == p.made
+}
+
+// leave says that a file of the owner's is left under the temporary name.
+func (p *placement) leave(temp string, why error) error {
+	parent, _ := splitRel(p.c.Path)
+	p.why = why.Error() + "; what was there lies in " + names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
+	return errors.Join(why, p.store.Placed(p.c.Path))
+}
+
+// remove removes what the source has.
+func (p *placement) remove() error {
+	if p.c.have.isDir() {
+		return beneath.Rmdir(p.l, p.d, p.base)
+	}
+	stays, end, err := p.hold()
+	if err != nil {
+		return err
+	}
+	defer end()
+	temp := tempName()
+	if err := p.place(temp, draft.Placing{}); err != nil {
+		return err
+	}
+	if err := atStep("move", p.c.Path); err != nil {
+		return err
+	}
+	if err := beneath.RenameNew(p.l, p.d, p.base, p.d, temp); err != nil {
+		return errors.Join(err, p.store.Placed(p.c.Path))
+	}
+	if err := atStep("look", p.c.Path); err != nil {
+		return err
+	}
+	out, err := beneath.StatIn(p.d, temp)
+	switch {
+	case err != nil:
+		return err
+	case !equal(&out, &p.c.have.info):
+		err = errLater
+	case !stays():
+		err = errOpen
+	default:
+		err = p.retire(temp, &out)
+	}
+	if err == nil {
+		return p.store.Placed(p.c.Path)
+	}
+	if beneath.RenameNew(p.l, p.d, temp, p.d, p.base) != nil {
+		return p.leave(temp, err)
+	}
+	return errors.Join(err, p.store.Placed(p.c.Path))
+}
