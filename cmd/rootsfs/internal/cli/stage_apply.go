@@ -70,6 +70,8 @@ type stageResult struct {
 	DryRun bool             `json:"dry_run"` // nothing was done
 	Done   []stageDiffEntry `json:"done"`    // what was applied, or discarded
 	Left   []stageDiffEntry `json:"left"`    // what was not, and why
+	// Dropped is what --take source dropped from the stage.
+	Dropped []stageDiffEntry `json:"dropped,omitempty"`
 }
 
 func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
@@ -79,6 +81,9 @@ func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
 	}
 	for i := range r.Left {
 		out.Left = append(out.Left, entryOfChange(&r.Left[i]))
+	}
+	for i := range r.Dropped {
+		out.Dropped = append(out.Dropped, entryOfChange(&r.Dropped[i]))
 	}
 	return out
 }
@@ -97,11 +102,12 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	defer a.waiting("applying")()
 	r, err := o.tree.StageApply(ctx, o.root, vfs.StageApply{Paths: c.paths, Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
-	if err != nil {
+	if err != nil && len(r.Done) == 0 {
 		return err
 	}
-	if err := a.report(resultOf(o, &r, f.dryRun), func() { a.printApplied(o, f, &r) }); err != nil {
-		return err
+	// What was applied before an error is told all the same.
+	if reportErr := a.report(resultOf(o, &r, f.dryRun), func() { a.printApplied(o, f, &r) }); err != nil || reportErr != nil {
+		return errors.Join(err, reportErr)
 	}
 	if len(r.Left) > 0 {
 		return &exitError{Code: exitConflict, Err: leftError(f, &r)}
@@ -134,14 +140,17 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 		a.printChange(o, &r.Left[i])
 	}
 	a.printChoices(o, r.Left)
-	verb := "applied"
+	verb, drop := "applied", "dropped"
 	if f.dryRun {
-		verb = "would apply"
+		verb, drop = "would apply", "would drop"
+	}
+	if len(r.Dropped) > 0 {
+		a.say("%s %s, for what the root has", drop, plural(len(r.Dropped), "change"))
 	}
 	switch {
 	case len(r.Done) > 0:
 		a.say("%s %s: %s", verb, plural(len(r.Done), "change"), countText(r.Done))
-	case len(r.Left) == 0:
+	case len(r.Left) == 0 && len(r.Dropped) == 0:
 		a.say("nothing has changed in the stage of %s", quoteIfNeeded(o.Meta.Path))
 	}
 }

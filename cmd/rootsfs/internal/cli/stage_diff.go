@@ -312,10 +312,11 @@ func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error)
 	return b.String(), err
 }
 
+var kindWords = map[uint32]string{0: "nothing", unix.S_IFDIR: "directory", unix.S_IFREG: "file", unix.S_IFLNK: "link"}
+
 // directoryLine tells of a change of a directory, of which git knows nothing.
 func directoryLine(c *vfs.StageChange) string {
-	kinds := map[uint32]string{0: "nothing", unix.S_IFDIR: "directory", unix.S_IFREG: "file", unix.S_IFLNK: "link"}
-	before, after := kinds[c.OldMode&unix.S_IFMT], kinds[c.Mode&unix.S_IFMT]
+	before, after := kindWords[c.OldMode&unix.S_IFMT], kindWords[c.Mode&unix.S_IFMT]
 	switch {
 	case c.OldMode == 0:
 		return "new directory " + gitQuote(c.Path)
@@ -380,7 +381,7 @@ func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.Stag
 // size tells how much of a file changes: lines of a text, bytes of anything else.
 func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
 	if !isFile(c.Mode) && !isFile(c.OldMode) {
-		return directoryLine(c), nil
+		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil
 	}
 	old, oldText, err := p.contents(ctx, c, false)
 	if err != nil {
