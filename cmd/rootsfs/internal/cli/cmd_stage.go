@@ -100,10 +100,10 @@ func (a *app) listsStages(cmd *cobra.Command) {
 
 // stageEntry is a stage in the list.
 type stageEntry struct {
-	Stage   string    `json:"stage"` // its name, as --root takes it
-	Root    string    `json:"root"`
-	Path    string    `json:"path"` // directory of the root
-	Subject string    `json:"subject,omitempty"`
+	Stage   string    `json:"stage"`             // its name, as `--root` takes it
+	Root    string    `json:"root"`              // name of the root
+	Path    string    `json:"path"`              // directory of the root
+	Subject string    `json:"subject,omitempty"` // the one server that the root is for
 	HeldBy  string    `json:"held_by,omitempty"` // session that has it open
 	Changed int       `json:"changed"`           // names that were changed, made or removed
 	Bytes   int64     `json:"bytes"`             // that it takes on the disk

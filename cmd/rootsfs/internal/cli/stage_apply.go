@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,13 +66,12 @@ func newStageApplyCmd(a *app) *cobra.Command {
 
 // stageResult is what apply and discard print as JSON.
 type stageResult struct {
-	Root   string           `json:"root"`
-	Path   string           `json:"path"`    // directory of the root
-	DryRun bool             `json:"dry_run"` // nothing was done
-	Done   []stageDiffEntry `json:"done"`    // what was applied, or discarded
-	Left   []stageDiffEntry `json:"left"`    // what was not, and why
-	// Dropped is what --take source dropped from the stage.
-	Dropped []stageDiffEntry `json:"dropped,omitempty"`
+	Root    string           `json:"root"`              // name of the root
+	Path    string           `json:"path"`              // directory of the root
+	DryRun  bool             `json:"dry_run"`           // nothing was done
+	Done    []stageDiffEntry `json:"done"`              // changes that were applied, or discarded; as those of `stage diff --json`
+	Left    []stageDiffEntry `json:"left"`              // changes that were not, and why
+	Dropped []stageDiffEntry `json:"dropped,omitempty"` // changes that `--take source` dropped
 }
 
 func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
@@ -170,30 +170,32 @@ func (a *app) printChange(o *openStage, c *vfs.StageChange) {
 	a.say("%s", line)
 }
 
-// printChoices says what can be done with each kind of change that was left, with the first
-// of its kind as the example.
+// mostChoices is how many paths a command has that is shown as a choice.
+const mostChoices = 4
+
+// printChoices says what can be done with each kind of change that was left.
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
-	seen := map[vfs.StageClass]bool{}
+	paths := map[vfs.StageClass][]names.Foreign{}
 	for i := range left {
-		c := &left[i]
-		if seen[c.Class] {
-			continue
+		class := left[i].Class
+		if list := paths[class]; len(list) < mostChoices {
+			paths[class] = append(list, names.Foreign(o.shown(left[i].Path)))
 		}
-		seen[c.Class] = true
-		path := names.Foreign(o.shown(c.Path))
-		switch c.Class {
-		case vfs.StageConflict:
-			a.say("  keep yours: %s", o.command("discard", path))
-			a.say("  take the stage's: %s", o.command("apply", "--take", "stage", path))
-		case vfs.StageUnsure:
-			a.say("  if it is whole: %s", o.command("apply", "--take", "stage", path))
-		case vfs.StageLink:
-			a.say("  apply it all the same: %s", o.command("apply", "--links", path))
-		case vfs.StageInUse:
-			a.say("  when nobody writes it any more: %s", o.command("apply", path))
-		case vfs.StageProtected, vfs.StageSpecial:
-			a.say("  to have it, copy it yourself from %s", quoteIfNeeded(o.Dir+"/upper/"+c.Path))
-		case vfs.StageNew, vfs.StageChanged, vfs.StageMode, vfs.StageRemoved, vfs.StageReplaced:
+	}
+	choice := func(class vfs.StageClass, what string, words ...names.Foreign) {
+		if list := paths[class]; len(list) > 0 {
+			a.say("  %s: %s", what, o.command(append(words, list...)...))
+		}
+	}
+	choice(vfs.StageConflict, "keep yours", "discard")
+	choice(vfs.StageConflict, "take the stage's", "apply", "--take", "stage")
+	choice(vfs.StageUnsure, "if it is whole", "apply", "--take", "stage")
+	choice(vfs.StageLink, "with the links", "apply", "--links")
+	choice(vfs.StageInUse, "when nobody writes it any more", "apply")
+	for i := range left {
+		if left[i].Class == vfs.StageProtected {
+			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
+			break
 		}
 	}
 }
@@ -201,7 +203,7 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 // classWords are the classes for people and programs.
 var classWords = map[vfs.StageClass]string{
 	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "mode", vfs.StageRemoved: "removed", vfs.StageReplaced: "replaced",
-	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link that leaves the root",
+	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link",
 	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure",
 }
 
@@ -217,7 +219,15 @@ func countText(list []vfs.StageChange) string {
 	}
 	var parts []string
 	for _, class := range order {
-		if n := count[class]; n > 0 {
+		switch n := count[class]; {
+		case n == 0:
+		case class == vfs.StageConflict || class == vfs.StageSpecial:
+			parts = append(parts, plural(n, classWords[class]))
+		case class == vfs.StageLink:
+			parts = append(parts, plural(n, "link")+" out of the root")
+		case class == vfs.StageMode:
+			parts = append(parts, fmt.Sprintf("%d with another mode", n))
+		default:
 			parts = append(parts, fmt.Sprintf("%d %s", n, classWords[class]))
 		}
 	}

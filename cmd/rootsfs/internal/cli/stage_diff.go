@@ -172,15 +172,15 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
-	Path    string `json:"path"`               // below the root
-	Change  string `json:"change"`             // new, changed, mode, removed or replaced, or why it is not applied
-	Mode    string `json:"mode,omitempty"`     // octal, with the type, as git writes it
-	OldMode string `json:"old_mode,omitempty"` // of the file in the root
-	Size    int64  `json:"size"`
-	OldSize int64  `json:"old_size"`
-	Why     string `json:"why,omitempty"`
-	From    string `json:"renamed_from,omitempty"`
-	Patch   string `json:"patch,omitempty"`
+	Path    string `json:"path"`                   // below the root
+	Change  string `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
+	Mode    string `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
+	OldMode string `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
+	Size    int64  `json:"size"`                   // bytes in the stage
+	OldSize int64  `json:"old_size"`               // bytes in the root now
+	Why     string `json:"why,omitempty"`          // why it is not applied
+	From    string `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
+	Patch   string `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
 func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange) error {
