@@ -144,6 +144,9 @@ func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
 	if f.dryRun {
 		verb, drop = "would apply", "would drop"
 	}
+	if f.dryRun && len(r.Left) > 0 && !f.partial {
+		verb = "with --partial, would apply"
+	}
 	if len(r.Dropped) > 0 {
 		a.say("%s %s, for what the root has", drop, plural(len(r.Dropped), "change"))
 	}

@@ -97,24 +97,65 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 // not see escaped.
 func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange) error {
 	terminal := isTerminal(a.Stdout)
-	var all strings.Builder
+	var shown strings.Builder // on the terminal
+	write := func(patch string) error {
+		if !terminal {
+			_, err := a.Write([]byte(patch))
+			return err
+		}
+		for line := range strings.Lines(patch) {
+			shown.WriteString(names.Fold(visibleText(strings.TrimSuffix(line, "\n")), "", columns(a.Stdout)))
+			shown.WriteByte('\n')
+		}
+		return nil
+	}
+	var ofGit []vfs.StageChange
 	for i := range list {
+		if isOfGit(list[i].Path) {
+			ofGit = append(ofGit, list[i])
+			continue
+		}
 		patch, err := p.patch(ctx, &list[i])
+		if err == nil {
+			err = write(patch)
+		}
 		if err != nil {
 			return err
 		}
-		if !terminal {
-			if _, err := a.Write([]byte(patch)); err != nil {
-				return err
-			}
-			continue
-		}
-		for line := range strings.Lines(patch) {
-			all.WriteString(names.Fold(visibleText(strings.TrimSuffix(line, "\n")), "", columns(a.Stdout)))
-			all.WriteByte('\n')
+	}
+	if err := write(gitNotes(ofGit)); err != nil {
+		return err
+	}
+	return a.page(shown.String())
+}
+
+// isOfGit reports whether a path is that of a .git, or of what is in it.
+func isOfGit(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".git" {
+			return true
 		}
 	}
-	return a.page(all.String())
+	return false
+}
+
+// gitNotes tells of changes in a .git, of which git takes no patch, and which are applied
+// together. What is not applied, and what is removed, is listed.
+func gitNotes(list []vfs.StageChange) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# .git: %s; applied as a whole, listed by --stat\n", countText(list))
+	for i := range list {
+		c := &list[i]
+		if c.Why != "" {
+			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why, "\n", " "))
+		} else if takesAway(c) {
+			fmt.Fprintf(&b, "# %s %s\n", classWords[c.Class], gitQuote(c.Path))
+		}
+	}
+	return b.String()
 }
 
 // visibleText is a line of a file for the terminal. Tabs and spaces stay, as programs align

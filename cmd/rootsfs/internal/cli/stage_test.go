@@ -237,3 +237,23 @@ func TestVisibleText(t *testing.T) {
 		}
 	}
 }
+
+// Changes in a .git are one note of the patch, which git takes; what is removed there, or not
+// applied, is listed.
+func TestStagePatchOfGit(t *testing.T) {
+	const plain = unix.S_IFREG | 0o644
+	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
+		if isOfGit(path) != want {
+			t.Errorf("%s is of git: %v", path, !want)
+		}
+	}
+	got := gitNotes([]vfs.StageChange{
+		{Path: ".git/index", Class: vfs.StageChanged, Mode: plain, OldMode: plain},
+		{Path: ".git/old\n", Class: vfs.StageRemoved, OldMode: plain},
+		{Path: ".git/config", Class: vfs.StageProtected, Mode: plain, OldMode: plain, Why: "a rule"},
+	})
+	want := "# .git: 1 changed, 1 removed, 1 protected; applied as a whole, listed by --stat\n# removed \".git/old\\012\"\n# protected .git/config: a rule\n"
+	if got != want || gitNotes(nil) != "" {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
