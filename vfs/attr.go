@@ -121,7 +121,7 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 ) (T, error) {
 	if f != nil {
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
-			info, err := beneath.Stat(l, fd)
+			info, err := f.h.Stat(l)
 			if err == nil && at.Nameless {
 				err = nameless(&info)
 			}

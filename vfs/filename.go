@@ -88,7 +88,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	if seen := f.lastPath.Load(); seen != nil && *seen == path {
 		return true, nil
 	}
-	info, err := beneath.Stat(l, fd)
+	info, err := f.h.Stat(l)
 	if err != nil {
 		return false, err
 	}

@@ -197,7 +197,7 @@ func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		info, err := beneath.Stat(l, fd)
+		info, err := f.h.Stat(l)
 		walk.Present(l, &info)
 		return info, 0, err
 	})

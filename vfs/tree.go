@@ -146,7 +146,7 @@ func (a *At) follow(l *guard.Lease) bool {
 		return false
 	}
 	if last, deleted := strings.CutSuffix(rel, beneath.Deleted); deleted {
-		info, err := beneath.Stat(l, fd)
+		info, err := a.Held.h.Stat(l)
 		if err != nil || info.Nlink == 0 {
 			return false
 		}

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -95,8 +96,9 @@ func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
 	if err := a.st.Source(l).SyncAll(); err != nil {
 		return err
 	}
-	for i := len(paths) - 1; i >= 0; i-- { // from the inside out
-		if err := a.st.Clear(l, paths[i]); err != nil {
+	slices.Sort(paths)
+	for _, path := range slices.Backward(paths) { // from the inside out
+		if err := a.st.Clear(l, path); err != nil {
 			return err
 		}
 	}

@@ -72,6 +72,16 @@ type Handle struct {
 // FD is the descriptor, for calls that change nothing.
 func (h *Handle) FD() int { return h.fd }
 
+// Stat reads the attributes of the file. One of the source's that has lost its name in a stage
+// has a link less.
+func (h *Handle) Stat(l *guard.Lease) (Info, error) {
+	info, err := Stat(l, h.fd)
+	if h.lower != nil && h.lower.gone.Load() && !h.lower.moved.Load() {
+		info.Nlink -= min(info.Nlink, 1)
+	}
+	return info, err
+}
+
 // Change allows the file to be changed. A file of the source of a staged root is copied up
 // first, and the descriptor then refers to the copy.
 func (h *Handle) Change(l *guard.Lease) (Changeable, error) {
@@ -111,6 +121,9 @@ func (h *Handle) Close() {
 		h.lower.untrack()
 	}
 	_ = unix.Close(h.fd)
+	if h.lower != nil && AtStep != nil {
+		_ = AtStep("closed")
+	}
 }
 
 // Open opens what d refers to once more, for reading; see Reopen.
@@ -122,7 +135,7 @@ func (d Dir) Open(flags int) (Handle, error) {
 // handle makes a descriptor of what d refers to one that is kept.
 func (d Dir) handle(fd int, err error) (Handle, error) {
 	if err == nil && d.union != nil && d.union.up != d.fd {
-		return d.union.st.keep(fd, d.union.rel)
+		return d.union.st.track(fd, d.union.rel)
 	}
 	return Handle{fd: fd}, err
 }

@@ -24,8 +24,8 @@ type identities struct {
 	// upper are the files of the upper directory that show another identity than their own,
 	// by inode number.
 	upper map[uint64]copied
-	// lower are the files of the source that were copied, or have lost a name in the stage.
-	lower map[guard.Identity]original
+	// lower says how often files of the source were copied.
+	lower map[guard.Identity]uint64
 }
 
 // copied is a file of the upper directory. birth tells it from a later file with the same
@@ -33,12 +33,6 @@ type identities struct {
 type copied struct {
 	birth int64
 	shows guard.Identity
-}
-
-// original is a file of the source.
-type original struct {
-	twins uint64 // how often it was copied; 0: never
-	lost  uint32 // names that it has in the source and not in the stage
 }
 
 // twinShift is where in Dev the number of a twin stands. Device numbers of Linux have 44 bits.
@@ -55,9 +49,7 @@ func (t *identities) idLocked(own guard.Identity) guard.Identity {
 	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
 		return c.shows
 	}
-	if o := t.lower[own]; o.twins > 0 {
-		own.Dev += o.twins << twinShift
-	}
+	own.Dev += t.lower[own] << twinShift
 	return own
 }
 
@@ -65,15 +57,9 @@ func (t *identities) idLocked(own guard.Identity) guard.Identity {
 // file systems that do not count them.
 func (t *identities) show(info *Info) {
 	own := info.ID()
-	t.mu.RLock()
-	id, lost := t.idLocked(own), t.lower[own].lost
-	t.mu.RUnlock()
-	if id != own {
+	if id := t.id(own); id != own {
 		info.Dev, info.Ino = id.Dev, id.Ino
 		info.Btime = unix.StatxTimestamp{Sec: id.Birth / 1e9, Nsec: uint32(id.Birth % 1e9)}
-	}
-	if lost > 0 {
-		info.Nlink -= min(info.Nlink, lost)
 	}
 	if info.IsDir() && info.Nlink > 0 {
 		info.Nlink = 1
@@ -91,22 +77,12 @@ func (t *identities) inode(own uint64) uint64 {
 }
 
 // copy notes that the file up of the upper directory was copied from the file low of the
-// source, which has lost a name by that.
+// source.
 func (t *identities) copy(up, low guard.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
-	o := t.lower[low]
-	t.lower[low] = original{twins: o.twins + 1, lost: o.lost + 1}
-}
-
-// lose notes that a file of the source has lost a name in the stage.
-func (t *identities) lose(low guard.Identity) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	o := t.lower[low]
-	o.lost++
-	t.lower[low] = o
+	t.lower[low]++
 }
 
 // forget drops what is known of a file of the upper directory that had the inode number of

@@ -17,13 +17,26 @@ func Close(fd int) { _ = unix.Close(fd) }
 // nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
 func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
 	if d.union != nil {
-		return d.union.openFile(l, d, base, flags)
+		return d.union.openFile(l, d, base, flags, nil)
 	}
 	fd, info, err := openFileOnce(l, d, base, flags)
 	if err == unix.ESTALE { //nolint:errorlint // bare errno
 		fd, info, err = openByReference(l, d, base, flags)
 	}
 	return Handle{fd: fd}, info, err
+}
+
+// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing: from a staged
+// root's source it is copied without its contents. If another file than the expected one has
+// the name, the error is ESTALE; the zero identity stands for any file.
+func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected guard.Identity) (Handle, Info, error) {
+	if d.union == nil {
+		return OpenFile(l, d, base, flags)
+	}
+	if err := room(); err != nil { // while the contents are still there
+		return Handle{}, Info{}, err
+	}
+	return d.union.openFile(l, d, base, flags, &expected)
 }
 
 // openByReference is openFileOnce with one system call more, and cannot be outrun.

@@ -76,7 +76,7 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ids = identities{upperDev: up.Dev, upper: map[uint64]copied{}, lower: map[guard.Identity]original{}}
+	st.ids = identities{upperDev: up.Dev, upper: map[uint64]copied{}, lower: map[guard.Identity]uint64{}}
 	st.ids.copy(up.ID(), st.id)
 	src.stage = st
 	return st, nil
@@ -103,12 +103,13 @@ type lowerFile struct {
 	rel   string // where the file was seen
 	id    guard.Identity
 	moved atomic.Bool // to the copy
+	gone  atomic.Bool // the file has lost the name in the stage
 }
 
-// keep tracks a descriptor of the source's file that was seen at a path. If the file was
+// track tracks a descriptor of the source's file that was seen at a path. If the file was
 // copied meanwhile the descriptor is moved at once. The error is ESTALE, and fd is closed, if
 // the path does not show the file any more.
-func (st *staged) keep(fd int, rel string) (Handle, error) {
+func (st *staged) track(fd int, rel string) (Handle, error) {
 	info, err := stat(fd)
 	if err != nil {
 		_ = unix.Close(fd)
@@ -150,6 +151,17 @@ func (st *staged) swap(id guard.Identity, fd int) {
 		}
 	}
 	delete(st.tracked, id)
+}
+
+// loseName notes that the source's file is not seen at a path any more.
+func (st *staged) loseName(id guard.Identity, rel string) {
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	for _, f := range st.tracked[id] {
+		if f.rel == rel {
+			f.gone.Store(true)
+		}
+	}
 }
 
 // moveTo makes the descriptor refer to another file, of which to is a reference.

@@ -252,8 +252,9 @@ func stageOf(l *guard.Lease) *staged {
 	return st
 }
 
-// openFile is OpenFile in a staged root. For writing, a file of the source is copied up first.
-func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
+// openFile is OpenFile in a staged root. For writing, a file of the source is copied up first;
+// without its contents if emptied is not nil, see OpenToEmpty.
+func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
 	rel := join(u.rel, base)
 	for range copyTries {
 		info, err := StatIn(d, base)
@@ -263,9 +264,12 @@ func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int) (Handle,
 		if err != nil {
 			return Handle{}, Info{}, err
 		}
-		writes := flags&unix.O_ACCMODE != unix.O_RDONLY
+		if emptied != nil && *emptied != (guard.Identity{}) && info.ID() != *emptied {
+			return Handle{}, Info{}, unix.ESTALE
+		}
+		writes := flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
 		if writes {
-			if err := u.st.copyUp(l, rel, false); err != nil {
+			if err := u.st.copyUp(l, rel, emptied != nil); err != nil {
 				return Handle{}, Info{}, err
 			}
 		}
@@ -301,6 +305,6 @@ func (u *union) openReference(l *guard.Lease, ref int, rel string, flags int, lo
 	if !lower {
 		return Handle{fd: fd}, info, nil
 	}
-	h, err := u.st.keep(fd, rel)
+	h, err := u.st.track(fd, rel)
 	return h, info, err
 }

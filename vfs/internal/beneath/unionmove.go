@@ -74,13 +74,16 @@ func (m *unionMove) try() (missing string, err error) {
 	if done, err := m.check(); done || err != nil {
 		return "", err
 	}
-	isUp, err := m.isUp(&m.old, m.oldRel())
-	if err != nil || !isUp {
-		return m.oldRel(), err
+	if isUp, err := m.isUp(&m.old, m.oldRel()); err != nil {
+		return "", err
+	} else if !isUp {
+		return m.oldRel(), nil
 	}
 	if m.flags&unix.RENAME_EXCHANGE != 0 {
-		if isUp, err = m.isUp(&m.new, m.newRel()); err != nil || !isUp {
-			return m.newRel(), err
+		if isUp, err := m.isUp(&m.new, m.newRel()); err != nil {
+			return "", err
+		} else if !isUp {
+			return m.newRel(), nil
 		}
 	}
 	if replaced := &m.new[1]; m.old[0].info.IsDir() && replaced.is && replaced.info.IsDir() {
@@ -234,7 +237,7 @@ func (m *unionMove) move() error {
 		return err
 	}
 	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
-		m.st.ids.lose(m.new[1].info.ID())
+		m.st.loseName(m.new[1].info.ID(), m.newRel())
 	}
 	m.moveIndex(exchange)
 	return nil

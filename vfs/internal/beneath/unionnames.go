@@ -54,7 +54,10 @@ func (u *union) names() ([]Entry, error) {
 
 // namesIn reads the names of one side.
 func namesIn(dirfd int, f func(e *Entry)) error {
-	fd, err := openToRead(dirfd)
+	fd, err := openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+	if err != nil {
+		fd, err = openToRead(dirfd)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,113 @@
+package vfs_test
+
+import (
+	"maps"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// places are what can lie at a name of a staged root: made in the source, in the stage, or in
+// both. prepare makes it on both sides.
+var stagePlaces = []struct {
+	name   string
+	source []string                       // below the name
+	staged func(s *stageScene, at string) // on both sides
+}{
+	{"nothing", nil, nil},
+	{"file of the source", []string{"=low"}, nil},
+	{"changed file", []string{"=low"}, func(s *stageScene, at string) { s.both("write", at, "") }},
+	{"new file", nil, func(s *stageScene, at string) { s.both("create", at, "") }},
+	{"removed file", []string{"=low"}, func(s *stageScene, at string) { s.both("unlink", at, "") }},
+	{"file for a removed one", []string{"=low"}, func(s *stageScene, at string) { s.both("unlink", at, ""); s.both("create", at, "") }},
+	{"empty directory of the source", []string{"/"}, nil},
+	{"directory of the source", []string{"/x=1", "/y/z=2"}, nil},
+	{"merged directory", []string{"/x=1", "/y/z=2"}, func(s *stageScene, at string) { s.both("create", at+"/new", "") }},
+	{"emptied directory", []string{"/x=1"}, func(s *stageScene, at string) { s.both("unlink", at+"/x", "") }},
+	{"new directory", nil, func(s *stageScene, at string) { s.both("mkdir", at, ""); s.both("create", at+"/new", "") }},
+	{"new empty directory", nil, func(s *stageScene, at string) { s.both("mkdir", at, "") }},
+	{"removed directory", []string{"/"}, func(s *stageScene, at string) { s.both("rmdir", at, "") }},
+	{"file for a removed directory", []string{"/"}, func(s *stageScene, at string) { s.both("rmdir", at, ""); s.both("create", at, "") }},
+	{"directory for a removed one", []string{"/x=1"}, func(s *stageScene, at string) {
+		s.both("unlink", at+"/x", "")
+		s.both("rmdir", at, "")
+		s.both("mkdir", at, "")
+		s.both("create", at+"/new", "")
+	}},
+}
+
+// both does an operation on the staged root and on the model, and compares what they return.
+func (s *stageScene) both(name, a, b string) (staged, model error) {
+	s.Helper()
+	for _, op := range stageOps {
+		if op.name != name {
+			continue
+		}
+		text := s.text()
+		staged = errnoOf(op.staged(s, a, b, text))
+		model = errnoOf(op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text))
+		if staged != model { //nolint:errorlint // errnos
+			s.Errorf("%s %s %s: %v, want %v", name, a, b, staged, model)
+		}
+		return staged, model
+	}
+	s.Fatalf("no operation is called %s", name)
+	return nil, nil
+}
+
+// A name is renamed, without and with RENAME_NOREPLACE, and exchanged, to each kind of place
+// from each other. It ends as in a plain directory, with the same error, and looks the same
+// to the next session.
+func TestRenameRules(t *testing.T) {
+	for _, old := range stagePlaces {
+		for _, target := range stagePlaces {
+			t.Run(old.name+" to "+target.name, func(t *testing.T) {
+				for _, op := range []string{"rename", "renamenew", "exchange"} {
+					var files []string
+					for _, f := range old.source {
+						files = append(files, "a/old"+f)
+					}
+					for _, f := range target.source {
+						files = append(files, "b/new"+f)
+					}
+					s := newStaged(t, append(files, "a/", "b/")...)
+					if old.staged != nil {
+						old.staged(s, "a/old")
+					}
+					if target.staged != nil {
+						target.staged(s, "b/new")
+					}
+					before := stateOf(t, s.source)
+					s.both(op, "a/old", "b/new")
+					want := seenIn(t, s.model)
+					if have := s.seen(); !maps.Equal(have, want) {
+						t.Errorf("%s:\n%s", op, difference(have, want))
+					}
+					s.end()
+					s.start()
+					if have := s.seen(); !maps.Equal(have, want) {
+						t.Errorf("%s, in the next session:\n%s", op, difference(have, want))
+					}
+					if now := stateOf(t, s.source); !maps.Equal(now, before) {
+						t.Errorf("the source has changed:\n%s", difference(now, before))
+					}
+				}
+			})
+		}
+	}
+}
+
+// A directory of the source that is too large to be copied is not renamed: the error is EXDEV,
+// upon which programs copy it. Nothing is changed.
+func TestLargeDirectoryIsNotRenamed(t *testing.T) {
+	s := newStaged(t, "big/f=x")
+	s.must(unix.Truncate(filepath.Join(s.source, "big/f"), 65<<20))
+	before := s.lstat("big/f")
+	if err := errnoOf(s.rename("big", "moved", 0)); err != unix.EXDEV { //nolint:errorlint // an errno
+		t.Errorf("rename: %v, want %v", err, unix.EXDEV)
+	}
+	if now := s.lstat("big/f"); now.ID() != before.ID() || now.Size != before.Size {
+		t.Errorf("big/f is %v, was %v", now, before)
+	}
+}
