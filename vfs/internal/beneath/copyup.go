@@ -86,6 +86,28 @@ func (st *staged) copyUp(l *guard.Lease, rel string, empty bool) error {
 	return unix.ESTALE
 }
 
+// mayChange asks what the kernel would ask before an ordinary user changes a file of the source:
+// its contents, or its attributes. The copy belongs to the user, so the kernel would allow it.
+func (st *staged) mayChange(rel string, contents bool) error {
+	uid := unix.Geteuid()
+	if uid == 0 {
+		return nil
+	}
+	fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info, err := stat(fd)
+	switch {
+	case err != nil || !lower || int(info.UID) == uid:
+		return err
+	case contents:
+		return unix.Faccessat(unix.AT_FDCWD, procPath(fd), unix.W_OK, unix.AT_EACCESS)
+	}
+	return unix.EPERM
+}
+
 // copyOpen copies the source's file at a path, of which fd is a reference. The error is ESTALE
 // if the file was changed or replaced meanwhile.
 func (st *staged) copyOpen(l *guard.Lease, rel string, fd int, empty bool) error {
@@ -466,8 +488,12 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 		return err
 	}
 	defer unix.Close(fd)
+	mode := info.Mode & 0o7777
+	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
+		mode &^= 0o222 // the user could not make names in it, and owns what is raised
+	}
 	// A directory that its owner may not write to cannot be moved to another one.
-	movable := info.Mode
+	movable := mode
 	if unix.Geteuid() != 0 {
 		movable |= 0o300
 	}
@@ -481,10 +507,10 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	if err := c.moveTo(dir, base, info); err != nil {
 		return err
 	}
-	if movable == info.Mode {
+	if movable == mode {
 		return nil
 	}
-	return Chmod(l, changeable(fd), info.Mode&0o7777)
+	return Chmod(l, changeable(fd), mode)
 }
 
 // openUpperDir opens a directory of the upper directory.

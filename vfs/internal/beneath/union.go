@@ -274,6 +274,9 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 	}
 	rel, writes := join(u.rel, base), flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
 	if err == nil && writes {
+		err = u.st.mayChange(rel, true)
+	}
+	if err == nil && writes {
 		err = u.st.copyUp(l, rel, emptied != nil)
 	}
 	if err != nil {
