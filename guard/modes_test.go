@@ -21,7 +21,7 @@ func TestModesRoundTrip(t *testing.T) {
 	if got, _ := guard.ParseMode("stage"); got != guard.ReadWrite|guard.Stage {
 		t.Errorf("stage is %d", got)
 	}
-	for _, bad := range []string{"", "RO", "ro,rw", "ro,stage", "read ", "none"} {
+	for _, bad := range []string{"", "RO", "ro,rw", "rw,stage", "read ", "none"} {
 		if r, err := guard.ParseMode(bad); err == nil {
 			t.Errorf("mode %q accepted as %v", bad, r)
 		}

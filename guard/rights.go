@@ -58,6 +58,9 @@ const (
 // apart.
 const stageName = "stage"
 
+// stagedReadOnly is the mode of a staged root that programs can only read for now.
+const stagedReadOnly = "ro," + stageName
+
 var rightNames = []string{"read", "list", "write", "append", "create", "delete", "rename", "watch"}
 
 // String is the mode's name if there is one, else the comma list of rights.
@@ -69,6 +72,8 @@ func (r Rights) String() string {
 		return "rw"
 	case ReadWrite | Stage:
 		return stageName
+	case ReadOnly | Stage:
+		return stagedReadOnly
 	case 0:
 		return "none"
 	}
@@ -94,6 +99,8 @@ func ParseMode(s string) (Rights, error) {
 		return ReadWrite, nil
 	case stageName:
 		return ReadWrite | Stage, nil
+	case stagedReadOnly:
+		return ReadOnly | Stage, nil
 	}
 	var r Rights
 	for word := range strings.SplitSeq(s, ",") {

@@ -195,10 +195,10 @@ func TestSetStaged(t *testing.T) {
 		{"stage", "rw", ""},
 		{"rw", "stage", ""},
 		{"ro", "stage", ""},
-		{"stage", "ro", "read,list,watch,stage"},
+		{"stage", "ro", "ro,stage"},
 		{"stage", "read,write", "read,write,stage"},
 		{"stage", "stage", "stage"},
-		{"read,list,watch,stage", "stage", "stage"},
+		{"ro,stage", "stage", "stage"},
 		{"rw", "ro", "ro"},
 	} {
 		s := newSetup(t, nil)

@@ -21,18 +21,18 @@ import (
 // stageScene is a staged root beside a plain directory, the model, in which the same is done.
 type stageScene struct {
 	*testing.T
-	seed               uint64
-	rnd                *rand.Rand
-	source, model      string
-	stages, store      string
-	reg                *guard.Registry
-	tree               *vfs.Tree
-	who                guard.Caller
-	contents           int
-	limits             guard.Limits
-	log                []string
-	open               []*bothOpen
-	crashes, conflicts int
+	seed          uint64
+	rnd           *rand.Rand
+	source, model string
+	stages, store string
+	reg           *guard.Registry
+	tree          *vfs.Tree
+	who           guard.Caller
+	contents      int
+	limits        guard.Limits
+	log           []string
+	open          []*bothOpen
+	crashes       int
 }
 
 // bothOpen is a file that is open in the staged root and in the model.

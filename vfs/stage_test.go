@@ -356,3 +356,46 @@ func TestTruncationCopiesNothing(t *testing.T) {
 		t.Errorf("f is %s", have)
 	}
 }
+
+// An open directory goes on being read after it was raised and renamed; from its beginning on it
+// shows the new names. Removing a tree of the source works likewise.
+func TestOpenDirectoryIsRaised(t *testing.T) {
+	s := newStaged(t, "d/a=1", "d/b=2", "d/sub/c=3")
+	dir, err := s.tree.Opendir(s.Context(), s.who, s.at("d"))
+	s.must(err)
+	defer dir.Close()
+	read := func(rel string) []string {
+		t.Helper()
+		got, err := dir.Read(s.Context(), s.who, vfs.Reading{At: s.at(rel), Names: true})
+		if err != nil {
+			t.Fatalf("reading %s: %v", rel, err)
+		}
+		var list []string
+		for _, e := range got.Entries {
+			if e.Name != "." && e.Name != ".." {
+				list = append(list, e.Name)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	if have := read("d"); !slices.Equal(have, []string{"a", "b", "sub"}) {
+		t.Errorf("at first: %v", have)
+	}
+	s.put("d/new", "4")
+	s.unlink("d/a")
+	if have := read("d"); !slices.Equal(have, []string{"b", "new", "sub"}) {
+		t.Errorf("raised: %v", have)
+	}
+	s.must(s.rename("d", "e", 0))
+	if have := read("e"); !slices.Equal(have, []string{"b", "new", "sub"}) {
+		t.Errorf("renamed: %v", have)
+	}
+	s.must(s.tree.RemovePath(s.Context(), s.who, s.at("e").Path, vfs.RemoveOptions{Recursive: true}))
+	if have := s.seen(); len(have) != 0 {
+		t.Errorf("after the removal: %v", have)
+	}
+	if have := read("e"); len(have) != 0 {
+		t.Errorf("removed, and open: %v", have)
+	}
+}

@@ -64,6 +64,12 @@ var printed = map[string]string{
 	"audit.Entry.Session": shown, "audit.Entry.Verdict": shown, "audit.Entry.Op": shown, "audit.Entry.Root": shown, "audit.Entry.Root2": shown,
 	"audit.Entry.Path": shown, "audit.Entry.Path2": shown, "audit.Entry.PathHash": shown, "audit.Entry.Path2Hash": shown, "audit.Entry.Kind": shown, "audit.Entry.Errno": shown,
 	"audit.Entry.Rights": shown, "audit.Entry.Via": shown, "audit.Entry.Subject": shown, "audit.Entry.Detail": shown,
+	// Stages: names and contents of a server's files.
+	"cli.stageEntry.Stage": shown, "cli.stageEntry.Root": shown, "cli.stageEntry.Path": shown, "cli.stageEntry.Subject": shown, "cli.stageEntry.HeldBy": shown,
+	"cli.stageEntry.Store": shown, "cli.stageEntry.Damaged": shown, "cli.stageResult.Root": shown, "cli.stageResult.Path": shown,
+	"cli.stageDiffEntry.Path": shown, "cli.stageDiffEntry.From": shown, "cli.stageDiffEntry.Patch": shown, "cli.stageDiffEntry.Why": shown,
+	"cli.stageDiffEntry.Change": ours, "cli.stageDiffEntry.Mode": ours, "cli.stageDiffEntry.OldMode": ours,
+	"vfs.StageChange.Path": shown, "vfs.StageChange.Why": shown,
 	// wrap: a repository's .mcp.json.
 	"hostconfig.Server.Name": shown, "hostconfig.Server.Project": shown, "hostconfig.Server.Type": shown, "hostconfig.Server.Command": shown, "hostconfig.Server.Args": shown,
 	"hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Dir": shown, "cli.wrapResult.File": owners, "cli.wrapResult.Target": owners,
@@ -97,6 +103,7 @@ var media = map[string]string{
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
+	"the patch of a stage":         "cmd/rootsfs/internal/cli/stage_diff.go: func visibleText(",
 	"records for people":           "cmd/rootsfs/internal/cli/cmd_audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
 	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrap_report.go: func visibleLine(",

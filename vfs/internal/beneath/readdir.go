@@ -67,7 +67,7 @@ func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
 		return Names{}, err
 	}
 	defer d.Close()
-	return OpenNames(d)
+	return quietNames(d)
 }
 
 // OpenSubdir opens the subdirectory called name for reading its names: one step of a walk
@@ -121,6 +121,20 @@ func (n *Names) Handle() (Handle, error) {
 	return n.handle(fd, err)
 }
 
+// ByKernel is for a reader that keeps the Names from the first name to the last. It may then get
+// the kernel's offsets, which mean nothing to another Names of the directory.
+func (n *Names) ByKernel() {
+	if n.merged != nil {
+		n.merged.byKernel = true
+	}
+}
+
+// Close closes the directory.
+func (n *Names) Close() {
+	n.merged.close()
+	n.Dir.Close()
+}
+
 // openUnionNames opens a subdirectory of a staged root for reading its names.
 func openUnionNames(d Dir, name string) (Names, error) {
 	sub, err := step(nil, d, name, unix.O_DIRECTORY|unix.O_NOFOLLOW)
@@ -128,7 +142,16 @@ func openUnionNames(d Dir, name string) (Names, error) {
 		return Names{}, err
 	}
 	defer sub.Close()
-	return OpenNames(sub)
+	return quietNames(sub)
+}
+
+// quietNames is OpenNames for a reading that no caller has asked for, see openQuietly.
+func quietNames(d Dir) (Names, error) {
+	n, err := OpenNames(d)
+	if err == nil && n.merged != nil {
+		n.merged.quiet = true
+	}
+	return n, err
 }
 
 // Read reads the next names of the directory into buf, and returns those for which keep
@@ -136,7 +159,7 @@ func openUnionNames(d Dir, name string) (Names, error) {
 // parts of one string, see ParseDirents.
 func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
 	if n.merged != nil {
-		return n.merged.read(n.union, keep)
+		return n.merged.read(n.union, buf, keep)
 	}
 	got := 0
 	err = retry(func() (err error) { got, err = unix.Getdents(n.fd, buf); return err })
@@ -163,8 +186,7 @@ func (n *Names) Refresh(rel string) {
 // SeekTo sets the position in the directory to an offset that an entry carried.
 func (n *Names) SeekTo(off int64) error {
 	if n.merged != nil {
-		n.merged.seek(off)
-		return nil
+		return n.merged.seek(off)
 	}
 	_, err := unix.Seek(n.fd, off, unix.SEEK_SET)
 	return err

@@ -118,16 +118,16 @@ func (st *staged) track(fd int, rel string) (Handle, error) {
 	f := &lowerFile{st: st, fd: fd, rel: rel, id: info.ID()}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
-	now, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	now, err := st.openUpper(rel)
+	if err == unix.ENOENT && !st.isHidden(rel) { //nolint:errorlint // bare errno
+		st.tracked[f.id] = append(st.tracked[f.id], f)
+		return Handle{fd: fd, lower: f}, nil
+	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return Handle{}, unix.ESTALE
 	}
 	defer unix.Close(now)
-	if lower {
-		st.tracked[f.id] = append(st.tracked[f.id], f)
-		return Handle{fd: fd, lower: f}, nil
-	}
 	up, err := stat(now)
 	if err == nil && st.ids.id(up.ID()).Ino != f.id.Ino {
 		err = unix.ESTALE
@@ -143,14 +143,26 @@ func (st *staged) track(fd int, rel string) (Handle, error) {
 }
 
 // swap moves the descriptors of a file of the source to its copy, of which fd is a reference.
-// One that cannot be moved keeps what it has. The caller holds st.swaps.
+// One for which the copy cannot be opened becomes a reference: a program then gets an error, and
+// not contents that nobody else sees. The caller holds st.swaps.
 func (st *staged) swap(id guard.Identity, fd int) {
 	for _, f := range st.tracked[id] {
-		if f.moveTo(fd) == nil {
-			f.moved.Store(true)
+		if f.moveTo(fd) != nil {
+			_ = unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
 		}
+		f.moved.Store(true)
 	}
 	delete(st.tracked, id)
+}
+
+// openUpper opens what the upper directory has at a path, without a system call if that cannot
+// be anything.
+func (st *staged) openUpper(rel string) (int, error) {
+	parent, _ := splitRel(rel)
+	if upper, _ := st.store.Locate(rel); upper != parent && upper != rel {
+		return -1, unix.ENOENT
+	}
+	return openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
 }
 
 // loseName notes that the source's file is not seen at a path any more.
@@ -173,7 +185,7 @@ func (f *lowerFile) moveTo(to int) error {
 	if flags&unix.O_PATH != 0 {
 		return unix.Dup3(to, f.fd, unix.O_CLOEXEC)
 	}
-	fd, err := Reopen(to, flags)
+	fd, err := Reopen(to, flags&^unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}

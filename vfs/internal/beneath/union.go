@@ -255,51 +255,40 @@ func stageOf(l *guard.Lease) *staged {
 // openFile is OpenFile in a staged root. For writing, a file of the source is copied up first;
 // without its contents if emptied is not nil, see OpenToEmpty.
 func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
-	rel := join(u.rel, base)
 	for range copyTries {
-		info, err := StatIn(d, base)
-		if err == nil {
-			err = openable(&info)
-		}
-		if err != nil {
-			return Handle{}, Info{}, err
-		}
-		if emptied != nil && *emptied != (guard.Identity{}) && info.ID() != *emptied {
-			return Handle{}, Info{}, unix.ESTALE
-		}
-		writes := flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
-		if writes {
-			if err := u.st.copyUp(l, rel, emptied != nil); err != nil {
-				return Handle{}, Info{}, err
-			}
-		}
-		ref, lower, err := u.openName(base, unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			return Handle{}, Info{}, err
-		}
-		h, got, err := u.openReference(l, ref, rel, flags, lower)
-		_ = unix.Close(ref)
-		if err != unix.ESTALE && !(lower && writes) { //nolint:errorlint // bare errno
-			return h, got, err
+		h, info, err := u.openFileOnce(l, d, base, flags, emptied)
+		if err != unix.ESTALE || emptied != nil { //nolint:errorlint // bare errno
+			return h, info, err
 		}
 	}
 	return Handle{}, Info{}, unix.ESTALE
 }
 
-// openReference opens the regular file of which ref is a reference.
-func (u *union) openReference(l *guard.Lease, ref int, rel string, flags int, lower bool) (Handle, Info, error) {
-	if lower && flags&unix.O_ACCMODE != unix.O_RDONLY {
-		return Handle{}, Info{}, unix.ESTALE
-	}
-	info, err := Stat(l, ref)
+func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
+	before, err := StatIn(d, base)
 	if err == nil {
-		err = openable(&info)
+		err = openable(&before)
+	}
+	if err == nil && emptied != nil && *emptied != (guard.Identity{}) && before.ID() != *emptied {
+		err = unix.ESTALE
+	}
+	rel, writes := join(u.rel, base), flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
+	if err == nil && writes {
+		err = u.st.copyUp(l, rel, emptied != nil)
 	}
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
-	fd, err := Reopen(ref, flags)
+	fd, lower, err := u.openName(base, uint64(flags|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE))
 	if err != nil {
+		return Handle{}, Info{}, err
+	}
+	info, err := Stat(l, fd)
+	if err == nil && (info.ID() != before.ID() || lower && writes) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		_ = unix.Close(fd)
 		return Handle{}, Info{}, err
 	}
 	if !lower {

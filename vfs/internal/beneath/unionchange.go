@@ -110,7 +110,7 @@ func (u *union) record(name string, low *side, whiteout bool) draft.Record {
 func (u *union) isEmpty(name string) (bool, error) {
 	sub := &union{st: u.st, rel: join(u.rel, name), up: -1, low: -1}
 	defer sub.close()
-	list, err := sub.names()
+	list, err := sub.names(true)
 	return len(list) == 0, err
 }
 

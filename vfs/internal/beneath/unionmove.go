@@ -121,7 +121,7 @@ func (t *lowerTree) walk(u *union) error {
 		return nil
 	}
 	var list []string
-	err := namesIn(dir, func(e *Entry) {
+	err := namesIn(dir, true, func(e *Entry) {
 		if !u.st.isHidden(join(u.rel, e.Name)) {
 			list = append(list, e.Name)
 		}
@@ -175,7 +175,7 @@ func (st *staged) copyAll(l *guard.Lease, rel string) error {
 		return nil
 	}
 	u := &union{st: st, rel: rel, up: -1, low: -1}
-	list, err := u.names()
+	list, err := u.names(true)
 	u.close()
 	for i := range list {
 		if err == nil {

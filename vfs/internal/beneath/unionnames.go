@@ -25,12 +25,13 @@ func offsetOf(name string) uint64 {
 	return h.Sum64()>>1 | firstOffset
 }
 
-// names returns what is seen in the directory, without "." and "..".
-func (u *union) names() ([]Entry, error) {
+// names returns what is seen in the directory, without "." and "..". quiet leaves the access
+// times alone: no program has asked.
+func (u *union) names(quiet bool) ([]Entry, error) {
 	var list []Entry
 	have := map[string]bool{}
 	if up := u.upDir(); up >= 0 {
-		err := namesIn(up, func(e *Entry) {
+		err := namesIn(up, quiet, func(e *Entry) {
 			have[e.Name] = true
 			e.Ino = u.st.ids.inode(e.Ino)
 			list = append(list, *e)
@@ -40,7 +41,7 @@ func (u *union) names() ([]Entry, error) {
 		}
 	}
 	if low := u.lowDir(); low >= 0 {
-		err := namesIn(low, func(e *Entry) {
+		err := namesIn(low, quiet, func(e *Entry) {
 			if !have[e.Name] && !u.st.isHidden(join(u.rel, e.Name)) {
 				list = append(list, *e)
 			}
@@ -53,8 +54,14 @@ func (u *union) names() ([]Entry, error) {
 }
 
 // namesIn reads the names of one side.
-func namesIn(dirfd int, f func(e *Entry)) error {
-	fd, err := openToRead(dirfd)
+func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
+	fd, err := -1, error(unix.EPERM)
+	if quiet {
+		fd, err = openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+	}
+	if err != nil {
+		fd, err = openToRead(dirfd)
+	}
 	if err != nil {
 		return err
 	}
@@ -79,11 +86,57 @@ func namesIn(dirfd int, f func(e *Entry)) error {
 type merged struct {
 	list []Entry // sorted by offset; nil: not read yet
 	pos  uint64  // the offset of the last name that was read
+	// byKernel allows the names of a directory that lies on one side only to be read from
+	// there, with the kernel's offsets. one is then the directory, open for reading; the zero
+	// Names if both sides have names, or nothing was read yet.
+	byKernel bool
+	one      Names
+	quiet    bool // see names
+}
+
+// close closes what was opened for the reading.
+func (m *merged) close() {
+	if m != nil {
+		m.one.Close()
+		m.one = Names{}
+	}
+}
+
+// openOne opens the directory if it lies on one side only.
+func (m *merged) openOne(u *union) (err error) {
+	up, low := u.upDir(), u.lowDir()
+	if up >= 0 && low >= 0 || !m.byKernel {
+		return nil
+	}
+	fd, err := openToRead(max(up, low))
+	if err == nil {
+		m.one = Names{Dir: Dir{fd: fd, owned: true}}
+		err = m.one.SeekTo(int64(m.pos))
+	}
+	return err
+}
+
+// readOne is read from the one side that the directory lies on.
+func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	isUpper := u.upDir() >= 0
+	return m.one.Read(buf, false, func(e *Entry) bool {
+		switch {
+		case e.Name == "." || e.Name == "..":
+			if own, err := u.own(); err == nil {
+				e.Ino = own.Ino
+			}
+		case isUpper:
+			e.Ino = u.st.ids.inode(e.Ino)
+		case u.st.isHidden(join(u.rel, e.Name)):
+			return false
+		}
+		return keep(e)
+	})
 }
 
 // fill reads the names.
 func (m *merged) fill(u *union) error {
-	list, err := u.names()
+	list, err := u.names(m.quiet)
 	if err != nil {
 		return err
 	}
@@ -127,7 +180,15 @@ func (u *union) own() (Info, error) {
 }
 
 // read is Names.Read.
-func (m *merged) read(u *union, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	if m.list == nil && !m.one.IsOpen() {
+		if err := m.openOne(u); err != nil {
+			return nil, false, err
+		}
+	}
+	if m.one.IsOpen() {
+		return m.readOne(u, buf, keep)
+	}
 	if m.list == nil {
 		if err := m.fill(u); err != nil {
 			return nil, false, err
@@ -151,8 +212,13 @@ func (m *merged) read(u *union, keep func(e *Entry) bool) (list []Entry, more bo
 	return list, len(some) > 0, nil
 }
 
-func (m *merged) seek(off int64) {
-	if m.pos = uint64(off); off == 0 {
+func (m *merged) seek(off int64) error {
+	m.pos = uint64(off)
+	if off == 0 {
 		m.list = nil
+		m.close() // what is seen by now is read, on both sides
+	} else if m.one.IsOpen() {
+		return m.one.SeekTo(off)
 	}
+	return nil
 }

@@ -190,13 +190,17 @@ func homeDirs() []string {
 // What is misspelt, or stands in the wrong place, is answered with what was
 // probably meant. Nothing is guessed and done.
 
-// similarWords returns those of the words that were probably meant, in their order.
+// similarWords returns those of the words that were probably meant, in their order: those
+// that differ in one character, else those that differ in two.
 func similarWords(typed string, words []string) []string {
-	c := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c := &cobra.Command{}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
 	}
-	found := c.SuggestionsFor(typed)
+	var found []string
+	for c.SuggestionsMinimumDistance = 1; len(found) == 0 && c.SuggestionsMinimumDistance <= 2; c.SuggestionsMinimumDistance++ {
+		found = c.SuggestionsFor(typed)
+	}
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(found, w) })
 }
 

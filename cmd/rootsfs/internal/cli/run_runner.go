@@ -68,6 +68,9 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
 	exit, err := r.run(cmd.Context(), signals)
+	if r.s != nil {
+		a.warnStaged(cmd.Context(), r.s.Name())
+	}
 	if err != nil {
 		return err
 	}
