@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
 var linkCount = regexp.MustCompile(`^(\d+) \d+ `)
@@ -71,6 +74,74 @@ func TestApplyModel(t *testing.T) {
 			s.fail("the store is still there: %v, %v", left, err)
 		}
 	}
+}
+
+// Killed at any point of apply and discard, again and again, the two come to the same end; and
+// at each moment a file of the source is as it was or as it becomes.
+func TestApplyIsKilled(t *testing.T) {
+	runs := uint64(500)
+	if testing.Short() {
+		runs = 60
+	}
+	kills := 0
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 40 {
+			s.programStep()
+		}
+		s.end()
+		s.start()
+		want, before := withoutLinks(s.seen()), withoutLinks(seenIn(t, s.source))
+		command := func() error { _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); return err }
+		if seed%3 == 2 {
+			want = before
+			command = func() error { _, err := s.tree.StageDiscard(t.Context(), "r", nil); return err }
+		}
+		for {
+			point := s.rnd.IntN(12)
+			if !s.isKilledAt(point, command) {
+				break
+			}
+			kills++
+			for path, text := range withoutLinks(seenIn(t, s.source)) {
+				if text != before[path] && text != want[path] && strings.HasPrefix(text, "1006") && !strings.HasPrefix(filepath.Base(path), vfs.TempPrefix) {
+					s.fail("killed at point %d, %s is %s; it was %s and becomes %s", point, path, text, before[path], want[path])
+				}
+			}
+			s.end()
+			s.start()
+		}
+		if now := withoutLinks(seenIn(t, s.source)); !maps.Equal(now, want) {
+			s.fail("in the end:\n%s", difference(now, want))
+		}
+		if now := withoutLinks(s.seen()); !maps.Equal(now, want) {
+			s.fail("seen in the end:\n%s", difference(now, want))
+		}
+		s.end()
+	}
+	if kills == 0 {
+		t.Error("nothing was killed")
+	}
+}
+
+// isKilledAt runs a command that is killed at its nth point, and reports whether it was.
+func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
+	s.Helper()
+	kill := func() error {
+		if n--; n >= 0 && !isKilled {
+			return nil
+		}
+		isKilled = true
+		return errKilled
+	}
+	beneath.AtStep = func(string) error { return kill() }
+	apply.AtStep = func(string, string) error { return kill() }
+	err := command()
+	beneath.AtStep, apply.AtStep = nil, nil
+	if isKilled != errors.Is(err, errKilled) {
+		s.fail("killed %v, and the error is %v", isKilled, err)
+	}
+	return isKilled
 }
 
 // applyHalf applies what can be of one directory, and drops what is in another.

@@ -52,6 +52,9 @@ func (p *placement) exchange() error {
 	if err := p.retire(temp, &out); err != nil {
 		return p.back(temp, err)
 	}
+	if err := atStep("retired", p.c.Path); err != nil {
+		return err
+	}
 	return p.store.Placed(p.c.Path)
 }
 

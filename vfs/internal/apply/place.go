@@ -104,6 +104,9 @@ func (p *placement) parent(rel string) (beneath.Dir, error) {
 
 func (p *placement) run() error {
 	c := p.c
+	if err := atStep("begin", c.Path); err != nil {
+		return err
+	}
 	if err := p.check(); err != nil {
 		return err
 	}

@@ -215,7 +215,7 @@ func (a *applier) file(c *Change, rec *draft.Record) error {
 	case !c.have.is:
 		c.Class, c.mode = New, c.Mode
 		return nil
-	case c.have.isDir() && rec.Base.Kind == draft.Dir && rec.Whiteout:
+	case c.have.isDir() && rec.Base.Kind == draft.Dir: // removed, or exchanged
 		c.mode = c.Mode
 		return a.emptied(c, Replaced)
 	case c.have.isDir():

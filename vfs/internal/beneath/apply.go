@@ -50,6 +50,11 @@ func (s Stage) Clear(l *guard.Lease, rel string) error {
 	if err := st.store.Clear(rel); err != nil {
 		return err
 	}
+	if AtStep != nil {
+		if err := AtStep("cleared"); err != nil {
+			return err
+		}
+	}
 	err := st.removeUpper(l, rel)
 	if err == unix.ENOTEMPTY { //nolint:errorlint // bare errno
 		err = nil
@@ -65,6 +70,11 @@ func (s Stage) Discard(l *guard.Lease, rel string) error {
 	defer st.mu.Unlock()
 	if err := st.removeUpper(l, rel); err != nil {
 		return err
+	}
+	if AtStep != nil {
+		if err := AtStep("removed"); err != nil {
+			return err
+		}
 	}
 	return st.store.Clear(rel)
 }
