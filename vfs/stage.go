@@ -228,7 +228,7 @@ func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*app
 		}
 		_, err = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
 			n, err := e.Apply(ctx, l, c)
-			return struct{}{}, n, errors.Join(err, e.Release(l, c))
+			return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
 		})
 		if err == nil {
 			ended(c)

@@ -60,6 +60,31 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	}
 }
 
+// Where the file system has no files without names it is the same: no temporary file is left,
+// whether the change is applied, refused or killed.
+func TestApplyWithTemporaryNames(t *testing.T) {
+	t.Cleanup(apply.WithoutNameless())
+	s := newScene(t, "f", "g")
+	s.put("f", "staged")
+	s.put("g", "staged")
+	s.put("new", "staged")
+	s.during("begin", func(rel string) error { s.replace("g", "mine"); return nil })
+	s.apply(vfs.StageApply{}, "M f, A new", "C g")
+	s.wantSource("f=staged", "g=mine", "new=staged")
+	for _, point := range []string{"ready", "exchange", "look", "retired"} {
+		s.put("f", "killed at "+point)
+		s.put("other", "killed at "+point)
+		s.during(point, func(string) error { return errKilled })
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true}); err == nil {
+			t.Fatalf("not killed at %s", point)
+		}
+		s.restart()
+		s.apply(vfs.StageApply{Paths: []string{"f", "other"}}, map[string]string{"ready": "M f, A other", "exchange": "M f, A other", "look": "A other", "retired": "A other"}[point], "")
+		s.wantSource("f=killed at "+point, "g=mine", "new=staged", "other=killed at "+point)
+		s.must(os.Remove(s.at("other")))
+	}
+}
+
 // If the owner replaces a file twice while it is replaced, the newest is at its path, and the
 // other is kept beside it, and named.
 func TestOwnerReplacesItTwice(t *testing.T) {

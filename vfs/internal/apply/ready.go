@@ -63,6 +63,9 @@ func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
 			continue
 		}
 		c.ready = r
+		if err := atStep("ready", c.Path); err != nil {
+			return err
+		}
 		if c.want.is {
 			files = append(files, r.w)
 		}
@@ -98,17 +101,26 @@ func syncFiles(l *guard.Lease, st beneath.Stage, files []beneath.Changeable) err
 }
 
 // Release drops what Ready has made and Apply has not used.
-func (e Env) Release(l *guard.Lease, c *Change) error {
+func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
 	r := c.ready
 	if r == nil {
 		return nil
 	}
 	c.Forget()
-	st, _ := beneath.StageOf(l)
-	if r.isNamed || !c.have.is {
-		return nil // Recover removes a file with a temporary name
+	p := placement{applier: e.begin(ctx, l), c: c}
+	switch {
+	case !r.isNamed && !c.have.is:
+		return nil
+	case !r.isNamed:
+		return p.store.Placed(c.Path)
 	}
-	return st.Store().Placed(c.Path)
+	parent, _ := splitRel(c.Path)
+	var err error
+	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
+		return nil //nolint:nilerr // the owner has moved the directory; Recover looks again
+	}
+	defer p.d.Close()
+	return p.unmake(r.temp)
 }
 
 // Forget is Release after the root has ended: Recover finds in the log what was not done.
@@ -141,10 +153,12 @@ func (p *placement) makeReady() (*ready, error) {
 	return r, p.makeFile(r)
 }
 
+var nameless = beneath.Nameless // but in tests
+
 // makeFile makes the new file, complete: without a name if the file system has such files, else
 // with a temporary one.
 func (p *placement) makeFile(r *ready) error {
-	w, ok, err := beneath.Nameless(p.l, p.d, 0o600, beneath.Owner{})
+	w, ok, err := nameless(p.l, p.d, 0o600, beneath.Owner{})
 	if err == nil && !ok {
 		r.isNamed = true
 		if err = p.place(r.temp, draft.Placing{Making: true}); err == nil {
