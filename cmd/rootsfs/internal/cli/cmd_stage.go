@@ -24,8 +24,8 @@ const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage discard --all`
 
 // pathsText is about the arguments of the commands below stage.
-const pathsText = `PATH is relative to a working directory in the root, absolute, or ROOT/PATH. It stands for
-everything below it.`
+const pathsText = `A PATH is absolute, ROOT/PATH, or relative to a working directory in the root; it stands
+for everything below it.`
 
 func (a *app) newStageCmd() *cobra.Command {
 	cmd := group(&cobra.Command{

@@ -14,13 +14,11 @@ import (
 )
 
 const stageApplyLong = `Bring staged changes into your files.
+` + pathsText + `
 
-A change is applied only if the file is as it was when the program changed it. If one
-is not, or cannot be applied for another reason, it is listed, nothing is applied, and the
-exit code is 6; --partial applies the rest. What a change replaces goes to the root's trash
-with --take stage.
-
-` + pathsText
+A change is applied only if the file is as it was when the program changed it. If a change
+cannot be applied, it is listed, nothing is applied, and the exit code is 6; --partial
+applies the rest.`
 
 const stageApplyExamples = `  rootsfs stage apply
   rootsfs stage apply --dry-run
@@ -240,10 +238,10 @@ func countText(list []vfs.StageChange) string {
 	return strings.Join(parts, ", ")
 }
 
-const stageDiscardLong = `Drop staged changes. Your files stay as they are, and programs see them again.
+const stageDiscardLong = `Drop staged changes; programs see your files again.
+` + pathsText + `
 
-` + pathsText + ` --all drops everything,
-and asks first: what is dropped cannot be brought back.`
+--all drops everything, and asks first: what is dropped cannot be brought back.`
 
 const stageDiscardExamples = `  rootsfs stage discard src/main.go
   rootsfs stage discard --all`

@@ -17,10 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-const stageDiffLong = `Show the staged changes as a patch against your files as they are now.
+const stageDiffLong = `Show staged changes as a patch to your files as they are now.
+` + pathsText + `
 
-` + pathsText + ` In a pipe, the patch is one that
-git apply takes; on a terminal, what it would not show is escaped.`
+In a pipe, the patch is one that git apply takes; on a terminal, what it would not show is
+escaped.`
 
 const stageDiffExamples = `  rootsfs stage diff
   rootsfs stage diff --stat src
