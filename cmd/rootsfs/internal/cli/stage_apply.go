@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,8 @@ func newStageApplyCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stageApply(cmd.Context(), f, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageApply(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.partial, "partial", false, "apply what can be applied, and leave the rest staged")
@@ -260,6 +262,7 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.stageDiscard(cmd.Context(), root, args, yes)
 		},
+		ValidArgsFunction: completeChanges(&root),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "everything that is staged of the root")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -275,21 +278,20 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	if len(c.paths) == 0 && !yes {
-		list, err := o.tree.StageChanges(ctx, o.root, nil)
-		if err != nil {
-			return err
-		}
-		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), countText(list))
+		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
 		if err := confirm(what, "drop all of it for good?"); err != nil {
 			return err
 		}
 	}
+	o, err := c.open(ctx)
+	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
+		return a.removeStage(c) // the directory that it was of is gone
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	r, err := o.tree.StageDiscard(ctx, o.root, c.paths)
 	if err != nil {
 		return err
@@ -301,6 +303,17 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("left staged: %s", plural(len(r.Left), "change"))}
 	}
 	return nil
+}
+
+// removeStage drops a stage whose directory is not there any more.
+func (a *app) removeStage(c *chosenStage) error {
+	if err := vfs.RemoveStage(c.Dir); err != nil {
+		return err
+	}
+	r := stageResult{Root: string(c.Meta.Root), Path: c.Meta.Path, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	return a.report(r, func() {
+		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
+	})
 }
 
 func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {

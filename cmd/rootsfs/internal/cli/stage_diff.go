@@ -46,7 +46,8 @@ func newStageDiffCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stageDiff(cmd.Context(), f, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageDiff(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
 	}
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "one line for each change")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "only the paths")

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -235,13 +237,12 @@ func (o *openStage) close(ctx context.Context) error {
 // heldError says who has the stage open, and what to do.
 func (c *chosenStage) heldError() error {
 	by := c.Meta.Session
-	text := fmt.Sprintf("the stage of %s is in use by session %s, which must end first", names.Quote(c.Meta.Path), names.Quote(by))
-	if all, err := control.List(); err == nil {
-		if i := slices.IndexFunc(all, func(in control.Info) bool { return in.Name == by }); i >= 0 {
-			text += ": end its program, or do: rootsfs unmount " + names.ShellWord(by)
-		}
+	all, err := control.List()
+	if err == nil && !slices.ContainsFunc(all, func(in control.Info) bool { return in.Name == by }) {
+		return fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
 	}
-	return errors.New(text)
+	return fmt.Errorf("the stage of %s is in use by session %s, which must end first: end its program, or do: rootsfs unmount %s",
+		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
 }
 
 // stagePatterns are the patterns that the configuration has for the root of a stage, those
@@ -259,4 +260,27 @@ func stagePatterns(s *vfs.StageSummary) (guard.Patterns, error) {
 		}
 	}
 	return guard.Patterns{}, nil
+}
+
+// completeChanges offers the paths that are changed in the stage of the working directory or of
+// --root.
+func completeChanges(root *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return completing(func(ctx context.Context) (out []string, err error) {
+			c, err := chooseStage(*root, nil)
+			if err != nil {
+				return nil, err
+			}
+			o, err := c.open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, o.close(ctx)) }()
+			list, err := o.tree.StageChanges(ctx, o.root, nil)
+			for i := range list {
+				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
+			}
+			return out, err
+		})
+	}
 }
