@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -95,7 +96,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, f.take == "stage")
 	if err != nil {
 		return err
 	}
@@ -178,23 +179,27 @@ const mostChoices = 4
 
 // printChoices says what can be done with each kind of change that was left.
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
-	paths := map[vfs.StageClass][]names.Foreign{}
-	for i := range left {
-		class := left[i].Class
-		if list := paths[class]; len(list) < mostChoices {
-			paths[class] = append(list, names.Foreign(o.shown(left[i].Path)))
+	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
+		var paths []names.Foreign
+		for i := range left {
+			if is(&left[i]) && len(paths) < mostChoices {
+				paths = append(paths, names.Foreign(o.shown(left[i].Path)))
+			}
+		}
+		if len(paths) > 0 {
+			a.say("  %s: %s", what, o.command(append(words, paths...)...))
 		}
 	}
-	choice := func(class vfs.StageClass, what string, words ...names.Foreign) {
-		if list := paths[class]; len(list) > 0 {
-			a.say("  %s: %s", what, o.command(append(words, list...)...))
-		}
+	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
+		return func(c *vfs.StageChange) bool { return c.Class == class }
 	}
-	choice(vfs.StageConflict, "keep yours", "discard")
-	choice(vfs.StageConflict, "take the stage's", "apply", "--take", "stage")
-	choice(vfs.StageUnsure, "if it is whole", "apply", "--take", "stage")
-	choice(vfs.StageLink, "with the links", "apply", "--links")
-	choice(vfs.StageInUse, "when nobody writes it any more", "apply")
+	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	choice("keep yours", of(vfs.StageConflict), "discard")
+	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c.OldMode) }, "apply", "--take", "stage")
+	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c.OldMode) }, "apply")
+	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
+	choice("with the links", of(vfs.StageLink), "apply", "--links")
+	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
 	for i := range left {
 		if left[i].Class == vfs.StageProtected {
 			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
@@ -284,7 +289,7 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 			return err
 		}
 	}
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, false)
 	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
 		return a.removeStage(c) // the directory that it was of is gone
 	}

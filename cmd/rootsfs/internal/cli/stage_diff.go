@@ -63,7 +63,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -200,8 +200,9 @@ type openStage struct {
 }
 
 // open opens the stage, which no session may have open. What is applied is judged by the
-// rules that the configuration has for the root now, or by those for every root.
-func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
+// rules that the configuration has for the root now, or by the built-in ones. What it replaces
+// goes to the trash if the configuration says so, or keepsReplaced.
+func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage, error) {
 	if c.Held {
 		return nil, c.heldError()
 	}
@@ -209,14 +210,15 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if err != nil {
 		return nil, err
 	}
-	patterns, err := stagePatterns(&c.StageSummary)
+	conf, err := configuredRoot(&c.StageSummary)
 	if err != nil {
 		return nil, err
 	}
+	conf.Trash.On = conf.Trash.On || keepsReplaced
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	got, err := reg.Grant(ctx, guard.Grant{
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
-		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: patterns, Trash: guard.Trash{On: true}},
+		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
 	})
 	if errors.Is(err, names.Locked) {
 		return nil, c.heldError()
@@ -245,21 +247,21 @@ func (c *chosenStage) heldError() error {
 		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
 }
 
-// stagePatterns are the patterns that the configuration has for the root of a stage, those
-// of the built-in rules alone if it has none.
-func stagePatterns(s *vfs.StageSummary) (guard.Patterns, error) {
+// configuredRoot is what the configuration says of the root of a stage; nothing if it does not
+// have that root.
+func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
-		return guard.Patterns{}, badConfig(path, err)
+		return config.Root{}, badConfig(path, err)
 	}
 	for _, set := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
 		for _, r := range set {
 			if r.Name == s.Meta.Root && session.Resolve(r.Path) == s.Meta.Path {
-				return r.Patterns, nil
+				return r, nil
 			}
 		}
 	}
-	return guard.Patterns{}, nil
+	return config.Root{}, nil
 }
 
 // completeChanges offers the paths that are changed in the stage of the working directory or of
@@ -271,7 +273,7 @@ func completeChanges(root *string) cobra.CompletionFunc {
 			if err != nil {
 				return nil, err
 			}
-			o, err := c.open(ctx)
+			o, err := c.open(ctx, false)
 			if err != nil {
 				return nil, err
 			}
