@@ -176,20 +176,17 @@ func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply
 func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult, todo []*apply.Change, same []string) error {
 	var failed error
 	var done []*apply.Change
-	for _, c := range todo {
-		_, failed = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
-			n, err := e.Apply(ctx, l, c)
-			return struct{}{}, n, err
+	for rest := todo; len(rest) > 0 && failed == nil; {
+		batch := apply.Batch(rest)
+		rest = rest[len(batch):]
+		failed = t.applyBatch(ctx, root, batch, func(c *apply.Change) {
+			if !c.Class.Applies() {
+				r.Left = append(r.Left, *c)
+				return
+			}
+			r.Done = append(r.Done, *c)
+			done = append(done, c)
 		})
-		if failed != nil {
-			break
-		}
-		if !c.Class.Applies() {
-			r.Left = append(r.Left, *c)
-			continue
-		}
-		r.Done = append(r.Done, *c)
-		done = append(done, c)
 	}
 	apply.SortPaths(r.Done)
 	apply.SortPaths(r.Left)
@@ -216,6 +213,30 @@ func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult
 		paths[i] = r.Dropped[i].Path
 	}
 	_, err = t.discard(ctx, root, paths)
+	return err
+}
+
+// applyBatch makes changes ready, and applies each. It calls ended with those that were applied
+// or left.
+func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*apply.Change, ended func(*apply.Change)) error {
+	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		return struct{}{}, 0, e.Ready(ctx, l, batch)
+	})
+	for _, c := range batch {
+		if err != nil {
+			break
+		}
+		_, err = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+			n, err := e.Apply(ctx, l, c)
+			return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
+		})
+		if err == nil {
+			ended(c)
+		}
+	}
+	for _, c := range batch {
+		c.Forget()
+	}
 	return err
 }
 

@@ -61,6 +61,7 @@ type Change struct {
 
 	want, have side
 	mode       uint32 // that the file gets
+	ready      *ready // waits for its turn; see Env.Ready
 	isTaken    bool   // the owner's file there is replaced, and must go to the trash
 }
 

@@ -61,29 +61,10 @@ func (p *placement) exchange() error {
 // makeTemp makes the new file under a temporary name, and records that it is about to be
 // exchanged.
 func (p *placement) makeTemp() (string, error) {
-	temp := tempName()
 	if p.info.IsRegular() {
-		w, made, err := p.prepare()
-		if err != nil {
-			return "", err
-		}
-		defer w.Close()
-		info, err := w.Own()
-		if err != nil {
-			return "", err
-		}
-		p.made = info.ID()
-		if made != "" {
-			return made, p.place(made, draft.Placing{New: beneath.BaseOf(&info)})
-		}
-		if err := p.place(temp, draft.Placing{New: beneath.BaseOf(&info)}); err != nil {
-			return "", err
-		}
-		if err := beneath.Link(p.l, w, p.d, temp); err != nil {
-			return "", errors.Join(err, p.store.Placed(p.c.Path))
-		}
-		return temp, nil
+		return p.nameReady()
 	}
+	temp := tempName()
 	if err := p.place(temp, draft.Placing{Making: true}); err != nil {
 		return "", err
 	}
@@ -212,10 +193,11 @@ func (p *placement) remove() error {
 		return err
 	}
 	defer end()
-	temp := tempName()
-	if err := p.place(temp, draft.Placing{}); err != nil {
+	r, err := p.takeReady()
+	if err != nil {
 		return err
 	}
+	temp := r.temp
 	if err := atStep("move", p.c.Path); err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
-	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
@@ -188,18 +187,18 @@ func (p *placement) create() error {
 	if p.info.Type() == unix.S_IFLNK {
 		return p.symlink(p.base)
 	}
-	w, isNamed, err := p.prepare()
+	r, err := p.takeReady()
 	if err != nil {
 		return err
 	}
-	defer w.Close()
-	if isNamed == "" {
-		return beneath.Link(p.l, w, p.d, p.base)
+	defer r.w.Close()
+	if !r.isNamed {
+		return beneath.Link(p.l, r.w, p.d, p.base)
 	}
-	if err = beneath.RenameNew(p.l, p.d, isNamed, p.d, p.base); err == nil {
+	if err = beneath.RenameNew(p.l, p.d, r.temp, p.d, p.base); err == nil {
 		return p.store.Placed(p.c.Path)
 	}
-	return errors.Join(err, p.unmake(isNamed))
+	return errors.Join(err, p.unmake(r.temp))
 }
 
 // unmake removes a temporary file of ours, and notes that.
@@ -248,28 +247,6 @@ func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode u
 	return beneath.CopyAttributes(p.l, up.FD(), info, w, mode)
 }
 
-// prepare makes the new file, complete and on the disk: without a name if the file system has
-// such files, else with a temporary one.
-func (p *placement) prepare() (w beneath.Changeable, temp string, err error) {
-	w, ok, err := beneath.Nameless(p.l, p.d, 0o600, beneath.Owner{})
-	if err == nil && !ok {
-		temp = tempName()
-		if err = p.place(temp, draft.Placing{Making: true}); err == nil {
-			w, _, err = beneath.CreateFile(p.l, p.d, temp, unix.O_RDWR, 0o600, beneath.Owner{})
-		}
-	}
-	if err != nil {
-		return w, temp, err
-	}
-	if err = p.fill(w); err != nil {
-		w.Close()
-		if temp != "" {
-			err = errors.Join(err, p.unmake(temp))
-		}
-	}
-	return w, temp, err
-}
-
 // fill gives the new file contents and attributes.
 func (p *placement) fill(w beneath.Changeable) error {
 	in, err := beneath.Reopen(p.up.FD(), unix.O_RDONLY)
@@ -290,18 +267,5 @@ func (p *placement) fill(w beneath.Changeable) error {
 			return err
 		}
 	}
-	return beneath.Fsync(p.l, w, false)
-}
-
-// place records a step; what holds the rest of the record.
-func (p *placement) place(temp string, what draft.Placing) error {
-	what.Path, what.Temp = p.c.Path, temp
-	what.Old = draft.Base{}
-	if p.c.have.is {
-		what.Old = beneath.BaseOf(&p.c.have.info)
-	}
-	if err := p.store.Place(what); err != nil {
-		return err
-	}
-	return p.store.Sync()
+	return nil
 }

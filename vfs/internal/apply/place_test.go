@@ -31,6 +31,12 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 	}{
 		{"replaces it before", "exchange", "f=mine", func(s *scene) { s.replace("f", "mine") }},
 		{"changes its mode before", "exchange", "f", func(s *scene) { s.must(os.Chmod(s.at("f"), 0o640)) }},
+		{"changes it before, and restores its time", "begin", "f=F", func(s *scene) {
+			was, err := os.Stat(s.at("f"))
+			s.must(err)
+			s.write("f", "F")
+			s.must(os.Chtimes(s.at("f"), was.ModTime(), was.ModTime()))
+		}},
 		{"replaces it after", "look", "f=mine", func(s *scene) { s.replace("f", "mine") }},
 		{"replaces it with a directory before", "exchange", "f/ f/g=mine", func(s *scene) { s.must(os.Remove(s.at("f"))); s.write("f/g", "mine") }},
 		{"replaces it before it is removed", "move", "f=mine", func(s *scene) { s.replace("f", "mine") }},
@@ -52,6 +58,60 @@ func TestOwnerBetweenLookAndExchange(t *testing.T) {
 			s.wantSource(strings.Split(c.after, " ")...)
 		})
 	}
+}
+
+// Where the file system has no files without names it is the same: no temporary file is left,
+// whether the change is applied, refused or killed.
+func TestApplyWithTemporaryNames(t *testing.T) {
+	t.Cleanup(apply.WithoutNameless())
+	s := newScene(t, "f", "g")
+	s.put("f", "staged")
+	s.put("g", "staged")
+	s.put("new", "staged")
+	s.during("begin", func(rel string) error { s.replace("g", "mine"); return nil })
+	s.apply(vfs.StageApply{}, "M f, A new", "C g")
+	s.wantSource("f=staged", "g=mine", "new=staged")
+	for _, point := range []string{"ready", "exchange", "look", "retired"} {
+		s.put("f", "killed at "+point)
+		s.put("other", "killed at "+point)
+		s.during(point, func(string) error { return errKilled })
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true}); err == nil {
+			t.Fatalf("not killed at %s", point)
+		}
+		s.restart()
+		s.apply(vfs.StageApply{Paths: []string{"f", "other"}}, map[string]string{"ready": "M f, A other", "exchange": "M f, A other", "look": "A other", "retired": "A other"}[point], "")
+		s.wantSource("f=killed at "+point, "g=mine", "new=staged", "other=killed at "+point)
+		s.must(os.Remove(s.at("other")))
+	}
+}
+
+// If the owner replaces a file twice while it is replaced, the newest is at its path, and the
+// other is kept beside it, and named.
+func TestOwnerReplacesItTwice(t *testing.T) {
+	s := newScene(t, "f")
+	s.put("f", "staged")
+	apply.AtStep = func(point, _ string) error {
+		switch point {
+		case "exchange":
+			s.replace("f", "first")
+		case "look":
+			s.replace("f", "second")
+		}
+		return nil
+	}
+	t.Cleanup(func() { apply.AtStep = nil })
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+	s.must(err)
+	temps, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
+	s.must(err)
+	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, filepath.Base(temps[0])) {
+		t.Fatalf("left %+v beside %v; want the first named", r.Left, temps)
+	}
+	if b, err := os.ReadFile(temps[0]); err != nil || string(b) != "first" {
+		t.Errorf("%s has %q, %v; want the first", temps[0], b, err)
+	}
+	s.must(os.Remove(temps[0]))
+	s.wantSource("f=second")
 }
 
 // A file that the owner has open for writing is not replaced, and what the owner writes to a

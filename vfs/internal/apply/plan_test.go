@@ -1,6 +1,9 @@
 package apply_test
 
 import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,6 +51,12 @@ func TestClasses(t *testing.T) {
 		{"changed, removed by the owner", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.must(os.Remove(s.at("f"))) }, "C f"},
 		{"removed, changed by the owner", func(s *scene) { s.rm("f") }, func(s *scene) { s.write("f", "mine") }, "C f"},
 		{"removed, replaced by the owner", func(s *scene) { s.rm("f") }, func(s *scene) { s.replace("f", "f") }, "C f"},
+		{"removed, changed by the owner with the old time", func(s *scene) { s.rm("f") }, func(s *scene) {
+			was, err := os.Stat(s.at("f"))
+			s.must(err)
+			s.write("f", "F")
+			s.must(os.Chtimes(s.at("f"), was.ModTime(), was.ModTime()))
+		}, "C f"},
 		{"removed directory, owner's new file", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d") }, func(s *scene) { s.write("d/mine", "mine") }, "C d, D d/a, D d/b"},
 		{"removed directory, owner's change", func(s *scene) { s.rm("d/a", "d/b"); s.rmdir("d") }, func(s *scene) { s.write("d/a", "mine") }, "C d, C d/a, D d/b"},
 		{"directory gone, new file", func(s *scene) { s.put("d/new", "x") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, "A d/new"},
@@ -159,6 +168,48 @@ func TestTake(t *testing.T) {
 	}
 	s.wantSource("f=mine", "gone=mine", "new=mine", "other=staged")
 	s.wantChanges("")
+}
+
+// What was written shortly before a power loss is applied only if the owner asks for it.
+func TestUnsureIsLeft(t *testing.T) {
+	s := newScene(t, "f", "g")
+	s.policy.Trash.On = true
+	s.restart()
+	s.put("f", "staged")
+	s.put("new", "staged")
+	s.rm("g")
+	log := filepath.Join(s.store, "log")
+	text, err := os.ReadFile(log)
+	s.must(err)
+	s.end()
+	s.must(os.WriteFile(log, otherBoot(t, text), 0o600))
+	s.start()
+	s.wantChanges("? f, ? g, ? new")
+	s.apply(vfs.StageApply{}, "", "? f, ? g, ? new")
+	s.wantSource("f", "g")
+	s.restart()
+	s.apply(vfs.StageApply{Paths: []string{"f", "g"}, Take: "stage"}, "M f, D g", "")
+	s.wantSource("f=staged")
+	s.write("new", "mine")
+	s.apply(vfs.StageApply{Take: "source"}, "", "")
+	s.wantSource("f=staged", "new=mine")
+	s.wantChanges("")
+}
+
+// otherBoot returns the log as another run of the kernel would have written it.
+func otherBoot(t *testing.T, text []byte) []byte {
+	t.Helper()
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for line := range bytes.Lines(text) {
+		line = bytes.Replace(line, bytes.TrimSpace(boot), []byte("another"), 1)
+		body := line[:len(line)-len(",\"x\":\"00000000\"}\n")]
+		out = append(out, fmt.Sprintf("%s,\"x\":\"%08x\"}\n", body, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))...)
+	}
+	return out
 }
 
 // What is dropped is seen as the source has it. A part of a removed directory is not dropped

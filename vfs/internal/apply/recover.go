@@ -93,12 +93,34 @@ func (p *placement) restore(pl draft.Placing) error {
 // same. First all of it is on the disk.
 func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
 	a := e.begin(ctx, l)
-	if err := a.st.Source(l).SyncAll(l); err != nil {
+	if err := a.syncPlaces(paths); err != nil {
 		return err
 	}
 	slices.Sort(paths)
 	for _, path := range slices.Backward(paths) { // from the inside out
 		if err := a.st.Clear(l, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncPlaces has the names on the disk that were changed in the source.
+func (a *applier) syncPlaces(paths []string) error {
+	if len(paths) > fewFiles {
+		return a.st.Source(a.l).SyncAll(a.l)
+	}
+	for _, path := range paths {
+		parent, _ := splitRel(path)
+		d, err := a.st.Source(a.l).Below(parent, true)
+		if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
+			continue // the owner has moved it
+		}
+		if err == nil {
+			err = beneath.SyncDir(a.l, d)
+			d.Close()
+		}
+		if err != nil {
 			return err
 		}
 	}

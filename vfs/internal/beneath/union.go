@@ -127,6 +127,12 @@ func (st *staged) absent(rel string, looked bool, low error) error {
 		_ = unix.Close(fd) // made just now
 		return unix.ENOENT
 	case unix.ENOENT:
+		upper, _ := st.store.Locate(rel)
+		dir, derr := st.openLowerDir(upper)
+		if derr != nil {
+			return unix.ENOENT // the directory is the stage's; the source has something else there
+		}
+		_ = unix.Close(dir)
 		return low
 	}
 	return err

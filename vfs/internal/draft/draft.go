@@ -231,11 +231,16 @@ func (s *Store) Clear(paths ...string) error {
 	return s.append(lines)
 }
 
-// Place appends that a file is about to be placed; Placed that it was, or was taken back.
-func (s *Store) Place(p Placing) error {
+// Place appends that files are about to be placed, in one write. Placed appends that one was, or
+// was taken back.
+func (s *Store) Place(list ...Placing) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.append([]line{placingLine(p)})
+	lines := make([]line, len(list))
+	for i, p := range list {
+		lines[i] = placingLine(p)
+	}
+	return s.append(lines)
 }
 
 // Placed ends what Place began.
