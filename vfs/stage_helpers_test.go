@@ -45,11 +45,15 @@ type bothOpen struct {
 // emptyScene has an empty source, and no root yet.
 func emptyScene(t *testing.T) *stageScene {
 	t.Helper()
+	return emptySceneIn(t, t.TempDir())
+}
+
+func emptySceneIn(t *testing.T, top string) *stageScene {
+	t.Helper()
 	s := &stageScene{T: t, who: guard.Caller{Via: guard.ViaFUSE, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}}
-	top := t.TempDir()
 	s.source, s.model, s.stages = filepath.Join(top, "source"), filepath.Join(top, "model"), filepath.Join(top, "stages")
 	for _, dir := range []string{s.source, s.model} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,6 +103,9 @@ func (s *stageScene) end() {
 		_ = o.model.Close()
 	}
 	s.open = nil
+	if _, live := s.reg.Lookup("r"); !live {
+		return
+	}
 	if _, err := s.reg.Revoke(s.Context(), "r"); err != nil {
 		s.Fatal(err)
 	}

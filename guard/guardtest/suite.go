@@ -33,6 +33,8 @@ type Case struct {
 	More map[string]string
 	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
 	Overlaps bool
+	// Special: the call makes or changes a special file.
+	Special bool
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
@@ -82,6 +84,7 @@ type Env struct {
 	Front    Front
 	Records  *Recorder
 	prefix   string
+	apply    func(root guard.RootName) error
 }
 
 // RootName is the name that one of the case's roots has in the registry. Front and
@@ -130,6 +133,8 @@ type Suite struct {
 	// Staged grants roots that keep changes apart. Roots that cannot be staged are left out, and
 	// the source must stay as it was.
 	Staged bool
+	// Apply applies the changes of a staged root before its case looks at the host.
+	Apply func(root guard.RootName) error
 	// AtLeast is how many cases have to run, so that a front end that can do
 	// nothing does not pass.
 	AtLeast int
@@ -155,7 +160,7 @@ func Run(t *testing.T, s Suite) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, prefix: "c" + itoa(i) + "-"}
+			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, apply: s.Apply, prefix: "c" + itoa(i) + "-"}
 			e.Front = prefixed{front, e.prefix}
 			if c.run(e, s.Can) {
 				ran++
@@ -229,7 +234,12 @@ func (c *Case) run(e *Env, can Can) bool {
 		if now := sourceState(e); now != source {
 			e.Errorf("%s: the source has changed:\n%s\nbefore:\n%s", c.Call.Text, now, source)
 		}
-		return true
+		if c.Special {
+			return true // it is not applied
+		}
+		if _, live := e.Reg.Lookup(e.RootName("code")); live && (c.Check != nil || c.Unguarded) {
+			e.Must(e.apply(e.RootName("code")))
+		}
 	}
 	if c.Check != nil {
 		c.Check(e)

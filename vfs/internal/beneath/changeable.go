@@ -43,6 +43,9 @@ func (d *Dir) Change(l *guard.Lease) (Changeable, error) {
 	}
 	u := d.union
 	if u.up != d.fd {
+		if err := st.mayChange(u.rel, false); err != nil {
+			return Changeable{}, err
+		}
 		if err := st.copyUp(l, u.rel, false); err != nil {
 			return Changeable{}, err
 		}

@@ -1,9 +1,7 @@
 package beneath
 
 import (
-	"context"
 	"crypto/sha256"
-	"io"
 	"strconv"
 	"strings"
 
@@ -45,13 +43,15 @@ func baseOf(low *Info) draft.Base {
 // note writes records to the store, before the change that they are for. A test may have the
 // machine crash between the two.
 func (st *staged) note(list ...draft.Record) error {
-	if err := st.store.Note(list...); err != nil {
+	if AtStep != nil {
+		if err := AtStep("recording"); err != nil {
+			return err
+		}
+	}
+	if err := st.store.Note(list...); err != nil || AtStep == nil {
 		return err
 	}
-	if AtStep != nil {
-		return AtStep("recorded")
-	}
-	return nil
+	return AtStep("recorded")
 }
 
 // AtStep, unless nil, is called at points of a change in a staged root. If it returns an error
@@ -84,6 +84,28 @@ func (st *staged) copyUp(l *guard.Lease, rel string, empty bool) error {
 		}
 	}
 	return unix.ESTALE
+}
+
+// mayChange asks what the kernel would ask before an ordinary user changes a file of the source:
+// its contents, or its attributes. The copy belongs to the user, so the kernel would allow it.
+func (st *staged) mayChange(rel string, contents bool) error {
+	uid := unix.Geteuid()
+	if uid == 0 {
+		return nil
+	}
+	fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info, err := stat(fd)
+	switch {
+	case err != nil || !lower || int(info.UID) == uid:
+		return err
+	case contents:
+		return unix.Faccessat(unix.AT_FDCWD, procPath(fd), unix.W_OK, unix.AT_EACCESS)
+	}
+	return unix.EPERM
 }
 
 // copyOpen copies the source's file at a path, of which fd is a reference. The error is ESTALE
@@ -213,98 +235,6 @@ func reopenQuietly(from int) (int, error) {
 		in, err = Reopen(from, unix.O_RDONLY)
 	}
 	return in, err
-}
-
-// copyContents copies a regular file, of which from is a reference, and returns the hash of
-// the contents. The error is ESTALE if the file was changed meanwhile.
-func copyContents(l *guard.Lease, from, to int, info *Info) (sum [sha256.Size]byte, err error) {
-	in, err := reopenQuietly(from)
-	if err != nil {
-		return sum, err
-	}
-	defer unix.Close(in)
-	if err := change(l, func() error { return unix.IoctlFileClone(to, in) }); err != nil {
-		if err := copyData(l, in, to, info.Size); err != nil {
-			return sum, err
-		}
-	}
-	now, err := stat(in)
-	if err == nil && (now.Size != info.Size || now.Mtime != info.Mtime || now.Ctime != info.Ctime) {
-		err = unix.ESTALE
-	}
-	if err == nil && info.Size <= maxHashed {
-		sum, err = hashOf(to)
-	}
-	return sum, err
-}
-
-// hashOf is the hash of an open file's contents.
-func hashOf(fd int) (sum [sha256.Size]byte, err error) {
-	h := sha256.New()
-	_, err = io.Copy(h, io.NewSectionReader(readerAt(fd), 0, 1<<62))
-	h.Sum(sum[:0])
-	return sum, err
-}
-
-// readerAt reads an open file.
-type readerAt int
-
-func (r readerAt) ReadAt(buf []byte, off int64) (int, error) {
-	n, err := Pread(int(r), buf, off)
-	if err == nil && n < len(buf) {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// copyData copies size bytes, and leaves the holes out.
-func copyData(l *guard.Lease, in, to int, size int64) error {
-	if err := change(l, func() error { return unix.Ftruncate(to, size) }); err != nil {
-		return err
-	}
-	buf := []byte(nil)
-	for off := int64(0); off < size; {
-		if err := l.Ended(context.Background()); err != nil {
-			return err
-		}
-		from, end := dataAt(in, off, size)
-		if from >= size {
-			return nil
-		}
-		want := int(min(copyPiece, end-from))
-		n, err := CopyFileRange(l, in, from, changeable(to), from, want)
-		if err == unix.EXDEV || err == unix.EINVAL || err == unix.EOPNOTSUPP || err == unix.ENOSYS { //nolint:errorlint // bare errnos
-			if buf == nil {
-				buf = make([]byte, min(copyPiece, size))
-			}
-			if n, err = Pread(in, buf[:min(want, len(buf))], from); err == nil {
-				_, err = Pwritev(l, changeable(to), [][]byte{buf[:n]}, from, false)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			return nil // it has become shorter: the look afterwards finds that
-		}
-		off = from + int64(n)
-	}
-	return nil
-}
-
-// dataAt is the next piece of a file from off on that is no hole.
-func dataAt(fd int, off, size int64) (from, end int64) {
-	from, err := Lseek(fd, off, unix.SEEK_DATA)
-	if err == unix.ENXIO { //nolint:errorlint // bare errno
-		return size, size
-	}
-	if err != nil {
-		from = off // a file system without holes
-	}
-	if end, err = Lseek(fd, from, unix.SEEK_HOLE); err != nil {
-		end = size
-	}
-	return from, min(end, size)
 }
 
 // copyAttributes gives a new file the attributes of another: owner, mode, ACL, the user's
@@ -466,8 +396,12 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 		return err
 	}
 	defer unix.Close(fd)
+	mode := info.Mode & 0o7777
+	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
+		mode &^= 0o222 // the user could not make names in it, and owns what is raised
+	}
 	// A directory that its owner may not write to cannot be moved to another one.
-	movable := info.Mode
+	movable := mode
 	if unix.Geteuid() != 0 {
 		movable |= 0o300
 	}
@@ -481,10 +415,10 @@ func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
 	if err := c.moveTo(dir, base, info); err != nil {
 		return err
 	}
-	if movable == info.Mode {
+	if movable == mode {
 		return nil
 	}
-	return Chmod(l, changeable(fd), info.Mode&0o7777)
+	return Chmod(l, changeable(fd), mode)
 }
 
 // openUpperDir opens a directory of the upper directory.

@@ -225,6 +225,9 @@ func (f *lowerFile) toUpper(l *guard.Lease) error {
 		info, serr := stat(fd)
 		_ = unix.Close(fd)
 		if serr == nil && lower && info.ID() == f.id {
+			if err := f.st.mayChange(f.rel, false); err != nil {
+				return err
+			}
 			if err := f.st.copyUp(l, f.rel, false); err != nil {
 				return err
 			}

@@ -127,6 +127,12 @@ func (st *staged) absent(rel string, looked bool, low error) error {
 		_ = unix.Close(fd) // made just now
 		return unix.ENOENT
 	case unix.ENOENT:
+		upper, _ := st.store.Locate(rel)
+		dir, derr := st.openLowerDir(upper)
+		if derr != nil {
+			return unix.ENOENT // the directory is the stage's; the source has something else there
+		}
+		_ = unix.Close(dir)
 		return low
 	}
 	return err
@@ -273,6 +279,9 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 		err = unix.ESTALE
 	}
 	rel, writes := join(u.rel, base), flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
+	if err == nil && writes {
+		err = u.st.mayChange(rel, true)
+	}
 	if err == nil && writes {
 		err = u.st.copyUp(l, rel, emptied != nil)
 	}

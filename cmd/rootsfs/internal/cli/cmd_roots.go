@@ -230,9 +230,10 @@ func newRootsRemoveCmd(a *app) *cobra.Command {
 }
 
 const rootsSetLong = `Change a root's mode: ro, rw or a comma list of read, list, write, append, create,
-delete, rename, watch. A staged root stays staged, and takes stage in place of rw. When set returns, everything that the new mode forbids is dead,
+delete, rename, watch. When set returns, everything that the new mode forbids is dead,
 descriptors and mappings included. This is not possible with --cache max. A root's
-limits do not change with its mode: see "rootsfs roots add".`
+limits do not change with its mode: see "rootsfs roots add". A staged root stays staged,
+and takes stage in place of rw.`
 
 const rootsSetExamples = `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -24,8 +25,8 @@ const stageExamples = `  rootsfs run --root .:stage -- my-agent
   rootsfs stage discard --all`
 
 // pathsText is about the arguments of the commands below stage.
-const pathsText = `PATH is relative to a working directory in the root, absolute, or ROOT/PATH. It stands for
-everything below it.`
+const pathsText = `A PATH is absolute, ROOT/PATH, or relative to a working directory in the root; it stands
+for everything below it.`
 
 func (a *app) newStageCmd() *cobra.Command {
 	cmd := group(&cobra.Command{
@@ -145,6 +146,45 @@ func (a *app) printStageList(list []stageEntry, verbose bool) {
 			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))
 		}
 	}
+}
+
+// A stage of that age or size is one that its owner may have forgotten.
+const (
+	oldStage   = 30 * 24 * time.Hour
+	largeStage = 1 << 30 // bytes
+)
+
+// isForgotten reports whether nobody uses a stage that is old or large.
+func (e *stageEntry) isForgotten() bool {
+	return e.HeldBy == "" && (time.Since(e.Last) > oldStage || e.Bytes > largeStage)
+}
+
+// checkStages names stages that their owner may have forgotten, or that are damaged.
+func checkStages() []check {
+	c := check{Name: "stages"}
+	dir, err := session.Stages()
+	if err != nil {
+		return []check{c.warn("as it says", "%s", oneLine(err))}
+	}
+	c.Path = dir
+	all, err := vfs.Stages(dir)
+	if err != nil {
+		return []check{c.warn("as it says", "cannot be listed: %s", oneLine(err))}
+	}
+	var checks []check
+	for i := range all {
+		e := entryOf(&all[i])
+		one := check{Name: "stage", Path: e.Stage}
+		name := names.ShellWord(e.Stage)
+		switch {
+		case e.Damaged != "":
+			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
+		case e.isForgotten():
+			checks = append(checks, one.warn("look: rootsfs stage diff --root "+name+"; then apply or discard it",
+				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), plural(e.Changed, "change"), sizeText(e.Bytes), ageText(time.Since(e.Last))))
+		}
+	}
+	return append(checks, c.ok("%d kept", len(all)))
 }
 
 // ageText shows about how long ago something was.

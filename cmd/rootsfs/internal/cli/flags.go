@@ -191,16 +191,17 @@ func homeDirs() []string {
 // probably meant. Nothing is guessed and done.
 
 // similarWords returns those of the words that were probably meant, in their order: those
-// that differ in one character, else those that differ in two.
+// that begin with what was typed, else those that differ in up to two characters.
 func similarWords(typed string, words []string) []string {
-	c := &cobra.Command{}
+	begun := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, typed) })
+	if len(begun) > 0 {
+		return begun
+	}
+	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
 	}
-	var found []string
-	for c.SuggestionsMinimumDistance = 1; len(found) == 0 && c.SuggestionsMinimumDistance <= 2; c.SuggestionsMinimumDistance++ {
-		found = c.SuggestionsFor(typed)
-	}
+	found := c.SuggestionsFor(typed)
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(found, w) })
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -38,6 +39,7 @@ type runner struct {
 	confined control.Confined // what status was told at the start
 	umask    int              // that we were started with
 	refused  bool             // for want of the confinement that was asked for
+	isStaged bool             // a root is, or was when the session was ended
 	// initialRoots are the roots that the command found, by their paths.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
@@ -49,7 +51,7 @@ type runner struct {
 	// termRequested is closed when a signal has asked the command to end, killRequested
 	// with another one, a second later or more.
 	termRequested, killRequested chan struct{}
-	events                       <-chan control.Event // of the session
+	events                       *events.Subscriber // of the session
 }
 
 // runCommand is `rootsfs run`.
@@ -68,7 +70,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
 	exit, err := r.run(cmd.Context(), signals)
-	if r.s != nil {
+	if r.isStaged {
 		a.warnStaged(cmd.Context(), r.s.Name())
 	}
 	if err != nil {
@@ -130,9 +132,8 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if err != nil {
 		return exit, err
 	}
-	events, unsubscribe := r.s.Subscribe()
-	defer unsubscribe()
-	r.events = events
+	r.events = r.s.Subscribe()
+	defer r.events.Close()
 	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
 	defer r.plan.network.close()
@@ -189,6 +190,8 @@ func (r *runner) sessionOptions() session.Options {
 // end ends the session and waits for it. While it finishes its audit log, the
 // place goes.
 func (r *runner) end() error {
+	r.isStaged = slices.ContainsFunc(r.plan.session.Roots, func(g guard.Grant) bool { return g.Policy.Rights.Staged() }) ||
+		slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool { return st.Stage != nil })
 	r.finish()
 	<-r.s.Ended()
 	r.place.Remove()
@@ -370,11 +373,13 @@ func (r *runner) follow() {
 			_ = r.proc.Signal(unix.SIGTERM)
 			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 		}
-		e, ok := <-r.events
+		news, ok := r.events.Next(context.Background(), 0)
 		if !ok {
 			return
 		}
-		gone = e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+		gone = news.Lost > 0 || slices.ContainsFunc(news.Events, func(e control.Event) bool {
+			return e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+		})
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,19 +9,18 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
 const stageApplyLong = `Bring staged changes into your files.
+` + pathsText + `
 
-A change is applied only if the file is as it was when the program changed it. If one
-is not, or cannot be applied for another reason, it is listed, nothing is applied, and the
-exit code is 6; --partial applies the rest. What a change replaces goes to the root's trash
-with --take stage.
-
-` + pathsText
+A change is applied only if the file is as it was when the program changed it. If a change
+cannot be applied, it is listed, nothing is applied, and the exit code is 6; --partial
+applies the rest.`
 
 const stageApplyExamples = `  rootsfs stage apply
   rootsfs stage apply --dry-run
@@ -50,7 +50,8 @@ func newStageApplyCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stageApply(cmd.Context(), f, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageApply(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&f.partial, "partial", false, "apply what can be applied, and leave the rest staged")
@@ -95,7 +96,7 @@ func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (er
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, f.take == "stage")
 	if err != nil {
 		return err
 	}
@@ -178,23 +179,27 @@ const mostChoices = 4
 
 // printChoices says what can be done with each kind of change that was left.
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
-	paths := map[vfs.StageClass][]names.Foreign{}
-	for i := range left {
-		class := left[i].Class
-		if list := paths[class]; len(list) < mostChoices {
-			paths[class] = append(list, names.Foreign(o.shown(left[i].Path)))
+	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
+		var paths []names.Foreign
+		for i := range left {
+			if is(&left[i]) && len(paths) < mostChoices {
+				paths = append(paths, names.Foreign(o.shown(left[i].Path)))
+			}
+		}
+		if len(paths) > 0 {
+			a.say("  %s: %s", what, o.command(append(words, paths...)...))
 		}
 	}
-	choice := func(class vfs.StageClass, what string, words ...names.Foreign) {
-		if list := paths[class]; len(list) > 0 {
-			a.say("  %s: %s", what, o.command(append(words, list...)...))
-		}
+	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
+		return func(c *vfs.StageChange) bool { return c.Class == class }
 	}
-	choice(vfs.StageConflict, "keep yours", "discard")
-	choice(vfs.StageConflict, "take the stage's", "apply", "--take", "stage")
-	choice(vfs.StageUnsure, "if it is whole", "apply", "--take", "stage")
-	choice(vfs.StageLink, "with the links", "apply", "--links")
-	choice(vfs.StageInUse, "when nobody writes it any more", "apply")
+	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	choice("keep yours", of(vfs.StageConflict), "discard")
+	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c.OldMode) }, "apply", "--take", "stage")
+	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c.OldMode) }, "apply")
+	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
+	choice("with the links", of(vfs.StageLink), "apply", "--links")
+	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
 	for i := range left {
 		if left[i].Class == vfs.StageProtected {
 			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
@@ -240,10 +245,10 @@ func countText(list []vfs.StageChange) string {
 	return strings.Join(parts, ", ")
 }
 
-const stageDiscardLong = `Drop staged changes. Your files stay as they are, and programs see them again.
+const stageDiscardLong = `Drop staged changes; programs see your files again.
+` + pathsText + `
 
-` + pathsText + ` --all drops everything,
-and asks first: what is dropped cannot be brought back.`
+--all drops everything, and asks first: what is dropped cannot be brought back.`
 
 const stageDiscardExamples = `  rootsfs stage discard src/main.go
   rootsfs stage discard --all`
@@ -262,6 +267,7 @@ func newStageDiscardCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.stageDiscard(cmd.Context(), root, args, yes)
 		},
+		ValidArgsFunction: completeChanges(&root),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "everything that is staged of the root")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -277,21 +283,20 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	if len(c.paths) == 0 && !yes {
-		list, err := o.tree.StageChanges(ctx, o.root, nil)
-		if err != nil {
-			return err
-		}
-		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), countText(list))
+		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
 		if err := confirm(what, "drop all of it for good?"); err != nil {
 			return err
 		}
 	}
+	o, err := c.open(ctx, false)
+	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
+		return a.removeStage(c) // the directory that it was of is gone
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
 	r, err := o.tree.StageDiscard(ctx, o.root, c.paths)
 	if err != nil {
 		return err
@@ -303,6 +308,17 @@ func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes
 		return &exitError{Code: exitFailure, Err: fmt.Errorf("left staged: %s", plural(len(r.Left), "change"))}
 	}
 	return nil
+}
+
+// removeStage drops a stage whose directory is not there any more.
+func (a *app) removeStage(c *chosenStage) error {
+	if err := vfs.RemoveStage(c.Dir); err != nil {
+		return err
+	}
+	r := stageResult{Root: string(c.Meta.Root), Path: c.Meta.Path, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	return a.report(r, func() {
+		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
+	})
 }
 
 func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {

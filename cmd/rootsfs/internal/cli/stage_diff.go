@@ -17,10 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-const stageDiffLong = `Show the staged changes as a patch against your files as they are now.
+const stageDiffLong = `Show staged changes as a patch to your files as they are now.
+` + pathsText + `
 
-` + pathsText + ` In a pipe, the patch is one that
-git apply takes; on a terminal, what it would not show is escaped.`
+In a pipe, the patch is one that git apply takes; on a terminal, what it would not show is
+escaped.`
 
 const stageDiffExamples = `  rootsfs stage diff
   rootsfs stage diff --stat src
@@ -45,7 +46,8 @@ func newStageDiffCmd(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return a.stageDiff(cmd.Context(), f, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageDiff(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
 	}
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "one line for each change")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "only the paths")
@@ -61,7 +63,7 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	}
 	ctx, cancel := interruptible(ctx)
 	defer cancel()
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, false)
 	if err != nil {
 		return err
 	}

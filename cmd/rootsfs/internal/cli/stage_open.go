@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -198,8 +200,9 @@ type openStage struct {
 }
 
 // open opens the stage, which no session may have open. What is applied is judged by the
-// rules that the configuration has for the root now, or by those for every root.
-func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
+// rules that the configuration has for the root now, or by the built-in ones. What it replaces
+// goes to the trash if the configuration says so, or keepsReplaced.
+func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage, error) {
 	if c.Held {
 		return nil, c.heldError()
 	}
@@ -207,14 +210,15 @@ func (c *chosenStage) open(ctx context.Context) (*openStage, error) {
 	if err != nil {
 		return nil, err
 	}
-	patterns, err := stagePatterns(&c.StageSummary)
+	conf, err := configuredRoot(&c.StageSummary)
 	if err != nil {
 		return nil, err
 	}
+	conf.Trash.On = conf.Trash.On || keepsReplaced
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
 	got, err := reg.Grant(ctx, guard.Grant{
 		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
-		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: patterns, Trash: guard.Trash{On: true}},
+		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
 	})
 	if errors.Is(err, names.Locked) {
 		return nil, c.heldError()
@@ -235,28 +239,50 @@ func (o *openStage) close(ctx context.Context) error {
 // heldError says who has the stage open, and what to do.
 func (c *chosenStage) heldError() error {
 	by := c.Meta.Session
-	text := fmt.Sprintf("the stage of %s is in use by session %s, which must end first", names.Quote(c.Meta.Path), names.Quote(by))
-	if all, err := control.List(); err == nil {
-		if i := slices.IndexFunc(all, func(in control.Info) bool { return in.Name == by }); i >= 0 {
-			text += ": end its program, or do: rootsfs unmount " + names.ShellWord(by)
-		}
+	all, err := control.List()
+	if err == nil && !slices.ContainsFunc(all, func(in control.Info) bool { return in.Name == by }) {
+		return fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
 	}
-	return errors.New(text)
+	return fmt.Errorf("the stage of %s is in use by session %s, which must end first: end its program, or do: rootsfs unmount %s",
+		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
 }
 
-// stagePatterns are the patterns that the configuration has for the root of a stage, those
-// of the built-in rules alone if it has none.
-func stagePatterns(s *vfs.StageSummary) (guard.Patterns, error) {
+// configuredRoot is what the configuration says of the root of a stage; nothing if it does not
+// have that root.
+func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {
-		return guard.Patterns{}, badConfig(path, err)
+		return config.Root{}, badConfig(path, err)
 	}
 	for _, set := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
 		for _, r := range set {
 			if r.Name == s.Meta.Root && session.Resolve(r.Path) == s.Meta.Path {
-				return r.Patterns, nil
+				return r, nil
 			}
 		}
 	}
-	return guard.Patterns{}, nil
+	return config.Root{}, nil
+}
+
+// completeChanges offers the paths that are changed in the stage of the working directory or of
+// --root.
+func completeChanges(root *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return completing(func(ctx context.Context) (out []string, err error) {
+			c, err := chooseStage(*root, nil)
+			if err != nil {
+				return nil, err
+			}
+			o, err := c.open(ctx, false)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, o.close(ctx)) }()
+			list, err := o.tree.StageChanges(ctx, o.root, nil)
+			for i := range list {
+				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
+			}
+			return out, err
+		})
+	}
 }

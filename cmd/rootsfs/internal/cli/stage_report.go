@@ -105,7 +105,7 @@ func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
 // counts says how many changes of each class a stage has, "" if nothing is changed.
 func (c *chosenStage) counts(ctx context.Context) string {
 	inexact := plural(c.Changed, "change")
-	o, err := c.open(ctx)
+	o, err := c.open(ctx, false)
 	if err != nil {
 		return inexact
 	}
