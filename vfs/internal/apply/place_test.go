@@ -85,6 +85,42 @@ func TestApplyWithTemporaryNames(t *testing.T) {
 	}
 }
 
+// If the root ends in the middle, nothing more is done in the source, and the next apply finishes
+// it.
+func TestRootEndsBetween(t *testing.T) {
+	for _, point := range []string{"exchange", "look", "move"} {
+		s := newScene(t, "f", "g")
+		after := "f=staged"
+		if point == "move" {
+			s.rm("f")
+			after = ""
+		} else {
+			s.put("f", "staged")
+		}
+		ended := make(chan struct{})
+		s.during(point, func(string) error {
+			go func() {
+				defer close(ended)
+				_, _ = s.reg.Revoke(t.Context(), "r")
+			}()
+			for {
+				if _, err := s.tree.Lstat(t.Context(), s.who, s.place("g")); err != nil {
+					return nil
+				}
+			}
+		})
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
+			t.Errorf("at %s: no error", point)
+		}
+		<-ended
+		s.reg.AwaitStages(t.Context())
+		s.start()
+		_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+		s.must(err)
+		s.wantSource(append(strings.Fields(after), "g")...)
+	}
+}
+
 // If the owner replaces a file twice while it is replaced, the newest is at its path, and the
 // other is kept beside it, and named.
 func TestOwnerReplacesItTwice(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -171,6 +172,37 @@ func TestTake(t *testing.T) {
 	}
 	s.wantSource("f=mine", "gone=mine", "new=mine", "other=staged")
 	s.wantChanges("")
+}
+
+// The policy of the moment of the apply counts. It also keeps a repository out that programs
+// have begun, with all that is in it.
+func TestPolicyOfNow(t *testing.T) {
+	s := newScene(t, "a.lock", "b.lock", "d/f")
+	s.put("a.lock", "staged")
+	s.rm("b.lock")
+	s.put("new.lock", "staged")
+	s.put("d/f", "staged")
+	s.put("other", "staged")
+	s.mkdir("p")
+	s.mkdir("p/.git")
+	s.put("p/.git/HEAD", "staged")
+	s.policy.Protect, s.policy.Hide = guard.Texts("*.lock"), guard.Texts("d")
+	s.restart()
+	list, err := s.tree.StageChanges(t.Context(), "r", nil)
+	s.must(err)
+	if want := "P a.lock, P b.lock, P d/f, P new.lock, A other, A p, P p/.git, C p/.git/HEAD"; words(list) != want {
+		t.Errorf("changes are %q, want %q: %q", words(list), want, whys(list))
+	}
+	for _, c := range list {
+		if c.Class == vfs.StageProtected && !strings.Contains(c.Why, "protect") && !strings.Contains(c.Why, "hide") {
+			t.Errorf("%s does not name the rule: %s", c.Path, c.Why)
+		}
+	}
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true})
+	if err != nil || words(r.Done) != "A other, A p" {
+		t.Errorf("applied %q, %v", words(r.Done), err)
+	}
+	s.wantSource("a.lock", "b.lock", "d/", "d/f", "other=staged", "p/")
 }
 
 // What was written shortly before a power loss is applied only if the owner asks for it.
