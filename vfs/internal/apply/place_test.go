@@ -162,7 +162,7 @@ func TestOwnerHasItOpen(t *testing.T) {
 		s.wantSource("f", "g")
 		s.must(f.Close())
 
-		// An open that waits: it has the kernel tell whoever looks.
+		// An open that waits breaks the lease, which apply sees.
 		point := "exchange"
 		if isRemoved {
 			point = "move"

@@ -66,7 +66,7 @@ func TestClasses(t *testing.T) {
 		{"directory gone, new file", func(s *scene) { s.put("d/new", "x") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, "A d/new"},
 		{"directory gone, changed file", func(s *scene) { s.put("d/a", "x") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, "C d/a"},
 		{"directory gone, unchanged", func(s *scene) { s.put("d/new", "x"); s.rm("d/new") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, ""},
-		{"file of the owner's for a new directory", func(s *scene) { s.mkdir("n"); s.put("n/f", "x") }, func(s *scene) { s.write("n", "mine") }, "C n, A n/f"},
+		{"file of the owner's for a new directory", func(s *scene) { s.mkdir("n"); s.put("n/f", "x") }, func(s *scene) { s.write("n", "mine") }, "C n, C n/f"},
 		{"directory of the owner's for a new file", func(s *scene) { s.put("n", "x") }, func(s *scene) { s.write("n/f", "mine") }, "C n"},
 		{"directory of the owner's for a changed file", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.must(os.Remove(s.at("f"))); s.write("f/g", "mine") }, "C f"},
 	} {
@@ -162,6 +162,22 @@ func TestTake(t *testing.T) {
 	if kept != 3 {
 		t.Errorf("the trash has %v, want the owner's three files", list)
 	}
+
+	// A file of the owner's makes room for a directory, too.
+	s = newScene(t, "f", "gone")
+	s.policy.Trash.On = true
+	s.restart()
+	for _, rel := range []string{"f", "gone"} {
+		s.rm(rel)
+		s.mkdir(rel)
+		s.put(rel+"/g", "staged")
+	}
+	s.write("f", "mine")
+	s.write("gone", "mine")
+	s.must(os.Remove(s.at("gone")))
+	s.apply(vfs.StageApply{Partial: true}, "A gone, A gone/g", "C f, C f/g")
+	s.apply(vfs.StageApply{Take: "stage"}, "T f, A f/g", "")
+	s.wantSource("f/", "f/g=staged", "gone/", "gone/g=staged")
 
 	s = newScene(t, "f", "gone")
 	change(s)
