@@ -6,8 +6,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// R093: a server that asks too often for what it may not have is suspended, also
-// from asking for consent; others are not; resumed, it goes on.
+// R093: a server whose requests are refused too often is suspended, also from asking for
+// consent. Other servers are not. Once resumed, it goes on.
 func TestSuspendedServer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"f": "text"})

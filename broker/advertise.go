@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Capability is what the extension's entry in the capabilities says, for servers
-// that want to know before they try. Servers rarely see roots.filesystemBrokering
-// itself: the SDKs drop what they do not know, but keep extensions.
+// Capability is the extension's entry in the capabilities, for servers that want to know
+// before they try. Servers rarely see roots.filesystemBrokering itself: the SDKs drop
+// what they do not know, but keep extensions.
 type Capability struct {
 	Methods  []string `json:"methods"`
 	MaxChunk int64    `json:"maxChunk,omitempty"` // bytes of one read or write
@@ -36,9 +36,9 @@ func (l *Limits) capability() Capability {
 	}
 }
 
-// advertise returns the change that puts our capabilities among the client's: in
-// initialize, or, since 2026-07-28, in the _meta of every request. These have no
-// list_changed, and no field for it. With NoRoots the client's own roots are taken out.
+// advertise returns the change that adds the broker's capabilities to the client's: in
+// initialize, or, since 2026-07-28, in the _meta of every request. A request has no
+// list_changed, and no field for it. With NoRoots the client's own roots are removed.
 func (c *Config) advertise(handshake bool) jsonline.Patch {
 	object := func(key string, members ...jsonline.Patch) jsonline.Patch {
 		return jsonline.Patch{Key: key, Members: members}
@@ -59,8 +59,9 @@ func (c *Config) advertise(handshake bool) jsonline.Patch {
 	return object("params", object("_meta", object(mcp.MetaKeyClientCapabilities, all...)))
 }
 
-// Advertise returns the change that puts our capabilities into a message of the client's:
-// into initialize if handshake is set, else into a request that carries the client's own.
+// Advertise returns the change that adds the broker's capabilities to a message of the
+// client: to initialize if handshake is set, else to a request that carries the client's
+// own.
 func (s *Session) Advertise(handshake bool) jsonline.Patch {
 	if handshake {
 		return s.b.inHandshake
@@ -68,9 +69,9 @@ func (s *Session) Advertise(handshake bool) jsonline.Patch {
 	return s.b.inRequest
 }
 
-// outgoing looks at a message on its way to the server, and returns its params with our
-// capabilities. keep is false for what must not be sent: the SDK's own list_changed,
-// which would come beside ours.
+// outgoing adds the broker's capabilities to the params of a message to the server. keep
+// is false for a message that must not be sent: the SDK's own list_changed, which would
+// come beside the session's.
 func (s *Session) outgoing(method string, params []byte) (out []byte, keep bool) {
 	switch {
 	case method == wire.RootsChanged:

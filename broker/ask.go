@@ -8,10 +8,19 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Question is what a person is asked: a server wants paths that nobody approved, or a command
-// connects to a host that no rule permits. Everything in it but the resolved paths is the
-// server's or the command's own text. Code that shows it must make control and bidirectional
-// characters visible (names.Escape).
+// Kind is the subject of a question.
+type Kind string
+
+// The kinds.
+const (
+	FileKind Kind = "file" // paths that a server asks for
+	HostKind Kind = "host" // a host that the session's command connects to
+)
+
+// Question is one question for a person: a server wants paths that are not approved, or a
+// command connects to a host that no rule permits. Everything in it but the resolved paths is
+// the server's or the command's own text. Code that shows it must make control and
+// bidirectional characters visible (names.Escape).
 type Question struct {
 	Kind    Kind          `json:"kind"`             // what it asks for: file or host
 	ID      string        `json:"id"`               // id, for `consent approve` and `consent deny`
@@ -26,6 +35,14 @@ type Question struct {
 	host Elicitor // of the session that asks; nil: there is none
 }
 
+// Decisions returns an answer with no decision made: one for each item, or one for the host.
+func (q *Question) Decisions() []Decision {
+	if q.Host != nil {
+		return make([]Decision, 1)
+	}
+	return make([]Decision, len(q.Items))
+}
+
 // Item is one path of a question.
 type Item struct {
 	Requested string       `json:"requested"` // path as the server named it
@@ -36,8 +53,8 @@ type Item struct {
 	Problem   string       `json:"problem,omitempty"` // why it cannot be granted, whatever the answer
 }
 
-// Answer is what the person decided, one Decision for each Item, or one for the Host. Fewer
-// decisions deny the rest.
+// Answer holds the person's decisions: one Decision for each Item, or one for the Host.
+// Fewer decisions deny the rest.
 type Answer struct {
 	Decisions []Decision `json:"decisions"`
 	// By says who answered, for status and the audit: "terminal", "control",
@@ -54,28 +71,28 @@ type Decision struct {
 	Idle  time.Duration `json:"idle,omitempty"` // ends when unused for so long; 0: not by that
 }
 
-// Asker puts a question to a person, or knows the answer. It returns when there
-// is one, or with an error: nothing is granted then. ctx ends at Until.
+// Asker puts a question to a person, or answers it by itself. After an error nothing is
+// granted. ctx ends at Until.
 type Asker interface {
 	Ask(ctx context.Context, q *Question) (Answer, error)
 }
 
-// AskerFunc makes a function an Asker.
+// AskerFunc is a function that is an Asker.
 type AskerFunc func(ctx context.Context, q *Question) (Answer, error)
 
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q *Question) (Answer, error) { return f(ctx, q) }
 
-// ErrUnanswered means that nobody decided; nothing is granted.
+// ErrUnanswered means that the question got no answer; nothing is granted.
 var ErrUnanswered = errors.New("nobody answered")
 
-// DenyAll is the Asker of hosts where nobody can be asked.
+// DenyAll denies every question. Hosts that have no person to ask use it.
 var DenyAll Asker = AskerFunc(func(context.Context, *Question) (Answer, error) {
 	return Answer{By: "deny-all"}, nil
 })
 
-// Chain asks one after the other, until one knows: an error with ErrUnanswered
-// passes the question on, as long as there is time.
+// Chain asks one after the other until one answers: an error with ErrUnanswered passes
+// the question on, as long as there is time.
 func Chain(list ...Asker) Asker {
 	return AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 		for _, a := range list {

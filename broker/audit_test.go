@@ -22,8 +22,8 @@ func (r *records) since(n int) (no []guard.Record) {
 	return no
 }
 
-// R084: whatever is refused or fails, before the gate or behind it, leaves one
-// record, of its kind.
+// R084: each refusal and failure, before the gate or behind it, leaves one record, of its
+// kind.
 func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.MaxChunk, c.Limits.MaxFile, c.Limits.Watches, c.Limits.Uploads = 1000, 5000, 1, 1
@@ -86,7 +86,8 @@ func TestEveryRefusalIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// R084: what gets no answer by its id, and what is no message, leaves a record, too.
+// R084: a request that gets no answer by its id, and a line that is no message, leave a
+// record, too.
 func TestRubbishIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})
@@ -120,13 +121,13 @@ func TestConsentApprovedAlreadyIsRecorded(t *testing.T) {
 	if len(got) != 1 || got[0].Op != names.OpGrant || got[0].Verdict != guard.Allowed || got[0].Subject != "me" {
 		t.Errorf("%+v", got)
 	}
-	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // nobody is there to ask
+	p.must("files/consent", map[string]any{"message": "m", "requestedPaths": []string{dir, t.TempDir()}}, nil) // there is no one to ask
 	if st := p.s.Stats(); st.Asked != 3 || st.Given != 2 {
 		t.Errorf("paths asked for %d, given %d; want 3 and 2", st.Asked, st.Given)
 	}
 }
 
-// R082: an upload that never becomes a file is on record with what was sent for it,
+// R082: an upload that never becomes a file is on record with the bytes sent for it,
 // however it ends.
 func TestUploadGivenUpIsRecorded(t *testing.T) {
 	l := newLab(t, nil)
@@ -160,8 +161,8 @@ func TestUploadGivenUpIsRecorded(t *testing.T) {
 	}
 }
 
-// R082: a record is about the file that was reached, whatever links led there, and
-// says what was asked for.
+// R082: a record names the file that was reached, whatever links led there, and the path
+// that was asked for.
 func TestRecordNamesWhatWasReached(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"secret/keys.txt": "key", "secret/old": "", "secret/gone": "", "f": "text"})

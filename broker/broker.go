@@ -26,17 +26,17 @@ const (
 	DefaultAskFor   = 2 * time.Minute
 )
 
-// Config is what a Broker is made of. Registry and Tree are required, and the
-// tree must be of that registry; beside a mount it should be the mount's, because
-// only the users of one tree lose no update of each other's.
+// Config configures a Broker. Registry and Tree are required, and the tree must belong to
+// that registry. Beside a mount, use the mount's tree: only users of one tree never
+// overwrite each other's updates.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
 	// Hub does the watching of files/watch. It is a view of the registry, and the caller
 	// closes it. Users of one Hub share its room fairly. nil: the broker makes its own.
 	Hub *watch.Hub
-	// Asker decides about files/consent for paths that nobody approved; nil
-	// refuses them. Broker.SessionFor takes another one for a session.
+	// Asker decides about files/consent for paths that are not approved yet; nil refuses
+	// them. Broker.SessionFor sets another one for a session.
 	Asker Asker
 	// AskFor is how long a question waits for its answer.
 	AskFor time.Duration
@@ -58,13 +58,13 @@ type Config struct {
 	FlatAt string
 	// PageSize is how many roots one page of roots/list has; default 50.
 	PageSize int
-	// UID and GID are whose files the brokers make, where the process may give
-	// files away; default: the process's own.
+	// UID and GID own the files that the broker makes, if the process may give files
+	// away; default: the process's own.
 	UID, GID uint32
 	Log      *slog.Logger
 }
 
-// Limits bound what one server may use. Zero means the default; a negative
+// Limits bound the resources that one server may use. Zero means the default; a negative
 // number means no limit.
 type Limits struct {
 	OpsPerSecond   float64       // requests; default no limit

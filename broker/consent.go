@@ -24,7 +24,7 @@ const (
 	maxShown     = 1000 // characters of a path that is granted, as it is shown
 )
 
-// NewID returns 128 random bits, for what a peer must not be able to guess.
+// NewID returns 128 random bits, for ids that a peer must not be able to guess.
 func NewID() string { return strings.ToLower(rand.Text()) }
 
 // consentCall is one files/consent being answered.
@@ -35,9 +35,9 @@ type consentCall struct {
 	res    *wire.ConsentResult
 	// candidates are the requested paths that are not approved yet.
 	candidates []*candidate
-	// hostSeen: a path was looked up on the host. Then the question is put even if
-	// none can be granted: a server that is answered at once learns what is not
-	// there.
+	// hostSeen reports that a path was looked up on the host. The question is then put
+	// even if no path can be granted: an answer at once would tell the server that a path
+	// does not exist.
 	hostSeen bool
 }
 
@@ -47,16 +47,16 @@ type candidate struct {
 	proposal *guard.Proposal // nil: the path could not be opened
 }
 
-// consent answers files/consent. What is approved already is not asked again;
-// the rest is opened first, so that the person sees where each path leads and
-// grants that directory and no other.
+// consent answers files/consent. Paths that are approved already are not asked for again.
+// The others are opened first, so that the person sees where each path leads and grants
+// that directory and no other.
 func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 	rights, err := checkConsent(p)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.suspended(names.OpGrant); err != nil {
-		return nil, err // nor is anybody bothered for it
+		return nil, err // no person is asked
 	}
 	c := &consentCall{s: s, r: r, rights: rights, res: &wire.ConsentResult{ApprovedPaths: []string{}}}
 	defer c.close()
@@ -162,7 +162,8 @@ func (c *consentCall) open() error {
 			return ctx.Err()
 		}
 		if err != nil {
-			// The server learns nothing of what the host has; the person does.
+			// The reason is for the person. The server learns nothing about the host's
+			// files.
 			cand.Problem = err.Error()
 			continue
 		}
@@ -194,21 +195,21 @@ func hostPath(p string) (string, error) {
 // longestBase leaves room for the number that tells roots of one name apart.
 const longestBase = names.MaxRootName - 8
 
-// rootName is the name of a root that consent gives. Nobody is there to choose a
-// better one, and the name of the path may be a server's: see names.SafeName.
+// rootName makes a name for a root that consent gives, from the last element of its path.
+// A server may have chosen that element, so it goes through names.SafeName.
 func rootName(host string) guard.RootName {
 	base := names.SafeName(filepath.Base(host))
 	return guard.RootName(base[:min(len(base), longestBase)])
 }
 
-// maxOpening is how many paths of one session are being opened at a time, those
-// of requests that were answered meanwhile counted: a file system that hangs keeps
-// no more than these.
+// maxOpening is how many paths of one session are opened at a time, counting those of
+// requests that were answered meanwhile: a file system that hangs blocks no more than
+// these.
 const maxOpening = 4
 
-// propose opens a path, which has to lie in the directory in unless that is nil. It
-// may lie on a file system that hangs, so that is done on the side: the request is
-// answered when its time is up, and what is opened too late is closed.
+// propose opens a path, which has to lie in the directory in unless that is nil. It opens
+// it in a goroutine, because the file system may hang: the request is answered when its
+// time is up, and a path that is opened too late is closed.
 func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
 	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
@@ -298,8 +299,8 @@ func (c *consentCall) denied(reason, detail string) {
 	c.note(guard.Refused, detail)
 }
 
-// decide grants what an answer allows, each path by itself: that one cannot be
-// granted after all takes nothing from the others.
+// decide grants the paths that an answer allows, each by itself: if one cannot be
+// granted, the others still are.
 func (c *consentCall) decide(ans Answer) {
 	for i, cand := range c.candidates {
 		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {

@@ -22,7 +22,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// answers is an Asker that keeps what it was asked.
+// answers is an Asker that keeps its questions.
 type answers struct {
 	asked []*Question
 	give  func(*Question) (Answer, error)
@@ -158,8 +158,9 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%q: %+v", path, r)
 		}
 	}
-	// What the text alone refuses is not asked; what the host lacks, or does not
-	// give, is: a server that was answered at once would know that it is not there.
+	// A path that is refused by its text alone is not asked about. A path that the host
+	// lacks, or does not grant, is: a server that was answered at once would know that it
+	// does not exist.
 	if len(a.asked) != n+2 || a.asked[n].Items[0].Problem == "" || a.asked[n+1].Items[0].Problem == "" {
 		t.Errorf("asked %d times", len(a.asked)-n)
 	}
@@ -174,7 +175,8 @@ func TestConsent(t *testing.T) {
 			t.Errorf("%.80v: %+v", bad, e)
 		}
 	}
-	// R082, R145: every decision is on record, and what needed none any more: two.
+	// R082, R145: every decision is on record, and so are paths that needed none any
+	// more: two.
 	var allowed, refused int
 	for _, rec := range l.recs.all() {
 		if rec.Op == names.OpGrant && rec.Subject == "alice" {
@@ -190,7 +192,7 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// Without anybody to ask nothing is granted; a burst of questions is refused.
+// Without a person to ask nothing is granted; a burst of questions is refused.
 func TestConsentLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	p := l.connect("")
@@ -209,8 +211,8 @@ func TestConsentLimits(t *testing.T) {
 	}
 }
 
-// Whoever begins another session asks no more than in one: over HTTP a client begins as many as
-// it likes. Other subjects, and those without a name, have questions of their own.
+// All sessions of a subject share one number of questions: over HTTP a client can begin as many
+// sessions as it likes. Other subjects, and sessions without a name, have their own.
 func TestSessionsShareTheirQuestions(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.Asker = DenyAll; c.Limits.Consents = 2 })
 	dir := t.TempDir()
@@ -229,8 +231,8 @@ func TestSessionsShareTheirQuestions(t *testing.T) {
 	}
 }
 
-// What is granted is what was shown, although the path means something else by
-// the time the person answers.
+// Consent grants the directory that was shown, even if the path leads elsewhere by the
+// time the person answers.
 func TestConsentGrantsWhatWasShown(t *testing.T) {
 	a := &answers{}
 	l := newLab(t, func(c *Config) { c.Asker = a })
@@ -261,7 +263,7 @@ func TestConsentGrantsWhatWasShown(t *testing.T) {
 	}
 }
 
-// pipeTTY is a terminal made of what a person types, a line for each Read.
+// pipeTTY is a terminal on which a person types a line for each Read.
 type pipeTTY struct {
 	lines []string
 	out   bytes.Buffer
@@ -376,7 +378,7 @@ func TestElicit(t *testing.T) {
 			}
 		}
 	}
-	// A duration that cannot be meant is no answer, and never one without end.
+	// A duration out of bounds is no answer, and never grants without end.
 	for _, minutes := range []any{1e300, -1.0, 0.5, math.NaN(), math.Inf(1), float64(maxMinutes + 1), "30", true} {
 		got, err := Elicit{elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"path1": "allow", "minutes": minutes}}, nil
@@ -425,7 +427,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// One who asks and asks, in however many sessions, keeps nobody else from asking.
+// A subject that fills its share of the queue, in however many sessions, does not keep
+// others from asking.
 func TestQueueHasRoomForOthers(t *testing.T) {
 	u := &Queue{}
 	ctx, cancel := context.WithCancel(t.Context())

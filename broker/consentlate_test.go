@@ -58,8 +58,8 @@ func TestConsentLateAnswer(t *testing.T) {
 	}
 }
 
-// A person who narrows the question says what of the directory that was shown is to
-// be had: not what has its path, or that of the narrower one, by then.
+// A person who narrows a question grants a part of the very directory that was shown,
+// even if its path, or that of the part, leads elsewhere by then.
 func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	for name, swap := range map[string]func(base string) error{
 		"the directory is another": func(base string) error {
@@ -112,8 +112,8 @@ func TestConsentNarrowsWhatWasShown(t *testing.T) {
 	}
 }
 
-// Many questions for one directory, all answered with yes at one moment: each is
-// told so, and there is one root.
+// Many questions for one directory are all answered with yes at one moment: each gets its
+// approval, and there is one root.
 func TestConsentAtOnce(t *testing.T) {
 	const at, rounds = 20, 10
 	for range rounds {
@@ -189,8 +189,8 @@ func allowAll(_ context.Context, q *Question) (Answer, error) {
 }
 
 // A root that consent gives has a name that no shell, terminal or reader takes for
-// anything else, whatever the directory is called: nobody has chosen it. The true path
-// stands beside it.
+// anything else, whatever the directory is called, because no person chose it. The true
+// path is shown beside it.
 func TestConsentNames(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Limits.Consents = -1

@@ -2,10 +2,10 @@
 // executes on the same guarded tree that the mount serves (package vfs), so that
 // both ways in give the same verdicts.
 //
-// A Broker belongs to one registry. Each MCP connection gets a Session, which
-// knows the connection's subject and limits; a Session takes files/* requests out
-// of the connection, in front of the SDK, which would refuse them (go-sdk v1.8.0
-// knows no custom methods towards the client), and answers them concurrently:
+// A Broker belongs to one registry. Each MCP connection gets a Session, which knows the
+// connection's subject and limits. The Session takes files/* requests out of the
+// connection before the SDK sees them, and answers them concurrently. The SDK would
+// refuse them: go-sdk v1.8.0 knows no custom methods towards the client.
 //
 //	Transport  wraps any mcp.Transport, or speaks lines itself (faster)
 //	HTTP       filters the event streams of a Streamable HTTP client
@@ -15,26 +15,26 @@
 // Every request either passes the gate exactly once per file it touches or is
 // refused before, with an error of one of the protocol's seven codes. No host path
 // outside the roots appears in an answer. A bad frame, an unknown method, a flood or
-// a hang-up costs the connection nothing but an error. Memory held for requests is
-// bounded. What a revoked root gave (watches, uploads, requests under way) is over
-// when Revoke returns. An answer that waits for its peer is looked at once more before each
-// piece of it is written (Recheck), and replaced by a refusal.
+// a hang-up costs the connection nothing but an error. Memory held for requests is bounded.
+// When Revoke returns, the watches, uploads and requests of the root have ended. An answer
+// that waits for its peer is checked again before each piece of it is written (Recheck),
+// and replaced by a refusal.
 //
 // No update of a file is lost silently among the users of one tree: other sessions
 // and brokers on it, its mount (mount.Mount.Tree), the tools. A `rootsfs` session
-// has one tree for all of its fronts. An ifMatch is compared when none of them can
-// change the file any more, and what a program has open for writing in the mount is
-// not replaced.
+// has one tree for all of its fronts. An ifMatch is compared when none of them can change
+// the file any more, and a file that a program has open for writing in the mount is not
+// replaced.
 //
 // # Not promised
 //
-// Two trees know nothing of each other, nor does a tree know when processes of the
-// host write: there the etag is compared immediately before the new contents take the
-// name, and what is written between the two is lost.
+// Two trees know nothing of each other, and a tree does not see writes by processes of
+// the host. In both cases the etag is compared immediately before the new contents take
+// the name. An update made between the two is lost.
 //
 // A piece of an answer, 64 KiB at most, that is being written when Revoke returns may still
-// arrive, and so may what the system holds for the peer. Over an SDK's transport (Transport)
-// it is the whole of one answer.
+// arrive, and so may bytes that the system holds for the peer. Over an SDK's transport
+// (Transport) one whole answer may.
 //
 // roots/list restrains no server: roots over MCP are advice. What restrains it is
 // having no other way to the files.

@@ -13,8 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Elicitor is what puts a form before the user of an MCP host; *mcp.ServerSession
-// is one.
+// Elicitor shows a form to the user of an MCP host; *mcp.ServerSession is one.
 type Elicitor interface {
 	Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.ElicitResult, error)
 }
@@ -23,8 +22,8 @@ type Elicitor interface {
 // is as trustworthy as the host; the record says where it came from.
 type Elicit struct{ Host Elicitor }
 
-// AskHost is an Asker that asks through the host of whichever session has the
-// question (see Session.AskThrough), and leaves it to others where there is none.
+// AskHost is an Asker that asks through the host of the session that has the question
+// (see Session.AskThrough). Without a host it leaves the question to others.
 var AskHost Asker = AskerFunc(func(ctx context.Context, q *Question) (Answer, error) {
 	if q.host == nil {
 		return Answer{}, ErrUnanswered
@@ -80,7 +79,7 @@ func (e Elicit) Ask(ctx context.Context, q *Question) (Answer, error) {
 	return a, nil
 }
 
-// choice is the field of a form that decides about one item, or the host.
+// choice is a field of a form, for the decision about one item or the host.
 type choice struct {
 	key, title string
 	options    []string // nil: it cannot be granted, so the form has no such field

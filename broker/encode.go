@@ -37,7 +37,8 @@ const afterContent = 512
 func (r *readResult) appendJSON(b []byte) []byte {
 	b = append(b, `{"content":`...)
 	if r.Encoding == wire.Base64 {
-		// With room for what follows, so that it is not copied once more.
+		// With room for the rest of the frame, so that the content is not copied once
+		// more.
 		n := base64.StdEncoding.EncodedLen(len(r.data))
 		b = append(slices.Grow(b, n+afterContent), '"')
 		base64.StdEncoding.Encode(b[len(b):len(b)+n], r.data)

@@ -37,8 +37,8 @@ func TestNothingBeginsAfterClose(t *testing.T) {
 	}
 }
 
-// Whoever closes a session that is being closed already finds it closed, too: what
-// it held is free when Close returns.
+// A second, concurrent Close of a session also returns only when everything the session
+// held is free.
 func TestCloseTwice(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)
@@ -89,7 +89,7 @@ func TestUploadLimitAtOnce(t *testing.T) {
 			t.Fatalf("%+v", st)
 		}
 	}
-	// One that fails to begin gives its place back.
+	// An upload that fails to begin gives its place back.
 	for range 2 * limit {
 		p.fails("files/write", `{"path":"r/none/u","upload":true,"content":"x"}`)
 	}
@@ -112,8 +112,8 @@ func TestUploadEndsWhileItBegins(t *testing.T) {
 	}
 }
 
-// What an upload has in a source where every file has a name goes while its root still
-// lives: nothing changes the source afterwards.
+// In a source where every file has a name, the temporary file of an upload is removed
+// while its root still lives: nothing changes the source afterwards.
 func TestUploadLeavesNothingInAnEndedRoot(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -141,8 +141,8 @@ func mustPath(t *testing.T, s string) guard.Path {
 	return p
 }
 
-// R112: of a root whose directory vanished the server is told, and not of a missing
-// file; its other roots are as they were.
+// R112: if the directory of a root vanished, the error says so, and not that a file is
+// missing. The server's other roots are as before.
 func TestRootVanishes(t *testing.T) {
 	l := newLab(t, nil)
 	gone := l.root("gone", guard.ReadOnly, map[string]string{"f": "text"})

@@ -21,8 +21,8 @@ type badParams struct {
 func (e badParams) Error() string { return e.text }
 func (e badParams) Unwrap() error { return e.err }
 
-// hinted adds to an error what the peer can do instead, the present etag of a file in
-// conflict, and the limit that was reached.
+// hinted adds to an error a remedy for the peer, the present etag of a file in conflict,
+// and the limit that was reached.
 type hinted struct {
 	err   error
 	hint  string
@@ -42,9 +42,9 @@ func invalidRequest(text string) error {
 // maxEchoed is the longest path that an error repeats, bytes.
 const maxEchoed = 8 << 10
 
-// wireError is the one place where errors become what a peer sees. Nothing but
-// root-relative paths and texts of ours gets out, and what a text repeats of the
-// request does not make it long.
+// wireError is the one place that turns errors into errors for a peer. They contain
+// root-relative paths and this program's own texts, nothing else, and are short even if
+// they repeat a part of the request.
 func wireError(err error) *wire.Error {
 	var e *wire.Error
 	if bad, ok := errors.AsType[badParams](err); ok {
@@ -59,7 +59,7 @@ func wireError(err error) *wire.Error {
 	return e
 }
 
-// filesError makes an error of the protocol, with its code, of one of the gate's.
+// filesError turns an error of the gate into an error of the protocol, with its code.
 func filesError(err error) *wire.Error {
 	ge := guardError(err)
 	if ge.Kind == names.Hidden {
@@ -118,7 +118,7 @@ func guardError(err error) *guard.Error {
 	return &guard.Error{Kind: names.Internal}
 }
 
-// kindOf is the kind an error has on record. A bad parameter or an error that
+// kindOf returns the kind of an error for its record. A bad parameter or an error that
 // has its JSON-RPC form already is the request's fault.
 func kindOf(err error) names.Kind {
 	if errors.As(err, new(badParams)) || errors.As(err, new(*wire.Error)) {
@@ -127,13 +127,12 @@ func kindOf(err error) names.Kind {
 	return guardError(err).Kind
 }
 
-// reasonOf is what an error says without its operation and path.
+// reasonOf returns the text of an error without its operation and path.
 func reasonOf(ge *guard.Error) string {
 	return (&guard.Error{Kind: ge.Kind, Err: ge.Err, Limit: ge.Limit}).Error()
 }
 
-// retryable reports whether the same request can succeed later without anybody
-// changing anything for it.
+// retryable reports whether the same request can succeed later by itself.
 func retryable(k names.Kind) bool {
 	return k == names.Rate || k == names.Timeout || k == names.Locked || k == names.Conflict
 }

@@ -23,7 +23,7 @@ func Example_host() {
 	project, _ := os.MkdirTemp("", "project")
 	defer os.RemoveAll(project)
 
-	// The owner's plane: what is approved, and who is asked about the rest.
+	// The owner's part: the approved roots, and the Asker for the rest.
 	registry := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	defer registry.RevokeAll(ctx)
 	_, err := registry.Grant(ctx, guard.Grant{

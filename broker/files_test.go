@@ -135,7 +135,7 @@ func TestErrorCodes(t *testing.T) {
 			t.Errorf("%s %s: the message is empty or tells a host path: %q", c.method, c.params, e.Message)
 		}
 	}
-	// A FIFO is refused at once; nobody waits for a writer.
+	// A FIFO is refused at once; the open does not wait for a writer.
 	if e, _ := p.fails("files/read", `{"path":"rw/fifo"}`); e.Code >= 0 {
 		t.Errorf("FIFO: %+v", e)
 	}
@@ -411,7 +411,7 @@ func TestDeleteRenameCopyStat(t *testing.T) {
 	}
 }
 
-// A root that only makes the command run is none to tell servers of.
+// A root that only serves to run the command is not announced to servers.
 func TestImplicit(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("project", guard.ReadOnly, nil)
@@ -424,8 +424,8 @@ func TestImplicit(t *testing.T) {
 	}
 }
 
-// In a flat layout a server is told of the roots where it sees them, and may
-// name them so; the host's own paths mean the same as always.
+// In a flat layout roots/list has the paths at which the server sees the roots, and the
+// server may use them. The host's own paths keep their meaning.
 func TestFlat(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.FlatAt = "/roots" })
 	dir := l.root("project", guard.ReadOnly, map[string]string{"a b": "text"})

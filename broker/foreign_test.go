@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R127: whatever a server asks about another's root, live or revoked, it is told
-// what it is told about one that never was.
+// R127: a server gets the same answers about another server's root, live or revoked, as
+// about a root that never existed.
 func TestForeignRootsLookLikeNone(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("all", guard.ReadWrite, map[string]string{"f": "text"})
@@ -59,8 +59,8 @@ func TestForeignRootsLookLikeNone(t *testing.T) {
 	}
 }
 
-// R127: neither a notification nor the version of a list tells that somebody
-// else's roots change; one's own are told of.
+// R127: neither a notification nor the version of a list shows that another server's
+// roots change. A change of a server's own roots is announced.
 func TestForeignRootsChangeNothing(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 1 })
 	l.root("a", guard.ReadOnly, nil)

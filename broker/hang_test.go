@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hangs is an Opener on whose paths below hang a file system hangs, until release
-// is closed; it notes what it is asked to open.
+// hangs is an Opener that hangs for paths below hang, until release is closed. It notes
+// the paths that it has to open.
 type hangs struct {
 	guard.Opener
 	hang    string
@@ -36,7 +36,7 @@ func (o *hangs) OpenRoot(path string) (guard.Source, error) {
 }
 
 // R079: a path on a file system that hangs costs a request its time and no more:
-// it is answered, the session ends, and what was opened too late is not granted.
+// it is answered, the session ends, and a path that is opened too late is not granted.
 func TestConsentOnHungFileSystem(t *testing.T) {
 	o := newHangs()
 	a := &answers{give: allow(Decision{Allow: true})}
@@ -108,8 +108,8 @@ func TestConsentLimitGoesFirst(t *testing.T) {
 	}
 }
 
-// A directory that is approved under one path, or named twice in one question,
-// is not granted twice: the root there is answered.
+// A directory that is approved under one path, or named twice in one question, is not
+// granted twice: the answer names the root that is there.
 func TestConsentNamedTwice(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		c.Asker, c.Limits.Consents = &answers{give: allow(Decision{Allow: true}, Decision{Allow: true})}, -1

@@ -17,13 +17,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// HTTP filters the traffic of a Streamable HTTP client: give an http.Client with
-// it to mcp.StreamableClientTransport. Requests for files/* that the server
-// sends in its event streams are answered by the session, each with a POST of
-// its own as the protocol has it, carrying the headers (session, revision,
-// authorization) of the request whose stream it came in. Everything else passes
-// byte for byte. The transport's encryption and authentication are the SDK's
-// business, and hold for the answers as well.
+// HTTP filters the traffic of a Streamable HTTP client: give an http.Client with it to
+// mcp.StreamableClientTransport. The session answers files/* requests that the server
+// sends in its event streams. As the protocol demands, each answer is a POST of its own.
+// It carries the headers (session, revision, authorization) of the request whose stream
+// it came in. Everything else passes byte for byte. The transport's encryption and
+// authentication are the SDK's business, and hold for the answers as well.
 func (s *Session) HTTP(inner http.RoundTripper) http.RoundTripper {
 	if inner == nil {
 		inner = http.DefaultTransport
@@ -73,7 +72,7 @@ func (f *filter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// maxGreeting is how much of the answer that names the server is looked at, bytes.
+// maxGreeting is how many bytes of the answer that names the server are read.
 const maxGreeting = 64 << 10
 
 // incomingHead is incoming for the body of a response.
@@ -86,8 +85,8 @@ func (s *Session) incomingHead(res *http.Response) {
 	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
 }
 
-// outgoing puts our capabilities into what the SDK sends, and returns it and its method.
-// It returns nil for a notification that is not to be sent.
+// outgoing adds the broker's capabilities to a request of the SDK, and returns the
+// request and its method. It returns nil for a notification that must not be sent.
 func (f *filter) outgoing(req *http.Request) (out *http.Request, method string, err error) {
 	body, err := io.ReadAll(req.Body)
 	_ = req.Body.Close()
@@ -165,8 +164,8 @@ func (f *filter) post(ctx context.Context, url string, header http.Header, body 
 	return nil
 }
 
-// takenBack is the body of a POST that ends with an error, and with it the connection, when
-// the peer may not have the rest any more.
+// takenBack is the body of a POST. When the peer may not have the rest any more, it ends
+// with an error, which ends the connection.
 type takenBack struct {
 	frame   []byte
 	recheck Recheck // nil: the peer may have it
@@ -197,7 +196,7 @@ func (r *takenBackReader) Read(p []byte) (int, error) {
 	return r.rest.Read(p[:min(len(p), jsonline.Piece)])
 }
 
-// events takes our requests out of an event stream (WHATWG HTML, "Server-sent
+// events takes files/* requests out of an event stream (WHATWG HTML, "Server-sent
 // events"); other events pass as they came.
 type events struct {
 	body  io.ReadCloser
@@ -231,7 +230,7 @@ func (e *events) Read(p []byte) (int, error) {
 }
 
 // next reads an event, with its blank line, and returns it and the data in it. Lines
-// end with CR LF, LF or CR. With an error the event is what was read of it.
+// end with CR LF, LF or CR. With an error, event holds the part that was read.
 func (e *events) next() (event, data []byte, err error) {
 	line := 0 // where the line begins that is being read
 	for len(event) <= e.limit {
@@ -266,7 +265,7 @@ func (e *events) next() (event, data []byte, err error) {
 	return nil, nil, errors.New("the server sent an event that is too long")
 }
 
-// ours handles the data of an event if it is one of our requests.
+// ours handles the data of an event if it is a request for the session.
 func (e *events) ours(data []byte) bool {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return false

@@ -16,9 +16,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// limiter holds a session to its limits. Only pace waits: what does not fit is refused,
-// with the time after which it may, because a server that waits in our memory is a server
-// that fills it.
+// limiter holds a session to its limits. Only pace waits. Other requests beyond a limit
+// are refused, with the time after which to try again, because a server that waits in our
+// memory is a server that fills it.
 type limiter struct {
 	Limits
 	requests flow.Budget   // that are not answered yet
@@ -47,9 +47,9 @@ func newLimiter(l Limits) *limiter {
 	}
 }
 
-// asksLocked returns the limit of a subject's questions. All its sessions share it, those that
-// have ended too: who asks and asks gets no more by beginning another session. Subjects
-// without a name are not known to be one.
+// asksLocked returns the limit of a subject's questions. All its sessions share it, even those
+// that have ended: beginning another session gives no more questions. Sessions without a name
+// share nothing, because they may be different servers.
 func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	limit := perSecond(float64(b.cfg.Limits.Consents)/60, b.cfg.Limits.Consents)
 	if who == "" || limit == nil {
@@ -69,7 +69,7 @@ func (b *Broker) asksLocked(who guard.Subject) *rate.Limiter {
 	return b.asks[who]
 }
 
-// full makes the refusal of a request from the error of a flow.Budget.
+// full turns an error of a flow.Budget into the refusal of a request.
 func (m *limiter) full(err error) error {
 	switch {
 	case errors.Is(err, flow.ErrCount):
@@ -131,8 +131,8 @@ func take(l *rate.Limiter, n int, what string, limit float64) error {
 	return nil
 }
 
-// write reserves n bytes of the session's total; unwritten gives back what was
-// not written.
+// write charges n bytes to the session's total; unwritten refunds those that were not
+// written.
 func (m *limiter) write(n, size int64) error {
 	if err := m.size(size); err != nil {
 		return err

@@ -23,8 +23,8 @@ func TestNoTimeout(t *testing.T) {
 	p.must("files/copy", `{"oldPath":"r/f","newPath":"r/g"}`, nil)
 }
 
-// A request of a length that is allowed passes the speed limit when that much is
-// free; what follows waits.
+// A request of a permitted length passes the speed limit when that much is free; the next
+// requests wait.
 func TestBytesPerSecond(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits Limits
@@ -81,8 +81,8 @@ func TestIDsAndBatches(t *testing.T) {
 	}
 }
 
-// What has changed something is answered although there is no room for the answer: who
-// asked would do it again. A listing is refused.
+// A request that has changed something is answered even if there is no room for the
+// answer: otherwise the server would do it again. A listing is refused.
 func TestChangesAreAnsweredWithoutRoom(t *testing.T) {
 	const most = 2 << 20
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = most })

@@ -14,11 +14,10 @@ import (
 )
 
 // Lines is a transport of the session's own over a pair of streams, one JSON
-// object a line, as MCP's stdio has it. It reads several times faster than the
-// SDK's, whose decoder costs more than everything else here (measured), and
-// outlives what a server writes by mistake: a line that is no JSON, or too long,
-// costs that line. maxFrame is the longest line taken, in bytes; 0 means
-// DefaultFrame.
+// object a line, as MCP's stdio has it. It reads several times faster than the SDK's
+// transport, whose decoder costs more than everything else here (measured). It survives a
+// server's mistakes: a line that is no JSON, or too long, costs that line only. maxFrame
+// is the longest line taken, in bytes; 0 means DefaultFrame.
 func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = DefaultFrame
@@ -26,9 +25,9 @@ func (s *Session) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Tra
 	return &lines{s: s, r: r, w: w, max: maxFrame}
 }
 
-// pipeSize is what a pipe to a child is to hold, bytes. With the usual 64 KiB a
-// megabyte's answer takes twenty turns of writing and reading, each of them a
-// switch. An ordinary user may have 64 MiB of pipes (pipe(7)).
+// pipeSize is the wanted capacity of a pipe to a child, in bytes. With the usual 64 KiB a
+// megabyte's answer takes twenty turns of writing and reading, each of them a switch. An
+// ordinary user may have 64 MiB of pipes (pipe(7)).
 const pipeSize = 512 << 10
 
 // Widen enlarges a pipe, where it is one and the system allows it; otherwise it
@@ -48,7 +47,8 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	c := &lineConn{s: t.s}
 	c.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Take: c.take, Unread: c.unread})
-	// The SDK queues what it is handed. What is ours the session bounds.
+	// The SDK queues the messages that it is handed. The session bounds its own requests
+	// by itself.
 	c.Bound(&flow.Budget{Count: t.s.limits.InFlight, Bytes: t.s.limits.BytesInFlight}, nil, t.s.NoteRefusal)
 	t.s.SetSender(c.send)
 	go func() {
@@ -73,8 +73,8 @@ func (c *lineConn) take(f wire.Frame, line []byte) bool {
 	return c.s.Take(f, len(line), c.send)
 }
 
-// unread records a line that cannot be read. Of these it logs the first, the tenth, the
-// hundredth: a server that sends nothing else does not fill the log.
+// unread records a line that cannot be read. It logs the first, the tenth, the hundredth
+// and so on, so that such a server does not fill the log.
 func (c *lineConn) unread(_ *jsonline.Head, why string) bool {
 	c.s.NoteRefusal(why)
 	if c.bad++; c.bad >= 10*c.logged {
@@ -93,7 +93,7 @@ func (c *lineConn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return c.LineConn.Write(ctx, out)
 }
 
-// send writes a frame of the session's.
+// send writes a frame of the session.
 func (c *lineConn) send(_ context.Context, frame []byte, recheck Recheck) error {
 	return c.SendIf(frame, recheck)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A page that writes itself holds what encoding/json would write of the type.
+// A page that writes itself has the JSON that encoding/json would write for the type.
 func TestListResult_appendJSON(t *testing.T) {
 	r := &listResult{page: vfs.Page{Next: `a"b`}}
 	var want wire.ListResult
@@ -104,8 +104,8 @@ func TestList_metadata(t *testing.T) {
 	}
 }
 
-// What a page takes counts among the bytes in flight while it is made: with
-// little room left it ends early, with none it is refused and may be asked for again.
+// The bytes of a page count among those in flight while it is made: with little room left
+// the page ends early, with none it is refused and may be asked for again.
 func TestListCountsItsPage(t *testing.T) {
 	const files, most = 2000, 2 << 20
 	all := map[string]string{}
@@ -166,8 +166,8 @@ func (p *peer) givenBack(left int64) {
 	}
 }
 
-// The JSON of a page is counted before it is made: names of which every byte takes
-// six do not make an answer several times as large as what was counted.
+// The JSON of a page is counted before it is made: names in which every byte takes six do
+// not make an answer several times as large as its count.
 func TestListCountsItsFrame(t *testing.T) {
 	const most = 1 << 20
 	all := map[string]string{}

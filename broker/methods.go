@@ -15,13 +15,14 @@ import (
 // method is one method of the protocol.
 type method struct {
 	run func(*Session, *request) (any, error)
-	// waits: it waits for a person, so Limits.Timeout does not hold for it.
+	// waits is set if the method waits for a person, so that Limits.Timeout does not hold
+	// for it.
 	waits bool
-	// shows: its result says what was read in a root.
+	// shows is set if the result contains data that was read in a root.
 	shows bool
 }
 
-// methods is the whole protocol. Anything else is -32601.
+// methods are all methods of the protocol. Any other method gets -32601.
 var methods map[string]method
 
 func init() { // not a literal: the methods count themselves by it
@@ -71,7 +72,8 @@ func (s *Session) sees(root guard.RootName) bool {
 	return ok && whose.Covers(s.subject)
 }
 
-// suspended returns the refusal of a suspended server, for what does not pass the gate.
+// suspended returns the refusal of a suspended server, for requests that do not pass the
+// gate.
 func (s *Session) suspended(op names.Op) error {
 	if s.b.cfg.Registry.IsSuspended(s.subject) {
 		return &guard.Error{Op: op, Kind: names.Suspended}
@@ -79,8 +81,8 @@ func (s *Session) suspended(op names.Op) error {
 	return nil
 }
 
-// oneMoreLocked refuses one more of what a session has n of, if that is over limit (not
-// positive: there is none) or the session has ended.
+// oneMoreLocked refuses one more watch or upload, of which the session has n, if the
+// limit is reached or the session has ended. A limit that is not positive is none.
 func (s *Session) oneMoreLocked(p guard.Path, n, limit int, what, hint string) error {
 	switch {
 	case s.closed:

@@ -33,6 +33,16 @@ func (s *Session) AskThrough(host Elicitor) {
 	s.host = host
 }
 
+// Ask asks through the person at the host of this session (see AskThrough), and is unanswered
+// where there is none.
+func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
+	asked := *q
+	s.mu.Lock()
+	asked.host = s.host
+	s.mu.Unlock()
+	return AskHost.Ask(ctx, &asked)
+}
+
 // ListRoots answers roots/list where a server asks for it inside a result
 // (SEP-2322): params and result are those of the request, without its frame.
 func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
@@ -44,15 +54,15 @@ func (s *Session) ListRoots(params []byte) (result []byte, _ *wire.Error) {
 	return jsonline.AppendValue(nil, res), nil
 }
 
-// Busy reports whether a request of the server's has no answer yet, or one that was not
-// sent.
+// Busy reports whether a request of the server is still unanswered, or its answer is not
+// sent yet.
 func (s *Session) Busy() bool {
 	running, _ := s.limits.requests.Used()
 	return running > 0
 }
 
-// NoteRefusal puts on record that a frame of the server's was refused before it reached
-// the session. what says why, and quotes nothing of the frame unescaped.
+// NoteRefusal records that a frame of the server was refused before it reached the
+// session. what says why, and quotes nothing of the frame unescaped.
 func (s *Session) NoteRefusal(what string) {
 	s.refused(names.Invalid, what)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Queue is an Asker whose questions wait for somebody to look at them: the
-// control socket, a web page. It keeps at most maxWaiting, and maxOfOne of one subject; more
-// are unanswered at once.
+// Queue is an Asker whose questions wait until a person answers them over the control socket
+// or the web page. It keeps at most maxWaiting, and maxOfOne of one subject; more are
+// unanswered at once.
 type Queue struct {
-	// By is who answers, for the record.
+	// By names who answers, for the record.
 	By string
 
 	mu      sync.Mutex // guards the fields below
@@ -27,7 +27,7 @@ type waiting struct {
 	answer chan Answer
 }
 
-// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that who asks and asks
+// Bounds of a Queue. maxOfOne counts all sessions of a subject, so that one subject
 // leaves room for others.
 const (
 	maxWaiting = 100
@@ -63,8 +63,8 @@ func (u *Queue) Ask(ctx context.Context, q *Question) (Answer, error) {
 	}
 }
 
-// ofLocked returns how many questions of a subject wait, in all its sessions. Those without
-// a name are not known to be one.
+// ofLocked returns how many questions of a subject wait, in all its sessions. Sessions
+// without a name are not counted, because they may be different servers.
 func (u *Queue) ofLocked(who guard.Subject) (n int) {
 	for _, w := range u.waiting {
 		if who != "" && w.q.Subject.WithoutSession() == who.WithoutSession() {

@@ -134,8 +134,8 @@ func newReadResult(p *wire.ReadParams, q guard.Path, data []byte, first, next in
 	return res
 }
 
-// codeTypes are the types of source files, which the mime package leaves to what
-// the machine happens to have installed.
+// codeTypes are the types of source files, for which the mime package depends on the
+// files of the machine.
 var codeTypes = map[string]string{
 	".c": "text/x-c", ".cpp": "text/x-c++", ".cs": "text/x-csharp", ".go": "text/x-go", ".h": "text/x-c",
 	".java": "text/x-java", ".js": "text/javascript", ".json": "application/json", ".kt": "text/x-kotlin",

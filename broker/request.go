@@ -46,18 +46,18 @@ func IsFilesMethod(method string) bool {
 	return strings.HasPrefix(method, wire.MethodPrefix) || method == wire.RootsList || strings.HasPrefix(method, "fs.")
 }
 
-// Take handles a frame of the peer's if it is a request of which IsFilesMethod reports true,
-// or the cancellation of one, and reports whether it was. It waits only for a peer that has
-// not read maxRejections answers and goes on sending. The frame's parts must not change
-// afterwards; size is how many bytes holding it costs. send takes the answer, possibly
-// after the session has ended.
+// Take handles a frame of the peer if it is a request for which IsFilesMethod reports true,
+// or the cancellation of one. It reports whether it handled the frame. It waits only for a
+// peer that has not read maxRejections answers and goes on sending. The frame's parts must
+// not change afterwards; size is how many bytes holding it costs. send takes the answer,
+// possibly after the session has ended.
 func (s *Session) Take(f wire.Frame, size int, send Sender) bool {
 	switch {
 	case f.Method == wire.Cancelled:
 		return s.cancelRequest(f.Params)
 	case !IsFilesMethod(f.Method):
 		return false
-	case !f.Call(): // nobody waits for an answer, and nothing of ours is a notification
+	case !f.Call(): // a notification gets no answer, and no method here is one
 		s.NoteRefusal(names.QuoteShort(f.Method) + " must be a request: it has no id")
 		return true
 	}
@@ -106,8 +106,8 @@ func (s *Session) admit(r *request, size int64) (err error) {
 }
 
 // maxRejections is how many answers to requests that were not admitted may wait for the
-// peer to read them. They are small, and a peer that goes on sending without reading waits
-// for itself from there on.
+// peer to read them. They are small. A peer that goes on sending without reading is then
+// not read any more.
 const maxRejections = 1024
 
 // reject answers a request that was not admitted. The goroutine that reads the peer's
@@ -127,7 +127,7 @@ func (s *Session) reject(r *request, err error) {
 // are bounded by the limit of requests in flight.
 const maxIdle = 32
 
-// start has a request run by a goroutine that waits for one, or by a new one. A new
+// start runs a request in a goroutine that waits for one, or in a new one. A new
 // goroutine has to grow its stack, which costs a tenth of a small request and more.
 func (s *Session) start(r *request) {
 	select {
@@ -174,15 +174,15 @@ func (s *Session) run(r *request) {
 	s.answer(r, result, err)
 }
 
-// alive is to be called when bytes have moved: the timeout begins anew.
+// alive restarts the timeout. It is called when bytes have moved.
 func (r *request) alive() {
 	if r.timer != nil && r.ctx.Err() == nil {
 		r.timer.Reset(r.timeout)
 	}
 }
 
-// dispatch runs the method of a request. Every error of one passes here, so this
-// is where those that the gate has not seen are put on record.
+// dispatch runs the method of a request. All errors of methods pass here, so dispatch
+// records the errors that the gate has not seen.
 func (s *Session) dispatch(r *request) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a bug in a method is an error of its request
@@ -216,20 +216,19 @@ func unknownMethod(method string) error {
 	return &wire.Error{Code: wire.CodeMethodNotFound, Message: msg}
 }
 
-// record puts a request that was refused, or failed, on record, unless the gate
-// has done so.
+// record records a request that was refused or failed, unless the gate has done so.
 func (s *Session) record(r *request, err error) {
 	if !guardError(err).Recorded {
 		s.refused(kindOf(err), names.Brief(r.method)+": "+err.Error())
 	}
 }
 
-// hold reserves room for contents that the answer will carry. A call to a file
-// system that hangs may come here after its request was answered.
+// hold reserves room for contents that the answer will carry. If a file system hangs,
+// hold may be called after the request was answered.
 func (s *Session) hold(r *request, n int64) error { return s.limits.full(r.room.Grow(n)) }
 
-// cancelRequest handles notifications/cancelled; it reports whether the request
-// was one of ours.
+// cancelRequest handles notifications/cancelled. It reports whether the request is one of
+// this session.
 func (s *Session) cancelRequest(params []byte) bool {
 	id, _ := jsonline.Lookup(params, jsonline.Span{From: jsonline.SkipSpace(params, 0), To: len(params)}, "requestId")
 	s.mu.Lock()
@@ -264,9 +263,9 @@ func (s *Session) answer(r *request, result any, err error) {
 // stamps returns the stamps of a request that has named no root yet.
 func (s *Session) stamps() guard.Stamps { return s.b.cfg.Registry.Stamps(s.subject) }
 
-// recheck returns the second look at an answer that says what was read in a root, at the
-// moment of the write; nil for any other answer. What a request has changed stays changed,
-// and its answer says so.
+// recheck returns the check, at the moment of the write, of an answer with data that was
+// read in a root; nil for any other answer. A change stays made after a revocation, so its
+// answer is sent.
 func (s *Session) recheck(r *request, result any, err error) Recheck {
 	if h, ok := errors.AsType[*hinted](err); err != nil && (!ok || h.etag == "") || err == nil && !methods[r.method].shows {
 		return nil

@@ -71,7 +71,7 @@ func (s *Session) listRoots(_ *request, p *wire.RootsParams) (any, error) {
 	return res, nil
 }
 
-// rootOf returns a root as servers see it.
+// rootOf returns the entry of a root in roots/list.
 func (b *Broker) rootOf(st *guard.Status) wire.Root {
 	where := st.Grant.Resolved
 	if b.cfg.FlatAt != "" {
@@ -132,8 +132,8 @@ type announcer struct {
 	running   bool   // a goroutine runs run
 }
 
-// listed is what makes one state of a session's list of roots: not the registry's
-// version, which moves with the roots of others (R127).
+// listed is one root in a state of a session's list. The list is compared root by root,
+// not by the registry's version, which also moves with the roots of others (R127).
 type listed struct {
 	root   guard.RootName
 	epoch  uint64
@@ -208,8 +208,8 @@ func (a *announcer) run() {
 	}
 }
 
-// next reports whether the list has changed since the last announcement, which is
-// then the next one's. If it has not, run ends.
+// next reports whether the list has changed since the last announcement, and notes the
+// new state as announced. If it has not changed, run ends.
 func (a *announcer) next() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

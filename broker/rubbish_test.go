@@ -64,8 +64,8 @@ func (l *lab) silent(t *testing.T) *silent {
 	return p
 }
 
-// Rubbish whose complaints nobody reads costs a bounded amount: whoever sends it
-// is not read any more, and the log does not fill.
+// A peer that sends rubbish and does not read the complaints is not read any more: memory
+// is bounded, and the log does not fill.
 func TestRubbishUnread(t *testing.T) {
 	for name, line := range map[string]string{"lines": strings.Repeat("x\n", 200_000), "a batch": "[" + strings.Repeat("{},5,", 10_000) + "{}]\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestRubbishUnread(t *testing.T) {
 	}
 }
 
-// Answers that nobody reads count among the bytes held: up to the limit listings
-// become shorter, beyond it they are refused, and what is refused holds nothing.
+// Unread answers count among the bytes held. Up to the limit listings become shorter,
+// beyond it they are refused, and a refused one holds nothing.
 func TestListsUnread(t *testing.T) {
 	const limit = 4 << 20
 	l := newLab(t, func(c *Config) { c.Limits.BytesInFlight = limit })
@@ -121,7 +121,8 @@ func TestListsUnread(t *testing.T) {
 	if st.HeldBytes < limit/2 || st.HeldBytes > limit+100*1024 || st.Unread == 0 {
 		t.Errorf("%+v", st)
 	}
-	// Whoever reads gets all: listings while there is room, refusals after.
+	// Once the peer reads, it gets everything: listings while there was room, refusals
+	// after.
 	listed, refused := 0, 0
 	r := bufio.NewReader(p.unread)
 	for range 40 {
@@ -144,8 +145,8 @@ func TestListsUnread(t *testing.T) {
 	}
 }
 
-// A page is bounded by what it is as JSON: control characters take six bytes, in
-// the name and in the path. The pages together are the directory.
+// A page is bounded by its size as JSON: control characters take six bytes, in the name
+// and in the path. The pages together are the directory.
 func TestListPageBytes(t *testing.T) {
 	l := newLab(t, nil)
 	files := map[string]string{}
@@ -208,8 +209,8 @@ func TestBriefAnswers(t *testing.T) {
 	}
 }
 
-// A request that cannot be read, or is too long, is answered by its id where that can
-// be told: whoever asked does not wait in vain (R025, R091).
+// A request that is malformed or too long is answered by its id, if the id can be read:
+// the peer does not wait in vain (R025, R091).
 func TestUnreadableIsAnswered(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": "text"})

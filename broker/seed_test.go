@@ -68,7 +68,7 @@ func TestSeedRoots(t *testing.T) {
 }
 
 // R024, R124, R125: a client without roots declares none, answers in the seed's own
-// words, and tells nobody of changes.
+// words, and announces no changes.
 func TestSeedNoRoots(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.NoRoots = true })
 	p := l.connect("")
@@ -171,7 +171,7 @@ func TestNoLostUpdate(t *testing.T) {
 		p := l.connect(guard.Subject(who))
 		wg.Go(func() {
 			for i := range each {
-				for { // read, change, write; again when somebody was quicker
+				for { // read, change, write; again if the file was changed meanwhile
 					var now wire.ReadResult
 					p.must("files/read", `{"path":"r/log"}`, &now)
 					r := p.call("files/write", obj{"path": "r/log", "ifMatch": now.ETag, "content": now.Content + fmt.Sprintf("%s%d\n", who, i)})

@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R012, R013: what is declared of list_changed is what is done: on by default, and
-// with it switched off the capability says so.
+// R012, R013: list_changed is declared exactly when it is sent: on by default, and not
+// declared when it is switched off.
 func TestSeedListChangedIsDeclared(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		l := newLab(t, func(c *Config) { c.NoListChanged = off })
@@ -37,8 +37,8 @@ func TestSeedListChangedIsDeclared(t *testing.T) {
 	}
 }
 
-// R022, R023: a root that is added, changes its mode, is revoked or expires: each
-// is announced, and the list that is read then is the new one.
+// R022, R023: it is announced when a root is added, changes its mode, is revoked or
+// expires, and the list that is read then is the new one.
 func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")
@@ -69,8 +69,8 @@ func TestSeedEveryChangeIsAnnounced(t *testing.T) {
 	told("revoked")
 }
 
-// R182, R183: 50 roots are one page by default, and what goes on is the version and
-// the offset in URL-safe base64.
+// R182, R183: 50 roots are one page by default, and the cursor is the version and the
+// offset in URL-safe base64.
 func TestSeedPages(t *testing.T) {
 	base := t.TempDir()
 	l := newLab(t, nil)
@@ -209,7 +209,7 @@ func TestSeedEventFilters(t *testing.T) {
 		p.must("files/watch", `{"path":"r/d","events":`+c.events+`}`, &w)
 		wants[w.WatchID] = c.want
 	}
-	// One after the other: what follows a change quickly takes its place.
+	// One after the other: an event that follows quickly would replace the last one.
 	for event, act := range map[string]func(){
 		"created":  func() { p.must("files/create", `{"path":"r/d/new"}`, nil) },
 		"modified": func() { p.must("files/write", `{"path":"r/d/old","content":"changed"}`, nil) },

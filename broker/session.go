@@ -22,8 +22,9 @@ type Session struct {
 	started time.Time
 	ctx     context.Context // of everything the session does
 	cancel  context.CancelFunc
-	// wg counts what Close waits for: requests until their answer is known, and updates
-	// of SDK clients. It does not count goroutines that write: a peer may never read.
+	// wg counts the work that Close waits for: requests until their answer is known, and
+	// updates of SDK clients. It does not count goroutines that write: a peer may never
+	// read.
 	wg         sync.WaitGroup
 	next       chan *request // unbuffered: takes a request to a goroutine that waits
 	idle       chan struct{} // an element for each goroutine that waits for next
@@ -43,20 +44,20 @@ type Session struct {
 	revision string                // of the protocol, as agreed in initialize
 	server   string                // what the peer calls itself
 	sharedBy string                // see ShareConsents
-	host     Elicitor              // asks the person at the host; nil: nobody can
+	host     Elicitor              // asks the person at the host; nil: that person cannot be asked
 	closed   bool
 	clients  []*binding
 }
 
-// Refusals before the gate that get a record of their own, at once and a second from then
-// on: a server at work makes a handful.
+// Limits of the refusals before the gate that get a record of their own: at once, and
+// then each second. A server at work causes a handful.
 const (
 	refusalBurst      = 1000
 	refusalsPerSecond = 100
 )
 
-// refused puts on record that something was refused before it reached the gate, unless
-// there is too much of it: then a count of the kind goes on record within a second.
+// refused records a refusal before the gate. If there are too many, it records their
+// number by kind within a second.
 func (s *Session) refused(kind names.Kind, detail string) {
 	s.refusals.Add(kind, func(count int) {
 		if count > 1 {
@@ -67,9 +68,9 @@ func (s *Session) refused(kind names.Kind, detail string) {
 }
 
 // Sender takes one encoded JSON-RPC message to the peer. It may be called concurrently. It
-// may use what capacity the frame has beyond its length, and must not keep it. It asks
-// recheck, unless that is nil, when it has waited for everything else and writes the frame.
-// An error means that the connection is over.
+// may use the frame's capacity beyond its length, and must not keep the frame. It calls
+// recheck, unless that is nil, immediately before it writes the frame. An error means that
+// the connection is over.
 type Sender func(ctx context.Context, frame []byte, recheck Recheck) error
 
 // Recheck reports at the moment of the write whether the peer may have a frame. If not, instead
@@ -80,8 +81,8 @@ type Recheck = jsonline.Recheck
 // server in particular.
 func (b *Broker) Session(subject guard.Subject) *Session { return b.SessionFor(subject, b.cfg.Asker) }
 
-// SessionFor is Session with an Asker in the place of Config.Asker, where it depends on the
-// connection who may answer its questions.
+// SessionFor begins a session with its own Asker in the place of Config.Asker, for
+// connections whose questions others may answer.
 func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	s := &Session{
 		b: b, subject: subject, asker: asker, started: time.Now(),
@@ -106,10 +107,12 @@ func (b *Broker) SessionFor(subject guard.Subject, asker Asker) *Session {
 	return s
 }
 
+// Subject returns the subject that the session serves.
+func (s *Session) Subject() guard.Subject { return s.subject }
+
 // Close ends the session: requests under way are cancelled, watches and uploads are given
-// up. It returns when nothing of the session is left but frames that the peer has not
-// taken; the goroutines that write those end with the connection. A second caller waits
-// for the first.
+// up. When it returns, only frames that the peer has not taken are left; the goroutines
+// that write them end with the connection. A second caller waits for the first.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -152,8 +155,8 @@ func (s *Session) notify(method string, params any, recheck Recheck) {
 	_ = send(s.ctx, jsonline.AppendCall(nil, nil, method, params), recheck)
 }
 
-// SetSender makes send the way to the peer for what it did not ask for: notifications of
-// changed files and roots.
+// SetSender sets the function that sends notifications of changed files and roots to the
+// peer.
 func (s *Session) SetSender(send Sender) {
 	s.mu.Lock()
 	first := s.peer == nil

@@ -108,7 +108,7 @@ func TestPassesOthersOn(t *testing.T) {
 			t.Errorf("a cancellation that is not the session's: %s: %s", params, s)
 		}
 	}
-	p.raw(`{"jsonrpc":"2.0","method":"files/read","params":{"path":"r/f"}}` + "\n") // a notification: nobody waits
+	p.raw(`{"jsonrpc":"2.0","method":"files/read","params":{"path":"r/f"}}` + "\n") // a notification, which gets no answer
 	p.must("roots/list", `{}`, nil)
 	select {
 	case s := <-p.toSDK:
@@ -152,7 +152,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Limits of a server: each is refused with the limit, and what is allowed goes on; a
+// Limits of a server: each is refused with the limit, and permitted requests go on; a
 // burst is refused with the time after which to come again (R061, R076, R077, R078).
 func TestLimits(t *testing.T) {
 	l := newLab(t, func(c *Config) {
@@ -237,8 +237,8 @@ func TestCancel(t *testing.T) {
 	close(a.finish)
 }
 
-// testMethod is what testOnly does: a method that tests can have do anything. It
-// is there from the start, because sessions of other tests may still look methods up.
+// testMethod implements testOnly, a method for which each test sets a function. It is
+// registered from the start, because sessions of other tests may still look methods up.
 const testOnly = "files/test"
 
 var testMethod atomic.Pointer[func(*Session, *request) (any, error)]
@@ -260,7 +260,7 @@ func TestTimeout(t *testing.T) {
 	if e, d := p.fails("files/test", `{}`); d.Code != names.TimeoutCode || e.Code != -31005 || !d.Retryable {
 		t.Errorf("%+v %+v", e, d)
 	}
-	// A limit that a busy machine keeps: what follows is to be answered in time.
+	// A limit that a busy machine keeps: the next requests have to be answered in time.
 	p = newLab(t, func(c *Config) { c.Limits.Timeout = 2 * time.Second }).connect("")
 	does(func(_ *Session, r *request) (any, error) {
 		for range 12 { // longer than the limit, with bytes moving
@@ -277,8 +277,8 @@ func TestTimeout(t *testing.T) {
 	p.must("roots/list", `{}`, nil)
 }
 
-// roots/list shows a subject what is its own (R115, R127), a page at a time
-// (R180, R181, R182, R183, R184, R185, R186, R187).
+// roots/list shows a subject its own roots (R115, R127), a page at a time (R180, R181,
+// R182, R183, R184, R185, R186, R187).
 func TestRootsList(t *testing.T) {
 	l := newLab(t, func(c *Config) { c.PageSize = 3 })
 	base := t.TempDir()
@@ -373,7 +373,7 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// Revocation ends watches, uploads and what is asked afterwards (R070).
+// Revocation ends watches and uploads, and later requests are refused (R070).
 func TestRevocationEndsAll(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "text"})

@@ -16,19 +16,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Terminal is an Asker that asks on a terminal, one question at a time. Open
-// gives the terminal, never the protocol's own stdin; it is opened for each question
-// and to tell that one has ended, and closing it must end a Read that waits. What was
-// typed before a prompt is shown answers nothing: FlushInput drops it, which an *os.File
-// allows.
+// Terminal is an Asker that asks on a terminal, one question at a time. Open opens the
+// terminal, never the protocol's own stdin. It is called for each question, and again to
+// print that one has ended. Closing the terminal must end a Read that waits. Input typed
+// before a prompt is not an answer: FlushInput drops it, if the terminal is an *os.File.
 type Terminal struct {
 	Open func() (io.ReadWriteCloser, error)
 	once sync.Once
 	busy chan struct{} // has an element while a question is on the terminal
 }
 
-// Ask implements Asker. Without a terminal the question is unanswered. One that waits
-// for its turn ends with ctx like one that is asked.
+// Ask implements Asker. Without a terminal the question is unanswered. The end of ctx
+// also ends a question that waits for its turn.
 func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 	t.once.Do(func() { t.busy = make(chan struct{}, 1) })
 	select {
@@ -65,7 +64,7 @@ func (t *Terminal) Ask(ctx context.Context, q *Question) (Answer, error) {
 
 // tell writes a line about a question that has ended. It opens the terminal again,
 // because closing it has ended the Read. A terminal that takes nothing more (Ctrl-S)
-// holds nobody up for longer than a second.
+// delays the caller by a second at most.
 func (t *Terminal) tell(line string) {
 	tty, err := t.Open()
 	if err != nil {
@@ -77,8 +76,7 @@ func (t *Terminal) tell(line string) {
 	_, _ = fmt.Fprintf(tty, "\n%s\n", line)
 }
 
-// FlushInput drops what was typed on a terminal and has not been read. It does nothing
-// to what is no terminal.
+// FlushInput drops the unread input of a terminal. It does nothing to other files.
 func FlushInput(tty any) {
 	withFD(tty, func(fd int) { _ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
 }
@@ -117,8 +115,8 @@ func (p *prompt) say(format string, args ...any) {
 	}
 }
 
-// line shows a prompt and returns the line that is typed then. Its reader is new each
-// time: what it has read beyond the line was typed before the next prompt.
+// line shows a prompt and returns the line that is typed then. It uses a new reader each
+// time, because input read beyond the line was typed before the next prompt.
 func (p *prompt) line(format string, args ...any) string {
 	FlushInput(p.tty)
 	p.say(format, args...)
@@ -130,8 +128,8 @@ func (p *prompt) line(format string, args ...any) string {
 	return strings.TrimSpace(s)
 }
 
-// Heading returns the first lines of a question, for every approver that shows text:
-// who asks, and why, with nothing in it that could pass for ours, as long as each line
+// Heading returns the first lines of a question, for every approver that shows text: who
+// asks, and why. Nothing in it can pass for the program's own text, as long as each line
 // is shown whole: see names.Fold.
 func Heading(q *Question) string {
 	if q.Host != nil {
@@ -154,6 +152,19 @@ func Heading(q *Question) string {
 	return b.String()
 }
 
+// Lines returns a line for each item of a question. Nothing in them can pass for the
+// program's own text.
+func Lines(q *Question) []string {
+	if q.Host != nil {
+		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}
+	}
+	var lines []string
+	for i := range q.Items {
+		lines = append(lines, Describe(&q.Items[i]))
+	}
+	return lines
+}
+
 // Describe returns the line of one item.
 func Describe(it *Item) string {
 	if it.Problem != "" {
@@ -170,7 +181,7 @@ func Describe(it *Item) string {
 	return s
 }
 
-// short shortens an escaped text by which nothing is granted.
+// short shortens an escaped text that is not a path to be granted.
 func short(shown string) string {
 	const longest = 200
 	if r := []rune(shown); len(r) > longest {
@@ -210,7 +221,8 @@ func (p *prompt) ask(q *Question) Answer {
 			a.Decisions[i] = p.decide(it)
 			continue
 		}
-		// Waits as for any other: how long a person takes tells the server nothing.
+		// This waits as for any other item, so that the time of the answer tells the
+		// server nothing.
 		p.line("  Enter to go on: ")
 	}
 	return a

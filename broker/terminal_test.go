@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// screen is a terminal as the person in front of it has it.
+// screen is a terminal as a person sees and uses it.
 type screen struct {
 	t      *testing.T
 	master *os.File
@@ -42,7 +42,7 @@ func newScreen(t *testing.T, columns int) *screen {
 		defer close(ended)
 		for b := make([]byte, 1); ; s.read <- b[0] {
 			if _, err := master.Read(b); err != nil {
-				return // nobody has the terminal open any more
+				return // the terminal is closed
 			}
 		}
 	}()
@@ -78,7 +78,7 @@ func (s *screen) until(text string) string {
 	return shown
 }
 
-// answer is what Ask returned.
+// answered holds the results of Ask.
 type answered struct {
 	Answer
 	err error
@@ -110,8 +110,8 @@ func TestTerminalTypedAhead(t *testing.T) {
 	}
 }
 
-// What was typed for a question that is withdrawn does not answer the next one, be it
-// half a line, and the person is told.
+// Input typed for a question that is withdrawn does not answer the next one, even if it
+// is half a line, and the person is told.
 func TestTerminalWithdrawn(t *testing.T) {
 	for _, typed := range []string{"y", "y\n"} {
 		s := newScreen(t, 80)
@@ -140,16 +140,16 @@ func TestTerminalWithdrawn(t *testing.T) {
 	<-done
 }
 
-// forged is what a server would have the person read: a question of its own, with its
-// answer, on lines of their own at either width.
+// forged is text by which a server imitates a question and its answer, on lines of their
+// own at a width of columns.
 func forged(columns int) string {
 	line := func(s string) string { return s + strings.Repeat(" ", columns-len(s)%columns) }
 	return line("forged") + line("forged question 9999") + line("  approve 9999? [y/N] y forged") + strings.Repeat("forged.", 200) +
 		strings.Repeat("\u3000forged", 20) + "\n\r\x1b[2Jforged\n  approve 9999?"
 }
 
-// Whatever a server says, it has no line of its own: each row that holds its text begins
-// with words of ours or with a bar, and no row is wider than the terminal.
+// A server's text never fills a line of its own: each row that holds it begins with this
+// program's words or with a bar, and no row is wider than the terminal.
 func TestTerminalRows(t *testing.T) {
 	for _, columns := range []int{80, 40} {
 		s := newScreen(t, columns)
@@ -187,7 +187,8 @@ func TestTerminalRows(t *testing.T) {
 	}
 }
 
-// What cannot be granted is quoted short, and so is all that a question shows.
+// A path that cannot be granted is quoted short, and so is every text that a question
+// shows.
 func TestQuestionIsShort(t *testing.T) {
 	u := &Queue{}
 	l := newLab(t, func(c *Config) { c.Asker, c.AskFor, c.Limits.Consents = u, time.Hour, -1 })
@@ -217,8 +218,8 @@ func TestQuestionIsShort(t *testing.T) {
 	p.s.Close()
 }
 
-// A form of the host's shows what a server wrote as it is written, be it shown as
-// Markdown, as HTML or plain.
+// A form of the host shows a server's text literally, whether it is rendered as Markdown,
+// as HTML or plain.
 func TestElicitForm(t *testing.T) {
 	const evil = "<img src=x onerror=a>&lt;b&gt; ![i](http://e.example/i) [l](https://e.example) **b** _e_ `c` ~~s~~ www.e.example <https://e.example> a_b \\*c\\* \\[d"
 	q := &Question{Server: evil, Message: evil + strings.Repeat(" long", 200), Items: []Item{

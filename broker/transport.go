@@ -35,11 +35,11 @@ func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	return c, nil
 }
 
-// conn takes the session's requests out of what an SDK connection reads.
+// conn takes the session's requests out of the messages of an SDK connection.
 type conn struct {
 	mcp.Connection
 	s       *Session
-	sending sync.Mutex // held by who has asked whether the peer may have a frame, and writes it
+	sending sync.Mutex // held from the recheck of a frame until it is written
 }
 
 // Read implements mcp.Connection. It returns the messages that the session does not take.
@@ -75,7 +75,7 @@ func (c *conn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return c.Connection.Write(ctx, out)
 }
 
-// rewritten puts our capabilities into a message of the SDK's.
+// rewritten adds the broker's capabilities to a message of the SDK.
 func (s *Session) rewritten(msg jsonrpc.Message) (jsonrpc.Message, bool) {
 	req, ok := msg.(*jsonrpc.Request)
 	if !ok {
@@ -97,8 +97,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// send writes a frame of the session's, as a whole: how much of it the peer has taken when
-// its root ends, only the SDK's connection knows.
+// send writes a frame of the session as a whole: only the SDK's connection knows how much
+// of it the peer has taken when a root ends.
 func (c *conn) send(ctx context.Context, frame []byte, recheck Recheck) error {
 	if recheck != nil {
 		c.sending.Lock()
@@ -174,8 +174,8 @@ func (b *binding) sync() {
 	b.given = roots
 }
 
-// syncClients brings the SDK clients in step, on the side: the SDK writes to
-// every session of a client, and a revocation must not wait for any of them.
+// syncClients brings the SDK clients in step, in a goroutine: the SDK writes to every
+// session of a client, and a revocation must not wait for any of them.
 func (s *Session) syncClients() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -234,8 +234,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A request of ours that cannot be read is answered in its place, too; the SDK would
-// say that it does not know the method.
+// A malformed files/* request is answered by the session, too; the SDK would say that it
+// does not know the method.
 func TestEventsUnreadable(t *testing.T) {
 	l := newLab(t, nil)
 	s := l.b.Session("")

@@ -127,11 +127,11 @@ type copying struct {
 
 	mu       sync.Mutex // guards the fields below
 	charged  int64
-	answered bool // a part that still runs is charged to nobody
+	answered bool // a part that still runs is not charged
 }
 
-// charge takes n bytes of the session's total, and waits for its speed limit: a
-// copy holds no memory, so it need not be refused as a request too fast is.
+// charge charges n bytes to the session's total, and waits for its speed limit. A copy
+// holds no memory while it waits, so it need not be refused as other fast requests are.
 func (c *copying) charge(ctx context.Context, n, size int64) error {
 	c.mu.Lock()
 	if c.answered {
@@ -149,7 +149,7 @@ func (c *copying) charge(ctx context.Context, n, size int64) error {
 	return c.s.limits.pace(ctx, n, c.r.alive)
 }
 
-// end gives back what was charged if the copy failed.
+// end refunds the charged bytes if the copy failed.
 func (c *copying) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ func (u *uploading) end() {
 	u.endLocked()
 }
 
-// endLocked ends the upload. What was not committed leaves nothing.
+// endLocked ends the upload. An upload that was not committed leaves nothing.
 func (u *uploading) endLocked() {
 	u.ended = true
 	if u.up != nil {
@@ -121,8 +121,8 @@ func (s *Session) noUpload(id string, q guard.Path) error {
 	}
 }
 
-// beginUpload begins an upload. It takes its place among the session's first, so
-// that whatever ends those while it begins ends it, too.
+// beginUpload begins an upload. It registers it with the session first, so that a Close
+// or a revocation meanwhile ends it, too.
 func (s *Session) beginUpload(r *request, p *wire.WriteParams, q guard.Path) (string, *uploading, error) {
 	id, u := NewID(), &uploading{path: q}
 	if err := s.addUpload(id, u); err != nil {

@@ -66,7 +66,7 @@ func (s *Session) watch(r *request, p *wire.WatchParams) (any, error) {
 	return &wire.WatchResult{WatchID: w.id}, nil
 }
 
-// noRoom adds what to do to a refusal because of too many directories.
+// noRoom adds advice to a refusal because of too many directories.
 func noRoom(err error) error {
 	var limit *watch.LimitError
 	if errors.As(err, &limit) {
@@ -75,8 +75,8 @@ func noRoom(err error) error {
 	return err
 }
 
-// addWatch makes room for a watch, before it can send: the peer may unwatch at
-// once. Close ends what it finds, so nothing is added after it.
+// addWatch registers a watch before it can send: the peer may unwatch at once. Close ends
+// the registered watches, so none is added after it.
 func (s *Session) addWatch(w *watching, q guard.Path) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,10 +120,10 @@ func (w *watching) close() {
 // is on its way to it. A peer that reads takes it in microseconds.
 const maxEmitWait = 50 * time.Millisecond
 
-// emit sends the changes to the peer and waits until it has taken them, so that
-// what it does not take stays in the hub's bounded queue. After ctx has ended, emit
-// writes no other frame and returns within maxEmitWait. Then the last event, that of the
-// watch's end, may still wait for the peer.
+// emit sends the changes to the peer and waits until it has taken them, so that further
+// changes stay in the hub's bounded queue. After ctx has ended, emit writes no other
+// frame and returns within maxEmitWait. Then the last event, that of the watch's end, may
+// still wait for the peer.
 func (w *watching) emit(ctx context.Context, events []watch.Event) {
 	taken := make(chan struct{})
 	go func() {

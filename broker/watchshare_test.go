@@ -16,8 +16,8 @@ import (
 )
 
 // R008, R055: a server that watches all it can, in as many sessions as it likes, is
-// refused with the limit's number and what to do; another server's watches go on
-// being given, and its changes told.
+// refused with the limit and a remedy. Another server still gets watches and their
+// events.
 func TestWatchesOfOneServerLeaveRoom(t *testing.T) {
 	l := newLab(t, func(c *Config) {
 		hub := c.Tree.NewHub(watch.HubOptions{MaxWatches: 40, MaxEach: 15})
@@ -49,8 +49,8 @@ func TestWatchesOfOneServerLeaveRoom(t *testing.T) {
 	})
 }
 
-// R070: a server that has as many recursive watches as it may, and does not read,
-// holds no revocation; when it reads again, it is told of the end of each.
+// R070: a server that has as many recursive watches as it may, and does not read, delays
+// no revocation. When it reads again, it gets the end of each watch.
 func TestRevokeWithMostWatchesUnread(t *testing.T) {
 	const most = 64
 	l := newLab(t, nil)

@@ -23,7 +23,7 @@ func waits(t *testing.T, u *Queue, n int) {
 }
 
 // A question is withdrawn when the request is cancelled, the server hangs up or the
-// session ends: nobody is waiting for the answer.
+// session ends, because no request waits for its answer.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	for name, end := range map[string]func(p *peer, id string){
 		"cancelled": func(p *peer, id string) {
@@ -68,8 +68,8 @@ func TestConsentEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A question that waits for its turn on the terminal can be withdrawn like the one
-// that is shown.
+// A question that waits for its turn on the terminal can be withdrawn, as the shown one
+// can.
 func TestTerminalTurn(t *testing.T) {
 	in, typing := io.Pipe()
 	shown := make(chan struct{}, 1)

@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A request is answered by a goroutine that waits, if one does, and no more wait
-// than maxIdle after many at a time. (That Close returns, in the clean-up, shows
-// that they end with the session.)
+// A request is answered by a waiting goroutine, if there is one. After many requests at a
+// time at most maxIdle goroutines wait. (That Close returns, in the clean-up, shows that
+// they end with the session.)
 func TestWorkers(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadOnly, map[string]string{"a": "text"})
@@ -30,8 +30,8 @@ func TestWorkers(t *testing.T) {
 		}
 		return len(p.s.idle)
 	}
-	// One that says it waits may not do so yet when the next request comes, which then
-	// gets another.
+	// A goroutine that is about to wait may not wait yet when the next request comes;
+	// that request then gets another goroutine.
 	const requests = 20
 	for range requests {
 		p.must(wire.Stat, `{"path":"r/a"}`, nil)
@@ -56,7 +56,8 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// Who waits holds nothing of the request it answered: a frame can be megabytes.
+// A waiting goroutine holds nothing of the request that it answered: a frame can be
+// megabytes.
 func TestWorkers_memory(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.connect("")

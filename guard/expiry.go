@@ -40,15 +40,18 @@ func (g *Registry) startTimer(r *root) {
 const overdueAfter = time.Second
 
 // isOverdue reports whether the root should have ended more than overdueAfter ago, so that
-// the operation is to be refused. If so, it also begins to end the root. It reports false
-// while dirty data is flushed, which is a part of ending the root.
-func (g *Registry) isOverdue(r *root) bool {
+// the operation is to be refused. If so, and the operation is no dry run, it also begins to end
+// the root. It reports false while dirty data is flushed, which is a part of ending the root.
+func (g *Registry) isOverdue(r *root, dry bool) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false
 	}
 	left, ok := r.timeLeft(g.clock.now())
 	if !ok || left > -overdueAfter {
 		return false
+	}
+	if dry {
+		return true
 	}
 	r.refused.Add(1)
 	if r.endingOverdue.CompareAndSwap(false, true) {

@@ -36,6 +36,8 @@ type Request struct {
 	// Quiet suppresses the record of success, for operations that are one
 	// step of another.
 	Quiet bool
+	// Dry, unless nil, makes the operation a dry run: see DryRun.
+	Dry *DryRun
 	// OpensForWriting says that the operation opens a file for writing. The bytes written
 	// are recorded when the file is closed, so room for that record is promised, too.
 	OpensForWriting bool
@@ -121,7 +123,8 @@ type crossing struct {
 //  8. charges the quotas
 //
 // The caller then runs the operation and calls Lease.Done, which settles the quota, wraps the
-// error once, audits and releases. Admit itself audits a refusal.
+// error once, audits and releases. Admit itself audits a refusal. A dry run (Request.Dry) passes
+// the same checks in the same order, but waits for nothing, and charges and records nothing.
 func (g *Registry) Admit(ctx context.Context, req Request) (*Lease, error) {
 	l := &Lease{reg: g, req: req, start: time.Now()}
 	decided := false
@@ -162,14 +165,16 @@ func (l *Lease) admit(ctx context.Context) error {
 		return err
 	}
 	// Allocating moves no data.
-	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 {
+	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 && req.Dry == nil {
 		if err := l.root.bytes.acquire(ctx, l.root, req.Bytes); err != nil {
 			return err
 		}
 		l.bytes = req.Bytes
 	}
-	l.root.ops.Add(1)
-	l.root.lastUse.Store(l.start.UnixNano())
+	if req.Dry == nil {
+		l.root.ops.Add(1)
+		l.root.lastUse.Store(l.start.UnixNano())
+	}
 	return l.reserveQuota()
 }
 
@@ -180,7 +185,7 @@ func (l *Lease) checkRequest() error {
 		return err
 	}
 	if lacks := lackedRights(req.Op, req.Need, l.policy.Rights); lacks != 0 {
-		return denied(lacks, l.policy.Rights)
+		return l.denied(l.root, lacks, l.policy.Rights)
 	}
 	if req.Path2.Root != "" && req.Path2.Root != req.Path.Root {
 		return &Error{Kind: names.Invalid, Err: syscall.EXDEV}
@@ -203,18 +208,21 @@ func (l *Lease) findRoot() error {
 		}
 		return &Error{Kind: names.NoConsent}
 	}
+	req.Dry.note(Step{Kind: StepRoot, Root: r.name})
 	if !r.grant.Subject.Covers(req.Caller.Subject) {
 		return &Error{Kind: names.NoConsent}
 	}
 	if req.Epoch != 0 && req.Epoch != r.epoch {
 		return &Error{Kind: names.Revoked}
 	}
-	if l.reg.isOverdue(r) {
+	if l.reg.isOverdue(r, req.Dry != nil) {
 		return r.endedError()
 	}
 	gen, ok := r.acquire()
 	if !ok {
-		r.refused.Add(1)
+		if req.Dry == nil {
+			r.refused.Add(1)
+		}
 		return r.endedError()
 	}
 	l.root, l.gen, l.policy, l.nesting = r, gen, r.policy.Load(), r.nesting.Load()
@@ -320,7 +328,13 @@ func (l *Lease) HoldNameless() *Hold {
 // releases, and returns the error for the caller; a success whose record cannot
 // be taken becomes a failure.
 func (l *Lease) Done(n int64, err error) error {
-	defer l.release()   // also when an auditor panics
+	defer l.release() // also when an auditor panics
+	if l.req.Dry != nil {
+		if wrapped := l.wrap(err); wrapped != nil {
+			return wrapped
+		}
+		return nil
+	}
 	if l.notes != nil { // the detached part may have become an open
 		if need := Rights(l.notes.openNeed.Load()); need != 0 {
 			l.becomeOpen(need)

@@ -144,8 +144,12 @@ func await(ctx context.Context, done func() bool) error {
 // Change runs call, which is one system call that changes the source, unless the lease is
 // dead. A lease dies when its root, or a nested root that the operation has entered, ends or
 // is narrowed, and that change has stopped waiting for the operation. The change still waits
-// for call, and reports if call does not return.
+// for call, and reports if call does not return. In a dry run nothing changes: Change does
+// not run call.
 func (l *Lease) Change(call func() error) error {
+	if l.req.Dry != nil {
+		return &Error{Kind: names.Internal, Err: errDryChange}
+	}
 	l.countChange(1)
 	defer l.countChange(-1)
 	// Whoever changes the root does so before looking at the counter, so the call is counted

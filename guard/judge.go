@@ -56,6 +56,9 @@ func accessOf(op Op, need Rights, makes bool) Access {
 // Access is what the operation does to the name it is about.
 func (l *Lease) Access() Access { return l.req.access(l.req.Names > 0) }
 
+// OnlyReads reports whether the operation changes nothing.
+func (r *Request) OnlyReads() bool { return r.access(false) <= ToRead }
+
 func (r *Request) access(makes bool) Access {
 	if r.AttributesOnly {
 		return ToLook
@@ -173,7 +176,8 @@ func (l *Lease) JudgeDir(rel string) error {
 		return nil
 	}
 	return l.eachRules(rel, func(r *root, set *ruleset, rel string) error {
-		return refusal(ToRead, set.barrier((*rootFacts)(r), rel))
+		v := set.barrier((*rootFacts)(r), rel)
+		return l.decide(r, rel, "", v, refusal(ToRead, v))
 	})
 }
 
@@ -210,14 +214,14 @@ func (l *Lease) judgeIn(r *root, set *ruleset, a Access, dir, base string, t pat
 	f := (*rootFacts)(r)
 	v := set.judge(r, f, dir, base, t)
 	if v.Effect == pattern.Protect && l.isException(a, v.Rule, f, under(dir, base)) {
-		return nil
+		return l.decide(r, dir, base, v, nil)
 	}
 	if a == ToMake && v.Effect == pattern.None && t == pattern.Link {
 		if rule := set.set.At(dir).Leads(dir, base, f); rule != nil {
 			v = pattern.Verdict{Effect: pattern.Protect, Rule: rule}
 		}
 	}
-	return refusal(a, v)
+	return l.decide(r, dir, base, v, refusal(a, v))
 }
 
 // createdType is the type of what an operation makes.
@@ -303,13 +307,13 @@ func (l *Lease) eachRules(rel string, f func(r *root, set *ruleset, rel string) 
 func (l *Lease) judgeHeld() error {
 	req := &l.req
 	if v := l.heldVerdict(req.Held); v.Effect != pattern.None {
-		if err := refusal(req.access(false), v); err != nil {
+		if err := l.decide(l.root, req.Path.Rel(), "", v, refusal(req.access(false), v)); err != nil {
 			return err
 		}
 	}
 	// The second file is the one that is written, or given another name.
 	if v := l.heldVerdict(req.HeldTarget); v.Effect != pattern.None {
-		return refusal(ToChange, v)
+		return l.decide(l.root, req.Path2.Rel(), "", v, refusal(ToChange, v))
 	}
 	return nil
 }
@@ -317,7 +321,7 @@ func (l *Lease) judgeHeld() error {
 // JudgeNow judges an open file by the path below the root that it has now.
 func (l *Lease) JudgeNow(a Access, rel string) error {
 	v, _ := l.effect(rel)
-	return refusal(a, v)
+	return l.decide(l.root, rel, "", v, refusal(a, v))
 }
 
 func (l *Lease) heldVerdict(h *Hold) pattern.Verdict {
@@ -354,58 +358,6 @@ func (l *Lease) effect(rel string) (v pattern.Verdict, byContents bool) {
 		return nil
 	})
 	return v, byContents
-}
-
-// Explanation says whether an operation would be admitted, and why not.
-type Explanation struct {
-	Allowed bool
-	// Kind is that of the refusal.
-	Kind Kind
-	// Lacks are the rights that are missing, if that is the reason.
-	Lacks Rights
-	// Verdict is what the patterns say. It can name a rule that was lifted.
-	Verdict pattern.Verdict
-	Root    RootName // the root whose policy decided; it may be a nested one
-}
-
-// Explain says what the gate would answer to an operation on a path. It does not begin the
-// operation, and leaves no record. It looks only at the policy, and at files that a rule asks
-// about. So it does not say whether the file exists, or whether the system permits the
-// operation. need are the rights that the arguments add, as for opening a file to write.
-func (g *Registry) Explain(s Subject, op Op, p Path, need Rights) Explanation {
-	l := &Lease{reg: g, req: Request{Caller: Caller{Subject: s, Via: ViaControl}, Op: op, Path: p, Need: need}}
-	defer l.endUses(false)
-	if err := l.findRoot(); err != nil {
-		return Explanation{Kind: names.Reason(err), Root: p.Root}
-	}
-	defer l.release()
-	if lacks := lackedRights(op, need, l.policy.Rights); lacks != 0 {
-		return Explanation{Kind: names.Reason(denied(lacks, l.policy.Rights)), Lacks: lacks, Root: p.Root}
-	}
-	out := Explanation{Allowed: true, Root: p.Root}
-	if p.IsRoot() || !l.patterned {
-		return out
-	}
-	a := accessOf(op, need, false)
-	err := l.eachRules(p.Rel(), func(r *root, set *ruleset, rel string) error {
-		if lacks := lackedRights(op, need, r.policy.Load().Rights); lacks != 0 {
-			out = Explanation{Kind: names.Permission, Lacks: lacks, Root: r.name}
-			return &Error{Kind: names.Permission}
-		}
-		dir, base := splitRel(rel)
-		v := set.judge(r, (*rootFacts)(r), dir, base, createdType(op))
-		if v.Effect != pattern.None || v.Lifted != nil {
-			out.Verdict, out.Root = v, r.name
-		}
-		if v.Effect == pattern.Protect && l.isException(a, v.Rule, (*rootFacts)(r), rel) {
-			return nil
-		}
-		return refusal(a, v)
-	})
-	if err != nil {
-		out.Allowed, out.Kind = false, names.Reason(err)
-	}
-	return out
 }
 
 // Current returns an error (names.Conflict) if the root's patterns have changed since the

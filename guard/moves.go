@@ -94,7 +94,7 @@ func (s *snapshot) overlapping(roots ...*root) []*moveLock {
 // Making keeps directories from being moved while the operation resolves a directory and
 // makes a name in it.
 func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
-	if !l.patterned {
+	if !l.patterned || l.req.Dry != nil {
 		return func() {}, nil
 	}
 	m := l.root.moves
@@ -109,7 +109,7 @@ func (l *Lease) Making(ctx context.Context) (unlock func(), err error) {
 // Moving keeps names from being made, in the root and in all roots that overlap with it,
 // while the operation looks at a directory and moves it.
 func (l *Lease) Moving(ctx context.Context) (unlock func(), err error) {
-	if !l.patterned {
+	if !l.patterned || l.req.Dry != nil {
 		return func() {}, nil
 	}
 	for {
@@ -236,7 +236,7 @@ func (l *Lease) JudgeMove(from, to string) func(rel, name string, t pattern.Type
 					facts = movedFacts{facts, to, from}
 				}
 				if v := set.judge(r, facts, dir, base, t); v.Effect != pattern.None {
-					return &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}}
+					return l.decide(r, dir, base, v, &Error{Kind: names.Permission, Err: &Refusal{Effect: v.Effect, Rule: v.Rule, inMovedDir: true}})
 				}
 				return nil
 			})

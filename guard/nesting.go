@@ -225,6 +225,7 @@ func (l *Lease) enterSameDirectory() error {
 // a nested root, or with sameDirectory a root at the same directory.
 func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 	if !slices.ContainsFunc(l.crossed, func(x crossing) bool { return x.root == c }) {
+		l.req.Dry.note(Step{Kind: StepRoot, Root: c.name})
 		gen, ok := c.acquire()
 		if !ok {
 			return c.endedError()
@@ -245,9 +246,11 @@ func (l *Lease) enterRoot(c *root, sameDirectory bool) error {
 	}
 	have := c.policy.Load().Rights
 	if lacks := lackedRights(l.req.Op, l.req.Need, have); lacks != 0 {
-		return denied(lacks, have)
+		return l.denied(c, lacks, have)
 	}
-	c.lastUse.Store(l.start.UnixNano())
+	if l.req.Dry == nil {
+		c.lastUse.Store(l.start.UnixNano())
+	}
 	return nil
 }
 

@@ -51,6 +51,8 @@ func (o *once) take(req *Request) (began bool, err error) {
 	switch {
 	case o.done:
 		return false, &Error{Kind: names.Revoked}
+	case !o.taken && req.Dry != nil:
+		return false, nil
 	case !o.taken:
 		o.taken, o.who, o.via = true, req.Caller.Subject, req.Caller.Via
 		return true, nil

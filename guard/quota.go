@@ -44,8 +44,9 @@ func (a *account) setQuota(q Quota) {
 }
 
 // charge reserves bytes and names for a file that becomes size bytes long: all of it or
-// nothing. Negative amounts give back.
-func (a *account) charge(bytes, size, created int64) error {
+// nothing. Negative amounts give back. In a dry run it returns the same errors and reserves
+// nothing.
+func (a *account) charge(bytes, size, created int64, dry bool) error {
 	q := a.quota.Load()
 	if q == nil {
 		q = &Quota{}
@@ -53,11 +54,13 @@ func (a *account) charge(bytes, size, created int64) error {
 	if q.MaxFile > 0 && size > q.MaxFile {
 		return &Error{Kind: names.Quota, Err: syscall.EFBIG, Limit: q.MaxFile}
 	}
-	if !addUpTo(&a.written, bytes, q.MaxWritten) {
+	if !addUpTo(&a.written, bytes, q.MaxWritten, dry) {
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxWritten}
 	}
-	if !addUpTo(&a.created, created, q.MaxCreated) {
-		a.written.Add(-bytes)
+	if !addUpTo(&a.created, created, q.MaxCreated, dry) {
+		if !dry {
+			a.written.Add(-bytes)
+		}
 		return &Error{Kind: names.Quota, Err: syscall.EDQUOT, Limit: q.MaxCreated}
 	}
 	return nil
@@ -70,14 +73,15 @@ func (a *account) refund(bytes, created int64) {
 }
 
 // addUpTo adds n to a counter unless that would exceed limit (0: none). A refused
-// request leaves the counter alone, so that it cannot crowd out another.
-func addUpTo(counter *atomic.Int64, n, limit int64) bool {
+// request leaves the counter alone, so that it cannot crowd out another. A dry run leaves
+// it alone, too.
+func addUpTo(counter *atomic.Int64, n, limit int64, dry bool) bool {
 	for n != 0 {
 		have := counter.Load()
 		if limit > 0 && n > 0 && n > limit-have {
 			return false
 		}
-		if counter.CompareAndSwap(have, have+n) {
+		if dry || counter.CompareAndSwap(have, have+n) {
 			break
 		}
 	}
@@ -99,12 +103,12 @@ func (l *Lease) reserveQuota() error {
 		l.ensureNotes()
 	}
 	subject := l.reg.accountOf(req.Caller.Subject)
-	if err := l.root.charge(bytes, req.Size, req.Names); err != nil {
+	if err := l.charge(&l.root.account, l.root.name, bytes, req.Size, req.Names); err != nil {
 		return err
 	}
 	l.reserved, l.written, l.created = true, bytes, req.Names
 	if subject != nil {
-		if err := subject.charge(bytes, req.Size, req.Names); err != nil {
+		if err := l.charge(subject, "", bytes, req.Size, req.Names); err != nil {
 			return err
 		}
 		l.subject = subject
@@ -123,13 +127,22 @@ func (l *Lease) chargeNested(c *root) error {
 	if !l.reserved || l.notes == nil {
 		return nil // no quota bounds the operation, or reserveQuota has yet to run
 	}
-	if err := c.charge(l.written, l.req.Size, l.reservedNames()); err != nil {
+	if err := l.charge(&c.account, c.name, l.written, l.req.Size, l.reservedNames()); err != nil || l.req.Dry != nil {
 		return err
 	}
 	l.notes.mu.Lock()
 	defer l.notes.mu.Unlock()
 	l.notes.chargedNested = append(l.notes.chargedNested, &c.account)
 	return nil
+}
+
+// charge is account.charge. name is that of the account's root, "" for the subject's account.
+func (l *Lease) charge(a *account, name RootName, bytes, size, created int64) error {
+	err := a.charge(bytes, size, created, l.req.Dry != nil)
+	if err != nil {
+		l.req.Dry.note(Step{Kind: StepLimit, Root: name, Refused: true})
+	}
+	return err
 }
 
 // reservedNames is how many names the lease has reserved so far.
@@ -212,7 +225,7 @@ func (l *Lease) becomeOpen(need Rights) {
 func (l *Lease) Charge(bytes, size, created int64) error {
 	charged := 0
 	for a := range l.accounts {
-		if err := a.charge(bytes, size, created); err != nil {
+		if err := l.charge(a, "", bytes, size, created); err != nil {
 			for b := range l.accounts {
 				if charged == 0 {
 					return err

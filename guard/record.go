@@ -171,6 +171,9 @@ func (l *Lease) ensureNotes() *notes {
 // NoteResolved tells the lease that the links of asked, which is the request's Path or
 // Path2, led to q: the record is about that file. The latest call counts.
 func (l *Lease) NoteResolved(asked, q Path) {
+	if asked == l.req.Path {
+		l.req.Dry.noteResolved(q)
+	}
 	l.ensureNotes().mu.Lock()
 	defer l.notes.mu.Unlock()
 	if asked == l.req.Path {
@@ -251,7 +254,7 @@ func (l *Lease) expectedRecord() (Reserver, *Record) {
 	// An append to a path, not to an open file, has a record of its own: vfs.Tree.WriteRange
 	// writes it by Closed.
 	appendsToPath := l.req.Op == names.OpWrite && l.req.Held == nil
-	if l.req.Quiet || !isRecorded[l.req.Op] && !appendsToPath {
+	if l.req.Quiet || l.req.Dry != nil || !isRecorded[l.req.Op] && !appendsToPath {
 		return nil, nil
 	}
 	r, _ := l.reg.cfg.Auditor.(Reserver)

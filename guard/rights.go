@@ -226,6 +226,15 @@ func lackedRights(op Op, extra, have Rights) Rights {
 	return 0
 }
 
+// plainest returns, of the rights that an operation lacks, those that are enough: where any
+// of several rights would do, it is Write.
+func plainest(op Op, lacks Rights) Rights {
+	if int(op) < len(requiredRights) && lacks == requiredRights[op].any && lacks&Write != 0 {
+		return Write
+	}
+	return lacks
+}
+
 // Narrowest are the rights that the root, and every nested root that the operation has
 // entered, all allow.
 func (l *Lease) Narrowest() Rights {
@@ -240,12 +249,28 @@ func (l *Lease) Narrowest() Rights {
 // record names them.
 func (l *Lease) Denied(lacks Rights) error {
 	l.req.Need |= lacks
-	return denied(lacks, l.Narrowest())
+	return l.denied(l.narrowedBy(lacks), lacks, l.Narrowest())
+}
+
+// narrowedBy returns the root that lacks one of the rights: the operation's own, or the first
+// nested one that it has entered.
+func (l *Lease) narrowedBy(lacks Rights) *root {
+	if lacks&^l.policy.Rights == 0 {
+		for _, c := range l.crossed {
+			if lacks&^c.root.policy.Load().Rights != 0 {
+				return c.root
+			}
+		}
+	}
+	return l.root
 }
 
 // denied is the refusal of an operation that lacks rights: names.ReadOnly (EROFS) where the
 // root is read-only and the operation would change it, else names.Permission (EACCES).
-func denied(lacks, have Rights) error {
+func (l *Lease) denied(r *root, lacks, have Rights) error {
+	if l.req.Dry != nil {
+		l.req.Dry.note(Step{Kind: StepRight, Root: r.name, Lacks: plainest(l.req.Op, lacks), Refused: true})
+	}
 	if lacks.Mutating() && !have.Mutating() {
 		return &Error{Kind: names.ReadOnly}
 	}

@@ -53,7 +53,7 @@ func (s *Stamps) Err() error {
 		}
 		state := State(at.root.state.Load())
 		switch {
-		case state != Live && state != SpentState, state == Live && s.registry.isOverdue(at.root):
+		case state != Live && state != SpentState, state == Live && s.registry.isOverdue(at.root, false):
 			return at.refusal(at.root.endedError())
 		case at.root.narrowed.Load() != at.narrowed:
 			return at.refusal(&Error{Kind: names.Conflict, Err: errors.New("what may be read in the root, or in a root inside it, has changed meanwhile")})

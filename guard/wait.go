@@ -104,7 +104,11 @@ func (l *Lease) waitForSpeed(ctx context.Context, auditor Reserver, rec *Record)
 	}
 	limit, wait := l.policy.timeout(), time.Duration(0)
 	var res *rate.Reservation
-	if r.limiter != nil {
+	switch {
+	case r.limiter == nil:
+	case l.req.Dry != nil:
+		wait = untilToken(r.limiter)
+	default:
 		res = r.limiter.Reserve()
 		wait = res.Delay()
 	}
@@ -121,7 +125,11 @@ func (l *Lease) waitForSpeed(ctx context.Context, auditor Reserver, rec *Record)
 	}
 	if wait > limit {
 		cancel()
+		l.req.Dry.note(Step{Kind: StepLimit, Root: r.name, Refused: true})
 		return false, &Error{Kind: names.Rate, RetryAfter: wait}
+	}
+	if l.req.Dry != nil {
+		return false, nil
 	}
 	l.release()
 	r.waiting.Add(1)
@@ -133,4 +141,13 @@ func (l *Lease) waitForSpeed(ctx context.Context, auditor Reserver, rec *Record)
 		return true, err
 	}
 	return true, nil
+}
+
+// untilToken returns how long an operation that began now would have to wait.
+func untilToken(l *rate.Limiter) time.Duration {
+	missing := 1 - l.Tokens()
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(missing / float64(l.Limit()) * float64(time.Second))
 }

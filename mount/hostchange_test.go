@@ -175,6 +175,9 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 func TestDescriptorsOutliveNames(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
+			if name == "chown" && os.Geteuid() != 0 {
+				t.Skip("only root gives a file to a group that it is not in")
+			}
 			changedByHost(t, func(t *testing.T, m *testMount, _ string, changed func(func())) {
 				host := openHost(t, filepath.Join(m.src, "p/f"))
 				f, err := childfs.OpenFile(filepath.Join(m.root, "p/f"), os.O_RDWR, 0)
@@ -198,6 +201,9 @@ func TestDescriptorsOutliveNames(t *testing.T) {
 func TestNamesLeadToTheFileThatHasThem(t *testing.T) {
 	for name, c := range nodeChanges {
 		t.Run(name, func(t *testing.T) {
+			if name == "chown" && os.Geteuid() != 0 {
+				t.Skip("only root gives a file to a group that it is not in")
+			}
 			changedByHost(t, func(t *testing.T, m *testMount, change string, changed func(func())) {
 				path := filepath.Join(m.root, "p/f")
 				old := openHost(t, filepath.Join(m.src, "p/f"))

@@ -18,7 +18,10 @@ import (
 func (m *Mount) linkUsers(n *node) vfs.Where {
 	where := vfs.Where{Holders: n.holders}
 	if m.opt.Visible != nil {
-		where.Shows = m.showsLink
+		where.Shows = func(dir guard.Path, target string) bool {
+			_, shown := m.opt.ShowsLink(m.reg, dir, target)
+			return shown
+		}
 	}
 	return where
 }
@@ -40,26 +43,27 @@ func (n *node) holders() (dirs []guard.Path) {
 	return dirs
 }
 
-// showsLink reports whether a link with a target is shown. It judges the text of the target.
-// A target with ".." after a name is refused: cleaning the text removes the name, which may
-// itself be a link, and which the text would reveal.
-func (m *Mount) showsLink(dir guard.Path, target string) bool {
+// ShowsLink reports whether a mount of the registry shows a link that lies in the directory dir
+// of a root, and whose target leaves the root. dest is where the target leads, as text. Only
+// text is judged. A target with ".." after a name is refused: cleaning the text removes the
+// name, which may itself be a link, and which the text would reveal.
+func (o *Options) ShowsLink(reg *guard.Registry, dir guard.Path, target string) (dest string, shown bool) {
+	dest = path.Clean(target)
 	relative := !strings.HasPrefix(target, "/")
-	if climbsLater(target) || relative && !m.opt.Layout.ByPath {
-		return false
-	}
-	dest := path.Clean(target)
 	if relative {
-		base, ok := m.reg.Dir(dir.Root)
+		base, ok := reg.Dir(dir.Root)
 		if !ok {
-			return false
+			return "", false
 		}
 		dest = path.Join(base, dir.Rel(), target)
 	}
-	if m.opt.Layout.ByPath && m.reg.Holds(m.opt.Subject, names.FollowLinks(m.opt.Layout.Links, dest)) {
-		return m.opt.Visible("", relative)
+	switch {
+	case o.Visible == nil, climbsLater(target), relative && !o.Layout.ByPath:
+		return dest, false
+	case o.Layout.ByPath && reg.Holds(o.Subject, names.FollowLinks(o.Layout.Links, dest)):
+		return dest, o.Visible("", relative)
 	}
-	return m.opt.Visible(dest, relative)
+	return dest, o.Visible(dest, relative)
 }
 
 // climbsLater reports whether a target has ".." after a name, or after the leading "/".

@@ -2,6 +2,7 @@ package vfs
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -84,6 +85,7 @@ type follower struct {
 	todo  []step // in reverse: the next is the last
 	links int
 	climb int
+	link  guard.MetLink // the one that was met last, in a dry run
 	// linked: the element that was walked last comes from a link's target.
 	linked bool
 }
@@ -171,12 +173,22 @@ func (w *follower) push(rel string, link bool) {
 	}
 }
 
+// rest is what is still to be walked.
+func (w *follower) rest() string {
+	elems := make([]string, 0, len(w.todo))
+	for _, s := range slices.Backward(w.todo) {
+		elems = append(elems, s.name)
+	}
+	return strings.Join(elems, "/")
+}
+
 func (w *follower) rel() string { return strings.Join(w.at, "/") }
 
 // up leaves the directory. It resolves the one above from the root and not by "..", because
 // that can lead out of the root if somebody moves the directory.
 func (w *follower) up() error {
 	if len(w.at) == 0 {
+		w.l.NoteLink(w.link, true)
 		return &guard.Error{Kind: names.Escaped}
 	}
 	w.at = w.at[:len(w.at)-1]
@@ -225,7 +237,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 			return false, err
 		}
 		w.pop()
-		return false, w.expand(d.FD())
+		return false, w.expand(d.FD(), next.name)
 	}
 	d.Close()
 	if final {
@@ -237,8 +249,8 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 	return false, unix.ENOTDIR
 }
 
-// expand puts a link's target in its place.
-func (w *follower) expand(fd int) error {
+// expand puts the target of the link name in its place.
+func (w *follower) expand(fd int, name string) error {
 	if w.l.Narrowest()&guard.Read == 0 {
 		// As READLINK in the mount: a target is contents.
 		return &guard.Error{Kind: names.Permission}
@@ -250,7 +262,12 @@ func (w *follower) expand(fd int) error {
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(target, "/") {
+	isAbsolute := strings.HasPrefix(target, "/")
+	if w.l.IsDry() {
+		w.link = guard.MetLink{At: strings.Join(append(slices.Clone(w.at), name), "/"), Target: target, Rest: w.rest()}
+		w.l.NoteLink(w.link, isAbsolute)
+	}
+	if isAbsolute {
 		return &guard.Error{Kind: names.Escaped}
 	}
 	w.push(target, true)

@@ -138,6 +138,9 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 		return err
 	}
 	defer d.Close()
+	if l.IsDry() {
+		return movable(l, d, base)
+	}
 	unlock, err := t.claims.LockName(ctx, l, d, base)
 	if err != nil {
 		return err

@@ -59,29 +59,38 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
 	return gate.Run(ctx, t.reg, req, func(l *guard.Lease) error {
-		return followTo(ctx, l, old, false, func(q guard.Path) error {
-			if q.IsRoot() {
+		return t.renamePath(ctx, l, c, old, to, overwrite, etag)
+	})
+}
+
+// renamePath is RenamePath, admitted. In a dry run, the zero path as to means another name in
+// the same directory.
+func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
+	return followTo(ctx, l, old, false, func(q guard.Path) error {
+		if q.IsRoot() {
+			return isRoot()
+		}
+		// Only to find links on the way. rename resolves the path again, under the locks.
+		src, _, err := beneath.Parent(l, q, guard.ToChange)
+		if err != nil {
+			return err
+		}
+		src.Close()
+		if to.Root == "" && l.IsDry() {
+			to = q
+		}
+		return about(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
+			if q2.IsRoot() {
 				return isRoot()
 			}
-			// Only to find links on the way. rename resolves the path again, under the locks.
-			src, _, err := beneath.Parent(l, q, guard.ToChange)
-			if err != nil {
-				return err
+			m := &move{
+				ctx: ctx, l: l, c: c, asked: old, etag: etag, respectLocks: true,
+				mustBeNew: !overwrite || l.Narrowest()&guard.Delete == 0,
 			}
-			src.Close()
-			return about(to, followTo(ctx, l, to, false, func(q2 guard.Path) error {
-				if q2.IsRoot() {
-					return isRoot()
-				}
-				m := &move{
-					ctx: ctx, l: l, c: c, asked: old, etag: etag, respectLocks: true,
-					mustBeNew: !overwrite || l.Narrowest()&guard.Delete == 0,
-				}
-				m.oldDir.Path, m.oldName = q.Split()
-				m.newDir.Path, m.newName = q2.Split()
-				return t.rename(m)
-			}))
-		})
+			m.oldDir.Path, m.oldName = q.Split()
+			m.newDir.Path, m.newName = q2.Split()
+			return t.rename(m)
+		}))
 	})
 }
 
@@ -129,7 +138,7 @@ func (t *Tree) rename(m *move) error {
 	if err := m.checkMovable(); err != nil {
 		return err
 	}
-	if err := m.judge(); err != nil {
+	if err := m.judge(); err != nil || m.l.IsDry() {
 		return err
 	}
 	err = t.replaceOrMove(m)
@@ -214,6 +223,9 @@ func (m *move) resolveParents() (err error) {
 // lockNames locks the new name, which somebody else may be replacing. It also locks the old
 // one if the two are exchanged, or locks of files are respected.
 func (t *Tree) lockNames(m *move) (unlock func(), err error) {
+	if m.l.IsDry() {
+		return func() {}, nil
+	}
 	list := make([]claims.Name, 1, 2)
 	if list[0], err = claims.NameOf(m.l, m.dst, m.newName); err != nil {
 		return nil, err

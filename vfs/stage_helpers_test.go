@@ -103,6 +103,9 @@ func (s *stageScene) end() {
 		_ = o.model.Close()
 	}
 	s.open = nil
+	if _, live := s.reg.Lookup("r"); !live {
+		return
+	}
 	if _, err := s.reg.Revoke(s.Context(), "r"); err != nil {
 		s.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func (s *stageScene) step(crash bool) {
 	op := stageOps[s.rnd.IntN(len(stageOps))]
 	a, b, text := s.path(), s.path(), s.text()
 	s.log = append(s.log, fmt.Sprintf("%s %s %s %q", op.name, a, b, text))
-	if crash && s.rnd.IntN(3) == 0 {
+	if crash && s.rnd.IntN(3) > 0 {
 		s.stepKilled(op, a, b, text)
 		return
 	}
@@ -144,30 +144,8 @@ func (s *stageScene) step(crash bool) {
 // stepKilled kills the process in the middle of the operation. Then what is seen is as before
 // or as after.
 func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
-	before, point, killed := s.seen(), s.rnd.IntN(4), false
-	beneath.AtStep = func(string) error {
-		if point--; point < 0 || killed {
-			killed = true
-			return errKilled
-		}
-		return nil
-	}
-	err := op.staged(s, a, b, text)
-	beneath.AtStep = nil
-	if killed && err == nil {
-		s.fail("killed in the middle, and no error")
-	}
+	err, killed := s.killedAt(op, a, b, text, s.rnd.IntN(6))
 	if killed {
-		s.crashes++
-		s.end()
-		s.start()
-		now := s.seen()
-		if maps.Equal(now, before) {
-			return
-		}
-		if err := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); err != nil || !maps.Equal(now, seenIn(s.T, s.model)) {
-			s.fail("killed in the middle of it:\n%s", difference(now, before))
-		}
 		return
 	}
 	if errors.Is(err, unix.ELOOP) {
@@ -178,7 +156,40 @@ func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
 	}
 }
 
-// openBoth opens a file on both sides, and uses those that are open.
+// killedAt does an operation, and kills the process at its point number n, if it has so many.
+// Then what is seen by the next session is as before the operation, or as after it.
+func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
+	s.Helper()
+	before := s.seen()
+	beneath.AtStep = func(string) error {
+		if n--; n < 0 || killed {
+			killed = true
+			return errKilled
+		}
+		return nil
+	}
+	err = op.staged(s, a, b, text)
+	beneath.AtStep = nil
+	if !killed {
+		return err, false
+	}
+	if err == nil {
+		s.fail("killed in the middle, and no error")
+	}
+	s.crashes++
+	s.end()
+	s.start()
+	now := s.seen()
+	if maps.Equal(now, before) {
+		return err, true
+	}
+	if merr := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); merr != nil || !maps.Equal(now, seenIn(s.T, s.model)) {
+		s.fail("killed in the middle of it:\n%s", difference(now, before))
+	}
+	return err, true
+}
+
+// useOpen opens a file on both sides, and uses those that are open.
 func (s *stageScene) useOpen() {
 	if len(s.open) < 4 {
 		path := s.path()

@@ -3,18 +3,21 @@ package vfs_test
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// places are what can lie at a name of a staged root: made in the source, in the stage, or in
-// both. prepare makes it on both sides.
-var stagePlaces = []struct {
+// stagePlace is what can lie at a name of a staged root: made in the source, in the stage, or in
+// both.
+type stagePlace struct {
 	name   string
 	source []string                       // below the name
 	staged func(s *stageScene, at string) // on both sides
-}{
+}
+
+var stagePlaces = []stagePlace{
 	{"nothing", nil, nil},
 	{"file of the source", []string{"=low"}, nil},
 	{"changed file", []string{"=low"}, func(s *stageScene, at string) { s.both("write", at, "") }},
@@ -64,20 +67,7 @@ func TestRenameRules(t *testing.T) {
 		for _, target := range stagePlaces {
 			t.Run(old.name+" to "+target.name, func(t *testing.T) {
 				for _, op := range []string{"rename", "renamenew", "exchange"} {
-					var files []string
-					for _, f := range old.source {
-						files = append(files, "a/old"+f)
-					}
-					for _, f := range target.source {
-						files = append(files, "b/new"+f)
-					}
-					s := newStaged(t, append(files, "a/", "b/")...)
-					if old.staged != nil {
-						old.staged(s, "a/old")
-					}
-					if target.staged != nil {
-						target.staged(s, "b/new")
-					}
+					s := renameScene(t, &old, &target)
 					before := stateOf(t, s.source)
 					s.both(op, "a/old", "b/new")
 					want := seenIn(t, s.model)
@@ -94,6 +84,52 @@ func TestRenameRules(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// renameScene has one place at a/old, and another at b/new.
+func renameScene(t *testing.T, old, target *stagePlace) *stageScene {
+	t.Helper()
+	files := []string{"a/", "b/"}
+	for _, f := range old.source {
+		files = append(files, "a/old"+f)
+	}
+	for _, f := range target.source {
+		files = append(files, "b/new"+f)
+	}
+	s := newStaged(t, files...)
+	if old.staged != nil {
+		old.staged(s, "a/old")
+	}
+	if target.staged != nil {
+		target.staged(s, "b/new")
+	}
+	return s
+}
+
+// A rename is killed at each of its points: the next session finds it done, or not begun.
+func TestRenameIsKilled(t *testing.T) {
+	places := stagePlaces
+	if testing.Short() {
+		places = places[:8]
+	}
+	for _, name := range []string{"rename", "exchange"} {
+		op := stageOps[slices.IndexFunc(stageOps, func(op stageOp) bool { return op.name == name })]
+		for _, old := range places[1:] {
+			for _, target := range places {
+				s := renameScene(t, &old, &target)
+				s.log = []string{name + " of a " + old.name + " to a " + target.name}
+				for n := 0; ; n++ {
+					if _, killed := s.killedAt(op, "a/old", "b/new", "", n); !killed {
+						break
+					}
+					if n > 100 {
+						s.fail("it is killed at each point")
+					}
+				}
+				s.end()
+			}
 		}
 	}
 }

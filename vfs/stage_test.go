@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -135,10 +136,10 @@ func TestWhiteoutHidesBelow(t *testing.T) {
 func TestCopyUpKeepsIdentity(t *testing.T) {
 	s := newStaged(t, "d/e/f=text", "d/e/other=x", "d/g=y")
 	all := []string{"", "d", "d/e", "d/e/f", "d/e/other", "d/g"}
-	before := map[string]guard.Identity{}
+	before, times := map[string]guard.Identity{}, map[string]time.Time{}
 	for _, rel := range all {
 		info := s.lstat(rel)
-		before[rel] = info.ID()
+		before[rel], times[rel] = info.ID(), info.ModTime()
 	}
 	check := func(after string) {
 		t.Helper()
@@ -164,6 +165,11 @@ func TestCopyUpKeepsIdentity(t *testing.T) {
 	defer dir.Close()
 	s.put("d/e/f", "changed")
 	check("a write")
+	for _, rel := range []string{"", "d", "d/e", "d/e/other"} {
+		if info := s.lstat(rel); !info.ModTime().Equal(times[rel]) {
+			t.Errorf("after a write to a file in it %q has the time %v, want %v", rel, info.ModTime(), times[rel])
+		}
+	}
 	mode := uint32(0o700)
 	for _, rel := range []string{"d/e/other", "d", ""} {
 		_, err = s.tree.Setattr(s.Context(), s.who, s.at(rel), nil, vfs.Attrs{Mode: &mode})

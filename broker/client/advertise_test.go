@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/client"
 )
 
-// R016: a server can say in initialize that it works with its client's files, beside what
-// it declares otherwise; one that does not is served as well.
+// R016: a server can declare in initialize that it works with its client's files, besides
+// its other capabilities. A server that does not is served as well.
 func TestAdvertise(t *testing.T) {
 	for _, advertised := range []bool{true, false} {
 		mine := map[string]any{"mine": true}

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What a read and a listing cost over lines, from the server's call to its result: both ends
-// are this process, on pipes of the system's.
+// These benchmarks measure a read and a listing over lines, from the server's call to its
+// result. Both ends are this process, on pipes of the system.
 func BenchmarkLines(b *testing.B) {
 	dir := b.TempDir()
 	for _, size := range []int{1 << 10, 1 << 20} {

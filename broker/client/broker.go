@@ -26,9 +26,9 @@ type Options struct {
 	// Chunk is how many bytes of a file one request carries, 1 to 64 MiB.
 	// Default wire.DefaultChunk, the protocol's 1 MiB.
 	Chunk int
-	// RelativeOnly refuses absolute paths here, before anything is sent, for a
-	// server that is to keep to "root/path", as the protocol advises. By default
-	// the client judges them: it takes those inside its roots.
+	// RelativeOnly refuses absolute paths before anything is sent, for a server that must
+	// keep to "root/path", as the protocol advises. By default the client judges them: it
+	// takes those inside its roots.
 	RelativeOnly bool
 }
 
@@ -95,8 +95,8 @@ func (t *Transport) Connect(ctx context.Context) (mcp.Connection, error) {
 	return t.conn, nil
 }
 
-// SupportsProtocolVersion passes on what the wrapped transport says, so that
-// the server announces the same revisions with and without the wrapper.
+// SupportsProtocolVersion asks the wrapped transport, so that the server announces the
+// same revisions with and without the wrapper.
 func (t *Transport) SupportsProtocolVersion(version string) bool {
 	if s, ok := t.inner.(mcp.ProtocolVersionSupporter); ok {
 		return s.SupportsProtocolVersion(version)
@@ -108,7 +108,7 @@ func (b *Broker) add(c *conn) { b.conns.Store(c.id, c) }
 
 func (b *Broker) remove(c *conn) { b.conns.CompareAndDelete(c.id, c) }
 
-// of returns the live connection of a session, nil if it is not ours.
+// of returns the live connection of a session, nil if it is not one of the Broker.
 func (b *Broker) of(ss *mcp.ServerSession) *conn {
 	if b == nil || ss == nil {
 		return nil
@@ -136,8 +136,8 @@ func (b *Broker) Files(ss *mcp.ServerSession) (*Files, error) {
 	return &Files{c: c, opts: opts}, nil
 }
 
-// Capability tells what the session's client declared. All false for a session
-// that is not ours.
+// Capability returns the declarations of the session's client. All are false for a
+// session that is not one of the Broker.
 func (b *Broker) Capability(ss *mcp.ServerSession) Capability {
 	if c := b.of(ss); c != nil {
 		return c.capability()

@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Capability is what a client declared about roots and files, in initialize or,
-// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop
-// it, so it is read from the wire.
+// Capability holds a client's declarations about roots and files, made in initialize or,
+// since revision 2026-07-28, in the _meta of a request. The SDK's structs drop it, so it
+// is read from the wire.
 type Capability struct {
 	Roots       bool            // it has roots/list
 	ListChanged bool            // it tells when they change
@@ -47,9 +47,9 @@ func capabilityOf(raw json.RawMessage) Capability {
 	return c
 }
 
-// Advertise adds to what a server declares in initialize (mcp.ServerOptions.Capabilities)
-// that it works with its client's files. SEP-1708 says that servers should declare it;
-// a host of rootsfs does not need it. MCP has no such capability of servers, so it is an
+// Advertise adds to a server's capabilities (mcp.ServerOptions.Capabilities) that it
+// works with its client's files. SEP-1708 says that servers should declare it; a host of
+// rootsfs does not need it. MCP has no such capability of servers, so it is an
 // experimental one.
 func Advertise(c *mcp.ServerCapabilities) {
 	caps := maps.Clone(c.Experimental) // the SDK may hold the map already
@@ -60,7 +60,7 @@ func Advertise(c *mcp.ServerCapabilities) {
 	c.Experimental = caps
 }
 
-// maxChunkOf is the client's own bound of one read or write; 0: not declared.
+// maxChunkOf returns the client's own bound of one read or write; 0: not declared.
 func maxChunkOf(extension json.RawMessage) int64 {
 	var ext struct {
 		MaxChunk int64 `json:"maxChunk"`
@@ -73,7 +73,7 @@ func maxChunkOf(extension json.RawMessage) int64 {
 
 func isTrue(raw json.RawMessage) bool { return string(bytes.TrimSpace(raw)) == "true" }
 
-// declared returns what a request declares about its client; false if that is nothing.
+// declared returns a request's declarations about its client; false if it has none.
 func declared(method string, params json.RawMessage) (Capability, bool) {
 	if method == methodInitialize {
 		var p struct {

@@ -21,19 +21,19 @@ import (
 // notifyTimeout bounds the sending of a cancellation, which is a courtesy.
 const notifyTimeout = 5 * time.Second
 
-// conn is a connection of the SDK's from which responses to our requests and
-// notifications/files/changed are taken before the SDK sees them.
+// conn is a connection of the SDK. It takes the responses to its own requests, and
+// notifications/files/changed, before the SDK sees them.
 type conn struct {
 	mcp.Connection
 	broker    *Broker
 	id        string        // the session's
-	prefix    string        // of our request ids
+	prefix    string        // of the ids of requests
 	done      chan struct{} // closed when ended is set
 	transfers transfers
 
 	mu    sync.Mutex              // guards the fields below
-	next  uint64                  // number of the last request of ours
-	calls map[string]chan<- reply // requests of ours in flight, by id; each channel has room for its reply
+	next  uint64                  // number of the last request sent
+	calls map[string]chan<- reply // requests in flight, by id; each channel has room for its reply
 	open  map[jsonrpc.ID]struct{} // requests of the client not answered yet
 	caps  Capability
 	ended error // why there will be no more answers
@@ -117,7 +117,8 @@ func (c *conn) end(err error) {
 	}
 }
 
-// take handles a message that is not for the SDK, and reports whether it did.
+// take handles a message that is not for the SDK. It reports whether it handled the
+// message.
 func (c *conn) take(msg jsonrpc.Message) bool {
 	switch m := msg.(type) {
 	case *jsonrpc.Response:
@@ -207,7 +208,7 @@ func (c *conn) call(ctx context.Context, method string, params any) (reply, erro
 	}
 }
 
-// begin makes the id of a request whose reply is to go to answer.
+// begin makes the id of a request. Its reply goes to answer.
 func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +224,7 @@ func (c *conn) begin(answer chan<- reply) (id string, err error) {
 	return id, nil
 }
 
-// request encodes a request, once, and returns what writes it.
+// request encodes a request and returns a function that writes it.
 func (c *conn) request(ctx context.Context, id, method string, params any) (write func() error) {
 	frame := jsonline.AppendCall(jsonline.Frames.Get(), []byte(`"`+id+`"`), method, params)
 	if l, ok := c.Connection.(*lineConn); ok {
@@ -247,8 +248,8 @@ func (c *conn) forget(id string) {
 	delete(c.calls, id)
 }
 
-// cancel tells the client that nobody waits for a reply any more, once the request itself
-// has been written.
+// cancel tells the client that the reply is no longer wanted, once the request itself has
+// been written.
 func (c *conn) cancel(ctx context.Context, id string, sent <-chan struct{}, why error) {
 	ctx, stop := context.WithTimeout(ctx, notifyTimeout)
 	defer stop()

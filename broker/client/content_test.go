@@ -155,7 +155,7 @@ func TestWriter(t *testing.T) {
 			t.Fatalf("%d bytes: %+v, %v", n, w, err)
 		}
 	}
-	// nothing is seen before Close, and nothing at all of what is given up
+	// nothing is seen before Close, and an upload that is given up is never seen
 	w, err := f.NewWriter(bg, "p/old", client.WriteOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestWriter(t *testing.T) {
 	}
 }
 
-// Text travels as text, and what JSON would make long as base64.
+// Text travels as text, unless JSON escapes would make it longer than base64.
 func TestWriteEncoding(t *testing.T) {
 	h := newHost(t, map[string]string{"p/f": ""})
 	f := filesOf(t, h, nil)

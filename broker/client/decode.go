@@ -36,12 +36,12 @@ func decodeInPlace(raw []byte) (data []byte, r wire.ReadResult, ok bool) {
 	if !w.Next() || !w.Is("content") || raw[w.Val.From] != '"' {
 		return nil, r, false
 	}
-	// With an empty one in its place, a second content is seen.
+	// An empty content in its place lets the decoder find a second one.
 	if json.Unmarshal(jsonline.Replace(raw, jsonline.Cut{Span: w.Val, With: []byte(`""`)}), &r) != nil {
 		return nil, wire.ReadResult{}, false
 	}
-	// An escape is no base64; line ends, which the decoder passes over and no JSON string
-	// holds, show in the length.
+	// An escape is no base64. The decoder skips line ends, which no JSON string holds;
+	// they would show in the length.
 	text := raw[w.Val.From+1 : w.Val.To-1]
 	data = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := fastbase64.StdEncoding.Decode(data, text)

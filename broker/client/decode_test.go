@@ -77,8 +77,8 @@ func FuzzDecodeRead(f *testing.F) {
 	f.Fuzz(sameRead)
 }
 
-// The decoder that is faster refuses what the standard library's refuses, and
-// returns the same otherwise: each byte in each place of a text long enough for
+// The faster decoder refuses the same texts as the standard library's, and returns the
+// same for others. This is tried for each byte in each place of a text long enough for
 // its vectors.
 func TestFastBase64(t *testing.T) {
 	data := make([]byte, 100)

@@ -1,6 +1,6 @@
-// Package client is what a Go MCP server imports to work with files that its
-// client (the host's side) holds: files/* calls, the client's roots, and a
-// middleware that refuses tool arguments outside them.
+// Package client lets a Go MCP server work with files that its client (the host's side)
+// holds. It has files/* calls, the client's roots, and a middleware that refuses tool
+// arguments outside them.
 //
 // # The parts
 //
@@ -35,11 +35,11 @@
 //
 // # Not promised
 //
-// A Guard answers about this moment. Between the answer and an open by name the
-// path may come to mean something else; only who opens beneath a descriptor can
-// exclude that (the client does, for files/*; os.Root does, for local files).
-// Roots say what the client wants, and confine nobody. For a client on another
-// machine a Guard judges names only and knows nothing of links there.
+// A Guard answers about this moment. Between the answer and an open by name the path may
+// come to mean something else. Only an open beneath a descriptor excludes that: the
+// client does this for files/*, os.Root does it for local files. Roots say what the
+// client wants, and confine no program. For a client on another machine a Guard judges
+// names only and knows nothing of links there.
 //
 // Under revision 2026-07-28 a server may ask only inside a request it is
 // answering. files/* then needs such a request to be open, and roots are asked

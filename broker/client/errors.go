@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ErrNotSupported is what errors.Is finds when the client cannot do what was
-// asked: no files/* at all, no roots, or not this method.
+// ErrNotSupported means that the client lacks what a call needs: files/*, roots, or this
+// method. Test for it with errors.Is.
 var ErrNotSupported = errors.New("not supported by the client")
 
 // NotSupportedError says what is missing, in words for a person.
@@ -25,8 +25,8 @@ func (e *NotSupportedError) Error() string { return e.What }
 // Is makes errors.Is(err, ErrNotSupported) true.
 func (e *NotSupportedError) Is(target error) bool { return target == ErrNotSupported }
 
-// Reply is the client's error reply, found by errors.As beneath the
-// *names.Error of a failed call: what that error has no field for.
+// Reply is the client's error reply, with everything that *names.Error has no field for.
+// errors.As finds it in the error of a failed call.
 type Reply struct {
 	Number  int64          // JSON-RPC's error number
 	Message string         // the client's words
@@ -79,7 +79,7 @@ var kindOfCode = map[names.Code]names.Kind{
 }
 
 // fault is an error that the client did not send: a request that is refused here, or a
-// reply that breaks the protocol. text "" says what kind does.
+// reply that breaks the protocol. With text "" the error has the text of its kind.
 func fault(method, path string, kind names.Kind, text string) error {
 	e := &names.Error{Op: ops[method], Kind: kind, Err: &Reply{Message: text, kind: kind}}
 	e.Path, _ = names.ParsePath(path) // what cannot be parsed is left out

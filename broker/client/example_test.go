@@ -96,7 +96,7 @@ func ExampleFiles_ReadFileIf() {
 		_ = os.WriteFile(filepath.Join(dir, "project", "config"), []byte("three"), 0o644)
 	}
 
-	// A write on top of what was read is refused when somebody else was faster.
+	// A write is refused if the file was changed since it was read.
 	_ = os.WriteFile(filepath.Join(dir, "project", "config"), []byte("theirs"), 0o644)
 	_, err := files.WriteFile(ctx, "project/config", []byte("ours"), client.WriteOptions{IfMatch: etag})
 	fmt.Println("conflict:", errors.Is(err, names.Conflict))

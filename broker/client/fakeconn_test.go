@@ -55,7 +55,7 @@ func (h *host) ours(msg jsonrpc.Message) (*jsonrpc.Request, bool) {
 	return req, req.IsCall() && (strings.HasPrefix(req.Method, wire.MethodPrefix) || req.Method == wire.RootsList)
 }
 
-// transport is the host's end of a connection.
+// transport returns the host's end of a connection.
 func (h *host) transport(inner mcp.Transport) mcp.Transport { return &hostTransport{h, inner} }
 
 type hostTransport struct {

@@ -24,9 +24,8 @@ import (
 
 const legacy = "2025-11-25" // the last revision with a handshake
 
-// host is a client that answers files/* and roots/list: small, and as the seeds
-// say. It is not the executor; what it lacks (patterns, races, quotas) is tested
-// there.
+// host is a small client that answers files/* and roots/list as the seeds demand. It
+// lacks patterns, races and quotas, which are tested with the broker.
 type host struct {
 	caps    string // the capabilities it declares, JSON; "" for a full set
 	seed    bool   // knows the seed's methods and fields only
@@ -173,8 +172,8 @@ func (h *host) dir(p string) (*os.Root, string, error) {
 	return r, rel, nil
 }
 
-// inside makes an absolute path one that begins with a root's name, as the forms
-// of this host's platform are read.
+// inside turns an absolute path, in a form of this host's platform, into one that begins
+// with a root's name.
 func (h *host) inside(p string) (string, error) {
 	abs, err := p, error(nil)
 	switch {

@@ -73,13 +73,13 @@ func (f *Files) ReadFileIf(ctx context.Context, name, etag string) (data []byte,
 	return data, file.etag, true, err
 }
 
-// Size is the file's size when it was opened, in bytes.
+// Size returns the file's size when it was opened, in bytes.
 func (r *File) Size() int64 { return r.size }
 
 // ETag names the state the file is read in; "" if the client has none.
 func (r *File) ETag() string { return r.etag }
 
-// MimeType is the client's guess.
+// MimeType returns the client's guess.
 func (r *File) MimeType() string { return r.mime }
 
 // ModTime is zero if the client does not tell it.

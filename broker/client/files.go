@@ -28,10 +28,10 @@ type Files struct {
 	opts Options
 }
 
-// Consent asks the person at the client for paths, absolute or as the client
-// names them; message says what for. Later operations inside what was approved
-// need no new question. Without approval the error's kind is names.NoConsent,
-// and the result's Reason says whether it was denied or nobody answered.
+// Consent asks the person at the client for paths, absolute or as the client names them;
+// message says what for. Later operations inside an approved path need no new question.
+// Without approval the error's kind is names.NoConsent, and the result's Reason says
+// whether the person denied or did not answer.
 func (f *Files) Consent(ctx context.Context, message string, paths ...string) (wire.ConsentResult, error) {
 	return f.ConsentMode(ctx, "", message, paths...)
 }

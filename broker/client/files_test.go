@@ -68,7 +68,7 @@ func TestWithoutBroker(t *testing.T) {
 	}
 }
 
-// A session of an unwrapped transport is no session of ours.
+// A session of an unwrapped transport is not one of the Broker.
 func TestForeignSession(t *testing.T) {
 	h := newHost(t, nil)
 	ss, _ := connect(t, newServer(), nil, h, legacy)
@@ -243,7 +243,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// R112: what the host says of a root that became unavailable reaches the caller.
+// R112: the host's error about a root that became unavailable reaches the caller.
 func TestRootGone(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	f := filesOf(t, h, nil)
@@ -355,7 +355,7 @@ func TestFS(t *testing.T) {
 	}
 }
 
-// 200 requests at a time come back to whom they belong.
+// 200 requests at a time get their own answers.
 func TestConcurrent(t *testing.T) {
 	files := map[string]string{}
 	for i := range 200 {
@@ -373,7 +373,7 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// What is in flight when the session ends fails at once, and later calls too.
+// Calls in flight when the session ends fail at once, and so do later ones.
 func TestSessionEnds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	b := client.New(nil)

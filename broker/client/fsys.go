@@ -122,7 +122,7 @@ func (t *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 		if err != nil {
 			return all, pathError("readdir", name, err)
 		}
-		// A name that no path of package fs can hold cannot be opened by it.
+		// Package fs cannot open a name that is no valid path of it.
 		if e.RawName != "" || strings.Contains(e.Name, "/") || !fs.ValidPath(e.Name) || e.Name == "." {
 			continue
 		}

@@ -28,7 +28,7 @@ const (
 // Guard answers whether a path lies inside one of a client's roots. It is
 // immutable and may be used concurrently; the zero Guard denies everything.
 //
-// What it says holds for the moment of the question (see the package comment).
+// Its answer holds for the moment of the question (see the package comment).
 type Guard struct {
 	platform Platform
 	roots    []string // canonical, without a trailing separator except "/" itself
@@ -54,14 +54,14 @@ func NewGuard(platform Platform, roots []wire.Root) *Guard {
 // paths and file URIs, and for a local client ~, ~/x and relative paths; other
 // readings of "~" are denied. Links are resolved as far as the path exists, for
 // a local client; elsewhere ".." is denied, because what it means depends on
-// links. What cannot be resolved is denied, and so is, for a local client, what
-// no system call takes because of its length. Nothing is opened.
+// links. A path that cannot be resolved is denied. So is, for a local client, a path that
+// is too long for a system call. Nothing is opened.
 func (g *Guard) Within(path string) bool { return g.Check(path) == nil }
 
 // Check is Within with the reason: names.Invalid for a path that cannot be
 // read, names.Escaped for one that lies outside, the reason of a failed
-// resolution otherwise. The text names the path as it was given, of a long one
-// the beginning, and tells nothing of what lies outside.
+// resolution otherwise. The text names the path as it was given (the beginning of a long
+// one), and tells nothing of files outside.
 func (g *Guard) Check(path string) error {
 	refuse := func(kind names.Kind, why string) error {
 		return &names.Error{Kind: kind, Err: errors.New("path " + names.QuoteShort(path) + " " + why)}

@@ -183,7 +183,7 @@ func TestGuardOpensNothing(t *testing.T) {
 	}
 }
 
-// R192: what Within cannot promise: the answer is of its moment.
+// R192: the answer of Within is true only at its moment.
 func TestGuardAnswersAreOfTheirMoment(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)
@@ -358,8 +358,8 @@ func TestGuardReasons(t *testing.T) {
 	}
 }
 
-// A path as long as a request costs no more than reading it, and makes no answer
-// as long. (The test ends at all: what is read again for each element takes hours.)
+// A path as long as a request costs no more than reading it, and its refusal is short.
+// (If the path were read again for each element, the test would take hours.)
 func TestGuardLongPaths(t *testing.T) {
 	posixOnly(t)
 	base := tree(t)

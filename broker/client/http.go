@@ -39,12 +39,11 @@ type HTTPOptions struct {
 }
 
 // HTTPHandler serves Streamable HTTP with sessions, as
-// mcp.NewStreamableHTTPHandler does, over connections of the Broker. It exists
-// because the SDK's handler makes its own transports, which cannot be wrapped.
-// Revision 2026-07-28, which over HTTP has no sessions and so no files/*, is
-// answered with the error by which clients fall back; methods that a server
-// added itself (mcp.AddReceivingCustomMethod) are not served here, because the
-// SDK tells only its own handler about them.
+// mcp.NewStreamableHTTPHandler does, over connections of the Broker. It exists because
+// the SDK's handler makes its own transports, which cannot be wrapped. Revision
+// 2026-07-28 has no sessions over HTTP, and so no files/*: it gets the error that makes
+// clients fall back. Methods that a server added itself (mcp.AddReceivingCustomMethod)
+// are not served here, because the SDK tells only its own handler about them.
 type HTTPHandler struct {
 	broker    *Broker
 	getServer func(*http.Request) *mcp.Server

@@ -153,10 +153,9 @@ func testExecutor(t *testing.T, transports func(*client.Broker, *broker.Session)
 	}
 }
 
-// R065, R066, R101: an absolute path is good where the host announced its root, or
-// consent was given for what it lies in, by the path of either; names alone are
-// compared, so a link from elsewhere leads to no root, and a refusal tells
-// nothing of the host.
+// R065, R066, R101: an absolute path is accepted below a root that the host announced, or
+// below a path that got consent. Only names are compared, so a link from elsewhere leads
+// to no root. A refusal tells nothing of the host.
 func TestExecutorAbsolutePaths(t *testing.T) {
 	base := t.TempDir()
 	for _, d := range []string{"granted", "consented", "closed"} {

@@ -14,12 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// minFrame is the least default of maxFrame, bytes: what a client may sensibly
-// send without having been asked for a chunk.
+// minFrame is the least default of maxFrame, bytes: enough for any sensible message that
+// does not answer a request for a chunk.
 const minFrame = 32 << 20
 
-// mostCalls is how many calls of a client's have no answer at a time, and mostFrames of
-// how many longest lines they are; more are refused.
+// mostCalls is how many calls of a client may be unanswered at a time, and mostFrames how
+// many lines of the greatest length they may fill; more are refused.
 const (
 	mostCalls  = 1024
 	mostFrames = 4
@@ -30,18 +30,17 @@ func (b *Broker) Stdio() mcp.Transport {
 	return b.Lines(os.Stdin, keptOpen{os.Stdout}, 0)
 }
 
-// keptOpen does not close what the program may still print to.
+// keptOpen does not close its writer, to which the program may still print.
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
 // Lines is a transport of the Broker's own over a pair of streams, one JSON
-// object a line. It does what Transport does around mcp.IOTransport, and is
-// several times faster for files/*: answers to its requests are not decoded
-// before whoever asked decodes them. It outlives what a client sends by mistake:
-// a line that is no JSON, or longer than maxFrame bytes, costs that line (0 means
-// twice Options.Chunk, and 32 MiB at least). Batches, of revision 2025-03-26, are
-// accepted and answered message by message.
+// object a line. It does what Transport does around mcp.IOTransport, and is several times
+// faster for files/*: only the caller decodes the answer to its request. It survives a
+// client's mistakes: a line that is no JSON, or longer than maxFrame bytes, costs that
+// line only (0 means twice Options.Chunk, and 32 MiB at least). Batches, of revision
+// 2025-03-26, are accepted and answered message by message.
 func (b *Broker) Lines(r io.ReadCloser, w io.WriteCloser, maxFrame int) mcp.Transport {
 	if maxFrame <= 0 {
 		maxFrame = max(minFrame, 2*b.opts.Chunk)
@@ -60,8 +59,8 @@ type lines struct {
 func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	l := &lineConn{}
 	l.LineConn = wire.NewLineConn(t.r, t.w, wire.Hooks{Reply: l.reply, Unread: l.unread})
-	// The SDK queues what it is handed. A call's handler may wait for an answer that
-	// comes behind further calls, so none of those holds up the reading.
+	// The SDK queues the messages that it is handed. A call's handler may wait for an
+	// answer that comes behind further calls, so calls never stop the reading.
 	l.Bound(&flow.Budget{Count: mostCalls, Bytes: mostFrames * int64(t.max)}, nil, func(string) {})
 	l.conn = newConn(t.broker, l)
 	t.broker.add(l.conn)
@@ -69,17 +68,17 @@ func (t *lines) Connect(context.Context) (mcp.Connection, error) {
 	return l.conn, nil
 }
 
-// SupportsProtocolVersion says what mcp.StdioTransport does: all of them.
+// SupportsProtocolVersion reports true for all versions, as mcp.StdioTransport does.
 func (*lines) SupportsProtocolVersion(string) bool { return true }
 
-// lineConn is the connection inside a conn; it hands the answers to requests of ours to it
-// and everything else on to the SDK.
+// lineConn is the connection inside a conn. It hands the conn the answers to its requests,
+// and the SDK everything else.
 type lineConn struct {
 	*wire.LineConn
 	conn *conn
 }
 
-// reply takes the result of a request of ours as it is, in the buffer of its line.
+// reply takes the result of a request of the conn as it is, in the buffer of its line.
 func (l *lineConn) reply(id, result, line []byte) bool {
 	if !bytes.HasPrefix(id, []byte(l.conn.prefix)) {
 		return false
@@ -88,7 +87,7 @@ func (l *lineConn) reply(id, result, line []byte) bool {
 	return true
 }
 
-// unread ends the request of ours whose answer cannot be read.
+// unread ends the request of the conn whose answer cannot be read.
 func (l *lineConn) unread(h *jsonline.Head, why string) bool {
 	id := jsonline.Unquote(h.ID())
 	if h.IsCall() || !bytes.HasPrefix(id, []byte(l.conn.prefix)) {

@@ -96,8 +96,8 @@ func (h *wireHost) read(r io.Reader, ready chan<- error) {
 
 const oneByte = `{"content":"eA==","size":1,"mimeType":"text/plain","encoding":"base64","eof":true,"nextOffset":1}`
 
-// Whatever way an answer is spelled, it arrives; what is no answer is an error of
-// the one call, and the connection goes on.
+// An answer arrives in any spelling. A malformed answer is an error of its call, and the
+// connection goes on.
 func TestLines_answers(t *testing.T) {
 	var answer string // with $ for the id
 	h := newWireHost(t, 2000, func(id, _ string, _ json.RawMessage) string { return strings.ReplaceAll(answer, "$", id) + "\n" })

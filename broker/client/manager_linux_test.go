@@ -17,7 +17,7 @@ import (
 // call. (A host would use the registry itself.)
 type manager struct{ reg *guard.Registry }
 
-// AddRoot is add_root(uri, name): true on success, false for a bad URI or a
+// AddRoot returns add_root(uri, name): true on success, false for a bad URI or a
 // duplicate. Without a name it becomes the URI's last element.
 func (m manager) AddRoot(uri, name, mode string) bool {
 	dir, err := names.ParseURI(uri)

@@ -19,7 +19,7 @@ func (f *Files) check(method, name string) error {
 	return nil
 }
 
-// whyBad says what is wrong with a path, "" if nothing is.
+// whyBad says why a path is refused, "" if it is not.
 func (f *Files) whyBad(method, name string) string {
 	switch {
 	case !utf8.ValidString(name):
@@ -64,8 +64,8 @@ func hostPath(name string) (string, error) {
 	return windowsPath(name)
 }
 
-// splitLast takes the last element off a path that check has passed, and cleans
-// it: what came as a URI is a path of the client's machine then.
+// splitLast splits the last element off a path that check has passed, and cleans it: a
+// URI becomes a path of the client's machine.
 func splitLast(name string) (dir, base string) {
 	sep := byte('/')
 	if isAbsolute(name) {

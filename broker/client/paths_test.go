@@ -35,9 +35,8 @@ func eachCall(f *client.Files, p string) map[string]func() error {
 	}
 }
 
-// R101: what climbs, cannot be sent as it is or is no path on any machine is
-// refused before anything is sent, and so is what is absolute where the server
-// keeps to relative paths.
+// R101: a path is refused before anything is sent if it climbs, cannot be sent unchanged,
+// is no path on any machine, or is absolute while the server keeps to relative paths.
 func TestPathsRefusedHere(t *testing.T) {
 	h := newHost(t, map[string]string{"p/a": "x"})
 	for _, tc := range []struct {
@@ -65,9 +64,9 @@ func TestPathsRefusedHere(t *testing.T) {
 	}
 }
 
-// R065, R101: absolute paths and file URIs inside a root do what those by the
-// root's name do, on POSIX and Windows clients, also on one that knows the seed
-// only; those outside are the client's to refuse.
+// R065, R101: absolute paths and file URIs inside a root work like paths by the root's
+// name, on POSIX and Windows clients, also on a client that knows only SEP-1708. The
+// client refuses paths outside its roots.
 func TestAbsolutePaths(t *testing.T) {
 	for _, tc := range []struct {
 		name, base string // "": where the roots lie

@@ -63,8 +63,8 @@ func (s *RootsService) RequireWithinRoots(args ...string) mcp.Middleware {
 	})
 }
 
-// ForTools restricts a middleware to calls of the named tools; everything else
-// but calls of other tools passes through it too.
+// ForTools restricts a middleware to calls of the named tools. Calls of other tools
+// bypass it; all other requests pass through it.
 func ForTools(m mcp.Middleware, tools ...string) mcp.Middleware {
 	tools = slices.Clone(tools)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -111,18 +111,18 @@ func textArguments(raw []byte, args []string) ([]string, error) {
 	return out, nil
 }
 
-// The names of our question in a request under revision 2026-07-28.
+// The names of the middleware's question in a request under revision 2026-07-28.
 const (
 	inputRoots = "io.github.rootsfs/roots"
 	stateRoots = "io.github.rootsfs/roots asked"
 )
 
-// answerKey finds what came with a request: a service's snapshot, because two
-// services may read paths differently, and with nil the roots themselves.
+// answerKey is the key of a context value: a service's snapshot, because two services may
+// read paths differently, or with nil the roots that came with the request.
 type answerKey struct{ s *RootsService }
 
-// inputRequired is the result that asks. It is a type of our own because the
-// SDK sets resultType only in results of its own handlers, further in.
+// inputRequired is the result that asks for roots. It is a type of this package because
+// the SDK sets resultType only in results of its own handlers, further in.
 type inputRequired struct {
 	mcp.ResultBase
 	ResultType    string              `json:"resultType"`
@@ -163,13 +163,13 @@ func (s *RootsService) middleware(check func(context.Context, *mcp.ServerSession
 	}
 }
 
-// question is the result that asks for the roots.
+// question returns the result that asks for the roots.
 func question() mcp.Result {
 	return &inputRequired{ResultType: "input_required", InputRequests: mcp.InputRequestMap{inputRoots: &mcp.ListRootsParams{}}, RequestState: stateRoots}
 }
 
-// takeRoots takes the answer to our question out of a request and makes it the request's
-// roots. Inner handlers see the request as it would have been without our question.
+// takeRoots takes the answer to the middleware's question out of a request and makes it
+// the request's roots. Inner handlers see the request as if there had been no question.
 // Of two services in a row the outer one takes the answer, for both.
 func (s *RootsService) takeRoots(ctx context.Context, ss *mcp.ServerSession, responses *mcp.InputResponseMap, state *string) (context.Context, error) {
 	if _, have := ctx.Value(answerKey{s}).(Snapshot); have {
@@ -215,9 +215,9 @@ func inputs(p mcp.Params) (*mcp.InputResponseMap, *string) {
 	return nil, nil
 }
 
-// addQuestion asks where a handler said that it needs the roots. Where a handler
-// that has them asks for something else, our question is added: each repetition
-// of a request carries only the answers to the last questions.
+// addQuestion asks for roots if a handler said that it needs them. If a handler that has
+// them asks for something else, addQuestion adds its question to that: each repetition of
+// a request carries only the answers to the last questions.
 func (s *RootsService) addQuestion(ctx context.Context, res mcp.Result, err error) (mcp.Result, error) {
 	_, have := ctx.Value(answerKey{s}).(Snapshot)
 	if errors.Is(err, ErrInputRequired) && !have {

@@ -142,7 +142,7 @@ func TestForTools(t *testing.T) {
 }
 
 // recorder keeps the frames of a connection, as they are on the wire. mcp.LoggingTransport
-// notes what is written after it has gone: the peer may have answered by then.
+// notes a frame after it was written: the peer may have answered by then.
 type recorder struct {
 	mcp.Transport
 	mu     sync.Mutex
@@ -392,8 +392,9 @@ func TestHandlersAskByError(t *testing.T) {
 	}
 }
 
-// A handler that asks a question of its own keeps its answer: ours rides along,
-// and it sees neither our question nor our state. Two services share one answer.
+// A handler that asks a question of its own gets its answer. The middleware's question is
+// added to it, and the handler sees neither that question nor its state. Two services
+// share one answer.
 func TestRidesAlong(t *testing.T) {
 	s := newServer()
 	a := client.NewRootsService(&client.RootsOptions{Platform: remote})

@@ -22,15 +22,15 @@ const (
 )
 
 // resolveLocal makes a path or file URI of this machine absolute and resolves
-// its links as far as it exists. A dangling link and ".." after what does not
-// exist are failures: what they would become is not known.
+// its links as far as it exists. A dangling link and ".." after a missing name are
+// failures, because their meaning is not known.
 func resolveLocal(s string) (string, error) {
 	abs, err := absoluteLocal(s)
 	if err != nil {
 		return "", err
 	}
 	if len(abs) >= longestLocal() {
-		// No system call takes it; and it may be as long as a request.
+		// No system call takes such a path, and it may be as long as a request.
 		return "", &names.Error{Kind: names.TooLong}
 	}
 	if localWindows {
@@ -49,7 +49,8 @@ func longestLocal() int {
 	return names.MaxHostPath
 }
 
-// absoluteLocal does not clean: what ".." means after a link only walking tells.
+// absoluteLocal makes a path absolute and does not clean it: ".." after a link has to be
+// walked.
 func absoluteLocal(s string) (string, error) {
 	if isFileURI(s) {
 		if localWindows {
@@ -101,7 +102,7 @@ func elements(p string) func(yield func(string) bool) {
 	return strings.FieldsFuncSeq(p, func(r rune) bool { return r < 0x80 && isSeparator(byte(r)) })
 }
 
-// element is one step of a walk. What a link put there must exist.
+// element is one step of a walk. An element that comes from a link must exist.
 type element struct {
 	name     string
 	fromLink bool
@@ -160,8 +161,8 @@ func walk(abs string) (string, error) {
 	return at, nil
 }
 
-// readLink asks for one name. On Windows a junction is a link too, and what is
-// neither file, directory nor readable link is an error.
+// readLink reads one name as a link. On Windows a junction is a link too, and a name that
+// is no file, directory or readable link is an error.
 func readLink(p string) (target string, isLink bool, err error) {
 	info, err := os.Lstat(p)
 	if err != nil {

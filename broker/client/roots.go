@@ -23,9 +23,9 @@ const (
 
 // RootsOptions of a RootsService; the zero value of each field means its default.
 type RootsOptions struct {
-	// Broker whose connections ask for further pages. Without it, and for
-	// sessions it did not connect, only the first page is seen, so that what lies
-	// in the roots after it is denied.
+	// Broker is the Broker whose connections ask for further pages. Without it, and for
+	// sessions it did not connect, only the first page is seen, and paths in roots on
+	// later pages are denied.
 	Broker *Broker
 	// Debounce is how long changes must be quiet before the roots are read
 	// again in the background; at most four times as long when they never are.
@@ -33,8 +33,8 @@ type RootsOptions struct {
 	Debounce time.Duration
 	// Timeout ends one reading of all pages. Default 60 s.
 	Timeout time.Duration
-	// MaxAge is how long roots of a client that does not announce changes are
-	// believed. Default 30 s, negative: always.
+	// MaxAge is how long roots of a client that does not announce changes are used.
+	// Default 30 s, negative: always.
 	MaxAge time.Duration
 	// IgnoreChanges switches the reaction to notifications/roots/list_changed
 	// off; only Refresh reads the roots again then.
@@ -54,8 +54,8 @@ type Snapshot struct {
 	Guard   *Guard
 }
 
-// RootsService keeps the roots of each session: read once, shared by all who
-// ask, read again when the client says they changed. Install it once:
+// RootsService keeps the roots of each session. It reads them once, shares them among all
+// callers, and reads them again when the client says they changed. Install it once:
 //
 //	server.AddReceivingMiddleware(roots.Middleware())
 //
@@ -216,7 +216,8 @@ func (s *RootsService) beginLocked(ctx context.Context, e *entry, ss *mcp.Server
 	}()
 }
 
-// setLocked makes the session's next snapshot, and tells OnRefresh of it after those before.
+// setLocked makes the session's next snapshot, and calls OnRefresh with it after the calls
+// for earlier ones.
 func (s *RootsService) setLocked(e *entry, ss *mcp.ServerSession, roots []wire.Root, guard *Guard) Snapshot {
 	snap := Snapshot{Version: e.snap.Version + 1, Roots: roots, Guard: guard}
 	e.snap, e.readAt = snap, time.Now()
@@ -270,8 +271,7 @@ func (s *RootsService) Changed(ss *mcp.ServerSession) {
 	e.debounce.Reset(max(0, min(s.opts.Debounce, e.latest.Sub(now))))
 }
 
-// debounced reads the roots at the end of a debounce, unless somebody has asked for them
-// meanwhile.
+// debounced reads the roots at the end of a debounce, unless they were read meanwhile.
 func (s *RootsService) debounced(e *entry, ss *mcp.ServerSession) {
 	e.mu.Lock()
 	e.debounce = nil
@@ -282,7 +282,7 @@ func (s *RootsService) debounced(e *entry, ss *mcp.ServerSession) {
 	}
 }
 
-// Version is the version of the session's last snapshot; 0: none.
+// Version returns the version of the session's last snapshot; 0: none.
 func (s *RootsService) Version(ss *mcp.ServerSession) uint64 {
 	s.mu.Lock()
 	e := s.entries[ss]
@@ -295,7 +295,7 @@ func (s *RootsService) Version(ss *mcp.ServerSession) uint64 {
 	return e.snap.Version
 }
 
-// Sessions is the number of sessions remembered; ended ones are forgotten.
+// Sessions returns the number of sessions remembered; ended ones are forgotten.
 func (s *RootsService) Sessions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,8 +325,8 @@ func (s *RootsService) entry(ss *mcp.ServerSession) *entry {
 	return e
 }
 
-// capability is what the client declared, from our connection or, for a session
-// of another transport, from what the SDK kept of it.
+// capability returns the client's declarations: as the Broker's connection read them or,
+// for a session of another transport, as the SDK kept them.
 func (s *RootsService) capability(ss *mcp.ServerSession) Capability {
 	if c := s.opts.Broker.of(ss); c != nil {
 		return c.capability()

@@ -69,7 +69,7 @@ func TestRootsCapability(t *testing.T) {
 	}
 }
 
-// R121: however many ask, one reading, and one guard afterwards.
+// R121: however many callers ask, there is one reading, and one guard afterwards.
 func TestOneReadingForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)
@@ -98,7 +98,7 @@ func TestOneReadingForAll(t *testing.T) {
 	})
 }
 
-// One who gives up does not take the others with him.
+// A caller that gives up does not end the wait of the others.
 func TestReadingOutlivesItsFirstAsker(t *testing.T) {
 	h := newHost(t, nil)
 	h.setRoots("/a")
@@ -144,8 +144,8 @@ func TestChangedThenWithin(t *testing.T) {
 	}
 }
 
-// storm sends n notifications apart of each other in a bubble of virtual time
-// and returns the times of the readings that follow, from the first one on.
+// storm sends n notifications at an interval of apart, in a bubble of virtual time. It
+// returns the times of the readings that follow, counted from the first notification.
 func storm(t *testing.T, n int, apart time.Duration, o client.RootsOptions) (readings []time.Duration) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -297,7 +297,8 @@ func TestRefreshDuringReading(t *testing.T) {
 	})
 }
 
-// OnRefresh may ask the service, and a slow one holds nobody up; what it is told comes in order.
+// OnRefresh may call the service, a slow OnRefresh delays no caller, and its calls come in
+// order.
 func TestOnRefreshMayAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of one reading, against a client that never comes to an end.
+// Bounds of one reading, against a client whose list never ends.
 const (
 	maxRestarts = 5
 	maxPages    = 10_000

@@ -6,10 +6,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A client that executes files/* bounds what it holds for one session (rootsfs: 64 MiB,
-// contents counted twice) and refuses what is beyond it. Many large transfers at a time
-// would meet that bound again and again, so they take turns here, where waiting costs
-// nothing.
+// A client that executes files/* bounds the memory of one session (rootsfs: 64 MiB,
+// contents counted twice) and refuses requests beyond it. Many large transfers at a time
+// would be refused again and again, so they take turns here, where waiting costs nothing.
 const (
 	maxTransfers  = 24 << 20 // bytes of the large transfers under way
 	smallTransfer = 64 << 10 // bytes up to which a transfer does not count

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// No more is held than there is room for, whatever the sizes, and everybody gets
-// a turn.
+// Transfers never hold more than there is room for, whatever their sizes, and each gets a
+// turn.
 func TestTransfers(t *testing.T) {
 	r := newTransfers()
 	var held, most, served atomic.Int64
@@ -41,7 +41,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// Who gives up waiting leaves nothing behind, in the queue or at its head.
+// A caller that gives up waiting leaves nothing behind, in the queue or at its head.
 func TestTransfers_cancelled(t *testing.T) {
 	r := newTransfers()
 	leave, err := r.acquire(t.Context(), maxTransfers-1<<20)

@@ -14,7 +14,7 @@ import (
 // has not been read. Further changes become one overflow event, which says "look again".
 const maxQueued = 1024
 
-// WatchOptions chooses what Watch tells; the zero value: all changes of the
+// WatchOptions chooses the changes that Watch reports; the zero value: all changes of the
 // directory itself.
 type WatchOptions struct {
 	Recursive bool
@@ -31,7 +31,8 @@ type Event struct {
 	Ended    bool   // the last event: the root was revoked or the directory is gone
 }
 
-// watch is one watch of a session. The connection's mu guards what puts and closes events.
+// watch is one watch of a session. The connection's mu guards sends on events, and its
+// closing.
 type watch struct {
 	path      string
 	recursive bool
@@ -41,12 +42,11 @@ type watch struct {
 	stop      func() bool // keeps the end of ctx from ending the watch
 }
 
-// Watch tells changes of a file or directory until ctx ends, the session ends or
-// an event says Ended; then the channel is closed, and in the first case the
-// client is told. Over HTTP give it a context that outlives the handler's and
-// descends from it (context.WithoutCancel), because the events are meant for
-// after the request. A client that names no watch in its notifications is
-// understood only where it spells paths as name does.
+// Watch reports changes of a file or directory until ctx ends, the session ends or an
+// event says Ended. Then the channel is closed; if ctx ended, the client is told to stop.
+// Over HTTP give it a context that descends from the handler's and outlives it
+// (context.WithoutCancel), because events come after the request. A client that names no
+// watch in its notifications is understood only if it spells paths as name does.
 func (f *Files) Watch(ctx context.Context, name string, o WatchOptions) (<-chan Event, error) {
 	p := wire.WatchParams{Path: name, Recursive: o.Recursive, Events: o.Events}
 	f.c.expectWatch(1)

@@ -23,7 +23,7 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // of nobody
+	h.tell(wire.Changed, changed("p/other", wire.EventCreated, "w99")) // of no watch
 	h.tell(wire.Changed, "malformed")
 	h.tell(wire.Changed, changed("p/d/x", wire.EventCreated, "w1"))
 	if ev := <-events; ev.Path != "p/d/x" || ev.Event != wire.EventCreated || !ev.Time.Equal(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)) {
@@ -165,8 +165,9 @@ func TestWatchEarlyOverflow(t *testing.T) {
 	}
 }
 
-// Whatever ends a watch closes its channel: its context, also when nobody reads; a client that
-// gives the same name to another watch; the end of the session, behind what came before it.
+// Whatever ends a watch closes its channel: its context, even if the channel is not read; a
+// client that gives the same name to another watch; the end of the session, after the events
+// before it.
 func TestWatchEnds(t *testing.T) {
 	h := newHost(t, map[string]string{"p/d/": "", "p/a": "x"})
 	b := client.New(nil)

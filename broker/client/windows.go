@@ -8,15 +8,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// ParseWindowsURI reads a file URI as Windows means it (RFC 8089, appendices E
-// and F) and returns the absolute path in its usual form, "C:\a\b" or
-// "\\server\share\a": drive forms file:///c:/x, file:///c|/x and
-// file://localhost/c:/x, network forms file://server/share/x and
-// file:////server/share/x. Refused, each with its reason: other schemes, URIs
-// without an authority, user information, ports, queries, fragments, percent
-// forms of separators and NUL, dot elements, and paths Windows would read as
-// something else than they say: device names, streams, names that end in a dot
-// or a space. Percent-encoded text must be UTF-8.
+// ParseWindowsURI reads a file URI by the rules of Windows (RFC 8089, appendices E and F)
+// and returns the absolute path in its usual form, "C:\a\b" or "\\server\share\a". Drive
+// forms are file:///c:/x, file:///c|/x and file://localhost/c:/x; network forms are
+// file://server/share/x and file:////server/share/x. It refuses, each with its reason:
+// other schemes, URIs without an authority, user information, ports, queries, fragments,
+// percent forms of separators and NUL, and dot elements. It also refuses paths that
+// Windows would read as something else: device names, streams, names that end in a dot or
+// a space. Percent-encoded text must be UTF-8.
 func ParseWindowsURI(s string) (string, error) {
 	if !isFileURI(s) {
 		return "", badWindows(s, "is not a file URI")
@@ -82,7 +81,8 @@ func windowsPath(s string) (string, error) {
 	return "", badWindows(s, "is not absolute; write C:\\path or \\\\server\\share\\path")
 }
 
-// inDeviceSpace reports whether a path with backslashes lies where no drive or share does.
+// inDeviceSpace reports whether a path with backslashes lies in the device space, outside
+// any drive or share.
 func inDeviceSpace(p string) bool {
 	return strings.HasPrefix(p, `\\?\`) || strings.HasPrefix(p, `\\.\`) || strings.HasPrefix(p, `\??\`)
 }
@@ -117,7 +117,8 @@ func joinWindows(whole, volume, rest string) (string, error) {
 	return b.String(), nil
 }
 
-// badElement says why Windows would not take an element for what it says.
+// badElement says why Windows would read an element as something else, "" if it would
+// not.
 func badElement(e string) string {
 	if e == "." || e == ".." {
 		return "has a dot element"

@@ -48,8 +48,7 @@ func TestWithinOfFiles(t *testing.T) {
 		at("frontend") + "/../secret": false, at("frontend") + "/../../../../../../etc/passwd": false, "/etc/passwd": false,
 		at("frontend/etc/passwd"): false, at("frontend/etc"): false, at("frontend/dangling"): false, at("frontend/loop"): false,
 		at("frontend/loop/x"): false,
-		// ".." after a link is what the kernel would make of it, not what
-		// the text looks like.
+		// ".." after a link is resolved as the kernel does it, not by the text alone.
 		at("frontend") + "/sideways/../secret":    false,
 		at("frontend") + "/sideways/../../secret": false,
 		at("frontend") + "/sideways/../frontend":  false,

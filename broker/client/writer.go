@@ -12,8 +12,8 @@ import (
 
 // Writer collects a file's new content, which appears at once when Close
 // returns nil. Content that is not closed vanishes: the client drops an upload that
-// is abandoned. A client that knows SEP-1708 only has no uploads: there the file
-// grows chunk by chunk, once the content is larger than one.
+// is abandoned. A client that knows only SEP-1708 has no uploads: there a file that is
+// larger than a chunk grows chunk by chunk.
 //
 // A Writer may not be used concurrently.
 type Writer struct {
@@ -83,7 +83,7 @@ func (w *Writer) Abort() {
 	if w.uploadID == "" {
 		return
 	}
-	// Best effort: a client drops by itself what gets no further chunk.
+	// Best effort: a client drops by itself an upload that gets no further chunk.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortPatience)
 	defer cancel()
 	_, _ = w.f.writeChunk(ctx, wire.WriteParams{Path: w.p.Path, UploadID: w.uploadID, Abandon: true}, nil)
@@ -92,7 +92,7 @@ func (w *Writer) Abort() {
 // abortPatience bounds the one request of Abort.
 const abortPatience = 5 * time.Second
 
-// Written tells what was made; the zero value before Close.
+// Written returns the state of the file after Close; the zero value before.
 func (w *Writer) Written() Written { return w.done }
 
 func (w *Writer) flush(last bool) error {

@@ -10,9 +10,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// flaw is why hosts may read a line of the server's in different ways, such as one
-// message or two: it is not exactly one object or array of RFC 8259. "" is no flaw.
-// Half a surrogate pair in an escape is none, because it is part of no character's bytes.
+// flaw says why hosts may read a line of the server in different ways, such as one
+// message or two: the line is not exactly one object or array of RFC 8259. "" is no flaw.
+// Half a surrogate pair in an escape is no flaw, because it is part of no character's
+// bytes.
 func flaw(line []byte) string {
 	switch i := jsonline.SkipSpace(line, 0); {
 	case bytes.IndexByte(line, '\r') >= 0:
@@ -27,10 +28,10 @@ func flaw(line []byte) string {
 	return ""
 }
 
-// splitBatch puts the message of a line to decide, or each of a batch (revision
-// 2025-03-26 has them), and returns what is to be carried instead of the line; nil is
-// nothing. pass: the line is carried as it came. Of a batch of more than wire.MaxBatch
-// members none is decided about: tooMany is told, and nothing is carried.
+// splitBatch calls decide with the message of a line, or with each one of a batch
+// (revision 2025-03-26 has them). It returns the bytes to carry instead of the line, nil
+// for none. If pass is true, the line is carried as it came. For a batch of more than
+// wire.MaxBatch members it calls tooMany instead, and nothing is carried.
 func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func()) (out []byte, pass bool) {
 	members, isBatch := jsonline.Batch(line, wire.MaxBatch)
 	switch {
@@ -61,7 +62,7 @@ func splitBatch(line []byte, decide func([]byte) ([]byte, bool), tooMany func())
 	return append(append(out, bytes.Join(carried, []byte(","))...), ']'), false
 }
 
-// errorReply is the frame of an error.
+// errorReply returns the frame of an error.
 func errorReply(id []byte, code int, text string) []byte {
 	return jsonline.AppendError(nil, id, wire.Error{Code: code, Message: text})
 }

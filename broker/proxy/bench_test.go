@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What carrying a line costs beside the system calls.
+// This benchmark carries lines without system calls.
 func BenchmarkPump(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		line := []byte(`{"result":{"content":[{"type":"text","text":"` + strings.Repeat(`word \"q\" and so on, a line of it\n`, size/36) + "\"}]},\"jsonrpc\":\"2.0\",\"id\":7}\n")

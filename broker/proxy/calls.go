@@ -8,10 +8,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// calls are the calls of a host's, since revision 2026-07-28, that have no answer yet. They
-// are kept because an answer may ask for roots, which the host is not to be asked for (see
-// inputs.go), and because the session puts its own questions to the host's user in the place
-// of an answer (see question.go).
+// calls holds a host's unanswered calls, since revision 2026-07-28. They are needed because
+// an answer may ask for roots, a request that the host must not get (see inputs.go). The
+// session also puts its own questions to the host's user in the place of an answer (see
+// question.go).
 type calls struct {
 	mu         sync.Mutex // guards the fields below, and the calls
 	byHost     map[string]*call
@@ -24,8 +24,8 @@ type calls struct {
 // call is one call. The host and the server may know it by different ids.
 type call struct {
 	request  []byte // as the server got it
-	hostID   []byte // raw: the one that the host waits for
-	serverID []byte // raw: the one that the server answers
+	hostID   []byte // raw: the id that the host waits for
+	serverID []byte // raw: the id that the server answers
 	asks     bool   // the host may be asked something in the place of an answer
 	seq      int    // its place among all calls
 	repeats  int    // so far
@@ -34,13 +34,13 @@ type call struct {
 	answer   []byte // state asked: the server's, kept until the host comes back
 }
 
-// callState says who is waited for.
+// callState says which peer a call waits for.
 type callState int
 
 const (
 	// called: the host waits for the server.
 	called callState = iota
-	// answered: what comes of the server's answer is being decided.
+	// answered: the server's answer is being examined.
 	answered
 	// asked: the host was asked something in the place of an answer and has not come
 	// back. The server works on.
@@ -56,7 +56,7 @@ const (
 	maxCalls = 4096
 )
 
-// idKey is what an id, raw, has in common with other spellings of it.
+// idKey maps all spellings of a raw id to one key.
 func idKey(id []byte) string {
 	if bytes.IndexByte(id, '\\') < 0 {
 		return string(id)
@@ -84,8 +84,8 @@ func (c *calls) keep(id, request []byte, asks bool) {
 	c.held += len(own.request)
 }
 
-// taken reports whether the server still works on a call of this id for which the host does
-// not wait by it any more, and may take it for free.
+// taken reports whether the server still works on a call of this id although the host no
+// longer waits by it. The host may then take the id for free.
 func (c *calls) taken(id []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +93,8 @@ func (c *calls) taken(id []byte) bool {
 	return c.byServer[key] != nil && c.byServer[key] != c.byHost[key]
 }
 
-// answered returns the call that the server answers by this id, nil if it is none of those
-// that are kept. kept says that the answer is kept until the host comes back.
+// answered returns the kept call that the server answers by this id, nil if there is none.
+// kept reports that the answer is kept until the host comes back.
 func (c *calls) answered(id, answer []byte) (own *call, kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,8 +114,9 @@ func (c *calls) answered(id, answer []byte) (own *call, kept bool) {
 	return own, own.state == asked
 }
 
-// repeat puts an answered call to the server again, by a new id. It reports false if the call
-// has ended meanwhile, or ends because it was repeated maxRepeats times: tooOften.
+// repeat gives an answered call a new id, to send it to the server again. ok is false if the
+// call has ended meanwhile. tooOften reports that it ends now because it was repeated
+// maxRepeats times.
 func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,9 +135,8 @@ func (c *calls) repeat(own *call, id string) (ok, tooOften bool) {
 	return true, false
 }
 
-// ask has a question take the place of the answer to the call that was begun last, of those
-// whose host can be asked something. It returns the id that the host waits for; nil: there is
-// no such call.
+// ask chooses the latest call whose host can be asked something, and puts a question in the
+// place of its answer. It returns the id that the host waits for; nil: there is no such call.
 func (c *calls) ask(question string) (hostID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,9 +155,9 @@ func (c *calls) ask(question string) (hostID []byte) {
 	return own.hostID
 }
 
-// reattach gives a call whose host was asked a question, and comes back, the host's new id.
-// It returns the server's answer, if that has come meanwhile. ok is false if there is no such
-// call.
+// reattach gives a call the host's new id, when the host comes back with the answer to a
+// question. It returns the server's answer, if that has come meanwhile. ok is false if there
+// is no such call.
 func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,8 +170,8 @@ func (c *calls) reattach(question string, hostID []byte) (answer []byte, ok bool
 	delete(c.byQuestion, question)
 	answer = own.answer
 	c.held -= len(answer)
-	// A new call, because whoever was given the old one, such as by an answer that came
-	// twice, reads its hostID without the lock.
+	// A new call, because others may hold the old one, such as after an answer that came
+	// twice, and read its hostID without the lock.
 	again := *own
 	again.state, again.question, again.answer, again.hostID = called, "", nil, bytes.Clone(hostID)
 	own.state = ended
@@ -186,8 +186,8 @@ func (c *calls) giveUp(question string) {
 	c.endLocked(c.byQuestion[question])
 }
 
-// cancel ends the call that the host knows by an id, and returns the server's; nil: there is
-// no such call.
+// cancel ends the call that the host knows by an id, and returns the server's id of it; nil:
+// there is no such call.
 func (c *calls) cancel(hostID []byte) (serverID []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +220,8 @@ func (c *calls) endLocked(own *call) {
 	c.held -= len(own.request) + len(own.answer)
 }
 
-// hostCancels tells the server by which id it knows the call.
+// hostCancels passes a cancellation on to the server, with the id by which the server
+// knows the call.
 func (p *Proxy) hostCancels(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	at, ok := jsonline.Lookup(b, f.Params, "requestId")
 	if !ok {

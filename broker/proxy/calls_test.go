@@ -2,7 +2,7 @@ package proxy
 
 import "testing"
 
-// Nobody is asked in the place of an answer that is on its way: the host would get
+// No question is put in the place of an answer that is on its way: the host would get
 // two. A call that is repeated waits for an answer again.
 func TestRoundsAskNotTwice(t *testing.T) {
 	c := &calls{}
@@ -49,9 +49,8 @@ func TestRoundsReattachToTaken(t *testing.T) {
 	}
 }
 
-// A server that answers twice has one call dealt with twice at a time. What was begun for
-// one of the answers neither changes under the other nor ends the call to which its host
-// has come back.
+// If a server answers a call twice, both answers are handled at the same time. Handling
+// one neither changes the other nor ends a call to which the host has come back.
 func TestRoundsAnsweredTwice(t *testing.T) {
 	c := &calls{}
 	c.keep([]byte("1"), []byte("{}"), true)
@@ -60,7 +59,7 @@ func TestRoundsAnsweredTwice(t *testing.T) {
 	c.repeat(own, "again")
 	c.ask("q")
 	read := make(chan string)
-	go func() { read <- string(twice.hostID) }() // as whoever deals with an answer does
+	go func() { read <- string(twice.hostID) }() // as the code that handles an answer does
 	if _, ok := c.reattach("q", []byte("2")); !ok {
 		t.Fatal("the host's call is not known")
 	}

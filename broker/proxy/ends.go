@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// drainFor is how long a server is waited for that has asked and not read the
-// answer, at the end of the host's input.
+// drainFor is how long the proxy waits, at the end of the host's input, for a server to
+// read the answers to its requests.
 const drainFor = 700 * time.Millisecond
 
-// drain waits until the server has got what it asked for. Servers on the
-// TypeScript SDK live on for a minute if an answer is still due when their input
-// ends, and a host that only looks in may leave before it came.
+// drain waits until the server has got the answers to its requests. Servers on the
+// TypeScript SDK live on for a minute if an answer is still due when their input ends,
+// and a host that only looks in may leave before that.
 func (p *Proxy) drain(ctx context.Context) {
 	if p.auto.state() != isMCP {
 		return
@@ -37,8 +37,8 @@ func (p *Proxy) drain(ctx context.Context) {
 // maxOpen bounds the ids of requests that are kept.
 const maxOpen = 1024
 
-// unheard knows whether a server waits for an answer that cannot come, because its host has
-// left.
+// unheard tracks whether a server waits for an answer that cannot come, because its host
+// has left.
 type unheard struct {
 	mu    sync.Mutex          // guards the fields below
 	open  map[string]struct{} // requests of the server's that the host has not answered, by idKey
@@ -46,8 +46,8 @@ type unheard struct {
 	waits bool                // the host has left, and the server waits for an answer
 }
 
-// asked notes a request of the server's, or a notification, which has no id. passed: the host
-// answers it, and not the session.
+// asked notes a request of the server, or a notification, which has no id. passed reports
+// that the host answers it, and not the session.
 func (u *unheard) asked(id []byte, passed bool) {
 	if len(id) == 0 {
 		return
@@ -70,7 +70,8 @@ func (u *unheard) answered(id []byte) {
 	delete(u.open, idKey(id))
 }
 
-// leave notes that the host has left. busy: the session owes the server an answer.
+// leave notes that the host has left. busy reports that the session owes the server an
+// answer.
 func (u *unheard) leave(busy bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -83,12 +84,12 @@ func (u *unheard) isWaiting() bool {
 	return u.waits
 }
 
-// lookEvery is between two looks at whether a server that was left is to be stopped. The
-// second look stops it: meanwhile it may end by itself.
+// lookEvery is the time between two checks whether to stop a server whose host has left.
+// The second check stops it: meanwhile it may end by itself.
 const lookEvery = 100 * time.Millisecond
 
-// stopLeft stops a server whose host has left once it waits for an answer that cannot come,
-// or its host reads nothing any more either, until over is closed.
+// stopLeft stops a server whose host has left, when the server waits for an answer that
+// cannot come, or the host no longer reads either. It returns when over is closed.
 func (p *Proxy) stopLeft(over <-chan struct{}) {
 	if p.opt.Stop == nil || p.auto.state() != isMCP {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// strange is what a proxy has no business to touch.
+// strange holds odd lines that a proxy must pass unchanged.
 var strange = []string{
 	`{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/call","params":{"a":1.50,"b":1e400,"c":-0,"a":2}}` + "\n",
 	`{"jsonrpc":"2.0","id":1.5,"result":{"x":{"k":1,"k":2}},"unknown":[1,2,{"y":null}]}` + "\r\n",
@@ -37,8 +37,8 @@ var strange = []string{
 	`{"jsonrpc":"2.0","id":9,"method":"sampling/createMessage","params":{}}` + "\n",
 }
 
-// broken is what a host may send, and a server while they do not speak MCP: hosts differ
-// in what they read in it.
+// broken holds text that hosts read differently. A host may send it, and a server before
+// the two speak MCP.
 var broken = []string{
 	"Server started on port 8080\n", "{not json}\n", "{\"a\":\n", "]\n", "\xff\xfe{\"id\":1}\n", "\ufeff{}\n", "{\"\xff\":\"\xfe\"}\n", "\x00\x01\n",
 	`"text"` + "\n", "5\n", "null\n", `{"deep":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}` + "\n",
@@ -224,15 +224,15 @@ func TestHalfClose_Answers(t *testing.T) {
 	}
 }
 
-// stuck is a stream that nobody reads and whose Close does not end a Write, like a
-// standard output that is a pipe.
+// stuck is an unread stream whose Close does not end a Write, like a standard output that
+// is a pipe.
 type stuck chan struct{}
 
 func (s stuck) Write([]byte) (int, error) { <-s; return 0, io.ErrClosedPipe }
 func (s stuck) Close() error              { return nil }
 
-// The last thing that a server sends is a message that is not carried: whoever waits
-// for it is told before the end.
+// If a server's last message is not carried, the host that waits for it gets an error
+// before the end.
 func TestHalfClose_LastMessageTooLong(t *testing.T) {
 	l := newLab(t, nil)
 	for range 100 {
@@ -345,9 +345,8 @@ func TestHangUps(t *testing.T) {
 }
 
 // A batch has a bound in either direction: one message more is not carried and not
-// looked at, its sender is told, one record says so, and the session goes on. (A
-// line of half a million of them made as many records, for a minute after
-// everybody was gone.)
+// looked at, its sender is told, one record says so, and the session goes on. (A line of
+// half a million of them made as many records, for a minute after both peers were gone.)
 func TestBatchOfTooMany(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

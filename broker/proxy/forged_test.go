@@ -41,8 +41,8 @@ func granted(t testing.TB, m message) wire.ConsentResult {
 
 const yes = `{"action":"accept","content":{"path1":"allow"}}`
 
-// Consent through the host's elicitation: asked of the host, answered by it, and
-// seen by nobody else.
+// Consent through the host's elicitation: the host is asked and answers, and the server
+// sees neither.
 func TestConsent(t *testing.T) {
 	l := newLab(t, nil)
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func TestConsent(t *testing.T) {
 	if m := n.server.message(); !strings.Contains(string(m.Result), `"text"`) {
 		t.Errorf("read: %+v", m)
 	}
-	// The same answer again is too late, and nobody's.
+	// The same answer again is too late, and dropped.
 	n.host.say(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":` + yes + "}\n")
 	n.ping(n.host, n.server)
 	if st := n.p.Stats(); st.Asked != 1 {
@@ -94,8 +94,7 @@ func TestConsent_Denied(t *testing.T) {
 	}
 }
 
-// Where the host has no forms, others are asked; where it hangs up, nobody
-// answered.
+// If the host has no forms, others are asked. If it hangs up, the question is unanswered.
 func TestConsent_OtherAskers(t *testing.T) {
 	other := broker.AskerFunc(func(_ context.Context, q *broker.Question) (broker.Answer, error) {
 		return broker.Answer{By: "test", Decisions: []broker.Decision{{Allow: true}}}, nil
@@ -186,8 +185,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// The host's side: its answers to ids of ours are ours; requests under such an
-// id, and messages that repeat a field, are refused to it.
+// The host's side: its answers to the proxy's ids go to the proxy. Its requests under
+// such an id, and its messages that repeat a field, are refused.
 func TestForged_Host(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -233,7 +232,7 @@ func TestForged_RootsInResults(t *testing.T) {
 	}
 }
 
-// hostileServer greets, answers the first call by what it is given and then as it should,
+// hostileServer greets, answers the first call with the given lines and then correctly,
 // and returns the line that holds secret.
 func (n *line) hostileServer(revision, sent, secret string) (told string) {
 	for {

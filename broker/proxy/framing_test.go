@@ -67,8 +67,8 @@ var framings = map[string]string{
 // lenient is how no host of an SDK reads.
 const lenient = "from the first brace on"
 
-// asHosts are how the hosts of five SDKs, and those that pass over what is no message,
-// read what the proxy hands them: each is the texts that the host takes for messages.
+// asHosts reads the proxy's output as the hosts of five SDKs do, and as hosts do that
+// skip other text. Each function returns the texts that the host takes for messages.
 var asHosts = map[string]func(out string) []string{
 	"Go, a stream of JSON": func(out string) (all []string) {
 		dec := json.NewDecoder(strings.NewReader(out))
@@ -109,7 +109,8 @@ var asHosts = map[string]func(out string) []string{
 	},
 }
 
-// asks reports whether a text is a request, or a batch of them, that hidden could be.
+// asks reports whether a text is a request, or a batch of them, that may be the hidden
+// one.
 func asks(text string) bool {
 	text = strings.TrimPrefix(text, "\ufeff")
 	var many []json.RawMessage
@@ -134,7 +135,7 @@ func asks(text string) bool {
 }
 
 // However a server frames a request for roots, before or after it speaks MCP, no host
-// reads one: what a host takes for a message, the proxy has judged.
+// reads one: the proxy has judged every text that a host takes for a message.
 func TestFraming(t *testing.T) {
 	for name, sent := range framings {
 		t.Run(name, func(t *testing.T) {
@@ -244,8 +245,8 @@ func TestFraming_GoHost(t *testing.T) {
 	}
 }
 
-// What is no MCP passes as it came, also what begins like it: objects over several
-// lines, progress on one line, a prompt without an end.
+// Text that is no MCP passes as it came, even if it begins like a message: objects over
+// several lines, progress on one line, a prompt without an end.
 func TestFraming_OtherPrograms(t *testing.T) {
 	l := newLab(t, nil)
 	for _, printed := range []string{

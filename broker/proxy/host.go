@@ -16,8 +16,8 @@ const (
 	methodDiscover    = "server/discover"
 )
 
-// noHandshake is the first revision in which every request carries what
-// initialize settled before (SEP-2575).
+// noHandshake is the first revision in which every request carries the settings of
+// initialize (SEP-2575).
 const noHandshake = "2026-07-28"
 
 // fromHost decides about one message of the host's.
@@ -50,15 +50,14 @@ func (p *Proxy) fromHost(b []byte) (out []byte, pass bool) {
 		p.attach()
 		return nil, true
 	case wire.RootsChanged:
-		return nil, false // its roots are not the ones the server is told of
+		return nil, false // the server is not told of the host's own roots
 	case wire.Cancelled:
 		return p.hostCancels(b, &f)
 	}
 	return p.request(b, &f)
 }
 
-// initialize puts our capabilities among the host's, and notes what the host
-// can do.
+// initialize adds the session's capabilities to the host's, and notes the host's own.
 func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	p.greets(f.ID.Of(b))
 	if asksForms(b, f.Params, "capabilities", "elicitation") {
@@ -69,7 +68,7 @@ func (p *Proxy) initialize(b []byte, f *jsonline.Frame) (out []byte, pass bool) 
 	return jsonline.Merge(b, p.session.Advertise(true)), false
 }
 
-// greets notes the request whose answer tells who the server is.
+// greets notes the request whose answer names the server.
 func (p *Proxy) greets(id []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,7 +109,7 @@ func (p *Proxy) request(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 // methodsWithInput are the requests that may be answered by a request for input (SEP-2322).
 var methodsWithInput = []string{"tools/call", "prompts/get", "resources/read"}
 
-// learnHost notes what a request without handshake says of the host.
+// learnHost notes the capabilities of the host in a request without handshake.
 func (p *Proxy) learnHost(b []byte, f *jsonline.Frame, revision string) {
 	if jsonline.Equal(f.Method.Of(b), methodDiscover) {
 		p.greets(f.ID.Of(b))
@@ -136,11 +135,11 @@ func asksForms(b []byte, at jsonline.Span, keys ...string) bool {
 	return form || !url
 }
 
-// attach gives the session its way to the server for notifications.
+// attach connects the session to the server for notifications.
 func (p *Proxy) attach() { p.ready.Do(func() { p.session.SetSender(p.toServer) }) }
 
-// refuseHost does not carry a message of the host's, and says so. It returns what fromHost
-// returns then.
+// refuseHost refuses a message of the host with an error. It returns what fromHost returns
+// then.
 func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("host", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.Method.Absent() {
@@ -149,8 +148,8 @@ func (p *Proxy) refuseHost(b []byte, f *jsonline.Frame, why string) (out []byte,
 	return nil, false
 }
 
-// refuseOverlongFromHost deals with a line of the host's that is over the limit: its sender
-// is told, if it is a request, or else the server, which waits for it.
+// refuseOverlongFromHost refuses a line of the host that is over the limit. If it is a
+// request, the host gets an error; if it is an answer, the server that waits for it does.
 func (p *Proxy) refuseOverlongFromHost(h *jsonline.Head) {
 	text := p.tooLong("host", h)
 	id, to := h.ID(), p.server

@@ -14,7 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// asked is what a host of 2026-07-28 gets in the place of an answer.
+// asked is the result that a host of 2026-07-28 gets in the place of an answer.
 type asked struct {
 	ResultType    string
 	InputRequests map[string]struct {
@@ -41,13 +41,13 @@ func (n *line) consentInCall(id, dir string) asked {
 	return a
 }
 
-// again is the call, repeated with the user's answer.
+// again returns the call, repeated with the user's answer.
 func (a *asked) again(id, answer string) string {
 	state, _ := json.Marshal(a.RequestState)
 	return call(id, `,"inputResponses":{"rootsfs-consent":`+answer+`},"requestState":`+string(state))
 }
 
-// decided is the answer to the server's files/consent, past what else it hears.
+// decided returns the answer to the server's files/consent, skipping other lines.
 func (n *line) decided() wire.ConsentResult {
 	n.t.Helper()
 	for {
@@ -57,9 +57,9 @@ func (n *line) decided() wire.ConsentResult {
 	}
 }
 
-// A server asks for consent while it answers a call of a host of 2026-07-28: the
-// host's user is asked in the place of the answer, the server never sees the
-// question or the repeated call, and the host gets the answer by its new id.
+// A server asks for consent while it answers a call of a host of 2026-07-28. The host's
+// user is asked in the place of the answer. The server never sees the question or the
+// repeated call, and the host gets the answer by its new id.
 func TestModern_Consent(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -114,8 +114,8 @@ func TestModern_ConsentTwice(t *testing.T) {
 	n.host.hears(`{"jsonrpc":"2.0","id":3,"result":{"x":1}}` + "\n")
 }
 
-// A server that answers before the host has come back: its answer is kept. One that
-// asks for input of the host's then is heard as well.
+// A server that answers before the host has come back: its answer is kept. An answer that
+// asks for the host's own input then arrives as well.
 func TestModern_ConsentLate(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.AskFor = 50 * time.Millisecond })
 	n := l.connect(nil)
@@ -207,8 +207,8 @@ func TestModern_ConsentForged(t *testing.T) {
 	}
 }
 
-// An answer that is refused while the host is being asked something is an error that the
-// host gets when it comes back, not one by an id that has its answer already.
+// If an answer is refused while the host is being asked something, the host gets the
+// error when it comes back, and not by an id that has its answer already.
 func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -225,8 +225,8 @@ func TestModern_ConsentRefusedAnswer(t *testing.T) {
 	n.ping(n.server, n.host)
 }
 
-// The host takes the call back by its new id, and the server is told its own; the
-// old id is not the host's again while the server works on it.
+// The host cancels the call by its new id, and the server is told its own id. The host
+// may not use the old id again while the server works on the call.
 func TestModern_ConsentCancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)

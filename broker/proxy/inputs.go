@@ -12,17 +12,16 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// Since 2026-07-28 a server asks for roots inside a result: "input_required",
-// with the requests under keys of its choice, and what it wants to be reminded
-// of; the client repeats the call with the answers (SEP-2322). Where the server
-// asks for
+// Since 2026-07-28 a server asks for roots inside a result: "input_required", with the
+// requests under keys of its choice, and a state that it gets back. The client repeats
+// the call with the answers (SEP-2322). If the server asks for
 //
-//	roots only      the call is repeated under an id of ours, and the host sees
+//	roots only      the call is repeated under an id of the proxy, and the host sees
 //	                the final answer only
 //	other things    the host gets it as it came
-//	both            the host is asked for the others, and reminds us of the roots:
-//	                its call comes back with requestState of ours, in whose place
-//	                the server's goes, and the roots are put among the answers
+//	both            the host is asked for the others; the roots wait in its call:
+//	                it comes back with the proxy's requestState, which is replaced
+//	                by the server's, and the roots are put among the answers
 //
 // Roots that cannot be listed end the call with an error at the host, and
 // nothing is repeated (R172).
@@ -47,7 +46,7 @@ const (
 // itself: the Go SDK's does whatever the revision and the result's type say.
 type inputs struct {
 	at     jsonline.Span // the object that holds them; absent: there is none
-	roots  []wanted      // those for roots, at most one more than maxWanted
+	roots  []wanted      // requests for roots, at most one more than maxWanted
 	keys   []string      // of these, unescaped
 	others int           // how many are for something else
 	flaw   string        // why hosts may read them in different ways
@@ -60,7 +59,7 @@ type wanted struct {
 }
 
 // readInputs finds the inputs in a result or in params. Keys are compared without their
-// case, as some hosts do; one that not every host takes for the same is a flaw.
+// case, as some hosts do. A key that hosts may read differently is a flaw.
 func readInputs(b []byte, in jsonline.Span) (all inputs) {
 	at, flaw := member(b, in, inputRequests)
 	if all.flaw = flaw; flaw != "" || at.Absent() || string(at.Of(b)) == "null" {
@@ -111,7 +110,7 @@ func member(b []byte, at jsonline.Span, name string) (val jsonline.Span, flaw st
 	return val, ""
 }
 
-// why tells the reason for which a message with these inputs is refused.
+// why returns the reason for refusing a message with these inputs.
 func (in *inputs) why() string {
 	if in.flaw != "" {
 		return "a message of the server's asks for input in a way that hosts read differently: " + in.flaw
@@ -140,7 +139,7 @@ func (p *Proxy) inputRequired(b []byte, f *jsonline.Frame, c *call, in *inputs) 
 	return p.askOthers(b, c, in, state), false
 }
 
-// repeat puts a call to the server again, with roots.
+// repeat sends a call to the server again, with roots.
 func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 	answers, ok := p.listRoots(c.hostID, roots)
 	if !ok {
@@ -160,8 +159,8 @@ func (p *Proxy) repeat(c *call, roots []wanted, state []byte) {
 	_ = p.server.Send(frame) // a server that is gone answers nothing: the host sees its end
 }
 
-// listRoots answers what a server asked for while it answered a call. It reports false if it
-// cannot, and then the host has been told that by the call's id.
+// listRoots answers the requests for roots that a server made while it answered a call. If
+// it cannot, it reports false, and the host has got an error by the call's id.
 func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []jsonline.Patch, ok bool) {
 	for _, w := range roots {
 		result, err := p.session.ListRoots(w.Params)
@@ -174,8 +173,8 @@ func (p *Proxy) listRoots(hostID []byte, roots []wanted) (answers []jsonline.Pat
 	return answers, true
 }
 
-// withAnswers composes a request anew: with the answers that the host brings, roots among
-// them, the state that the server is to be reminded of, nil for none, and further changes.
+// withAnswers makes a request again, with the host's answers and the roots, the server's
+// own state (nil for none), and further changes.
 func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, more ...jsonline.Patch) []byte {
 	if all, ok := jsonline.Without(answers, nil, roots...); ok {
 		answers = all
@@ -185,14 +184,14 @@ func withAnswers(request, answers []byte, roots []jsonline.Patch, state []byte, 
 	}})...)
 }
 
-// memo is what requestState of ours holds, in base64 behind the prefix. It needs
-// no memory here, whether or not the host comes back.
+// memo is the content of the proxy's requestState, in base64 behind the prefix. It
+// travels with the host, so nothing is kept here for a host that may not come back.
 type memo struct {
 	State json.RawMessage `json:"s,omitempty"` // the server's own
 	Roots []wanted        `json:"r"`
 }
 
-// askOthers makes the result by which the host is asked for what is not roots.
+// askOthers makes the result that asks the host for the inputs other than roots.
 func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	m, err := json.Marshal(memo{State: state, Roots: in.roots})
 	rest, ok := jsonline.Without(in.at.Of(b), in.keys)
@@ -205,9 +204,9 @@ func (p *Proxy) askOthers(b []byte, c *call, in *inputs, state []byte) []byte {
 	}})
 }
 
-// addRoots puts roots among the answers that the host comes back with, and the
-// server's requestState in the place of ours. Other requests stay as they are.
-// kept: it is not carried; if that is a refusal, the host was told why.
+// addRoots adds roots to the answers that the host comes back with, and puts the server's
+// requestState back in the place of the proxy's. Other requests stay as they are. If kept
+// is true, the message must not be carried; if it was refused, the host was told why.
 func (p *Proxy) addRoots(b []byte, f *jsonline.Frame) (out []byte, kept bool) {
 	at, ok := jsonline.Lookup(b, f.Params, requestState)
 	if !ok {

@@ -233,8 +233,8 @@ func (e *end) message() message {
 	return m
 }
 
-// ping has a line pass from one peer to the other: whatever came before it has
-// been dealt with.
+// ping passes a line from one peer to the other: all earlier lines have then been
+// handled.
 func (n *line) ping(from, to *end) {
 	n.t.Helper()
 	mark := fmt.Sprintf(`{"jsonrpc":"2.0","method":"mark","params":{"at":%d}}`+"\n", time.Now().UnixNano())

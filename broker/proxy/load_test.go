@@ -46,7 +46,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// What the proxy holds for a peer that does not read is bounded.
+// The memory that the proxy holds for a peer that does not read is bounded.
 func TestSlowReader_Memory(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -119,7 +119,7 @@ func TestConcurrent(t *testing.T) {
 	n := l.connect(nil)
 	const calls = 1000
 	var wg sync.WaitGroup
-	wg.Go(func() { // the server: answers every call of the host's, and asks one of ours for each
+	wg.Go(func() { // the server: answers every call of the host's, and sends a files/* request for each
 		var own sync.WaitGroup
 		for range 2 * calls {
 			m := n.server.message()
@@ -155,7 +155,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A request that waits holds nothing up: neither what passes nor other requests.
+// A waiting request delays neither passing lines nor other requests.
 func TestNoHeadOfLine(t *testing.T) {
 	open := make(chan struct{})
 	l := newLab(t, func(c *broker.Config) {
@@ -184,8 +184,8 @@ func TestNoHeadOfLine(t *testing.T) {
 	n.server.message()
 }
 
-// A server that takes back what it asked of us is heard; what it takes back from
-// the host is the host's.
+// A server's cancellation of a request to the session takes effect; a cancellation of a
+// request to the host passes to the host.
 func TestCancelled(t *testing.T) {
 	asked := make(chan struct{})
 	l := newLab(t, func(c *broker.Config) {
@@ -206,8 +206,8 @@ func TestCancelled(t *testing.T) {
 	n.ping(n.host, n.server) // no answer came before it
 }
 
-// Beyond the cap a message is not carried, whoever waits is told, and the session
-// goes on.
+// A message beyond the cap is not carried, the peer that waits gets an error, and the
+// session goes on.
 func TestTooLong(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(func(o *proxy.Options) { o.Frame = 100 << 10 })

@@ -10,13 +10,13 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// outlet is the way to one peer, for what passes and for frames of ours.
+// outlet is the way to one peer, for passing lines and for the proxy's own frames.
 type outlet struct {
 	*jsonline.Writer
 	w io.WriteCloser
 
 	mu      sync.Mutex // guards pending
-	pending int        // frames of ours that are still to be sent; see Proxy.sendAsync
+	pending int        // own frames that are still to be sent; see Proxy.sendAsync
 	allSent *sync.Cond // of mu: pending is 0
 }
 
@@ -26,7 +26,7 @@ func newOutlet(w io.WriteCloser) *outlet {
 	return o
 }
 
-// owe counts frames that are to be sent.
+// addPending counts frames that are still to be sent.
 func (o *outlet) addPending(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +35,7 @@ func (o *outlet) addPending(n int) {
 	}
 }
 
-// waitSent waits until all of them were sent.
+// waitSent waits until all pending frames were sent.
 func (o *outlet) waitSent() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,9 +20,9 @@ import (
 // DefaultFrame is the longest line that is carried if Options.Frame is 0, bytes.
 const DefaultFrame = 64 << 20
 
-// Options are what a Proxy is made of. The four streams and the session are
-// required. Run closes the streams; a stream whose Close does not end a Read or
-// Write under way (os.Stdin; see Stdin) costs a goroutine until that returns.
+// Options configure a Proxy. The four streams and the session are required. Run closes
+// the streams; a stream whose Close does not end a Read or Write under way (os.Stdin; see
+// Stdin) costs a goroutine until that returns.
 type Options struct {
 	Host    io.ReadCloser  // what the host writes: our standard input
 	HostOut io.WriteCloser // what the host reads: our standard output
@@ -32,19 +32,19 @@ type Options struct {
 
 	// Session answers for the server. It is closed by Run.
 	Session *broker.Session
-	// Frame is the longest line that is looked at and carried, bytes; 0 means
-	// DefaultFrame. Either direction may hold so much.
+	// Frame is the longest line that is carried, bytes; 0 means DefaultFrame. Each
+	// direction may hold so much.
 	Frame int
 	Mode  Mode
-	// Gone is closed by whoever knows that the server has ended, such as by
-	// waiting for its process: what it wrote is still delivered, but nobody waits
-	// for the host any more. Nil: it is not known.
+	// Gone, if not nil, is closed by the caller when the server has ended, such as when
+	// its process was waited for. The server's output is still delivered, but the proxy
+	// no longer waits for the host.
 	Gone <-chan struct{}
-	// Stop ends the server. It is called, if there is one, when the host has left and the
-	// server lives on for an answer that cannot come, or can be heard by nobody.
+	// Stop, if not nil, ends the server. It is called when the host has left and the
+	// server still waits for an answer that cannot come, or writes to no one.
 	Stop func()
-	// Drained is called, if there is one, when all that the server wrote has been
-	// dealt with, whether the host has read it or not.
+	// Drained, if not nil, is called when all output of the server has been handled,
+	// whether the host has read it or not.
 	Drained func()
 	Log     *slog.Logger
 }
@@ -57,7 +57,7 @@ type Proxy struct {
 	auto       *detector
 	host       *outlet
 	server     *outlet
-	prefix     string // of every id of ours; 64 random bits of it are this proxy's own
+	prefix     string // of every id that newID makes; 64 random bits of it are this proxy's own
 	stats      counters
 	questions  sync.Map // chan response of those that the host has not answered, by id
 	calls      calls
@@ -94,13 +94,12 @@ func New(opt Options) *Proxy {
 // Run is New and Proxy.Run.
 func Run(ctx context.Context, opt Options) error { return New(opt).Run(ctx) }
 
-// Run carries until both directions have ended, and returns nil then. The end of
-// the host's input closes the server's, once what the server asked of the session
-// before is answered (and after drainFor at the latest), and what the server still writes is
-// delivered. A server that asks on, or that nobody can hear any more, is stopped
-// (Options.Stop); the end of the server's output closes the host's. A peer that takes
-// nothing more ends its direction. When ctx ends, everything does at once, and
-// the error is its cause.
+// Run carries until both directions have ended, and returns nil then. The end of the host's
+// input closes the server's, once the session has answered the server's earlier requests
+// (and after drainFor at the latest); the server's remaining output is delivered. A server
+// that asks on, or that no host can hear any more, is stopped (Options.Stop). The end of the
+// server's output closes the host's. A peer that takes nothing more ends its direction. When
+// ctx ends, both directions end at once, and the error is its cause.
 func (p *Proxy) Run(ctx context.Context) error {
 	for _, stream := range []any{p.opt.Host, p.opt.HostOut, p.opt.Server, p.opt.ServerOut} {
 		broker.Widen(stream)
@@ -145,7 +144,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		if p.opt.Drained != nil {
 			p.opt.Drained()
 		}
-		p.host.waitSent() // whoever waited for what was not carried is told so
+		p.host.waitSent() // delivers the errors for messages that were not carried
 		closeUp()
 		upEnded <- err
 	}()
@@ -169,7 +168,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// await waits for both directions, or for what ends them.
+// await waits for the end of both directions, or for ctx.
 func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	var errs []error
 	gone := p.opt.Gone
@@ -188,7 +187,7 @@ func (p *Proxy) await(ctx context.Context, down, up <-chan error) error {
 	return errors.Join(errs...)
 }
 
-// real is nil for the errors that say no more than that a peer hung up.
+// real returns nil for errors that say only that a peer hung up.
 func real(err error) error {
 	for _, over := range []error{io.ErrClosedPipe, os.ErrClosed, unix.EPIPE, unix.EIO} {
 		if errors.Is(err, over) { // EIO: a terminal whose other end is gone
@@ -205,11 +204,11 @@ func (p *Proxy) pump(src io.Reader, dst *outlet, look func([]byte) ([]byte, bool
 	}
 }
 
-// maxAsync is how many frames of ours may wait on the side for a peer to read.
-// Whoever makes more of them necessary waits for it.
+// maxAsync is how many own frames may wait on the side for a peer to read. The caller
+// that adds one more waits for it.
 const maxAsync = 256
 
-// sendAsync sends a frame of ours to a peer, on the side.
+// sendAsync sends an own frame to a peer, on the side.
 func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	to.addPending(1)
 	called := p.async(func() {
@@ -221,8 +220,9 @@ func (p *Proxy) sendAsync(to *outlet, frame []byte) {
 	}
 }
 
-// async calls f, which may wait for a peer, without making the reader of a
-// direction wait; not when all is over, which it reports.
+// async calls f, which may wait for a peer, in a goroutine, so that the reader of a
+// direction does not wait. Beyond maxAsync goroutines it calls f itself. It reports
+// false, and does not call f, when the proxy has ended.
 func (p *Proxy) async(f func()) (called bool) {
 	select {
 	case p.asyncSlots <- struct{}{}:
@@ -242,10 +242,10 @@ func (p *Proxy) async(f func()) (called bool) {
 	return true
 }
 
-// newID makes an id for a request of ours. Its 128 bits cannot be guessed.
+// newID makes an id for a request of the proxy. Its 128 bits cannot be guessed.
 func (p *Proxy) newID() string { return p.prefix + strings.ToLower(rand.Text()) }
 
-// isOurs reports whether an id, raw, has the form of ours.
+// isOurs reports whether a raw id has the form that newID gives.
 func (p *Proxy) isOurs(id []byte) bool {
 	return strings.HasPrefix(string(jsonline.Unquote(id)), p.prefix)
 }
@@ -258,7 +258,7 @@ type counters struct {
 
 // Stats are a proxy's figures.
 type Stats struct {
-	MCP      bool  `json:"mcp"`               // the peers were found, or said, to speak it
+	MCP      bool  `json:"mcp"`               // the peers speak MCP, as detected or configured
 	ToServer int64 `json:"bytes_from_host"`   // read from the host
 	ToHost   int64 `json:"bytes_from_server"` // read from the server
 	Answered int64 `json:"answered"`          // requests of the server's that the session took

@@ -12,16 +12,15 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// pump carries one direction. It reads as much as there is, looks at each line
-// once, and writes lines that pass together, from the buffer they were read into.
+// pump carries one direction. It reads all available bytes, examines each line once, and
+// writes passing lines together, from the buffer they were read into.
 type pump struct {
 	src io.Reader
 	dst *outlet
-	// look decides about a line without its end: it passes as it came, or out
-	// stands in for it, or, if out is nil, nothing does.
+	// look decides about a line without its end: it passes as it came, or is replaced by
+	// out; a nil out drops it.
 	look func(line []byte) (out []byte, pass bool)
-	// long deals with a line that is over the limit, whose parts are known as
-	// far as they were small.
+	// long handles a line that is over the limit, of which only small parts were kept.
 	long  func(h *jsonline.Head)
 	auto  *detector
 	asks  bool // this direction begins a session of MCP, so it may tell that there is none
@@ -35,7 +34,7 @@ type pump struct {
 	mid        bool       // in a line of which a part has passed, while nothing was decided
 	shows      bool       // that part can be seen: what comes up to a CR is no message
 	first      opening    // the line at start, while nothing is decided
-	idle       bool       // nothing of what was read last has been written
+	idle       bool       // no byte of the last read has been written
 }
 
 const (
@@ -59,7 +58,7 @@ func (u *pump) run() error {
 	}
 }
 
-// step reads once and deals with what there is then.
+// step reads once and handles the buffered bytes.
 func (u *pump) step() (rerr, err error) {
 	rerr = u.read()
 	u.mu.Lock()
@@ -67,9 +66,8 @@ func (u *pump) step() (rerr, err error) {
 	return rerr, u.deal(rerr != nil)
 }
 
-// read reads once. A peer that has hung up is noticed by writing to it; a source
-// of which nothing is carried (one endless line) would go on without end, so then
-// it is looked for.
+// read reads once. A write notices that the peer has hung up. While nothing is written
+// (one endless line), read checks for it, because the source could go on for ever.
 func (u *pump) read() error {
 	u.mu.Lock()
 	u.roomLocked()
@@ -87,7 +85,7 @@ func (u *pump) read() error {
 	return err
 }
 
-// release passes on what was held back to be looked at.
+// release passes on the bytes that were held back to be examined.
 func (u *pump) release() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,7 +111,7 @@ func (u *pump) roomLocked() {
 	}
 }
 
-// deal deals with what is in the buffer; last: nothing comes after it.
+// deal handles the bytes in the buffer. last reports that no more come.
 func (u *pump) deal(last bool) error {
 	for u.start < u.end {
 		var more bool
@@ -140,7 +138,7 @@ func (u *pump) deal(last bool) error {
 
 func (u *pump) write(b []byte) error {
 	if len(b) == 0 {
-		return nil // and waits for nobody: a frame of ours may be on its way, unread
+		return nil // without waiting: an own frame may be on its way, unread
 	}
 	u.idle = false
 	return u.dst.Pass(b)
@@ -166,8 +164,7 @@ func (u *pump) rest() error {
 	return u.pass(n)
 }
 
-// lines deals with the lines in the buffer. It reports whether more has to be
-// read first.
+// lines handles the lines in the buffer. It reports whether more has to be read first.
 func (u *pump) lines(last bool) (more bool, err error) {
 	if u.first.read > 0 { // it was looked at as a whole, while nothing was decided
 		u.first, u.seen = opening{}, u.start
@@ -217,7 +214,7 @@ func (u *pump) lines(last bool) (more bool, err error) {
 	return false, flush()
 }
 
-// line returns the next line with its end, or, at the end of all, what there is.
+// line returns the next line with its end, or, at the end of the stream, the rest.
 func (u *pump) line(last bool) ([]byte, bool) {
 	from := max(u.start, u.seen)
 	if i := bytes.IndexByte(u.buf[from:u.end], '\n'); i >= 0 {
@@ -227,7 +224,7 @@ func (u *pump) line(last bool) ([]byte, bool) {
 	return u.buf[u.start:u.end], last
 }
 
-// endOf is how long the end of a line is.
+// endOf returns the length of a line's end.
 func endOf(line []byte) int {
 	switch {
 	case bytes.HasSuffix(line, []byte("\r\n")):

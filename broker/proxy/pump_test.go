@@ -142,7 +142,7 @@ var lineSeeds = []string{
 
 // asItCame reports whether the pump passed its input on unchanged. One change is allowed
 // while the mode is undecided: if part of a server's line has passed, and a CR and a message
-// follow, the pump puts a newline before them, because it judges them as a line.
+// follow, the pump puts a newline before them. It judges them as a line.
 func asItCame(in, out string, undecided bool) bool {
 	if in == out {
 		return true

@@ -16,27 +16,28 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 )
 
-// The session's questions are put to the host's user. Up to revision 2025-11-25 that is a
-// request elicitation/create of ours. Since 2026-07-28 a host takes no request out of the
-// blue: it is asked for input in the place of an answer to a call of its own, and repeats the
-// call with what its user said (SEP-2322). A server that wants consent does so in the middle
-// of answering such a call. So the session's question is the answer that the host gets; the
-// server, which knows nothing of it, goes on with the call; and when the host comes back, its
-// repetition is not carried, but what the server answers then goes to it. A server that
-// answers before the host came back has its answer kept.
+// The session's questions are put to the host's user. Up to revision 2025-11-25 the proxy
+// sends a request elicitation/create. Since 2026-07-28 a host takes no unsolicited request:
+// it is asked for input in the place of an answer to a call of its own, and repeats the call
+// with its user's answer (SEP-2322). A server that wants consent does so in the middle of
+// answering such a call. So the host gets the session's question as the answer. The server
+// knows nothing of it and goes on with the call. When the host repeats the call, the
+// repetition is not carried, but gets the server's answer. If the server answers before the
+// host comes back, its answer is kept.
 //
-// Either way the question is known by an id of ours with 128 random bits that no server gets
-// to see: neither the question nor its answer passes it.
+// Either way the question has an id with 128 random bits. The server never sees it: neither
+// the question nor its answer passes the server.
 
 const (
-	// askedAs is the key of our question among the inputs that are asked for.
+	// askedAs is the key of the session's question among the inputs that the host is
+	// asked for.
 	askedAs = "rootsfs-consent"
 	// keptFor is how long an answer is kept for a host that does not come back,
 	// beyond the time that the question itself waits.
 	keptFor = 10 * time.Minute
 )
 
-// response is an answer of the host's, apart from the buffer it was read into.
+// response is an answer of the host, copied out of the buffer it was read into.
 type response struct {
 	result []byte // raw; nil: an error
 	err    error
@@ -47,15 +48,15 @@ var (
 	errNoCall   = errors.New("no call of the host's is open in which its user could be asked")
 )
 
-// answerQuestion hands the host's answer to whoever asked. Only the first answer counts; one
-// that nobody waits for came too late.
+// answerQuestion hands the host's answer to the waiting asker. Only the first answer counts;
+// one without a waiting asker came too late.
 func (p *Proxy) answerQuestion(id string, r response) {
 	if answer, waits := p.questions.LoadAndDelete(id); waits {
 		answer.(chan response) <- r // has room: only one gets here
 	}
 }
 
-// readResponse reads the host's answer to a request of ours.
+// readResponse reads the host's answer to a request of the proxy.
 func readResponse(b []byte, f *jsonline.Frame) response {
 	switch {
 	case !f.Clash.Absent(), f.Result.Absent() == f.Error.Absent():
@@ -66,10 +67,10 @@ func readResponse(b []byte, f *jsonline.Frame) response {
 	return response{result: bytes.Clone(f.Result.Of(b))}
 }
 
-// asker puts forms before the host's user.
+// asker shows forms to the host's user.
 type asker struct {
 	p           *Proxy
-	insideCalls bool // in the place of answers to the host's calls; otherwise by requests of ours
+	insideCalls bool // in the place of answers to the host's calls; otherwise by the proxy's own requests
 }
 
 var _ broker.Elicitor = asker{}
@@ -106,8 +107,8 @@ func (a asker) Elicit(ctx context.Context, params *mcp.ElicitParams) (*mcp.Elici
 	return readForm(r.result)
 }
 
-// ask sends a question on the side: a host that does not read must not keep it open for
-// longer than it lasts.
+// ask sends a question in a goroutine: a host that does not read must not keep the
+// question open beyond its time.
 func (a asker) ask(id string, form []byte) error {
 	if !a.insideCalls {
 		a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":"%s","method":"elicitation/create","params":%s}`, id, form))
@@ -132,7 +133,7 @@ func (a asker) withdraw(id string) {
 	a.p.sendAsync(a.p.host, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"%s","params":{"requestId":"%s","reason":"nobody answered"}}`, wire.Cancelled, id))
 }
 
-// readForm reads an answer strictly: one in which a field stands twice is none.
+// readForm reads an answer strictly: an answer with a duplicate field is refused.
 func readForm(result []byte) (*mcp.ElicitResult, error) {
 	var r struct {
 		Action  string         `json:"action"`
@@ -144,8 +145,8 @@ func readForm(result []byte) (*mcp.ElicitResult, error) {
 	return &mcp.ElicitResult{Action: r.Action, Content: r.Content}, nil
 }
 
-// takeRetry takes a call that the host repeats because it was asked a question there. It
-// reports false for another one.
+// takeRetry takes a call that the host repeats with the answer to a question. It reports
+// false for another call.
 func (p *Proxy) takeRetry(b []byte, f *jsonline.Frame, question string) bool {
 	id := f.ID.Of(b)
 	if !jsonline.Answerable(id) {

@@ -14,12 +14,12 @@ import (
 
 const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"roots":{"listChanged":true}}}`
 
-// call is a tools/call of 2026-07-28.
+// call returns a tools/call of 2026-07-28.
 func call(id, more string) string {
 	return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"t","arguments":{"n":9007199254740993}` + more + `,` + modern + `}}` + "\n"
 }
 
-// params are what the server got, taken apart.
+// params are the decoded params of a request at the server.
 type params struct {
 	Name           string
 	Arguments      json.RawMessage
@@ -76,8 +76,8 @@ func TestModern_Capability(t *testing.T) {
 	}
 }
 
-// Where the server is to hear of no roots, it hears of none, also not of the
-// host's, and is answered as by a client without them.
+// With NoRoots the server hears of no roots, not even of the host's, and is answered as
+// by a client without roots.
 func TestNoRoots(t *testing.T) {
 	l := newLab(t, func(c *broker.Config) { c.NoRoots = true })
 	n := l.connect(nil)
@@ -172,7 +172,8 @@ var rootsInside = map[string]string{
 }
 
 // No message of a server's hands a host a request for roots: not inside a result, whatever
-// its type, its id and the revision, nor in a task's notification. Whoever waits is told.
+// its type, its id and the revision, nor in a task's notification. The waiting host gets
+// an error.
 func TestModern_RootsInResults(t *testing.T) {
 	for name, sent := range rootsInside {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
@@ -249,7 +250,8 @@ func TestModern_Mixed(t *testing.T) {
 	if m := n.host.message(); m.Error == nil || m.Error.Code != wire.CodeInvalidRequest || string(m.ID) != "3" {
 		t.Errorf("a broken state: %+v", m)
 	}
-	// One that the server has made, so that the host comes back with more than one result may ask for.
+	// A requestState that the server has made, so that the host comes back with more requests
+	// than one result may have.
 	memo := base64.RawURLEncoding.EncodeToString([]byte(`{"r":[` + strings.Repeat(`{"k":"a"},`, 16) + `{"k":"a"}]}`))
 	n.host.say(call("4", `,"requestState":"`+prefixOf(t, n)+memo+`"`))
 	if m := n.host.message(); m.Error == nil || string(m.ID) != "4" {
@@ -257,7 +259,7 @@ func TestModern_Mixed(t *testing.T) {
 	}
 }
 
-// prefixOf is the beginning of the ids that a proxy makes, as a server can see
+// prefixOf returns the beginning of the ids that a proxy makes, as a server can see
 // it.
 func prefixOf(t *testing.T, n *line) string {
 	t.Helper()
@@ -286,7 +288,7 @@ func TestModern_Failure(t *testing.T) {
 	}
 	n.ping(n.host, n.server) // and nothing before it
 
-	// One that asks for too much at once.
+	// A result that asks for too much at once.
 	n.host.say(call("3", ""))
 	n.server.message()
 	var many []string
@@ -313,8 +315,8 @@ func TestModern_Failure(t *testing.T) {
 	n.ping(n.host, n.server)
 }
 
-// The host takes a call back that goes by an id of ours: the server is told that
-// id, and what it still answers is nobody's.
+// The host cancels a call that has an id of the proxy: the server is told that id, and
+// its later answer is dropped.
 func TestModern_Cancel(t *testing.T) {
 	l := newLab(t, nil)
 	n := l.connect(nil)
@@ -327,7 +329,7 @@ func TestModern_Cancel(t *testing.T) {
 	n.server.say(`{"jsonrpc":"2.0","id":` + id + `,"result":{"late":true}}` + "\n")
 	n.ping(n.server, n.host)
 
-	// One that was not repeated is cancelled by its own id.
+	// A call that was not repeated is cancelled by its own id.
 	n.host.say(call("2", ""))
 	n.server.message()
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n"

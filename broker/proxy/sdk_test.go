@@ -17,7 +17,7 @@ import (
 
 //lint:file-ignore SA1019 roots are deprecated since 2026-07-28 (SEP-2577) and work on
 
-// sdkServer is a server on the Go SDK whose tools ask for roots and files.
+// sdkServer returns a server on the Go SDK whose tools ask for roots and files.
 func sdkServer(t *testing.T, files *client.Broker) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk-server", Version: "1"}, &mcp.ServerOptions{
 		RootsListChangedHandler: func(context.Context, *mcp.RootsListChangedRequest) {},

@@ -51,7 +51,8 @@ func (p *Proxy) fromServer(b []byte) (out []byte, pass bool) {
 	return nil, true
 }
 
-// take gives a message to the session; it reports whether it is to pass instead.
+// take gives a message to the session. It reports whether the message must pass to the
+// host instead.
 func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
 	own := bytes.Clone(b) // the session answers while we read on
 	m := wire.Frame{ID: f.ID.Of(own), Method: string(jsonline.Unquote(f.Method.Of(own))), Params: f.Params.Of(own)}
@@ -65,7 +66,7 @@ func (p *Proxy) take(b []byte, f *jsonline.Frame) (pass bool) {
 	return false
 }
 
-// toServer sends a frame of the session's.
+// toServer sends a frame of the session.
 func (p *Proxy) toServer(_ context.Context, frame []byte, recheck broker.Recheck) error {
 	return p.server.SendIf(frame, recheck)
 }
@@ -100,7 +101,8 @@ func (p *Proxy) response(b []byte, f *jsonline.Frame) (out []byte, pass bool) {
 	return jsonline.Replace(b, jsonline.Cut{Span: f.ID, With: c.hostID}), false
 }
 
-// learnServer takes from the answer to the host's greeting who the server is.
+// learnServer reads the server's name and revision from its answer to the host's
+// greeting.
 func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 	p.mu.Lock()
 	greeted := p.greeting != "" && p.greeting == idKey(f.ID.Of(b))
@@ -125,8 +127,8 @@ func (p *Proxy) learnServer(b []byte, f *jsonline.Frame) {
 	p.session.SetPeer(revision, strings.TrimSpace(string(jsonline.Unquote(name.Of(b)))+" "+string(jsonline.Unquote(number.Of(b)))))
 }
 
-// refuseServer does not carry a message of the server's. Whoever waits for it is
-// told, if the id is beyond doubt. It returns what fromServer returns then.
+// refuseServer refuses a message of the server. The waiting host gets an error, if the id
+// is beyond doubt. It returns what fromServer returns then.
 func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byte, pass bool) {
 	p.noteRefused("server", why)
 	if id := f.ID.Of(b); jsonline.Answerable(id) && !f.IDInDoubt(b) {
@@ -135,8 +137,8 @@ func (p *Proxy) refuseServer(b []byte, f *jsonline.Frame, why string) (out []byt
 	return nil, false
 }
 
-// answerServer answers for a message of the server's that was not carried: its sender, if it
-// is a request, or else the host, which waits for it.
+// answerServer sends an error for a message of the server that was not carried: to the
+// server if it is a request, or else to the host that waits for it.
 func (p *Proxy) answerServer(id []byte, isRequest bool, text string) {
 	if isRequest {
 		p.sendAsync(p.server, errorReply(id, wire.CodeInvalidRequest, text))
@@ -169,15 +171,15 @@ func (p *Proxy) countRefused(of, why string) int64 {
 	return p.stats.refused.Add(1)
 }
 
-// What a server prints among its messages is logged up to these limits.
+// Text that a server prints among its messages is logged up to these limits.
 const (
 	maxPrinted     = 100 // lines; of more, the second, the fourth and so on
 	maxPrintedLine = 500 // bytes of a line
 )
 
-// refuseLine does not carry a line of the server's that has a flaw. Its text is logged, for
-// the person who looks for the reason why a server does not start: many servers print that.
-// Whoever waits for the line is told, if it begins as a message.
+// refuseLine refuses a flawed line of the server. Its text is logged, because many servers
+// print the reason why they do not start. If the line begins as a message, the waiting host
+// gets an error.
 func (p *Proxy) refuseLine(line []byte, why string) {
 	why = "a line of the server's is not exactly one JSON-RPC message: " + why
 	if n := p.countRefused("server", why); n <= maxPrinted || n&(n-1) == 0 {
@@ -195,14 +197,15 @@ func (p *Proxy) refuseLine(line []byte, why string) {
 // refuseOverlongFromServer deals with a line of the server's that is over the limit.
 func (p *Proxy) refuseOverlongFromServer(h *jsonline.Head) { p.answerUnread(h, p.tooLong("server", h)) }
 
-// answerUnread answers for a line of the server's that was not carried, if its id can be told.
+// answerUnread sends an error for a line of the server that was not carried, if its id can be
+// read.
 func (p *Proxy) answerUnread(h *jsonline.Head, text string) {
 	if id := h.ID(); id != nil && !(h.IsCall() && p.isOurs(id)) {
 		p.answerServer(id, h.IsCall(), text)
 	}
 }
 
-// tooLong counts a line that was not carried, and returns what is to be said of it.
+// tooLong counts a line that was not carried, and returns the text of its error.
 func (p *Proxy) tooLong(of string, h *jsonline.Head) string {
 	p.stats.long.Add(1)
 	why := fmt.Sprintf("a message of the %s's is longer than the %d bytes that rootsfs carries (it has %d)", of, p.opt.Frame, h.Size)
@@ -210,7 +213,7 @@ func (p *Proxy) tooLong(of string, h *jsonline.Head) string {
 	return why + "; send less at a time"
 }
 
-// tooMany deals with a batch of more messages than are carried: its sender is told.
+// tooMany refuses a batch of too many messages with an error to its sender.
 func (p *Proxy) tooMany(of string, sender *outlet) {
 	why := fmt.Sprintf("a batch of the %s's has more than the %d messages that rootsfs carries", of, wire.MaxBatch)
 	p.noteRefused(of, why)

@@ -15,11 +15,11 @@ type Mode int
 
 // The modes.
 const (
-	// Auto decides by what the peers begin with. Until then, bytes pass as they
-	// come, except that a line which may become a JSON-RPC message is held back
-	// until it is told whether it is one; of a server's, an object over several lines,
-	// too. The first such message of either side makes it MCP; anything else that the
-	// host begins with makes it Off. What else a server prints decides nothing.
+	// Auto decides by the first bytes of the peers. Until then bytes pass as they come,
+	// but a line that may become a JSON-RPC message is held back until it is complete
+	// enough to judge; from a server, an object over several lines, too. The first
+	// message of either side turns it On. Anything else from the host turns it Off. Other
+	// output of a server decides nothing.
 	Auto Mode = iota
 	// On: the peers speak MCP.
 	On
@@ -27,10 +27,10 @@ const (
 	Off
 )
 
-// detector holds what has been decided; once decided, it stays.
+// detector holds the decision, which is made once.
 type detector struct {
 	v     atomic.Int32
-	onRaw func() // called when it is decided, by what the host began with, that this is no MCP
+	onRaw func() // called when the first bytes of the host show that this is no MCP
 }
 
 type state int32
@@ -54,16 +54,16 @@ func newDetector(m Mode) *detector {
 
 func (d *detector) state() state { return state(d.v.Load()) }
 
-// decide reports whether it was this call that decided.
+// decide makes the decision, and reports whether this call made it.
 func (d *detector) decide(s state) bool { return d.v.CompareAndSwap(int32(undecided), int32(s)) }
 
-// sniff looks at the beginning of a line while nothing is decided. It reports
-// whether more has to be read first.
+// sniff examines the beginning of a line while nothing is decided. It reports whether
+// more has to be read first.
 //
-// A host may read what a server prints as a stream of JSON, or split it at a lone CR, or
-// pass over what cannot be seen. So an object of the server's is looked at as a whole,
-// over several lines, and what any of these hosts takes for a message makes it MCP: the
-// lines are judged then.
+// A host may read a server's output as a stream of JSON, or split it at a lone CR, or
+// skip invisible characters. So an object of the server is examined as a whole, over
+// several lines. Text that any of these hosts would take for a message turns the mode On,
+// and then every line is judged.
 func (u *pump) sniff(last bool) (more bool, err error) {
 	line, whole := u.line(last)
 	o := &u.first
@@ -93,9 +93,9 @@ func (u *pump) sniff(last bool) (more bool, err error) {
 	return false, err
 }
 
-// opening is what is known of a line that comes in parts: whether it is, or may yet
-// become, a message. Each byte is looked at once, and once more when the first object
-// or array ends, however many parts there are.
+// opening judges a line that comes in parts: whether it is, or may yet become, a message.
+// Each byte is looked at once, and once more when the first object or array ends, however
+// many parts there are.
 type opening struct {
 	read  int  // of the line, what was looked at
 	begun bool // with something else than white space
@@ -109,7 +109,7 @@ type opening struct {
 	work int // bytes that were looked at, for the test that counts them
 }
 
-// look looks at what is new in the line.
+// look examines the new bytes of the line.
 func (o *opening) look(line []byte) {
 	for ; o.read < len(line); o.read++ {
 		c := line[o.read]
@@ -136,7 +136,7 @@ func (o *opening) look(line []byte) {
 // begins with a batch of them.
 func (o *opening) rpc() bool { return o.speaks && (o.kind == '[' || !o.behind) }
 
-// foreign reports whether the line will never be one.
+// foreign reports whether the line can no longer become a message.
 func (o *opening) foreign() bool {
 	return o.begun && o.kind != '{' && o.kind != '[' || o.end > 0 && !o.rpc()
 }
@@ -147,8 +147,8 @@ func (o *opening) open(line []byte) bool {
 	return o.end == 0 && begins(line[jsonline.SkipSpace(line, 0):])
 }
 
-// part reports whether what follows the last CR of a line, or what cannot be seen at its
-// beginning, may become a message.
+// part reports whether the text after the last CR of a line, or after invisible
+// characters at its beginning, may become a message.
 func (o *opening) part(line []byte) bool {
 	cr := bytes.LastIndexByte(line, '\r')
 	return (cr >= 0 || o.kind != '{' && o.kind != '[') && begins(visible(line[cr+1:]))
@@ -174,13 +174,13 @@ func hasMessage(lines []byte) bool {
 	return false
 }
 
-// visible is a line without what cannot be seen at its beginning, which some readers pass
-// over: a byte order mark, NUL, blanks of any kind.
+// visible returns a line without invisible characters at its beginning, which some
+// readers skip: a byte order mark, NUL, blanks of any kind.
 func visible(line []byte) []byte {
 	return bytes.TrimLeftFunc(line, func(r rune) bool { return r == utf8.RuneError || unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
-// foreign deals with a line that is no message of MCP.
+// foreign handles a line that is no message of MCP.
 func (u *pump) foreign(line []byte, whole bool) error {
 	if u.asks {
 		if u.auto.decide(isRaw) {
@@ -211,9 +211,9 @@ func speaksRPC(line []byte) bool {
 	return spoken && l.Ended()
 }
 
-// speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not ask for
-// the version, so requests that we answer are frames without it, too, as are those whose
-// method may be another one for others.
+// speaks reports whether a frame of b is one of JSON-RPC 2.0. Some hosts do not check the
+// version, so frames without it count if they are requests that the session answers, or
+// if their method is ambiguous.
 func speaks(b []byte, f *jsonline.Frame) bool {
 	return f.RPC || broker.IsFilesMethod(string(jsonline.Unquote(f.Method.Of(b)))) || !f.Method.Absent() && !f.Clash.Absent()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// What is known of a line that came in parts is what the whole of it says, after
-// each part.
+// After each part, an opening says the same of a line as it says of the whole text so
+// far.
 func FuzzOpening(f *testing.F) {
 	const rpc = `{"jsonrpc":"2.0","method":"x","params":{"a":"\\"}]"}}`
 	for _, s := range append(lineSeeds, rpc, rpc+" \t", rpc+" x", " ["+rpc+","+rpc+"] x", "["+rpc, `{"a\\\\":"\\\""}`, `{]`, `[}`, "  ", "ls", "\x00") {
@@ -71,7 +71,7 @@ func TestSniff_Linear(t *testing.T) {
 	}
 }
 
-// What never ends is not held without end: over the limit it is decided.
+// A line that never ends is not held for ever: over the limit it is decided.
 func TestSniff_Limit(t *testing.T) {
 	const rpc = `{"jsonrpc":"2.0","method":"x"}`
 	for _, c := range []struct {

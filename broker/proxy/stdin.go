@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stdin is the process's standard input for Options.Host: where the system
-// allows it, one whose Close ends a Read, and whose waiting costs no thread.
-// os.Stdin's Read holds one, and the runtime then looks after it every few
-// microseconds (measured: half of the proxy's processor time).
+// Stdin returns the process's standard input for Options.Host. If the system allows it,
+// Close ends a Read, and a waiting Read costs no thread. A Read of os.Stdin holds a
+// thread, which the runtime checks every few microseconds (measured: half of the proxy's
+// processor time).
 //
-// Non-blocking is a property of the open file, not of the descriptor, and others
-// may hold it: so a pipe or a terminal is opened once more, and a socket, which
-// cannot be, is changed only if it is not the standard output or error as well.
-// A file keeps its place, and stays as it is.
+// Non-blocking is a property of the open file, not of the descriptor, and other processes
+// may hold that file. So a pipe or a terminal is opened once more. A socket cannot be
+// reopened: it is changed only if it is not the standard output or error as well. A
+// regular file stays as it is, because reopening it would lose its position.
 func Stdin() *os.File {
 	const fd = 0
 	var st unix.Stat_t
@@ -35,7 +35,7 @@ func Stdin() *os.File {
 	return os.Stdin
 }
 
-// same reports whether a descriptor is of the file that st tells of.
+// same reports whether a descriptor is of the file that st describes.
 func same(st *unix.Stat_t, fd int) bool {
 	var other unix.Stat_t
 	return unix.Fstat(fd, &other) == nil && other.Dev == st.Dev && other.Ino == st.Ino

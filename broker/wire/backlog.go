@@ -12,7 +12,7 @@ import (
 
 // Bound makes a connection hold no more requests of its peer than there is room for, and
 // hand the SDK no more notifications than it handles (flow.Backlog). It is called once,
-// before anything is read. canWait is that of flow.NewBacklog. refused is told of each
+// before anything is read. canWait is as for flow.NewBacklog. refused is called at each
 // refusal.
 func (c *LineConn) Bound(requests *flow.Budget, canWait func() bool, refused func(why string)) {
 	c.backlog, c.refused = flow.NewBacklog(requests, canWait, c.hand, c.done), refused

@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/flow"
 )
 
-// A request without room waits while something else seems to wait for the peer, if that is
-// over soon; one that comes before the peer's answer is refused.
+// A request without room waits for a moment while canWait reports false only briefly. A
+// request that comes before an awaited answer of the peer is refused.
 func TestEnterWhileThePeerIsAsked(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -52,8 +52,9 @@ func TestEnterWhileThePeerIsAsked(t *testing.T) {
 	}
 }
 
-// What is handed to the SDK is bounded until it is answered; a request beyond that, and
-// one whose id is in use, is refused by its id; notifications and responses pass.
+// The requests handed to the SDK are bounded until they are answered. A request beyond
+// that, and one whose id is in use, is refused by its id. Notifications and responses
+// pass.
 func TestPassIsBounded(t *testing.T) {
 	r, w := io.Pipe()
 	c := NewLineConn(io.NopCloser(strings.NewReader("")), w, Hooks{})

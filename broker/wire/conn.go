@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// LineConn is a connection over lines, of either end: it reads them, hands messages to
-// the SDK, writes frames, and ends. What is an end's own it takes by Hooks.
+// LineConn is a connection over lines, for either end. It reads lines, hands messages to
+// the SDK, and writes frames. Each end takes its own messages by Hooks.
 type LineConn struct {
 	r     io.ReadCloser
 	w     io.WriteCloser
@@ -40,22 +40,23 @@ type LineConn struct {
 	refused func(why string) // is told of each message for which there was no room
 }
 
-// Hooks are what one end does with what it reads, each nil for nothing. The goroutine that
-// reads calls them, before it looks at the next message. What they take the SDK never sees.
+// Hooks handle the messages that one end reads; a nil hook does nothing. The goroutine that
+// reads calls them before it looks at the next message. The SDK never sees a message that a
+// hook takes.
 type Hooks struct {
-	// Take takes a message. Its parts lie in line, which the taker may keep.
+	// Take may take a message. Its parts lie in line, which the hook may then keep.
 	Take func(f Frame, line []byte) (taken bool)
-	// Reply takes the result of a request, whose id was a string. It has not been checked
-	// to be JSON. Both parts lie in line, which is the taker's.
+	// Reply may take the result of a request, whose id was a string. The result has not
+	// been checked to be JSON. Both parts lie in line, which the hook may then keep.
 	Reply func(id, result, line []byte) (taken bool)
-	// Unread is told of a line that is too long, or is no message. What it does not take is
-	// answered, if a request's id can be told.
+	// Unread is called for a line that is too long, or is no message. If it does not take
+	// the line, a request in it is answered, if its id can be read.
 	Unread func(h *jsonline.Head, why string) (taken bool)
-	// Lenient leaves it to the SDK to judge what is no message: Take gets an empty Frame.
+	// Lenient leaves lines that are no message to the SDK: Take then gets an empty Frame.
 	Lenient bool
-	// Hand is told of each message that the SDK is handed, before the SDK has it.
+	// Hand is called with each message for the SDK, before the SDK has it.
 	Hand func(*jsonrpc.Request)
-	// HungUp is told that the peer has hung up, before the SDK is.
+	// HungUp is called when the peer has hung up, before the SDK learns of it.
 	HungUp func()
 }
 
@@ -115,8 +116,8 @@ func (c *LineConn) read(limit int) error {
 	}
 }
 
-// MaxBatch is how many messages one batch may have. Each may cost an answer, and
-// whoever sends them need not read those.
+// MaxBatch is how many messages one batch may have. Each may cost an answer, and the
+// sender need not read those.
 const MaxBatch = 1000
 
 // line deals with the message of a line, or with each of a batch (of revision
@@ -134,7 +135,7 @@ func (c *LineConn) line(line []byte) bool {
 	case len(members) > MaxBatch:
 		c.complainTo(nil, CodeInvalidRequest, fmt.Sprintf("a batch of more than %d messages; send fewer at a time", MaxBatch))
 		return true
-	case !ok || jsonline.Check(line) != nil: // nothing of what is no JSON is done
+	case !ok || jsonline.Check(line) != nil: // a line that is no JSON does nothing
 		c.complainTo(nil, CodeParse, "not a JSON-RPC batch")
 		return true
 	case len(members) == 0:
@@ -145,7 +146,7 @@ func (c *LineConn) line(line []byte) bool {
 		switch m := m.Of(line); {
 		case m[0] != '{':
 			c.complainTo(nil, CodeInvalidRequest, "a member of the batch is no object")
-		case !c.message(bytes.Clone(m)): // whoever takes one may keep it
+		case !c.message(bytes.Clone(m)): // a hook that takes one may keep it
 			return false
 		}
 	}
@@ -214,8 +215,8 @@ func (c *LineConn) hand(msg jsonrpc.Message) bool {
 
 // complainTo answers a request that was not taken, by its id; nil: it is not known.
 //
-// One goroutine sends the complaints; when too many wait for it, complainTo does, so that
-// whoever sends rubbish and does not read is not read any more.
+// One goroutine sends the complaints. When too many wait for it, complainTo sends, so
+// that a peer that sends rubbish and does not read is not read any more.
 func (c *LineConn) complainTo(id []byte, code int, text string) {
 	if id == nil {
 		id = []byte("null")
@@ -229,14 +230,15 @@ func (c *LineConn) complainTo(id []byte, code int, text string) {
 	}
 }
 
-// IsComplaining reports whether a line, or a request, that was refused has no answer yet.
+// IsComplaining reports whether the answer to a refused line or request is not written
+// yet.
 func (c *LineConn) IsComplaining() bool { return c.unsent.Load() > 0 }
 
 func (c *LineConn) sendComplaints() {
 	for {
 		select {
 		case frame := <-c.complaints:
-			_ = c.Send(frame) // if it cannot be, whoever reads finds out
+			_ = c.Send(frame) // if it cannot be, the reader finds out
 			c.unsent.Add(-1)
 		case <-c.done:
 			return

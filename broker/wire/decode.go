@@ -13,11 +13,11 @@ import (
 	"github.com/rootsfs/rootsfs/broker/internal/jsonline"
 )
 
-// strict is how both ends read. The library is encoding/json/v2's home: unlike
-// encoding/json it takes keys in their exact spelling only, refuses one that
-// is there twice and refuses text that is not UTF-8 (or half of a surrogate
-// pair) instead of putting U+FFFD there, each of which would let two readers of
-// one request see different paths.
+// strict makes both ends read alike. The library is encoding/json/v2's home. Unlike
+// encoding/json it takes keys in their exact spelling only, refuses a key that is there
+// twice, and refuses text that is not UTF-8 (or half of a surrogate pair) instead of
+// putting U+FFFD there. Each of these would let two readers of one request see different
+// paths.
 var strict = json.RejectUnknownMembers(true)
 
 // Decode reads the JSON object b into v, strictly. Empty and null mean an empty
@@ -88,10 +88,10 @@ type Frame struct {
 // Call reports whether the frame is a request that wants an answer.
 func (f *Frame) Call() bool { return f.Method != "" && len(f.ID) > 0 && string(f.ID) != "null" }
 
-// ReadFrame reads the outermost object of line, checking all of its syntax. A
-// frame with two methods or two ids would mean one thing to us and another to
-// whoever reads it next, so no key may stand there twice; those further in are
-// for Decode, which can answer by id.
+// ReadFrame reads the outermost object of line, checking all of its syntax. A frame with
+// two methods or two ids could mean one thing here and another to its next reader, so no
+// outermost key may be there twice. Decode checks the inner keys, because it can answer
+// by id.
 func ReadFrame(line []byte) (Frame, error) {
 	p, ok := jsonline.Parse(line)
 	return frameOf(line, &p, ok)

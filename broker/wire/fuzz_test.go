@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What ReadFrame reads is JSON, and means what encoding/json says that it means.
+// A frame that ReadFrame reads is JSON, and has the meaning that encoding/json gives it.
 func FuzzFrame(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"files/read","params":{"path":"a"}}`, `{"id":"a","Method":"x","method":"y"}`, `{"id":null,"result":{}}`,

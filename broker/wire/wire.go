@@ -62,7 +62,7 @@ const (
 	EventDeleted  = "deleted"
 )
 
-// ConsentParams asks for paths nobody approved yet.
+// ConsentParams asks for paths that are not approved yet.
 type ConsentParams struct {
 	Message        string   `json:"message"`
 	RequestedPaths []string `json:"requestedPaths"`
@@ -70,9 +70,8 @@ type ConsentParams struct {
 	Meta           *Meta    `json:"_meta,omitempty"`
 }
 
-// ConsentResult tells what the person decided. ApprovedPaths repeats the
-// requested spelling of what was approved as asked, and names the narrower path
-// where the person narrowed.
+// ConsentResult has the person's decision. ApprovedPaths repeats each approved path as it
+// was requested, or names the narrower path if the person narrowed it.
 type ConsentResult struct {
 	Granted       bool       `json:"granted"`
 	ApprovedPaths []string   `json:"approvedPaths"`      // never null
@@ -133,7 +132,7 @@ type WriteParams struct {
 	Meta       *Meta  `json:"_meta,omitempty"`
 }
 
-// WriteResult tells what was written.
+// WriteResult describes the file after a write.
 type WriteResult struct {
 	BytesWritten int64  `json:"bytesWritten"`
 	Size         int64  `json:"size"`
@@ -181,7 +180,7 @@ type CreateParams struct {
 	Meta    *Meta  `json:"_meta,omitempty"`
 }
 
-// CreateResult tells what was made.
+// CreateResult describes the new file or directory.
 type CreateResult struct {
 	Path string `json:"path"`
 	Type string `json:"type"`
@@ -208,7 +207,7 @@ type RenameParams struct {
 	Meta      *Meta  `json:"_meta,omitempty"`
 }
 
-// RenameResult tells the new path. Size is what Copy copied.
+// RenameResult tells the new path. Size is the number of bytes that Copy copied.
 type RenameResult struct {
 	Path string `json:"path"`
 	Size int64  `json:"size,omitempty"`
@@ -293,7 +292,7 @@ type Meta struct {
 // maxToken bounds a progress token, bytes of JSON: each notification repeats it.
 const maxToken = 1024
 
-// metaError is what is wrong in a _meta.
+// metaError describes a flaw in a _meta.
 type metaError string
 
 func (e metaError) Error() string { return "_meta: " + string(e) }

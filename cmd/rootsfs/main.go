@@ -2,14 +2,8 @@
 // nothing else, as a file system that the kernel confines and the owner can
 // revoke at any moment.
 //
-// # Promises
-//
-// Those of package cli, which is the command line.
-//
-// # Not promised
-//
-// `rootsfs mount` confines nobody by itself: a program that can also reach the
-// host's own paths can use those.
+// Package cli is the command line, and has its promises. `rootsfs mount` confines no
+// program by itself: a program that can also reach the host's own paths can use those.
 package main
 
 import (
@@ -18,19 +12,19 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/poller"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 //go:generate go test -count 1 -run ^TestTopicTables$ . -args -write
 
 func main() {
-	if err := starved.Err(); err != nil {
+	if err := poller.Err(); err != nil {
 		sandbox.Refuse(err)
 	}
 	sandbox.Main()
 	cleanup.Main(cli.StderrLog())
-	if err := starved.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
+	if err := poller.Err(); err != nil && !cli.EndsAccess(os.Args[1:]) {
 		fmt.Fprintln(os.Stderr, "rootsfs:", err)
 		os.Exit(cli.ExitSystem)
 	}

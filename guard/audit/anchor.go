@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// anchorVersion is the format of anchor files. It is not that of the records: a version that
-// knows older records has to know their anchors.
+// anchorVersion is the format of anchor files. It differs from the format of records: a
+// version that reads older records has to read their anchors, too.
 const anchorVersion = 1
 
 // anchor is the content of the anchor file: one JSON object.
@@ -45,7 +45,7 @@ func parseHash(dst *[hashLen]byte, s []byte) bool {
 	return err == nil
 }
 
-// maxAnchor bounds what is read of an anchor or key file.
+// maxAnchor bounds the bytes read of an anchor or key file.
 const maxAnchor = 4 << 10
 
 // readAnchor returns nil without an error if there is no anchor.

@@ -25,7 +25,7 @@ func benchmark(b *testing.B, mode PathMode) {
 	b.ReportMetric(float64(l.Status().Bytes)/float64(b.N), "B/record")
 }
 
-// BenchmarkRecordAllowed is what auditing adds to an open(2) in the mount.
+// BenchmarkRecordAllowed measures the cost of auditing an open(2) in the mount.
 func BenchmarkRecordAllowed(b *testing.B) { benchmark(b, PathsFull) }
 
 func BenchmarkRecordAllowedHashed(b *testing.B) { benchmark(b, PathsHash) }
@@ -49,8 +49,8 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkRecordCreated is what auditing adds to a file that is made and closed, under
-// a new name each time, so that nothing is folded.
+// BenchmarkRecordCreated measures the cost of auditing a file that is made and closed,
+// under a new name each time, so that nothing is folded.
 func BenchmarkRecordCreated(b *testing.B) {
 	l := mustOpen(b, options(b))
 	var paths []guard.Path

@@ -8,12 +8,12 @@
 // bidirectional and other invisible characters are written as \u escapes. Empty
 // fields are omitted. A path that is not UTF-8 appears in "path" with replacement
 // characters, and exactly, in base64, in "raw_path". The length of text is limited after
-// escaping, so that nobody can make the log grow fast by long or much-escaped names. A line
-// whose text was cut says "truncated":true. A path is cut after 4 KiB. The line then also
-// has "path_sha256", the hash of the whole path, and "raw_path" if the whole path has at
-// most 4 KiB (PATH_MAX) without escapes. The fields are those of Entry. Contents of files
-// are never written, only byte counts. Paths of the host in fields of guard.Facts are written
-// whole or not at all. Format 1 has no fields of guard.Facts; its files stay readable.
+// escaping, so that long or much-escaped names cannot make the log grow fast. A line whose
+// text was cut says "truncated":true. A path is cut after 4 KiB. The line then also has
+// "path_sha256", the hash of the whole path, and "raw_path" if the whole path has at most 4
+// KiB (PATH_MAX) without escapes. The fields are those of Entry. Contents of files are never
+// written, only byte counts. Paths of the host in fields of guard.Facts are written whole or
+// not at all. Format 1 has no fields of guard.Facts; its files stay readable.
 //
 // Files lie in Options.Dir and are called
 //
@@ -24,9 +24,9 @@
 // KiB or more. Its name then also ends in .zst: it is a zstd file of the same bytes.
 //
 // The time in the name is that of Open, in UTC. It is later than in the name of every earlier
-// file of the session. The first line of each file is a header: op "session", the format's
-// number, the file's own name, how paths are written, the first sequence number that was not
-// pruned ("kept_from") and the anchor as Open found it. When a file has reached
+// file of the session. The first line of each file is a header. It has op "session", the
+// format's number, the file's own name, the way paths are written, the first sequence number
+// that was not pruned ("kept_from") and the anchor as Open found it. When a file has reached
 // Options.MaxBytes, the next record begins the next file.
 //
 // # Chain
@@ -78,10 +78,10 @@
 //
 // # Not promised
 //
-//   - The chain proves order and completeness against the anchor, not origin. Whoever
-//     can write both the directory and the anchor, which is every process of the
-//     same user outside a sandbox and root, can rewrite the whole chain and
-//     anchor it again. Copy the anchor elsewhere to prove more.
+//   - The chain proves order and completeness against the anchor, not origin. A process
+//     that can write both the directory and the anchor can rewrite the whole chain and
+//     anchor it again: any process of the same user outside a sandbox, and any of root.
+//     Copy the anchor elsewhere to prove more.
 //   - Lines after the anchored one can be cut off unnoticed: at most about a second of
 //     refusals, and the allowed records since.
 //   - write(2) is not fsync(2). A crash of the process loses at most 100 ms of

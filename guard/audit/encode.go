@@ -47,7 +47,7 @@ const (
 	textGrowth = 6
 )
 
-// lineBound is how long the line of r can be at most.
+// lineBound returns how long the line of r can be at most.
 func lineBound(session string, r *guard.Record) int64 {
 	n := fixedBound + textBound(r.Detail, maxDetailText)
 	if r.Facts != (guard.Facts{}) {
@@ -64,7 +64,7 @@ func lineBound(session string, r *guard.Record) int64 {
 	return int64(n)
 }
 
-// reservation is the room for the record of an operation. r is what is known of the record
+// reservation returns the room needed for the record of an operation. r has the fields known
 // so far. If links lead elsewhere, the path that was asked for is added to the detail later.
 func reservation(session string, r *guard.Record) int64 {
 	n := lineBound(session, r) + 512
@@ -450,7 +450,7 @@ func rightsText(r guard.Rights) string {
 	return r.String()
 }
 
-// errnoText is the errno's name, as in "EROFS".
+// errnoText returns the errno's name, as in "EROFS".
 func errnoText(errno syscall.Errno) string {
 	if name := errnoName(errno); name != "" {
 		return name

@@ -92,13 +92,13 @@ type Entry struct {
 // wrote guard.Facts only into Detail.
 func (e *Entry) IsBeforeFacts() bool { return e.FileFormat > 0 && e.FileFormat < factsFormat }
 
-// Name is the first path byte for byte; it may not be UTF-8.
+// Name returns the first path byte for byte; it may not be UTF-8.
 func (e *Entry) Name() string { return exact(e.Path, e.RawPath) }
 
 // Name2 is Name for the second path.
 func (e *Entry) Name2() string { return exact(e.Path2, e.RawPath2) }
 
-// root2 is the root of the second path.
+// root2 returns the root of the second path.
 func (e *Entry) root2() string {
 	if e.Root2 == "" && (e.Path2 != "" || e.RawPath2 != nil) {
 		return e.Root
@@ -179,7 +179,7 @@ func (e *Entry) has(op string) bool {
 
 var closeOp = names.OpClose.String()
 
-// Times is how many records the entry stands for, the closes in it not counted.
+// Times returns how many records the entry stands for, the closes in it not counted.
 func (e *Entry) Times() int64 { return max(e.Count, 1) }
 
 // globs reports whether a glob matches a path, with or without its root's name.

@@ -34,7 +34,7 @@ type logEntry struct {
 	compressed bool
 }
 
-// base is the file's name as it is on disk.
+// base returns the file's name as it is on disk.
 func (e logEntry) base() string {
 	if e.compressed {
 		return e.String() + compressedSuffix
@@ -160,7 +160,7 @@ func listAll(dir, session string) ([]logEntry, error) {
 	return list, nil
 }
 
-// nextStart is the start time in the name of a new file: now or, if the clock was set
+// nextStart returns the start time in the name of a new file: now or, if the clock was set
 // back, just after that of the session's last file, so that names sort by age.
 func nextStart(now time.Time, list []logEntry) string {
 	start := now.UTC().Format(startLayout)

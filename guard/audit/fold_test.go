@@ -124,7 +124,7 @@ func TestCloseInItsOpen(t *testing.T) {
 	}
 }
 
-// The folds are bounded, and what they counted is written when they end early.
+// The folds are bounded, and their counts are written when they end early.
 func TestFoldsAreBounded(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{1 << 30, 1 << 30}
@@ -154,9 +154,9 @@ func TestFoldsAreBounded(t *testing.T) {
 	}
 }
 
-// Item 11: whatever a server is refused, and under as many names as it likes, the
-// log grows no faster than the subject's rate, nothing is missing from the account,
-// and other servers' refusals are written one by one.
+// However many operations a server is refused, under however many names, the log grows no
+// faster than the subject's rate. The sums account for every refusal, and other servers'
+// refusals are written one by one.
 func TestRefusalsAreSummedUp(t *testing.T) {
 	o := options(t)
 	o.refusals = pace{burst: 64 << 10, perSecond: 1}
@@ -224,7 +224,7 @@ func TestPace(t *testing.T) {
 	if waits < 500 {
 		t.Errorf("%d of 1000 had to wait", waits)
 	}
-	// What was not admitted was not charged.
+	// An operation that was not admitted was not charged.
 	if wait := l.Pace(&r, 0); wait > 3*time.Second {
 		t.Errorf("wait %v", wait)
 	}
@@ -238,7 +238,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// No line is longer than what was promised for it.
+// No line is longer than its promised room.
 func FuzzLineBound(f *testing.F) {
 	f.Add("a/b", "c", "s", "detail", 3)
 	f.Add("\x00\x01\u202e", "\xff\xfe/\xff", "\"\\", "\U0001f600", 4000)

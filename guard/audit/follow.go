@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// followDelay is how often Follow looks if nobody tells it when.
+	// followDelay is the interval at which Follow looks without a signal from its caller.
 	followDelay = 250 * time.Millisecond
 	// listDelay is how long Follow relies on the time of the directory, which some network
 	// file systems do not keep. A change less than that before a listing may have been made
@@ -20,10 +20,10 @@ const (
 
 // Follow calls fn for the records of a session (all sessions if it is "") that
 // the filter selects, as they are written, until ctx ends; then it returns nil.
-// It begins with what is written from now on, or, if f.Since is set, with the
-// records since then. It goes on across rotation and into sessions that begin
-// later. Lines that are no records are skipped; a file pruned before Follow
-// opened it shows as a gap in Seq. An error of fn ends Follow and is returned.
+// It begins with the next record or, if f.Since is set, with the records since then. It
+// goes on across rotation and into sessions that begin later. Lines that are no records
+// are skipped; a file pruned before Follow opened it shows as a gap in Seq. An error of
+// fn ends Follow and is returned.
 //
 // Follow looks into the directory when changes has a token; if it is nil, four times a second.
 // A token is owed for each change of the directory's names and of the files' contents, but
@@ -119,7 +119,7 @@ func (t *follower) list() error {
 	return nil
 }
 
-// skip reads to the end of what there is.
+// skip reads to the present end.
 func (t *follower) skip(ctx context.Context) error {
 	if err := t.list(); err != nil {
 		return err

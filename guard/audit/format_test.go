@@ -157,8 +157,8 @@ var facts = guard.Facts{
 	Point: "/mnt/ann", Level: "namespaces", Host: "medical.test", Port: 443, ServerName: "insurance.test", NoRule: true, Program: "/usr/bin/ann",
 }
 
-// Every fact of a record is in its line under a name of its own. What may tell a path or a
-// host is there only where paths are written in full.
+// Every fact of a record is in its line under a name of its own. Fields that may contain a
+// path or a host are there only if paths are written in full.
 func TestFactsAreWritten(t *testing.T) {
 	r := refusal(t, "x")
 	r.Facts = facts

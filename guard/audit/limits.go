@@ -10,9 +10,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A server chooses what it does and what it is refused, how often, and under as many
-// names as it likes. Three limits keep it from filling the disk, and from having the
-// records of others pruned:
+// A server chooses its operations and so its refusals, how often, and under as many names
+// as it likes. Three limits keep it from filling the disk, and from having the records of
+// others pruned:
 //
 //   - A fold: the first of equal records is written, and those that follow within a
 //     second are counted in one more record. Records are equal if all fields but time,
@@ -21,11 +21,11 @@ import (
 //   - A sum: each subject has a budget of bytes for refusals and failures. Those above the
 //     budget are summed up: every sumSpan one record says how many there were, of which
 //     kinds and operations, with one of them as a sample.
-//   - A wait: each subject has a budget of bytes for everything else. What counts is the
-//     size of a record after compression. An operation above the budget waits. Ordinary work
-//     stays far below: a thousand openings a second take 45 minutes to use it up. A server
-//     that opens files with long names in a loop uses it up in seconds. From then on it is
-//     so slow that the disk lasts for months.
+//   - A wait: each subject has a budget of bytes for everything else. The size of a record
+//     after compression counts. An operation above the budget waits. Ordinary work stays far
+//     below: a thousand openings a second take 45 minutes to use it up. A server that opens
+//     files with long names in a loop uses it up in seconds. From then on it is so slow that
+//     the disk lasts for months.
 //
 // A live session is never pruned, so what it writes is bounded by its share of MaxTotal.
 // When half of the share is used, all subjects together get one more budget. It refills ever
@@ -56,8 +56,8 @@ const (
 	workBurst    = 256 << 20 // bytes
 	workRate     = 24 << 10  // bytes a second: 85 MB an hour
 	shareBurst   = 256 << 10 // bytes, of all subjects when half of the share is used
-	// refusalBytes is what a refusal costs beside its texts. workBytes is what any other
-	// record costs beside its paths, after compression.
+	// refusalBytes is the size of a refusal without its texts. workBytes is the size of
+	// any other record without its paths, after compression.
 	refusalBytes = 400
 	workBytes    = 90
 	// maxPause is the longest pause that Pace asks for, when nothing is left of the session's
@@ -65,7 +65,7 @@ const (
 	maxPause = time.Hour
 )
 
-// limits bound what the session writes. The Log's mutex guards them.
+// limits bound the session's records. The Log's mutex guards them.
 type limits struct {
 	folds   map[foldKey]*group
 	sums    map[sumKey]*group
@@ -96,7 +96,7 @@ type group struct {
 	item  *item     // nil: nothing was counted since the writer took the last item
 }
 
-// openKey is what an open and its close have in common.
+// openKey has the fields that an open and its close share.
 type openKey struct {
 	subject guard.Subject
 	via     guard.Via
@@ -109,7 +109,7 @@ func openKeyOf(r *guard.Record) openKey {
 	return openKey{subject: r.Subject, via: r.Via, uid: r.UID, pid: r.PID, path: r.Path}
 }
 
-// foldKey is what folded records have in common.
+// foldKey has the fields that folded records share.
 type foldKey struct {
 	openKey
 	op      guard.Op
@@ -129,14 +129,14 @@ func foldKeyOf(r *guard.Record) foldKey {
 	}
 }
 
-// sumKey is what records in one sum have in common.
+// sumKey has the fields that the records of one sum share.
 type sumKey struct {
 	subject guard.Subject
 	verdict guard.Verdict
 }
 
-// sum is what an item says about the refusals or failures that it sums up. The item's
-// record is the sample.
+// sum counts the refusals or failures that an item sums up. The item's record is a sample
+// of them.
 type sum struct {
 	kinds map[string]int64
 	ops   map[string]int64 // "other" for those beyond maxSumOps
@@ -230,7 +230,7 @@ func (l *Log) sumLocked(r *guard.Record, now time.Time) {
 	s.ops[op]++
 }
 
-// sumSpan is how long a sum collects.
+// sumSpan returns how long a sum collects.
 func (l *limits) sumSpan() time.Duration {
 	if l.tight() {
 		return slowSumSpan
@@ -264,7 +264,7 @@ func factBytes(f *guard.Facts) (n int) {
 	return n
 }
 
-// clip is the beginning of s that takes no more than maxSumText in a line.
+// clip returns the beginning of s that takes no more than maxSumText in a line.
 func clip(s string) string {
 	_, n := appendText(nil, s, maxSumText)
 	return s[:n]
@@ -280,7 +280,7 @@ func (l *Log) trackLocked(it *item, now time.Time) {
 	key := foldKeyOf(&it.rec)
 	g := l.folds[key]
 	if g != nil && !l.queueGroupLocked(g, now) {
-		return // there is no room for what was counted before, which has to come first
+		return // there is no room for the earlier count, which has to come first
 	}
 	if g == nil {
 		if len(l.folds) >= maxFolds {
@@ -316,15 +316,15 @@ func (l *Log) stopCountingLocked(it *item) {
 	}
 }
 
-// setEndLocked sets when a group ends.
+// setEndLocked sets the end of a group.
 func (l *Log) setEndLocked(g *group, until time.Time) {
 	g.until = until
 	l.sweepAt = earlier(l.sweepAt, until)
 	l.armLocked(l.sweepAt)
 }
 
-// queueGroupLocked queues what a group has counted. It reports false if there is no room
-// for that.
+// queueGroupLocked queues the count of a group. It reports false if there is no room for
+// it.
 func (l *Log) queueGroupLocked(g *group, now time.Time) bool {
 	if g.item == nil || g.item.queued {
 		return true
@@ -352,8 +352,8 @@ func (l *Log) sweepLocked(now time.Time) {
 	}
 }
 
-// sweep ends groups whose time is over, or all. What a group has counted is queued, and
-// the group goes on for another span; if there is no room, it goes on counting.
+// sweep ends groups whose time is over, or all. The count of a group is queued, and the
+// group goes on for another span; if there is no room, it goes on counting.
 func sweep[K comparable](l *Log, groups map[K]*group, span time.Duration, now time.Time, all bool) {
 	for key, g := range groups {
 		switch {
@@ -375,7 +375,7 @@ type pace struct {
 	perSecond rate.Limit
 }
 
-// budget is what a subject, or all of them together, may have written.
+// budget limits the records of a subject, or of all subjects together.
 type budget struct {
 	refusals, work *rate.Limiter
 	last           string // the path of the latest record; the next one repeats its beginning
@@ -417,7 +417,7 @@ func (l *limits) budgetsOf(s guard.Subject, now time.Time) [2]*budget {
 	return [2]*budget{own, l.shared}
 }
 
-// charge is how many bytes a budget is charged for size bytes: at most all it can hold.
+// charge returns how many bytes a budget is charged for size bytes: at most all it can hold.
 func charge(b *rate.Limiter, size int) int { return min(size, max(1, b.Burst())) }
 
 // affords charges a refusal or a failure of size bytes to budgets, and reports whether

@@ -38,10 +38,10 @@ const (
 // Log is the audit log of one session. Its methods may be called concurrently.
 //
 // Record queues a record, or counts it as a repetition of another one or in a sum. One
-// goroutine, the writer, encodes what is queued, chains it, writes it and begins new files.
-// A second one, the keeper, does what waits for the disk: it syncs and anchors, and
-// compresses and deletes files that are finished. mu guards what they share, and is never
-// held across a system call.
+// goroutine, the writer, encodes queued records, chains them, writes them and begins new
+// files. A second one, the keeper, does the work that waits for the disk: it syncs and
+// anchors, and compresses and deletes files that are finished. mu guards their shared
+// state, and is never held across a system call.
 type Log struct {
 	opts   Options
 	lock   *os.File

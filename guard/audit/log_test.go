@@ -281,9 +281,9 @@ func openFlaky(t *testing.T, o Options) (*Log, *atomic.Int64) {
 	return l, room
 }
 
-// R084: with a full sink every refusal's Record fails, nothing overtakes, what
-// was queued is written in order once there is room, and what was not taken is
-// accounted for in the log: refusals in a sum, others by their number.
+// R084: with a full sink every refusal's Record fails, and no record overtakes another.
+// Once there is room the queued records are written in order. The log accounts for
+// records that were not taken: refusals in a sum, others by their number.
 func TestR084FullSink(t *testing.T) {
 	o := options(t)
 	o.MaxBytes = 256 << 10 // the queue spans several files
@@ -368,8 +368,8 @@ func TestAnchorFails(t *testing.T) {
 	}
 }
 
-// A log takes records while it is being anchored for the first time, and Anchored says
-// what became of that.
+// A log takes records while it is being anchored for the first time, and Anchored returns
+// the result.
 func TestAnchored(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// PathMode says what of paths is written.
+// PathMode says how paths are written.
 type PathMode uint8
 
 // The path modes, as in --audit-paths. Only PathsFull writes Detail, because
@@ -27,7 +27,7 @@ const (
 
 var pathModes = [...]string{"full", "hash", "none"}
 
-// String is the mode's word on the command line.
+// String returns the mode's word on the command line.
 func (m PathMode) String() string {
 	if int(m) < len(pathModes) {
 		return pathModes[m]

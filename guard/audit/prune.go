@@ -226,8 +226,8 @@ const (
 // maintenance.
 const stampName = ".pruned"
 
-// maintain compresses what earlier runs of the session left uncompressed, and prunes the
-// files of all sessions.
+// maintain compresses files that earlier runs of the session left uncompressed, and
+// prunes the files of all sessions.
 func (k *keeper) maintain() {
 	dir := k.l.opts.Dir
 	stamp := filepath.Join(dir, stampName)

@@ -95,8 +95,8 @@ func Read(files []string, f Filter, fn func(Entry) error) error {
 	return damage.orNil()
 }
 
-// entriesIn yields the records in files that the filter selects, and adds to damage what it
-// cannot read. An error that it yields is the last.
+// entriesIn yields the records in files that the filter selects, and adds unreadable places
+// to damage. An error that it yields is the last.
 func entriesIn(files []string, f *Filter, damage *DamageError) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for i, path := range files {

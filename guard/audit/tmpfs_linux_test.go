@@ -45,7 +45,7 @@ func TestR084FullTmpfs(t *testing.T) {
 	if got := len(entriesTorn(t, o)); written < 50 || got != written+1 {
 		t.Fatalf("%d refusals answered, %d lines", written, got)
 	}
-	// What there is no room for is summed up: with the one that ended the loop, two.
+	// Records without room are summed up: with the one that ended the loop, two.
 	if err := l.Record(refusal(t, "denied too")); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("refusal on a full disk: %v", err)
 	}

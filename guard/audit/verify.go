@@ -210,7 +210,7 @@ func (v *verifier) line(base string, line []byte, first bool) {
 // lostMark is in the lines of op "lost" only; see deniedMark.
 var lostMark = []byte(`,"op":"lost",`)
 
-// special checks what a header says, and counts lost records.
+// special checks a header's fields, and counts lost records.
 func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 	e, err := decode(line)
 	switch {

@@ -15,7 +15,7 @@ import (
 var _ guard.Reserver = (*Log)(nil)
 
 const (
-	// roomStep is how much room on disk a file gets beyond what is promised, so that
+	// roomStep is how much room on disk a file gets beyond the promised room, so that
 	// Reserve seldom has to wait for the writer. If the disk has less, the step is halved,
 	// down to leastStep.
 	roomStep  = 512 << 10
@@ -103,7 +103,7 @@ func (w *writer) run() {
 	}
 }
 
-// turn writes what is queued. If a write fails, the next turn begins with what is left.
+// turn writes the queued items. If a write fails, the next turn begins with the rest.
 func (w *writer) turn() error {
 	err := w.drain()
 	t := w.take(time.Now(), err == nil)

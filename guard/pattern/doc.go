@@ -22,10 +22,10 @@
 //
 //  1. Hide beats Deny, Deny beats Protect.
 //  2. Each list is judged on its own. In a list the last pattern that matches
-//     counts, and `!pattern` takes back what those before it said.
+//     counts, and `!pattern` takes back the patterns before it.
 //  3. A pattern that matches a directory holds for everything in it. Below a hidden or
-//     denied directory `!pattern` has no effect, because nobody gets there. Below a
-//     protected one it has.
+//     denied directory `!pattern` has no effect, because the directory cannot be entered.
+//     Below a protected one it has.
 //  4. Allow lifts rules of the built-in lists and of .gitignore files, for what it matches
 //     and for everything below. It does not lift the owner's own rules: for that, write
 //     `!pattern` in the same list.
@@ -35,7 +35,7 @@
 // A Set holds the compiled rules. A State is the result for one directory: the patterns
 // that its path has matched in part, and the verdicts that hold for everything in it.
 // State.Enter returns the state of a subdirectory, and State.Judge the verdict on a name.
-// What they cost does not depend on the depth. Sets and states may be used concurrently.
+// Their cost does not depend on the depth. Sets and states may be used concurrently.
 // Set.At caches the states of directories.
 //
 // # Promises

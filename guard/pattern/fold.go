@@ -10,10 +10,10 @@ import (
 )
 
 // Fold maps all names that a file system could take for the same file to one name:
-// case, Unicode forms, marks, characters that are not seen, and dots and spaces at the end
-// make no difference. It is coarser than any file system we know (ext4 and f2fs with
-// casefold, APFS, HFS+, FAT, NTFS, SMB), so that what is one file there is one name here.
-// In a name that is not UTF-8, only the parts that are UTF-8 are folded.
+// case, Unicode forms, marks, invisible characters, and dots and spaces at the end make no
+// difference. It is coarser than any file system we know (ext4 and f2fs with casefold,
+// APFS, HFS+, FAT, NTFS, SMB), so that two names of one file there are one name here. In a
+// name that is not UTF-8, only the parts that are UTF-8 are folded.
 func Fold(name string) string {
 	// Windows and its file systems drop dots and spaces at the end. A name that has nothing
 	// else stays.

@@ -75,9 +75,8 @@ func slowRule(text, path string, dir bool) bool {
 	return slowPath(strings.Split(strings.TrimPrefix(text, "/"), "/"), strings.Split(path, "/"))
 }
 
-// slowList is what one list says: whether the path is matched, by itself or
-// through a directory above. Where stays is set, what a directory's match says
-// cannot be taken back below.
+// slowList reports whether one list matches the path, by itself or through a directory
+// above. If stays is set, a directory's match cannot be taken back below it.
 func slowList(list []string, path string, dir, stays bool) bool {
 	said := false
 	names := strings.Split(path, "/")
@@ -95,8 +94,7 @@ func slowList(list []string, path string, dir, stays bool) bool {
 	return said
 }
 
-// slow is the verdict. A hidden or denied directory keeps everybody out, also of
-// what another list says below it.
+// slow returns the verdict. Below a hidden or denied directory no other list counts.
 func slow(hide, deny, protect []string, path string, dir bool) Effect {
 	names := strings.Split(path, "/")
 	for i := range names {
@@ -258,7 +256,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// No pattern makes the engine panic, and what it takes it can judge by.
+// No pattern makes the engine panic, and it can judge by every pattern that it accepts.
 func FuzzPattern(f *testing.F) {
 	for _, s := range []string{"a/**/b*", "[!a-]x", `\[*`, "!/.git/", "[[:alpha:]]?", "[]-]", "*[^\\]]*"} {
 		f.Add(s, "a/b/c", true)

@@ -37,7 +37,7 @@ func (g Glob) Check() error {
 // Match reports whether a path matches the glob. The caller has to have called Check.
 func (g Glob) Match(path string) bool { return doublestar.MatchUnvalidated(string(g), path) }
 
-// MaxPath is the length in bytes up to which a path may be compared with the glob. It is at
+// MaxPath returns the length in bytes up to which a path may be compared with the glob. It is at
 // least PATH_MAX for every glob of up to 128 bytes, and of up to 1,024 bytes and 32 forms.
 func (g Glob) MaxPath() int { return maxWork / max(1, g.forms()*len(g)) }
 

@@ -24,8 +24,8 @@ func TestGlobForms(t *testing.T) {
 	}
 }
 
-// What a kernel takes as a path can be compared with every glob that somebody would
-// write, and what lies very deep not with every one.
+// Every path that a kernel accepts can be compared with every realistic glob. A very deep
+// path cannot be compared with every glob.
 func TestGlobPath(t *testing.T) {
 	const pathMax = 4096
 	for glob, fits := range map[string]int{

@@ -48,7 +48,7 @@ func mustNew(t testing.TB, o Options, groups ...[]Rule) *Set {
 	return s
 }
 
-// judge is the verdict on a path; one that ends with a slash is a directory.
+// judge returns the verdict on a path; one that ends with a slash is a directory.
 func judge(s *Set, path string, f Facts) Verdict {
 	typ := Other
 	if p := strings.TrimSuffix(path, "/"); p != path {
@@ -118,7 +118,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A verdict names the rule that decided, and what was lifted.
+// A verdict names the rule that decided, and the rule that was lifted.
 func TestVerdictNamesItsRule(t *testing.T) {
 	s := mustNew(t, Options{}, []Rule{
 		{List: BuiltinHide, Text: ".env*", Reason: "secrets"},
@@ -184,7 +184,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// What globs are sorted by holds of every name that they match.
+// The keys that globs are sorted by hold for every name that they match.
 func TestEnds(t *testing.T) {
 	for pattern, want := range map[string][2]string{
 		"release-[0-9]*.lock": {"release-", ".lock"}, "a?b": {"a", "b"}, "[ab]c": {"", "c"}, `a\*b*\{c`: {"a", "{c"},

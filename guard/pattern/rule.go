@@ -8,7 +8,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// Effect is what a rule does to the names it matches, the strictest last.
+// Effect is the effect of a rule on the names it matches, the strictest last.
 type Effect uint8
 
 // The effects.
@@ -53,7 +53,7 @@ const (
 	lists
 )
 
-// Effect is what the rules of the list do.
+// Effect returns the effect of the list's rules.
 func (l List) Effect() Effect {
 	switch l {
 	case BuiltinHide, Ignore, OwnHide, ReservedHide:
@@ -69,7 +69,7 @@ func (l List) Effect() Effect {
 // liftable reports whether Allow takes the list back.
 func (l List) liftable() bool { return l == BuiltinHide || l == BuiltinProtect || l == Ignore }
 
-// Condition is what has to hold, besides the match, for a built-in rule.
+// Condition restricts a built-in rule: it must hold, besides the match.
 type Condition uint8
 
 // The conditions.
@@ -103,12 +103,12 @@ type Rule struct {
 	Base      string
 	Reason    string // why it is built in; of built-in rules only (package builtin)
 	Condition Condition
-	// Self: the rule is about the matched name only, not about what lies below it.
+	// Self: the rule is about the matched name only, not about names below it.
 	Self bool
-	// Begins: what it protects may be made where there is none (only with Self).
+	// Begins: a protected name that is missing may be created (only with Self).
 	Begins bool
-	// Stays: what it protects may be changed and replaced, but neither removed nor
-	// moved away (only with Self).
+	// Stays: a protected file may be changed and replaced, but neither removed nor moved
+	// away (only with Self).
 	Stays bool
 }
 
@@ -118,7 +118,7 @@ func (r *Rule) Negated() bool { return strings.HasPrefix(r.Text, "!") }
 // Builtin reports whether the rule is one of the built-in ones.
 func (r *Rule) Builtin() bool { return r.Reason != "" }
 
-// What Source returns for a rule that is written in no file.
+// The results of Source for a rule that is written in no file.
 const (
 	BuiltIn     = "built in"
 	CommandLine = "command line"
@@ -178,14 +178,14 @@ func (e *elem) match(name string) bool {
 		doublestar.MatchUnvalidated(e.text, name)
 }
 
-// compiled is a rule taken apart.
+// compiled is a parsed rule.
 type compiled struct {
 	*Rule
 	elems   []elem
 	dirOnly bool
 }
 
-// compile takes a rule apart.
+// compile parses a rule.
 func compile(r *Rule, fold bool) (*compiled, error) {
 	text := strings.TrimPrefix(r.Text, "!")
 	switch {
@@ -219,14 +219,14 @@ func compile(r *Rule, fold bool) (*compiled, error) {
 	return c, nil
 }
 
-// split takes the names of a pattern apart.
+// split splits a pattern into its names.
 func split(text string, floating, fold bool) ([]elem, error) {
 	words := strings.Split(text, "/")
 	if len(words) > MaxElements {
 		return nil, fmt.Errorf("the pattern has more than %d names between slashes", MaxElements)
 	}
 	if last := len(words) - 1; words[last] == "**" {
-		// What lies below, not the directory itself: at least one name.
+		// Names below it, not the directory itself: at least one name.
 		words = append(words, "*")
 	}
 	elems := make([]elem, 0, len(words))

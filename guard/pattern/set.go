@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Options are how a set is made.
+// Options configure a set.
 type Options struct {
 	// Fold is for file systems that take several spellings for one name: patterns and names
 	// are folded by the function Fold before they are compared.
@@ -19,7 +19,7 @@ type Set struct {
 	states  cache
 }
 
-// program is what rules were compiled to. It never changes.
+// program is a compiled list of rules. It never changes.
 type program struct {
 	rules []*compiled
 	fold  bool
@@ -43,7 +43,7 @@ type Error struct {
 	Err  error
 }
 
-// Error is FILE:LINE: PATTERN: what is wrong.
+// Error returns FILE:LINE: PATTERN: REASON.
 func (e *Error) Error() string {
 	at := ""
 	if e.Rule.File != "" {
@@ -62,7 +62,7 @@ const longText = 200
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// String is the word for the list in messages.
+// String returns the word for the list in messages.
 func (l List) String() string {
 	if l == Allow {
 		return "allow"
@@ -127,7 +127,7 @@ func (s *program) float(rule int32, e *elem) {
 	}
 }
 
-// Rules are those the set was made of, in order. The caller does not change them.
+// Rules returns the rules of the set, in order. The caller must not change them.
 func (s *Set) Rules() []*Rule {
 	rules := s.program.rules
 	out := make([]*Rule, len(rules))
@@ -137,7 +137,7 @@ func (s *Set) Rules() []*Rule {
 	return out
 }
 
-// name is the form of a name that is compared with patterns.
+// name returns the form of a name that is compared with patterns.
 func (s *program) name(n string) string {
 	if s.fold {
 		return Fold(n)
@@ -146,9 +146,9 @@ func (s *program) name(n string) string {
 }
 
 // A cache keeps two generations of at most maxStates directories, a hundred bytes each.
-// The paths of a generation have at most maxKeys bytes together, and each at most maxKey:
-// in a tree as deep as a program likes to make it, paths alone would be gigabytes, and
-// finding the nearest cached one would take longer than going down from the root.
+// The paths of a generation have at most maxKeys bytes together, and each at most maxKey.
+// A program can make a tree so deep that paths alone would be gigabytes, and finding the
+// nearest cached one would take longer than going down from the root.
 const (
 	maxStates = 8192
 	maxKeys   = 2 << 20
@@ -185,8 +185,8 @@ func (c *cache) put(path string, st *State) {
 	c.now[path] = st
 }
 
-// At is the state of the directory with this path below the root, without
-// slashes at its ends; "" is the root.
+// At returns the state of the directory with this path below the root, without slashes at
+// its ends; "" is the root.
 func (s *Set) At(path string) *State {
 	if path == "" {
 		return s.program.root

@@ -8,12 +8,12 @@ import (
 	"weak"
 )
 
-// There may be thousands of roots, and mostly the rules of all are the same: the
-// built-in ones, and what the owner wrote for every root. So each list of rules is
-// compiled once in the process, and kept as long as some Set has it. A built-in rule is
-// compiled once and kept: it is in nearly every list.
+// There may be thousands of roots, and mostly they have the same rules: the built-in
+// ones, and those that the owner wrote for every root. So each list of rules is compiled
+// once in the process, and kept as long as some Set has it. A built-in rule is compiled
+// once and kept: it is in nearly every list.
 
-// shared is what was compiled in this process.
+// shared holds the rules compiled in this process.
 var shared sharedRules
 
 // sharedRules finds rules that are compiled already. The zero value is ready for use,
@@ -74,7 +74,7 @@ func (s *sharedRules) find(key uint64, rules []Rule, fold bool) *program {
 	return nil
 }
 
-// forget drops the programs with a key that nobody has any more.
+// forget drops the programs of a key that the collector has freed.
 func (s *sharedRules) forget(key uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,8 +49,8 @@ func TestBuiltinRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// What the owner wrote for every root is compiled once for all of them, and not kept
-// longer than a root has it.
+// Rules that the owner wrote for every root are compiled once for all of them, and not
+// kept longer than a root has them.
 func TestOwnRulesAreShared(t *testing.T) {
 	var s sharedRules
 	list := func(text string) []Rule { return append(builtinRules(), Rule{List: OwnDeny, Text: text}) }
@@ -78,7 +78,7 @@ func TestOwnRulesAreShared(t *testing.T) {
 		}
 		return n
 	}
-	for i := 0; kept() > 1 && i < 1000; i++ { // of what nobody has, the collector tells later
+	for i := 0; kept() > 1 && i < 1000; i++ { // the collector reports an unused program later
 		runtime.GC()
 		time.Sleep(time.Millisecond)
 	}

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// State is what the rules say of one directory.
+// State is the result of the rules for one directory.
 type State struct {
 	set   *program
 	items []item // half matched patterns
 	held  []held // rules that matched the directory or one above, and hold in it
-	// barrier is the verdict that keeps everybody out of the directory, if there is one.
+	// barrier is the verdict that closes the directory, if there is one.
 	barrier Verdict
 	except  bool // below a directory of the list Except
 }
@@ -21,13 +21,13 @@ type item struct {
 	pos  int16
 }
 
-// held is a rule that matched, and the depth of what it matched.
+// held is a rule that matched, and the depth of the name that it matched.
 type held struct {
 	rule  int32
 	depth int16
 }
 
-// Type is what lies at a name, as far as the caller knows.
+// Type is the type of the file at a name, as far as the caller knows.
 type Type uint8
 
 // The types. Links are not followed: a link to a directory is a Link.
@@ -49,14 +49,14 @@ type Facts interface {
 	// Bare reports whether the directory is a repository by what it holds, of the
 	// kind that the condition names, which the root's users did not make themselves.
 	Bare(dir string, kind Condition) bool
-	// Made reports whether the path lies in what belongs to a repository that
-	// the root's users made themselves.
+	// Made reports whether the path belongs to a repository that the root's users made
+	// themselves.
 	Made(path string) bool
 	// Tokens reports whether the file holds credentials.
 	Tokens(path string) bool
 }
 
-// Verdict is what the rules say of a name.
+// Verdict is the result of the rules for a name.
 type Verdict struct {
 	Effect Effect
 	Rule   *Rule // that decided; nil with None, unless something was lifted
@@ -65,11 +65,11 @@ type Verdict struct {
 	Lifted *Rule
 }
 
-// Barrier is what keeps everybody out of the directory: Hide, Deny or None.
+// Barrier returns the verdict that closes the directory (Hide or Deny), or None.
 func (st *State) Barrier() Verdict { return st.barrier }
 
-// Enter is the state of the subdirectory called name of the directory, whose
-// path is dir.
+// Enter returns the state of the subdirectory called name. dir is the path of the
+// directory itself.
 func (st *State) Enter(dir, name string) *State {
 	if st.barrier.Effect != None {
 		return st
@@ -94,8 +94,8 @@ func (st *State) Enter(dir, name string) *State {
 	return next
 }
 
-// Judge is the verdict on a name in the directory, whose path is dir. facts may
-// be nil.
+// Judge returns the verdict on a name in the directory. dir is the path of the directory.
+// facts may be nil.
 func (st *State) Judge(dir, name string, t Type, facts Facts) Verdict {
 	if st.barrier.Effect != None {
 		return st.barrier
@@ -126,8 +126,8 @@ func (st *State) Silent(name string) bool {
 	return len(rules) == 0
 }
 
-// match compares a name with the patterns of the directory. rules are those that match it, in
-// order, appended to room. items are the patterns of which more names are still to come.
+// match compares a name with the patterns of the directory. rules are the matching rules, in
+// order, appended to room. items are the patterns that more names have to complete.
 func (st *State) match(name string, room []int32) (rules []int32, items []item) {
 	s := st.set
 	rules = room
@@ -179,8 +179,8 @@ func (st *State) dirOnly(rules []int32) bool {
 	return slices.ContainsFunc(rules, func(r int32) bool { return st.set.rules[r].dirOnly })
 }
 
-// chain is the rules that hold for an entry: those that hold in the directory, then those
-// that match the entry itself. A rule without a condition replaces all earlier ones of its
+// chain returns the rules that hold for an entry: those of the directory, then those that
+// match the entry itself. A rule without a condition replaces all earlier ones of its
 // list.
 func (st *State) chain(dir string, rules []int32, t Type) []held {
 	if len(rules) == 0 {
@@ -200,12 +200,12 @@ func (st *State) chain(dir string, rules []int32, t Type) []held {
 	return out
 }
 
-// begins is the depth of the directory in which a pattern begins, if its last element has
-// matched a name in dir. A pattern with ** in the middle has no such directory; no built-in
-// rule with a condition about that directory has ** there.
+// begins returns the depth of the directory in which a pattern begins, if its last element
+// has matched a name in dir. A pattern with ** in the middle has no such directory; no
+// built-in rule with a condition about that directory has ** there.
 func (c *compiled) begins(dir string) int16 { return max(0, depth(dir)-int16(len(c.elems)-1)) }
 
-// depth is how many names a path has.
+// depth returns how many names a path has.
 func depth(path string) int16 {
 	if path == "" {
 		return 0
@@ -288,8 +288,8 @@ func (st *State) weigh(chain []held, facts Facts, path string) Verdict {
 	return Verdict{}
 }
 
-// byStrictness are the lists in the order they decide in; among equals what the
-// owner wrote is named first.
+// byStrictness are the lists in the order they decide in; among equals the owner's rules
+// are named first.
 var byStrictness = [...]List{ReservedHide, OwnHide, Ignore, BuiltinHide, OwnDeny, OwnProtect, BuiltinProtect}
 
 // applies reports whether a rule holds here: in the directories of the list Except, most
@@ -324,7 +324,7 @@ func holds(r *Rule, h held, facts Facts, path string) bool {
 	return true
 }
 
-// head is the first n names of a path.
+// head returns the first n names of a path.
 func head(path string, n int) string {
 	end := 0
 	for range n {

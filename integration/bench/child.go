@@ -60,8 +60,8 @@ func serveLoopback(source, mnt string) error {
 	})
 }
 
-// serveNodes is a tree of directories and files that exist as soon as they are
-// looked up and hold nothing: what go-fuse alone needs for as many nodes.
+// serveNodes is a tree of empty directories and files that exist as soon as they are
+// looked up. It shows the memory that go-fuse alone needs for as many nodes.
 func serveNodes(mnt string) error {
 	hour := time.Hour
 	return serve(mnt, &bareNode{}, &fs.Options{

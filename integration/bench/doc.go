@@ -1,8 +1,7 @@
-// Command bench measures what a mount costs: it runs the same workloads on a
-// native directory, on that directory seen through rootsfs at each cache level,
-// through bindfs (plain and tuned), libfuse's passthrough_hp (if it is in PATH) and
-// go-fuse's loopback example, and prints the slowdowns as one table beside the goals of the
-// project.
+// Command bench measures the cost of a mount. It runs the same workloads on a native
+// directory and on that directory seen through rootsfs at each cache level, through bindfs
+// (plain and tuned), libfuse's passthrough_hp (if it is in PATH) and go-fuse's loopback
+// example. It prints the slowdowns as one table beside the goals of the project.
 //
 //	go run ./integration/bench                     # full, medians of five
 //	go run ./integration/bench -size small -n 1    # does everything still run?
@@ -10,15 +9,14 @@
 //
 // # What is measured, and how
 //
-// One run is one workload on one peer. It empties the scratch directory,
-// starts the peer on the source directory (so no other daemon is alive and no
-// state of an earlier run is left in it), prepares, times, stops the peer. For
-// a workload the repetitions are outermost and the peers take turns inside each
-// repetition, in an order that rotates and is turned round every other time, so
-// that a noisy minute, and what the one before has left to the disk, hits all alike. A
-// cell is the median of the repetitions divided by the native median. Peers that
-// no goal depends on (strict, plain bindfs, passthrough_hp, loopback) are not repeated after they
-// used up -limit on a workload; those cells are named under the table.
+// One run is one workload on one peer. It empties the scratch directory, starts the peer on the
+// source directory (so no other daemon is alive and no state of an earlier run is left in it),
+// prepares, times, stops the peer. For a workload the repetitions are outermost and the peers
+// take turns inside each repetition. Their order rotates and is turned round every other time, so
+// that a noisy minute, and the disk writes that the one before has left, hit all alike. A cell is
+// the median of the repetitions divided by the native median. Peers that no goal depends on
+// (strict, plain bindfs, passthrough_hp, loopback) are not repeated after they used up -limit on
+// a workload; those cells are named under the table.
 //
 //   - A warm row is timed immediately after one pass through the same mount (the
 //     cold row's, where there is one), and repeated inside the run until 50 ms
@@ -27,17 +25,17 @@
 //     the kernel's picture of the mount; the programs it runs (tar, git) are read
 //     back into memory before the clock starts. It needs root, and is skipped
 //     by name without.
-//   - Reads check a stamp in every 4 KiB block, walks check counts and sizes, writes
-//     are read back from the source directory with the clock stopped, tar is
-//     checked by its length, du against du of the source, git status must be
-//     clean. A peer that answers wrongly is "broken", never fast.
+//   - Reads check a stamp in every 4 KiB block, and walks check counts and sizes. Writes
+//     are read back from the source directory with the clock stopped. tar is checked by its
+//     length, du against du of the source, and git status must be clean. A peer that
+//     answers wrongly is "broken", never fast.
 //   - audit-plain is rootsfs at audit served by plain readers of /dev/fuse, which it falls
 //     back to where the kernel offers no FUSE over io_uring.
 //   - patterns-0 and patterns-50 are rootsfs at audit without any pattern and with
 //     fifty besides the built-in ones; they run the workloads about names.
-//   - What patterns cost a creation is judged by turns of two hundred files at a time
-//     through both of them, mounted side by side: the disk makes more of a
-//     difference to whole passes than the patterns do. The row has the passes.
+//   - The cost of patterns for a creation is measured in turns of two hundred files
+//     through both peers, mounted side by side, because the disk changes whole passes by
+//     more than the patterns do. The row has the passes.
 //   - The loopback runs without passthrough, which is native speed that nothing
 //     can revoke.
 //   - Sequential write includes its fsync; 4 KiB writes overwrite and do not sync.
@@ -45,49 +43,48 @@
 //     the first repetition, for every peer alike; they need root. They do not depend
 //     on the machine, so compare them first when two runs disagree.
 //
-// The revocation rows hold open, mapped files over many cached inodes in a
-// child process, time the command "rootsfs revoke" from start to exit (so the
-// start of a process is in it; its cost alone is printed beside it), and
-// then let the child try every descriptor, mapping and name: one that still
-// works breaks the row. The held mappings are clean; flushing dirty ones costs
-// what the disk costs.
+// The revocation rows hold open, mapped files over many cached inodes in a child process.
+// They time the command "rootsfs revoke" from start to exit; this includes the start of a
+// process, whose cost is printed beside it. Then the child tries every descriptor,
+// mapping and name: one that still works breaks the row. The held mappings are clean,
+// because the cost of flushing dirty ones is the disk's.
 //
 // The memory row looks up many names once and reads the daemon's VmRSS when
 // it has stopped changing, beside a go-fuse tree of as many nodes that hold
 // nothing. Both processes are left to their own garbage collector.
 //
-// The footprint rows ("memory per root", "memory per run", "audit bytes") are bytes:
-// of the heap for each of 10,000 roots, of the processes of each of 16 runs at once
-// five seconds after their start, and of the audit files for each operation.
+// The footprint rows are bytes. "memory per root" is the heap for each of 10,000 roots.
+// "memory per run" is the memory of the processes of each of 16 runs at once, five
+// seconds after their start. "audit bytes" is the size of the audit files for each
+// operation.
 //
-// The files rows compare a server that asks a broker for files (package
-// broker/client, a child process; package broker, this one) with
-// server-filesystem, which opens them itself; both over stdio and through the MCP
-// Go SDK, each for a second in turn, the results checked for length. A call's time
-// is the asking side's. server-filesystem comes from the npm registry once
-// (package integration/files); without it the rows are measured alone. The files
-// memory row is the resident size of this process, which is the host.
+// The files rows compare a server that asks a broker for files (package broker/client, a
+// child process; package broker, this one) with server-filesystem, which opens them
+// itself. Both run over stdio and through the MCP Go SDK, each for a second in turn, and
+// the results are checked for length. A call's time is the asking side's.
+// server-filesystem comes from the npm registry once (package integration/files); without
+// it the rows are measured alone. The files memory row is the resident size of this
+// process, which is the host.
 //
-// The proxy rows are calls of server-filesystem with and without the proxy (a
-// process of its own, package integration/proxy, without confinement) between it
-// and the MCP Go SDK, each for a tenth of a second in turn, ten times in a
-// repetition. A cell is the median over these turns of the ratio (or, for the
-// latency, of the difference) of neighbours in time, because a machine that others
-// use changes its speed by more than any proxy costs.
+// The proxy rows are calls of server-filesystem with and without the proxy (a process of
+// its own, package integration/proxy, without confinement) between it and the MCP Go SDK.
+// Each runs for a tenth of a second in turn, ten times in a repetition. A cell is the
+// median over these turns of the ratio (or, for the latency, of the difference) of
+// neighbours in time, because a shared machine changes its speed by more than the cost of
+// any proxy.
 //
-// The serve rows are calls of tools of `rootsfs serve` and of server-filesystem on
-// the same files, each for a second in turn (a call that takes longer is one
-// call), both asked by a host that only finds the id in an answer, because a host
-// that takes a megabyte apart costs more than either server. Every answer is
-// checked for length and for being no error.
+// The serve rows are calls of tools of `rootsfs serve` and of server-filesystem on the
+// same files, each for a second in turn (a call that takes longer is one call). The host
+// only finds the id in an answer, because a host that parses a megabyte costs more than
+// either server. Every answer is checked for length and for being no error.
 //
 // The network rows move 256 MB between a client (this program) and a server (this process) on
-// the loopback interface: without a sandbox, in rootsfs run --net=HOST, and behind
+// the loopback interface. They do so without a sandbox, in rootsfs run --net=HOST, and behind
 // slirp4netns, pasta and srt, if they are in PATH. srt serves only programs that use its
-// proxy; the client does so for it. The peers take turns, and a start is not in the time.
-// "Connect and first byte" is the median of 300 connections. What many connections take is
-// the growth of VmRSS of rootsfs; revoke is the command from start to exit, after which the
-// client finds every connection broken off, or the row is broken.
+// proxy, so the client uses it. The peers take turns, and starts are not timed. "Connect and
+// first byte" is the median of 300 connections. The memory of many connections is the growth
+// of VmRSS of rootsfs. Revoke is the command from start to exit; then the client must find
+// every connection broken off, or the row is broken.
 //
 // # What not to conclude
 //

@@ -22,7 +22,7 @@ import (
 // through server-filesystem, which opens files itself; both over stdio, both
 // asked through the MCP Go SDK, in turns.
 const (
-	filesName     = "files"             // what -only matches; the rows' names begin with it
+	filesName     = "files"             // the name for -only; the rows' names begin with it
 	filesTheirs   = "server-filesystem" // the peer
 	filesRequests = 100_000             // of the memory row
 )
@@ -51,8 +51,8 @@ var filesCases = []struct {
 const (
 	filesTailRow  = "files read 1 KB, 32 at a time"
 	filesTailGoal = 10 * time.Millisecond // 99 of 100 calls of that row
-	// filesGrowth is what the host may grow by between a tenth of the requests
-	// of the memory row and all of them, and still be called flat.
+	// filesGrowth is the factor by which the host may grow between a tenth of the
+	// requests of the memory row and all of them, and still be called flat.
 	filesGrowth = 1.1
 )
 
@@ -81,7 +81,7 @@ func (r *filesRow) p99() time.Duration {
 	return time.Duration(median(all))
 }
 
-// filesMemory is what this process, which is the host, holds.
+// filesMemory is the memory of this process, which is the host.
 type filesMemory struct {
 	Requests int    `json:"requests"`
 	Before   int64  `json:"rssAtATenth"`
@@ -98,8 +98,8 @@ func chooseFiles(wanted *regexp.Regexp) (rows []*filesRow, memory bool) {
 	return rows, wanted.MatchString(filesName + " memory")
 }
 
-// filesRows measures the chosen rows. Only what keeps everything from running is
-// an error; a missing server-filesystem is named in the report.
+// filesRows measures the chosen rows. It returns an error only if no row can run; a
+// missing server-filesystem is named in the report.
 func (l *lab) filesRows(ctx context.Context, r *report, wanted *regexp.Regexp, span time.Duration, requests int) (err error) {
 	rows, memory := chooseFiles(wanted)
 	if len(rows) == 0 && !memory {
@@ -185,7 +185,7 @@ func (l *lab) filesMemory(ctx context.Context, p filesPeer, requests int) (*file
 			m.Broken = err.Error()
 			return m, ctx.Err()
 		}
-		debug.FreeOSMemory() // what is kept counts, not what is about to be collected
+		debug.FreeOSMemory() // live memory counts, not garbage
 		var err error
 		if *step.to, err = rss(os.Getpid()); err != nil {
 			return nil, err
@@ -203,7 +203,7 @@ func (l *lab) reference(ctx context.Context, dir string) (*reference, error) {
 	return newReference(ctx, peers.Server(ctx, "filesystem", io.Discard, dir), dir)
 }
 
-// makeFiles makes what the rows read and list.
+// makeFiles makes the files that the rows read and list.
 func makeFiles(dir string) error {
 	line := strings.Repeat("0123456789abcdef", 63) + "0123456789abcde\n" // 1 KiB of text
 	contents := map[string]string{"1k": line, "1m": strings.Repeat(line, 1<<10)}

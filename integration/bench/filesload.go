@@ -23,22 +23,22 @@ const childFiles = "child-files"
 // filesRevision is the last in which a server may ask on its own.
 const filesRevision = "2025-11-25"
 
-// load is what one of the files rows does for a while: the same call again and
-// again, so many at a time. It ends after Count calls, or after Span if Count is
-// 0, but not before there was one.
+// load is the work of one of the files rows: the same call again and again, so many at a
+// time. It ends after Count calls, or after Span if Count is 0, but not before the first
+// call.
 type load struct {
 	Path    string `json:"path"`
 	Bytes   int    `json:"bytes"`   // a read that must return so many
 	Entries int    `json:"entries"` // a listing that must return so many
 	Sizes   bool   `json:"sizes"`   // a listing with sizes
-	// TheirNames has the peer list names and types all the same.
+	// TheirNames makes the peer list names and types nevertheless.
 	TheirNames bool          `json:"theirNames"`
 	AtOnce     int           `json:"atOnce"`
 	Span       time.Duration `json:"span"`
 	Count      int           `json:"count"`
 }
 
-// loaded is what came of it.
+// loaded is the result of a load.
 type loaded struct {
 	PerSecond float64       `json:"perSecond"`
 	Median    time.Duration `json:"median"`
@@ -133,7 +133,8 @@ type filesPeer interface {
 	close() error
 }
 
-// brokeredPeer is a server of ours that asks this process, on package broker.
+// brokeredPeer is a server on package broker/client that asks this process, on package
+// broker.
 type brokeredPeer struct {
 	session *broker.Session
 	child   *exec.Cmd

@@ -28,8 +28,8 @@ const (
 	auditBytesName = "audit bytes"
 )
 
-// The goals, in bytes. Those of runs are half of what a run took before (8,853 kB and
-// 7,476 kB), those of the audit log a quarter of the 352 bytes of each record of then.
+// The goals, in bytes. The goals of runs are half of the earlier figures (8,853 kB and
+// 7,476 kB), that of the audit log a quarter of the earlier 352 bytes a record.
 const (
 	rootMemoryGoal = 4 << 10
 	runPSSGoal     = 8853 << 10 / 2
@@ -127,16 +127,16 @@ func (l *lab) rootMemory(ctx context.Context) (rows []*footprint, err error) {
 	}, err
 }
 
-// heapInUse is the size of what this process holds on its heap.
+// heapInUse returns the bytes in use on the heap of this process.
 func heapInUse() int64 {
 	debug.FreeOSMemory()
-	runtime.GC() // what the first one only finalized
+	runtime.GC() // garbage that the first one only finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// runMemory adds up what the processes of many runs at once take.
+// runMemory adds up the memory of the processes of many runs at once.
 func (l *lab) runMemory(ctx context.Context) (rows []*footprint, err error) {
 	root := l.path("start")
 	if err := os.MkdirAll(root, 0o755); err != nil {
@@ -214,7 +214,7 @@ func rollup(text, key string) int64 {
 	return 0
 }
 
-// auditBytes measures what each of some operations leaves in the files of the audit log.
+// auditBytes measures the bytes that some operations leave in the files of the audit log.
 func (l *lab) auditBytes(ctx context.Context) ([]*footprint, error) {
 	source, err := os.MkdirTemp(l.path("home"), "audited-")
 	if err != nil {
@@ -291,8 +291,8 @@ func each(do func(i int) error) error {
 	return nil
 }
 
-// auditedBytes is the size of the audit files of a session that saw run, less those
-// of a session that saw nothing.
+// auditedBytes returns the size of the audit files of a session with the operations of
+// run, less that of a session without operations.
 func (l *lab) auditedBytes(ctx context.Context, source string, run func(dir string) error) (int64, error) {
 	var sizes []int64
 	for _, do := range []func(string) error{func(string) error { return nil }, run} {

@@ -54,7 +54,7 @@ const (
 	notMeasured status = "not measured"
 )
 
-// outcome is one goal and what came of it.
+// outcome is one goal and its result.
 type outcome struct {
 	Goal     string `json:"goal"`
 	Limit    string `json:"limit"`

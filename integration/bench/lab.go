@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lab is the place where everything happens: a work directory with the source
-// directories, the programs, and what a run may use. One run owns it at a time.
+// lab is the work directory of the benchmarks, with the source directories, the programs,
+// and the tools that a run may use. One run owns it at a time.
 //
 //	DIR/lock      held while a run lasts
 //	DIR/src       the source of the workloads (fixtures.go), kept between runs
@@ -174,8 +174,7 @@ func (l *lab) findPrograms(ctx context.Context, rootsfs, bindfs string) error {
 	return os.Remove(linked)
 }
 
-// firstLines returns what a command says, on one line; an empty string if it
-// fails.
+// firstLines returns the output of a command, on one line; an empty string if it fails.
 func firstLines(ctx context.Context, argv ...string) string {
 	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).Output()
 	if err != nil {

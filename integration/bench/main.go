@@ -49,7 +49,7 @@ func main() {
 	os.Exit(run(opts, os.Stdout, os.Stderr))
 }
 
-// parse reads the command line; what is wrong with it has been said on w.
+// parse reads the command line. It prints errors to w.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
 	o.only, o.peers = regexp.MustCompile(""), regexp.MustCompile("")

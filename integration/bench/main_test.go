@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testAway(m))
 }
 
-// testAway runs the tests with a home directory of their own and fails if one of them
-// makes anything there, as a rootsfs does that is started without directories of its own.
+// testAway runs the tests with a home directory of their own. It fails if a test makes a
+// file there, as a rootsfs does that is started without directories of its own.
 func testAway(m *testing.M) int {
 	home, err := os.MkdirTemp("", "bench-home-")
 	if err != nil {
@@ -64,7 +64,7 @@ func testAway(m *testing.M) int {
 	return code
 }
 
-// npmCache is where npm keeps what it has fetched.
+// npmCache returns where npm keeps what it has fetched.
 func npmCache() string {
 	if dir := os.Getenv("npm_config_cache"); dir != "" {
 		return dir
@@ -204,8 +204,8 @@ func TestLabIsOwnedByOne(t *testing.T) {
 	}
 }
 
-// TestRows runs every workload on native and on the loopback and counts what came
-// of it. Cold phases are left out: a test does not drop the machine's caches.
+// TestRows runs every workload on native and on the loopback and counts the results. Cold
+// phases are left out: a test does not drop the machine's caches.
 func TestRows(t *testing.T) {
 	l := newLab(t)
 	p := loopback(t, l)
@@ -256,8 +256,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestRootsfsContract mounts nothing of rootsfs, which has tests of its own; it
-// holds the command line we call it with to the text of the design.
+// TestRootsfsContract mounts nothing of rootsfs, which has tests of its own. It checks
+// the command line by which the benchmarks call it.
 func TestRootsfsContract(t *testing.T) {
 	l := newLab(t)
 	l.rootsfs = "rootsfs"

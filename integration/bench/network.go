@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkName is what -only matches.
+// networkName is the name for -only.
 const networkName = "network"
 
 // Peers of the network rows. direct is a client without a sandbox, on the loopback interface.
@@ -42,7 +42,7 @@ const (
 	netHeld         = 3000
 )
 
-// networkPeer is what one peer did; the samples are one a repetition.
+// networkPeer has the results of one peer; there is one sample a repetition.
 type networkPeer struct {
 	Name     string    `json:"name"`
 	Download []float64 `json:"downloadPerSecond"`
@@ -51,7 +51,8 @@ type networkPeer struct {
 	Broken   string    `json:"broken,omitempty"`
 }
 
-// isOwn reports whether a failure is one of ours.
+// isOwn reports whether the peer is rootsfs or the reference: its failure breaks the
+// rows, another peer's does not.
 func (p *networkPeer) isOwn() bool { return p.Name == netDirect || p.Name == netOurs }
 
 // networkReport is everything about the network.
@@ -75,7 +76,7 @@ func (n *networkReport) peer(name string) *networkPeer {
 	return nil
 }
 
-// networkLab is what the rows need.
+// networkLab holds the files and servers that the rows need.
 type networkLab struct {
 	*lab
 	dir    string // holds client, and is the root of rootsfs run
@@ -155,7 +156,7 @@ func (l *lab) newNetworkLab() (n *networkLab, done func(), err error) {
 	if n.env, err = l.privateHome("network"); err != nil {
 		return nil, nil, err
 	}
-	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-") // in memory, as everybody's are
+	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-") // in memory, as is usual
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +185,7 @@ func (n *networkLab) networkPeers() []netWay {
 		{name: netOurs, argv: n.run("bench-network", "--net="+local, n.client, childNetwork, local)},
 		{name: netSlirp, argv: []string{n.client, childNetwork, "10.0.2.2:" + n.port}, attach: attachSlirp},
 		// The gateway of pasta's network stands for this machine's loopback interface.
-		// As root it would become nobody.
+		// As root it would become the user nobody.
 		{name: netPasta, argv: []string{"pasta", "--config-net", "-q", "-f", "--runas", fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()), "-a", "10.9.9.2", "-n", "24", "-g", "10.9.9.1", "--",
 			n.client, childNetwork, "10.9.9.1:" + n.port}},
 		{name: netSrt, argv: []string{"srt", "--settings", n.srtSettings(), "-c", strings.Join([]string{n.client, childNetwork, local, childProxied}, " ")}},
@@ -206,7 +207,7 @@ func (n *networkLab) run(name, net string, command ...string) []string {
 	return append(append(argv, "--"), command...)
 }
 
-// srtSettings writes the settings of srt, and returns where.
+// srtSettings writes the settings of srt, and returns their path.
 func (n *networkLab) srtSettings() string {
 	file := filepath.Join(n.dir, "srt.json")
 	_ = os.WriteFile(file, []byte(`{"network": {"allowedDomains": ["127.0.0.1"], "deniedDomains": []},
@@ -214,7 +215,7 @@ func (n *networkLab) srtSettings() string {
 	return file
 }
 
-// attachSlirp has slirp4netns serve the network namespace of a process.
+// attachSlirp makes slirp4netns serve the network namespace of a process.
 func attachSlirp(ctx context.Context, pid int) (stop func(), err error) {
 	ready, theirs, err := os.Pipe()
 	if err != nil {
@@ -283,7 +284,7 @@ func (n *networkLab) startClient(ctx context.Context, way netWay) (*netClient, e
 	return c, err
 }
 
-// do has the client carry out an order.
+// do makes the client carry out an order.
 func (c *netClient) do(what string, count int64) (float64, error) {
 	if err := c.orders.Encode(networkOrder{what, count}); err != nil {
 		return 0, err
@@ -330,7 +331,8 @@ func (n *networkLab) measurePeer(ctx context.Context, row *networkPeer) error {
 	return nil
 }
 
-// starts measures what --net=HOST adds to `rootsfs run -- true`, the two taking turns.
+// starts measures the time that --net=HOST adds to `rootsfs run -- true`, the two taking
+// turns.
 func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	var plain, gated []float64
 	for range n.tries {
@@ -352,7 +354,7 @@ func (n *networkLab) starts(ctx context.Context, r *networkReport) error {
 	return nil
 }
 
-// many measures what many connections take, and how long their end.
+// many measures the memory of many connections, and the time of their end.
 func (n *networkLab) many(ctx context.Context, r *networkReport) error {
 	const session = "bench-many"
 	local := "127.0.0.1:" + n.port

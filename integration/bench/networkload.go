@@ -25,7 +25,7 @@ const (
 	childProxied = "proxied" // through the HTTP proxy of $HTTPS_PROXY, as no program does by itself
 )
 
-// networkOrder is what a client is to do.
+// networkOrder is an order to a client.
 type networkOrder struct {
 	Do    string `json:"do"` // download, upload, first, hold or end
 	Count int64  `json:"count"`

@@ -52,7 +52,7 @@ func TestBrokenPeer(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.workload == "cp -r" {
-					source = dir // what is copied is short, where it is copied to is not
+					source = dir // the source is short, the target is not
 				}
 			}
 			j := &job{ctx: context.Background(), lab: l, size: tiny, dir: dir, source: source}
@@ -129,8 +129,8 @@ func TestTarSize(t *testing.T) {
 	}
 }
 
-// Everybody runs once in a repetition, at every place, and behind everybody beside it
-// from both sides.
+// Every peer runs once in a repetition, at every position over the repetitions, and next
+// to every other peer from both sides.
 func TestTurns(t *testing.T) {
 	const n = 3
 	places, before := map[[2]int]int{}, map[[2]int]int{}

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// census counts what lies below dir, with an lstat of everything.
+// census counts the files below dir, with an lstat of each.
 func census(dir string) (files, dirs, size int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -61,8 +61,8 @@ func output(cmd *exec.Cmd) (string, error) {
 	return out.String(), err
 }
 
-// complain makes an error of a program's end and of what it wrote to standard
-// error: a program that warns has not done the same work.
+// complain turns a program's failure, or any output on standard error, into an error: a
+// program that warns has not done the same work.
 func complain(cmd *exec.Cmd, err error, said string) error {
 	switch name := filepath.Base(cmd.Path); {
 	case err != nil:
@@ -125,7 +125,7 @@ func tar(j *job) error {
 	return want("bytes of tar", n, tarSize(int64(j.size.TreeDirs), perDir, treeFile))
 }
 
-// tarSize is the length of a GNU archive of a tree of makeTree: a header per
+// tarSize returns the length of a GNU archive of a tree of makeTree: a header per
 // name, contents in units of 512, two empty headers, in records of 10 KiB.
 func tarSize(dirs, perDir, size int64) int64 {
 	const unit, record = 512, 10240

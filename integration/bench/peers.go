@@ -30,9 +30,10 @@ type peer struct {
 	argv func(source, mnt string) []string
 	sub  string // where the source appears below the mountpoint
 	line bool   // prints a line when the mount answers; otherwise we poll
-	// rootsfs marks what only rootsfs has: revocation.
+	// rootsfs marks the peers that have revocation, which only rootsfs has.
 	rootsfs bool
-	// names restricts it to the workloads about names: it shows what patterns cost.
+	// names restricts the peer to the workloads about names: it shows the cost of
+	// patterns.
 	names bool
 	// exitsWith is its exit status after SIGTERM: libfuse's examples take it for a failure.
 	exitsWith int
@@ -151,9 +152,9 @@ func (l *lab) start(ctx context.Context, p peer, source string) (*mounted, error
 	return m, nil
 }
 
-// privateHome gives a peer, by its name among those that run at the same time, empty
-// directories for its configuration, sessions and records, so that neither the user's
-// settings nor an earlier run count, and nothing is written into the user's own.
+// privateHome gives a peer empty directories for its configuration, sessions and records.
+// So neither the user's settings nor an earlier run count, and nothing is written into
+// the user's directories. peer is its name among the peers that run at the same time.
 func (l *lab) privateHome(peer string) ([]string, error) {
 	var env []string
 	for _, name := range []string{"RUNTIME_DIR", "CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME"} {

@@ -55,8 +55,8 @@ type process struct {
 }
 
 // launch starts argv with env added to the environment. The child has a process
-// group of its own, so that ^C reaches us first and we stop it in order, and it
-// gets SIGTERM should we die without doing so.
+// group of its own, so that ^C reaches this process first, which stops it in order. It
+// gets SIGTERM if this process dies before that.
 func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	p := &process{
 		name: name, cmd: exec.Command(argv[0], argv[1:]...),
@@ -79,8 +79,8 @@ func (s *spawner) launch(name string, argv, env []string) (*process, error) {
 	return p, nil
 }
 
-// reap passes lines on (dropping those nobody waits for, so that a talkative
-// daemon never blocks) and then collects the child.
+// reap passes lines on (dropping those that no one waits for, so that a talkative daemon
+// never blocks) and then collects the child.
 func (p *process) reap(out io.Reader) {
 	for sc := bufio.NewScanner(out); sc.Scan(); {
 		select {
@@ -145,8 +145,7 @@ func (p *process) stop() error {
 	return p.err
 }
 
-// tail keeps the end of what a child says on standard error. It is safe for
-// concurrent use.
+// tail keeps the end of a child's standard error. It is safe for concurrent use.
 type tail struct {
 	mu  sync.Mutex // guards buf
 	buf []byte

@@ -17,10 +17,11 @@ import (
 // DIR, its root, and its command line.
 const childProxy = "child-proxy"
 
-// proxyCases are the rows. A proxy is to leave so much of the throughput of those with
-// many calls at a time or many bytes, and to add no more than proxyDelay to the median
-// of proxyDelayRow: there the one is the other's reciprocal, and proxyDelay, which is
-// allowed, would be a third of a call. Its share is in the table like the others'.
+// proxyCases are the rows. In rows with many calls at a time or many bytes, the proxy
+// must leave the given share of the throughput. In proxyDelayRow it may add proxyDelay to
+// the median call. That row has no goal for throughput: with one call at a time
+// throughput is the reciprocal of the delay, and the permitted delay alone would be a
+// third of a call. Its share is in the table like the others'.
 var proxyCases = []struct {
 	name string
 	load load
@@ -54,10 +55,10 @@ type proxyRow struct {
 
 func (r *proxyRow) measured() bool { return r.Broken == "" && len(r.With) > 0 && len(r.Without) > 0 }
 
-// share is how much of the throughput is left: the median of the turns.
+// share returns how much of the throughput is left: the median of the turns.
 func (r *proxyRow) share() float64 { return medianRatio(r.With, r.Without) }
 
-// delay is what the proxy adds to a call: the median of the turns.
+// delay returns the time that the proxy adds to a call: the median of the turns.
 func (r *proxyRow) delay() time.Duration {
 	all := make([]float64, len(r.Medians))
 	for i := range all {

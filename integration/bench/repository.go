@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// repositoryName is what -only matches.
+// repositoryName is the name for -only.
 const repositoryName = "repository"
 
 // childRepository DIR works in the repository DIR and prints repositoryWork; see workIn.
@@ -28,7 +28,7 @@ var (
 		"*.sudoers", "crontab"}
 )
 
-// Names of the fixture and of what appears later, below four directories.
+// Names of the fixture and of files that appear later, below four directories.
 const (
 	deepDir       = "d0/a/b/c"
 	hiddenFile    = deepDir + "/.env"
@@ -45,8 +45,8 @@ type repositoryWork struct {
 	Worktree float64 `json:"worktreeSeconds"` // made with all files, and removed
 }
 
-// repositoryReport is what fifteen hidden patterns and twenty protected ones cost in a large
-// repository. The samples are one a repetition.
+// repositoryReport has the cost of fifteen hidden patterns and twenty protected ones in a
+// large repository. There is one sample a repetition.
 type repositoryReport struct {
 	Files  int              `json:"files"`
 	Plain  []float64        `json:"startSeconds"`      // of rootsfs run -- true, without patterns
@@ -62,8 +62,8 @@ func (l *lab) repositoryDir() string {
 	return l.path(fmt.Sprintf("repository-%d", l.size.RepositoryDirs))
 }
 
-// makeRepository makes a repository whose git status is clean: what the rules hide is ignored,
-// and so is what they protect, or no second worktree of it could be checked out.
+// makeRepository makes a repository whose git status is clean. Files that the rules hide or
+// protect are ignored: otherwise no second worktree could be checked out.
 func makeRepository(ctx context.Context, dir string, dirs int) error {
 	if err := makeTree(ctx, dir, dirs, repoFile); err != nil {
 		return err
@@ -145,8 +145,8 @@ func (l *lab) repositoryRound(ctx context.Context, r *repositoryReport, env []st
 	return nil
 }
 
-// workIn has a child work in the repository. Inside of a run the child is told, by a line, when
-// names have appeared that the rules cover, and has to find each rule true.
+// workIn makes a child work in the repository. In a run the child gets a line when names that
+// the rules cover have appeared, and then checks that each rule holds.
 func (l *lab) workIn(ctx context.Context, argv, env []string) (w repositoryWork, err error) {
 	dir := l.repositoryDir()
 	if argv[0] == l.rootsfs {

@@ -14,7 +14,7 @@ import (
 )
 
 // workInRepository is the child: it works in the repository, prints repositoryWork, waits for
-// the end of its standard input, and prints what is wrong with the rules, or "".
+// the end of its standard input, and prints how the rules are broken, or "".
 func workInRepository(dir string, confined bool, in io.Reader, out io.Writer) error {
 	w, err := gitWork(dir)
 	if err != nil {

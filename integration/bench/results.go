@@ -32,7 +32,7 @@ type report struct {
 	Turns       *turns            `json:"turns,omitempty"`
 	Repository  *repositoryReport `json:"repository,omitempty"`
 	Goals       []outcome         `json:"goals"`
-	Skipped     []string          `json:"skipped,omitempty"` // what was not measured, and why
+	Skipped     []string          `json:"skipped,omitempty"` // rows that were not measured, and why
 }
 
 type machine struct {
@@ -84,7 +84,7 @@ func (r *report) row(workload string) *row {
 	return nil
 }
 
-// broken lists what did not work.
+// broken lists the broken rows.
 func (r *report) broken() []string {
 	var all []string
 	add := func(where, what string) {
@@ -150,7 +150,7 @@ func median(values []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// medianRatio is the median of the ratios of neighbours in time, of which there are
+// medianRatio returns the median of the ratios of neighbours in time, of which there are
 // as many in a as in b.
 func medianRatio(a, b []float64) float64 {
 	all := make([]float64, len(a))
@@ -160,7 +160,7 @@ func medianRatio(a, b []float64) float64 {
 	return median(all)
 }
 
-// spread is the distance between the quartiles, as a fraction of the median: how
+// spread returns the distance between the quartiles, as a fraction of the median: how
 // much the middle half of the repetitions disagrees. 0 for fewer than four.
 func spread(values []float64) float64 {
 	n := len(values)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holding is what a process holds of a mount: names the kernel has cached, and
-// files that are open and mapped.
+// holding describes the part of a mount that a process holds: names that the kernel has
+// cached, and files that are open and mapped.
 type holding struct {
 	dir    string
 	inodes int // all of them, the held ones included
@@ -25,9 +25,9 @@ type holding struct {
 	maps   [][]byte
 }
 
-// hold is the child of the revocation rows. It looks up inodes names below dir, of
-// which it keeps handles open and mapped, says "held", waits for a line, tries
-// everything again and says how much of it still works.
+// hold is the child of the revocation rows. It looks up inodes names below dir, keeps
+// handles of them open and mapped, and prints "held". After a line on standard input it
+// tries everything again and prints how much still works.
 func hold(dir, inodesArg, handlesArg string, in io.Reader, out io.Writer) error {
 	inodes, err := strconv.Atoi(inodesArg)
 	handles, err2 := strconv.Atoi(handlesArg)
@@ -69,7 +69,7 @@ func (h *holding) take(handles int) error {
 	return nil
 }
 
-// alive counts what can be used of a holding.
+// alive counts the parts of a holding that still work.
 type alive struct{ Descriptors, Mappings, Names int }
 
 func (a alive) String() string {
@@ -120,13 +120,13 @@ type revocation struct {
 	Inodes  int       `json:"inodes"`
 	Handles int       `json:"handles"`
 	Seconds []float64 `json:"seconds"`
-	// Command is the cost of "rootsfs version" in the same repetition: what of
-	// Seconds is the start of a process.
+	// Command is the cost of "rootsfs version" in the same repetition: the part of
+	// Seconds that is the start of a process.
 	Command []float64 `json:"commandSeconds"`
 	Broken  string    `json:"broken,omitempty"`
 }
 
-// revocationName is what -only matches.
+// revocationName is the name for -only.
 const revocationName = "revoke"
 
 // revoke measures every level over the smaller holding, and audit over the larger

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHolding: what still works is counted, and what does not is not.
+// TestHolding: only the parts that still work are counted.
 func TestHolding(t *testing.T) {
 	l := newLab(t)
 	if err := l.prepareNames(context.Background(), tiny.MemFiles, tiny.Handles); err != nil {

@@ -64,9 +64,9 @@ func (l *lab) rows(ctx context.Context, r *report, chosen []workload, peers []pe
 	return l.emptyScratch()
 }
 
-// round is one repetition of a workload on every peer. A peer that breaks is not
-// asked again, nor is one that no goal speaks of and that has used up l.limit for
-// this workload; used holds what each has used. Only an interruption is an error.
+// round is one repetition of a workload on every peer. A broken peer is not run again,
+// nor is a peer without a goal that has used up l.limit for this workload. used holds the
+// time of each. Only an interruption is an error.
 func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, rep int, used map[string]time.Duration) error {
 	for i := range peers {
 		p := peers[turn(i, rep, len(peers))]
@@ -93,8 +93,8 @@ func (l *lab) round(ctx context.Context, w workload, rows []*row, peers []peer, 
 }
 
 // turn is whose turn it is as the i-th of n in a repetition: the order rotates, and
-// is turned round every other time. Who only rotates always runs behind the same
-// one, and is measured with what that has left to the disk.
+// is turned round every other time. In a mere rotation a peer would always run after the
+// same one, and be measured with the disk writes that this one has left.
 func turn(i, rep, n int) int {
 	at := (i + rep/2) % n
 	if rep%2 == 1 {

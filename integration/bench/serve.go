@@ -31,7 +31,7 @@ type serveCase struct {
 	limit  float64 // how many times as fast as server-filesystem
 }
 
-// serveCases are the rows. The trees are a tenth in other sizes than full.
+// serveCases returns the rows. The trees are a tenth in other sizes than full.
 func serveCases(full bool) []serveCase {
 	tree, search := 20_000, 50_000
 	if !full {

@@ -16,17 +16,16 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Bounds, bytes. Looking for an error in a longer answer would cost more than the
-// server does; those are longer than any error because whoever asks says how long
-// they are at least.
+// Bounds, bytes. Looking for an error in a longer answer would cost more than the server
+// does. The caller checks the least length of a long answer, which no error has.
 const (
 	maxAnswer = 64 << 20 // what a server may answer
 	maxError  = 64 << 10 // an answer that may be an error
 )
 
-// lineHost is a host that costs next to nothing, so that what is measured is the
-// server: of an answer it reads the id, the length and whether it is an error. It
-// may be used concurrently.
+// lineHost is a host that costs next to nothing, so that the server is measured: it reads
+// only the id and the length of an answer, and whether it is an error. It may be used
+// concurrently.
 type lineHost struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -112,7 +111,7 @@ func readLine(r *bufio.Reader, buf []byte) ([]byte, error) {
 	}
 }
 
-// send writes one line; the last of those who come together flushes.
+// send writes one line; the last of several concurrent callers flushes.
 func (h *lineHost) send(frame []byte) error {
 	h.writing.Add(1)
 	h.out.Lock()
@@ -144,8 +143,8 @@ func idOf(line []byte) (int, bool) {
 	return 0, false
 }
 
-// call sends a request, of which rest is what comes after the id, and returns how
-// long the answer is.
+// call sends a request and returns the length of the answer. rest is the part of the
+// request after the id.
 func (h *lineHost) call(ctx context.Context, rest []byte) (int, error) {
 	c := make(chan answered, 1)
 	h.mu.Lock()

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// startName is what -only matches.
+// startName is the name for -only.
 const startName = "start"
 
-// startGoal is what confining may add to a program's start and end, seconds.
+// startGoal is the time that confining may add to a program's start and end, in seconds.
 const startGoal = 0.035
 
 // startTries are the runs of one repetition, whose median is its sample: one
 // alone is a matter of luck.
 const startTries = 15
 
-// starts are the rows of what `rootsfs run` adds to /bin/true, from before it is
-// started until everything has been taken down again.
+// starts are the rows of the time that `rootsfs run` adds to /bin/true, from before its
+// start until everything has been taken down again.
 type starts struct {
 	Plain    []float64 `json:"plain"`
 	Confined []float64 `json:"confined"`
@@ -45,7 +45,7 @@ func (l *lab) startRows(ctx context.Context, r *report) error {
 	if err != nil {
 		return err
 	}
-	// Sessions are in memory, as everybody's are.
+	// Sessions are in memory, as is usual.
 	sessions, err := os.MkdirTemp("/dev/shm", "rootsfs-bench-")
 	if err != nil {
 		return err

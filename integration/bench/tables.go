@@ -83,7 +83,7 @@ func (r *report) slowdowns() string {
 	return format(table)
 }
 
-// absolute is what native did: a speed where bytes are moved, a time elsewhere.
+// absolute returns the native result: a speed where bytes are moved, a time elsewhere.
 func absolute(row *row) string {
 	c := row.Cells[native]
 	switch seconds := medianOf(c); {

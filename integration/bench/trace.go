@@ -15,14 +15,14 @@ import (
 
 // tracer counts FUSE requests with the kernel's tracepoint fuse:fuse_request_send
 // (Linux 6.10 and later), in a trace instance of its own and on a tracefs mount
-// of its own, so that nobody else's tracing is touched.
+// of its own, so that no other tracing is touched.
 type tracer struct {
 	mnt      string
 	instance string
 }
 
-// traceKB is the buffer per CPU: about 400,000 requests. What overruns is
-// still counted, but not by kind.
+// traceKB is the buffer per CPU: about 400,000 requests. Requests that overrun the buffer
+// are still counted, but not by kind.
 const traceKB = 32 << 10
 
 // newTracer fails where there is no root, no tracefs or no such tracepoint.
@@ -50,8 +50,8 @@ func newTracer(mnt string) (*tracer, error) {
 
 const instancePrefix = "rootsfs-bench-" // and the process that made it
 
-// removeStaleInstances removes those of runs that were killed: they hold buffers
-// in the kernel. One that cannot be removed is not ours to worry about.
+// removeStaleInstances removes the instances of runs that were killed: they hold buffers
+// in the kernel. An instance that cannot be removed does no harm.
 func removeStaleInstances(mnt string) {
 	all, _ := filepath.Glob(filepath.Join(mnt, "instances", instancePrefix+"*")) // the pattern is well formed
 	for _, dir := range all {

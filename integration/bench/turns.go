@@ -22,9 +22,8 @@ const (
 func (s sizes) turnFiles() int { return max(2*s.Creates/turnsEach, 1) }
 
 // turns are turns at making files with and without patterns, both peers mounted
-// side by side. A repetition of seconds each says little here: what a disk does
-// meanwhile made the same peer take 1.9 to 3.5 s (measured), where the patterns are
-// to cost a tenth.
+// side by side. Repetitions of some seconds say little here: because of the disk the same
+// peer took 1.9 to 3.5 s (measured), while the patterns may cost a tenth.
 type turns struct {
 	None   []float64 `json:"none"` // seconds a file, one per turn
 	Many   []float64 `json:"many"`
@@ -33,10 +32,10 @@ type turns struct {
 
 func (t *turns) measured() bool { return t != nil && t.Broken == "" && len(t.Many) > 0 }
 
-// ratio is what the patterns cost: the median of the turns.
+// ratio returns the cost of the patterns: the median of the turns.
 func (t *turns) ratio() float64 { return medianRatio(t.Many, t.None) }
 
-// patternTurns measures them, if both peers are among those chosen.
+// patternTurns measures the turns, if both peers were chosen.
 func (l *lab) patternTurns(ctx context.Context, r *report, peers []peer) (err error) {
 	none := slices.IndexFunc(peers, func(p peer) bool { return p.name == noPatterns })
 	many := slices.IndexFunc(peers, func(p peer) bool { return p.name == manyPatterns })
@@ -84,7 +83,7 @@ func (l *lab) takeTurns(ctx context.Context, r *report, none, many string) error
 		dirs := [2]string{none, many}
 		var took [2]time.Duration
 		for i := range dirs {
-			at := (i + n) % len(dirs) // who was second is the first of the next turn
+			at := (i + n) % len(dirs) // the second peer is the first of the next turn
 			rel := filepath.Join(scratch, "turn"+strconv.Itoa(n*len(dirs)+at))
 			var err error
 			if took[at], err = createTurn(filepath.Join(dirs[at], rel), l.path("src", rel), l.size.turnFiles()); err != nil {

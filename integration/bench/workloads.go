@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// phase says in what state of the caches a pass is timed.
+// phase is the state of the caches in which a pass is timed.
 type phase string
 
 const (
@@ -35,7 +35,7 @@ type workload struct {
 	pass func(*job) error
 }
 
-// row is the name of the table's row for a phase.
+// row returns the name of the table's row for a phase.
 func (w workload) row(p phase) string { return strings.TrimSpace(w.name + " " + string(p)) }
 
 // job is one run of a workload on one peer.
@@ -59,7 +59,7 @@ func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
 }
 
-// workloads is the table of what is done, in the order it is printed.
+// workloads returns the table of workloads, in the order of printing.
 func workloads() []workload {
 	both := []phase{cold, warm}
 	return []workload{

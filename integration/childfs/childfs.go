@@ -3,8 +3,8 @@
 //
 // A process must not use a mount that it serves itself. Go's runtime keeps a processor
 // while the kernel polls a file, while a page of a mapping is read and while a child
-// starts in the mount; if the kernel waits for this process meanwhile, nobody can answer,
-// and only the end of the connection ends the wait.
+// starts in the mount. If the kernel waits for this process meanwhile, the process cannot
+// answer, and only the end of the connection ends the wait.
 //
 // The functions have the names, the arguments and the errors of os, those of
 // golang.org/x/sys/unix with Sys before the name. They run in one child process for each
@@ -29,16 +29,17 @@ import (
 // childEnv is set in the child's environment; its socket is descriptor 3.
 const childEnv = "ROOTSFS_CHILDFS"
 
-// functions are those that run in the child, by name: both processes register the same.
+// functions are the functions for the child, by name: both processes register the same
+// ones.
 var functions = map[string]reflect.Value{}
 
 // Request is a call of a function in the child.
 type Request struct {
 	Name string
-	Args [][]byte // a pointer's is what it points to; nil for a nil pointer
+	Args [][]byte // for a pointer its target; nil for a nil pointer
 }
 
-// Reply has what the function returned, and what it changed where its arguments point.
+// Reply has the results of the function, and its arguments' targets if it changed them.
 type Reply struct {
 	Results, Args [][]byte // an argument's is nil where the function left it as it was
 	Err           *wireError
@@ -48,8 +49,9 @@ var errorType = reflect.TypeFor[error]()
 
 // In returns a function that runs f in the child process, under a name that is f's own in
 // the test binary. Call it for a variable of a package, so that both processes know f.
-// What f gets and returns must be of types that encoding/gob takes; its last result must
-// be an error. What f writes into slices and through pointers reaches the caller.
+// The arguments and results of f must be of types that encoding/gob takes; its last
+// result must be an error. Values that f writes into slices and through pointers reach
+// the caller.
 func In[F any](name string, f F) F {
 	v := reflect.ValueOf(f)
 	typ := v.Type()
@@ -198,7 +200,7 @@ var connect = sync.OnceValue(func() *child {
 	return &child{rpc.NewClient(conn(ends[0])), cmd}
 })
 
-// Pid is the child's process id, which is that of a caller in the mount's requests.
+// Pid returns the child's process id, which is that of a caller in the mount's requests.
 func Pid() int { return connect().cmd.Process.Pid }
 
 func conn(fd int) net.Conn {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// wireError carries an error from the child: as the type that it has in os, with the same
-// number, so that errors.Is and errors.As find in it what they find there.
+// wireError carries an error from the child, with the type that it has in os and the same
+// number, so that errors.Is and errors.As have the same results as there.
 type wireError struct {
 	Kind          string // "path", "link", "syscall", "errno", or ""
 	Op, Path, New string

@@ -62,7 +62,7 @@ func asFileInfo(i info, err error) (fs.FileInfo, error) {
 	return &i, nil
 }
 
-// SameFile is os.SameFile for what this package returned.
+// SameFile is os.SameFile for the results of this package.
 func SameFile(a, b fs.FileInfo) bool {
 	x, y := a.Sys().(*syscall.Stat_t), b.Sys().(*syscall.Stat_t)
 	return x.Dev == y.Dev && x.Ino == y.Ino
@@ -111,7 +111,7 @@ type File struct {
 	fd   int
 }
 
-// files are those, in the child, by descriptor.
+// files are the open files in the child, by descriptor.
 var files sync.Map
 
 func file(fd int) *os.File {
@@ -162,15 +162,15 @@ var (
 	fileNames    = In("File.Readdirnames", func(fd, n int) ([]string, error) { return file(fd).Readdirnames(n) })
 	fileClose    = In("File.Close", func(fd int) error {
 		f := file(fd)
-		files.Delete(fd) // before somebody else gets the number
+		files.Delete(fd) // before another file gets the number
 		return f.Close()
 	})
 )
 
-// Name is the name that the file was opened with.
+// Name returns the name that the file was opened with.
 func (f *File) Name() string { return f.name }
 
-// Fd is the file's descriptor in the child, for the functions of this package.
+// Fd returns the file's descriptor in the child, for the functions of this package.
 func (f *File) Fd() uintptr { return uintptr(f.fd) }
 
 func (f *File) Read(b []byte) (int, error)                { return fileRead(f.fd, b) }

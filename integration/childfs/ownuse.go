@@ -20,7 +20,7 @@ import (
 )
 
 // allowed are the functions that may make this process use its own mount's top directory,
-// and why. Nobody else can do it for them: they are the product's.
+// and why. They are the product's own code, so a child process cannot do it for them.
 var allowed = map[string]string{
 	"transport.(*Conn).AnswerPoll": "it opens a file by a plain system call, which gives its processor away, and POLL of it is answered",
 }
@@ -89,13 +89,14 @@ func watch(h *fuse.InHeader) {
 }
 
 // isOwn reports whether a thread is one of this process. A child that has not executed its
-// program yet has our memory and is none of ours: integration/deps finds what starts one in
-// a mount (TestOwnMounts). To ask the kernel about such a child can wait for the mount.
+// program yet shares this memory, but is not this process: integration/deps finds code that
+// starts one in a mount (TestOwnMounts). Asking the kernel about such a child can wait for
+// the mount.
 func isOwn(tid int) bool { return unix.Tgkill(os.Getpid(), tid, 0) == nil }
 
-// keepsProcessor reports whether a thread waits in a system call with one of the processors
-// of Go's runtime, which then cannot stop the others to look at their stacks: it polls, or
-// it reads a page of a mapping.
+// keepsProcessor reports whether a thread waits in a system call while it keeps one of the
+// processors of Go's runtime: it polls, or it reads a page of a mapping. The runtime then
+// cannot stop the other threads to look at their stacks.
 func keepsProcessor(nr int) bool { return nr < 0 || nr == unix.SYS_EPOLL_CTL }
 
 // sleepTries is how often callOf waits a millisecond for a thread to go to sleep.
@@ -103,8 +104,8 @@ const sleepTries = 5000
 
 // callOf returns the number of the system call that a thread of this process waits in, or
 // -1: it waits for something else, or for nothing. A thread's request can arrive before the
-// thread has gone to sleep, so callOf waits for that. Of a process that is not dumpable, only
-// root is told (proc(5)).
+// thread has gone to sleep, so callOf waits for that. Only root can ask about a process that
+// is not dumpable (proc(5)).
 func callOf(tid int) (int, error) {
 	for range sleepTries {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/syscall", tid))
@@ -124,7 +125,7 @@ func callOf(tid int) (int, error) {
 	return -1, nil
 }
 
-// callersOf returns the functions that wait in a system call, but for those that wait for
+// callersOf returns the functions that wait in a system call, without those that wait for
 // requests or for a process: one of them made the request. It returns "" if that is allowed.
 func callersOf(h *fuse.InHeader) string {
 	stacks := make([]byte, 4<<20)

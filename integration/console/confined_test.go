@@ -28,9 +28,9 @@ for method, path, host in [("GET", "/api/stream", "127.0.0.1"), ("GET", "/api/hi
         print("closed")
 `
 
-// A confined server has no way to the console; one with the network has one, and
-// gets nothing there: it lacks the secrets, and where it runs as another user, as
-// those that root starts do, it is not even heard.
+// A confined server has no way to the console. A server with the network has one, and
+// gets nothing there: it lacks the secrets. If it runs as another user, as servers that
+// root starts do, its requests are not even read.
 func TestConfinedServer(t *testing.T) {
 	t.Parallel()
 	need(t, "python3")

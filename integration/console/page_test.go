@@ -40,7 +40,7 @@ func modules(t *testing.T) string {
 	return dir
 }
 
-// What the binary serves of uPlot is what npm has of it, byte for byte.
+// vendored checks that the binary serves the same bytes of uPlot as npm.
 func vendored(t *testing.T, dir string) {
 	t.Helper()
 	for ours, theirs := range map[string]string{"uPlot.js": "dist/uPlot.esm.js", "uPlot.css": "dist/uPlot.min.css", "uPlot.LICENSE": "LICENSE"} {

@@ -76,8 +76,8 @@ func (s *screen) answers(key, said string) {
 	s.t.Fatalf("%s never said %q\n%s", key, said, s.last)
 }
 
-// The terminal shows and does what the page does (R090, R087, R088, R089,
-// R094, R136, R146).
+// The terminal view has everything that the page has (R090, R087, R088, R089, R094, R136,
+// R146).
 func TestTop(t *testing.T) {
 	t.Parallel()
 	need(t, "tmux", "python3")
@@ -92,7 +92,8 @@ func TestTop(t *testing.T) {
 	}
 	s.shows("create", `evil\u{1b}[2J\u{202e}`, "ReadOnly")
 
-	// A question: who, why, where, what is there; narrowed, for an hour.
+	// A question: the server, its reason, the path and its contents; narrowed, for an
+	// hour.
 	l.ask("to index\x1b]0;owned\x07 it", "rw", l.work+"/ask/proj")
 	s.shows("2 ask (1)")
 	s.press("2")

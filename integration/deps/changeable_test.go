@@ -90,7 +90,7 @@ func TestLowerCannotBeChanged(t *testing.T) {
 	}
 }
 
-// callWith is a program that calls a function of beneath with a value of the given type as
+// callWith returns a program that calls a function of beneath with a value of the given type as
 // one parameter, and values of the right types as the others.
 func callWith(name string, sig *types.Signature, which int, typ string) string {
 	used := map[string]bool{"beneath": true}

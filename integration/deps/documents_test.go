@@ -15,7 +15,7 @@ var (
 	namedFunc = regexp.MustCompile("(" + namedFile.String() + ")\\s+`(?:[A-Za-z]+\\.)?([A-Za-z]+)`")
 )
 
-// The pages for those who carry on name files and functions that there are.
+// The pages for contributors name files and functions that exist.
 func TestDocumentsNameWhatIsThere(t *testing.T) {
 	root := top(t)
 	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"} {
@@ -40,7 +40,7 @@ func TestDocumentsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// elsewhere are references that nobody who clones this repository can follow.
+// elsewhere matches references that a reader of this repository cannot follow.
 var elsewhere = regexp.MustCompile(`(?i)\bdesign\.md\b|\blab/[a-z]+\.md\b|\bhouse/[a-z]+\.md\b|\bseeds? \d{3}\b|\bissues? \d+\b`)
 
 // Nothing refers to documents that are not here, nor to numbers of a tracker that is not public.

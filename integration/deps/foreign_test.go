@@ -20,13 +20,13 @@ import (
 const (
 	ours    = "ours"    // a word, a number or an address that rootsfs or the system makes
 	owners  = "owners"  // the owner's own: a flag, the configuration, the machine
-	shown   = "shown"   // somebody else may have chosen it: it is a names.Foreign, or whatever prints it calls a function that escapes
-	escaped = "escaped" // the same, and it is filled with what names.Escape or names.Quote made of it
-	said    = "said"    // a sentence of ours, in which names are quoted
+	shown   = "shown"   // a server, file or host may have chosen it: it is a names.Foreign, or is printed by a function that escapes
+	escaped = "escaped" // the same, and it is filled with a result of names.Escape or names.Quote
+	said    = "said"    // a sentence of the program, in which names are quoted
 )
 
-// printed are the fields of text of what commands print, in JSON (where names.JSON escapes
-// all of it) or for people, and of what they take it from.
+// printed are the text fields of types that commands print, in JSON (where names.JSON
+// escapes all of it) or for people, and of types that they take the text from.
 var printed = map[string]string{
 	// The session and its roots. A root that consent made has a name and a path that a server chose.
 	"control.Root.Name": shown, "control.Root.Path": shown, "control.Root.Resolved": shown, "control.Root.Mode": ours, "control.Root.State": ours,
@@ -40,7 +40,7 @@ var printed = map[string]string{
 	"control.NetRequest.Hosts": owners, "control.NetAdded.Added": owners, "control.NetRemoved.Removed": owners, "control.NetState.Hosts": owners, "control.NetState.Secrets": owners, "control.NetState.Reach": ours, "control.NetConnection.Host": escaped, "control.NetConnection.Address": ours, "control.NetConnection.ServerNames": escaped, "control.NetConnection.PermittedBy": owners, "control.NetUnapproved.Host": escaped,
 	"control.Layer.Name": ours, "control.Layer.State": ours, "control.Layer.Detail": said, "control.Socket.Name": owners, "control.Socket.Path": owners,
 	"control.Socket.Inside": owners, "control.Operation.Op": ours, "control.Operation.Path": escaped, "control.Operation.Via": ours, "control.Operation.Verdict": ours,
-	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,
+	"control.Operation.Reason": ours, "control.Operation.Detail": said, "control.OfSession.Session": owners, "control.Event.Kind": ours, "control.Event.Root": shown, "control.Event.Detail": shown,
 	"control.Event.Op": ours, "control.Event.Path": escaped, "control.Event.Reason": ours, "control.Ended.Root": shown, "control.Ended.State": ours, "control.Ended.Error": said,
 	"control.ResumeAnswer.Resumed": shown, "control.ProfileAnswer.Profile": owners, "control.ProfileAnswer.Added": owners, "control.ProfileAnswer.Removed": owners,
 	"control.ProfileAnswer.Changed": owners, "control.Refusal.Op": ours, "control.Refusal.Path": escaped, "control.Refusal.Reason": ours, "control.Refusal.Remedy": ours,
@@ -128,8 +128,8 @@ var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 }
 
-// Every field of text that a command prints is on the list, and what others choose is
-// printed by no function as it is.
+// Every text field that a command prints is on the list, and no function prints text that
+// others choose unescaped.
 func TestForeignTextIsShown(t *testing.T) {
 	seen := map[string]types.Type{}
 	for _, c := range load(t) {
@@ -200,7 +200,7 @@ func TestForeignStaysForeign(t *testing.T) {
 	}
 }
 
-// The checks find what they look for.
+// The checks find planted errors.
 func TestRawForeignIsFound(t *testing.T) {
 	const code = `package p
 import "fmt"

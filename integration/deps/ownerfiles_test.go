@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// What rootsfs runs or reads for the owner is the owner's word, and what programs can write is
-// theirs. Each call that runs a program, anywhere, or opens a file, in cmd, has one of these
-// reasons why no program decides what it finds.
+// rootsfs runs programs and reads files for the owner, and confined programs must not be able
+// to write those. Each call that runs a program, anywhere, or opens a file, in cmd, has one of
+// these reasons why no confined program controls the file.
 const (
 	judged   = "written.Judge refuses what programs can write"
 	ownPlace = "a place of rootsfs itself, which no root may hold (session.Keeps)"
@@ -23,8 +23,9 @@ const (
 	ofRoots  = "within a descriptor, of a root or a kept HOME, that is never left"
 )
 
-// ownerFiles are those calls, by file and function, each with the reason and the tests that
-// hold it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE TestName".
+// ownerFiles are these calls, by file and function, each with the reason and the tests that
+// prove it: "script NAME" is cmd/rootsfs/testdata/script/NAME.txtar, others are "FILE
+// TestName".
 var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/secret/source.go exec.CommandContext": {judged, "script trust"},
 	"cmd/rootsfs/internal/secret/source.go os.OpenFile":         {judged, "script trustfile"},
@@ -49,12 +50,12 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/output.go os.OpenFile":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/console/access.go os.Open":             {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	"cmd/rootsfs/internal/network/owner.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
-	"cmd/rootsfs/internal/starved/starved.go os.Open":            {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
+	"cmd/rootsfs/internal/poller/poller.go os.Open":              {systems, "integration/deps/ownerfiles_test.go TestOwnerFiles"},
 	// Started again.
 	"cmd/rootsfs/internal/cleanup/watcher.go exec.Cmd":  {itself, "cmd/rootsfs/internal/cleanup/cleanup_test.go TestAwaitsTheEnd"},
 	"cmd/rootsfs/internal/cli/mount_daemon.go exec.Cmd": {itself, "script mount"},
 	"mount/sandbox/start.go exec.Cmd":                   {itself, "script run"},
-	// The command of run, and what it needs.
+	// The command of run, and the files it needs.
 	"cmd/rootsfs/internal/cli/run_home.go unix.Open":               {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/run_home.go unix.Openat":             {ofRoots, "script runhome"},
 	"cmd/rootsfs/internal/cli/cmd_run.go exec.LookPath":            {looks, "script run"},
@@ -90,8 +91,9 @@ var ownerCalls = map[string][]string{
 	"syscall": {"Open", "Openat", "ForkExec", "Exec", "StartProcess"},
 }
 
-// ownerCall is what a node runs or opens by, "" for nothing. A composite literal of exec.Cmd
-// is a call, a mention of the type in a field or parameter is none.
+// ownerCall returns the function by which a node runs or opens something, "" for none. A
+// composite literal of exec.Cmd is a call, a mention of the type in a field or parameter is
+// none.
 func ownerCall(n ast.Node) string {
 	var fun ast.Expr
 	switch n := n.(type) {
@@ -122,13 +124,14 @@ func identName(x *ast.Ident, ok bool) string {
 	return x.Name
 }
 
-// Whatever is run or read for the owner has a row, with the reason why no program decides
-// what it is, and a test. The files of mount and below have their rows in TestFileCalls.
+// Every program and file that is run or read for the owner has a row, with the reason why
+// no confined program controls it, and a test. The files of mount and below have their
+// rows in TestFileCalls.
 func TestOwnerFiles(t *testing.T) {
 	used := map[string]bool{}
 	for _, dir := range []string{"cmd", "mount", "broker", "vfs", "guard"} {
 		for _, s := range sources(t, dir) {
-			if forTests("/"+s.rel) || strings.Contains(s.rel, "guardtest/") {
+			if strings.Contains(s.rel, "guardtest/") {
 				continue
 			}
 			ast.Inspect(s.file, func(n ast.Node) bool {
@@ -155,7 +158,7 @@ func TestOwnerFiles(t *testing.T) {
 	}
 }
 
-// hasTest says what is wrong with the name of a test; "" if there is such a test.
+// hasTest returns an error text if there is no test of this name, "" if there is.
 func hasTest(t *testing.T, name string) string {
 	file, function, _ := strings.Cut(name, " ")
 	if file == "script" {

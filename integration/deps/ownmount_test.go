@@ -12,11 +12,10 @@ import (
 	"testing"
 )
 
-// A test whose own process serves a mount may reach it by system calls for which Go's
-// runtime gives its processor away, and by no others: whatever keeps a processor, or
-// the lock of the address space, while the kernel waits for this very process can
-// stop it for good, and nothing but aborting the connection ends it. Three ways are
-// known to do that:
+// A test whose own process serves a mount may reach it only by system calls for which
+// Go's runtime gives its processor away. A call that keeps a processor, or the lock of
+// the address space, while the kernel waits for this very process can stop it for good:
+// only aborting the connection ends it. Three ways are known to do that:
 //
 //   - opening a file, which asks for POLL inside of epoll_ctl, unless POLL was answered
 //     before (mount.New does that, unless Options.OpenNothing is set);
@@ -49,8 +48,8 @@ var notChecked = map[string]string{
 	"integration/childfs":          "shows that the use of an own mount is found",
 }
 
-// hangs returns what in a file can make a process that serves a mount wait for itself,
-// as "unix.Mmap at line 7".
+// hangs returns the calls in a file that can make a process that serves a mount wait for
+// itself, as "unix.Mmap at line 7".
 func hangs(fset *token.FileSet, file *ast.File) (found []string) {
 	add := func(what string, n ast.Node) {
 		found = append(found, what+" at line "+strconv.Itoa(fset.Position(n.Pos()).Line))

@@ -18,7 +18,8 @@ var (
 	verb    = regexp.MustCompile(`%(?:\[(\d+)\])?[-+# 0]*\d*(?:\.\d+)?([a-zA-Z%])`)
 )
 
-// ownWords are functions beside names.ShellWord whose results are words of ours.
+// ownWords are functions beside names.ShellWord whose results are the program's own
+// words.
 var ownWords = map[string]string{
 	"shortID":      "digits and letters of an id of ours",
 	"strconv.Itoa": "digits",
@@ -130,8 +131,8 @@ func isQuoted(e ast.Expr, vars map[string]bool) bool {
 	return false
 }
 
-// Every word of a command that is printed for somebody to type is quoted for the shell,
-// or one of ours: it may be a name that a server or a repository chose.
+// Every word of a command that is printed for a person to type is quoted for the shell,
+// or is the program's own: it may be a name that a server or a repository chose.
 func TestPrintedCommandsAreQuoted(t *testing.T) {
 	for _, dir := range []string{"cmd", "broker", "mount", "guard", "vfs"} {
 		for _, s := range sources(t, dir) {
@@ -145,7 +146,7 @@ func TestPrintedCommandsAreQuoted(t *testing.T) {
 	}
 }
 
-// The check finds what it looks for.
+// The check finds planted errors.
 func TestUnquotedIsFound(t *testing.T) {
 	const before = "package p\nfunc f(){ "
 	for text, want := range map[string]int{

@@ -10,7 +10,7 @@ import (
 )
 
 // recordTypes have a field Detail with the words of a record for people.
-var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/records.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation", "cmd/rootsfs/internal/live.Event"}
+var recordTypes = []string{"guard.Record", "guard.Event", "guard/audit.Entry", "cmd/rootsfs/internal/records.Entry", "cmd/rootsfs/internal/control.Event", "cmd/rootsfs/internal/control.Operation"}
 
 // detailTakers are the functions that may get a Detail, beside those of package names and those
 // that print: they bound or encode it.
@@ -19,9 +19,9 @@ var detailTakers = []string{"len", "append", "clip", "detail", "textBound"}
 // printers print their arguments, or add them to a log.
 var printers = []string{"Sprintf", "Sprint", "Fprintf", "say", "add", "Warn", "Info", "Error", "Debug"}
 
-// No program reads what a record tells people: what it needs is a field of guard.Facts. So the
-// Detail of a record is printed, bounded, copied to another Detail or compared with "", and
-// nothing else.
+// No program reads the text that a record has for people: the facts that programs need are
+// fields of guard.Facts. So the Detail of a record is printed, bounded, copied to another
+// Detail or compared with "", and nothing else.
 func TestNoProgramReadsDetails(t *testing.T) {
 	found := 0
 	for _, c := range load(t) {
@@ -60,7 +60,7 @@ func (c *checked) isDetail(sel *ast.SelectorExpr) bool {
 	return slices.Contains(recordTypes, strings.TrimPrefix(t.String(), module+"/"))
 }
 
-// mayUseDetail reports whether what is around a Detail, the innermost last, passes it on to
+// mayUseDetail reports whether the nodes around a Detail, the innermost last, pass it on to
 // people.
 func (c *checked) mayUseDetail(sel *ast.SelectorExpr, around []ast.Node) bool {
 	for i := len(around) - 1; i >= 0; i-- {

@@ -29,7 +29,7 @@ type checked struct {
 	info  *types.Info
 }
 
-// typed type-checks the module's packages that print what others chose: cmd and broker.
+// typed type-checks the module's packages that print foreign text: cmd and broker.
 var typed = sync.OnceValues(func() ([]checked, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export,Dir,GoFiles,Module", "./cmd/...", "./broker/...")
 	cmd.Dir = "../.."
@@ -77,8 +77,8 @@ var typed = sync.OnceValues(func() ([]checked, error) {
 	return all, nil
 })
 
-// fieldOf is the name of the field that an expression reads, as control.Root.Name, "" if
-// it reads none; variables are those that hold one.
+// fieldOf returns the name of the field that an expression reads, as control.Root.Name,
+// "" if it reads none. variables are the variables that hold such a field.
 func (c *checked) fieldOf(e ast.Expr, variables map[types.Object]string) string {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -175,7 +175,7 @@ func (c *checked) rawPrints(mustShow func(field string) bool) (found []string) {
 	return found
 }
 
-// printedBy is the call or list that the innermost expression of a stack is a part of, if
+// printedBy returns the call or list that the innermost expression of a stack is a part of, if
 // it shows it as it is; nil if another function takes it.
 func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	for i := len(stack) - 2; i >= 0; i-- {
@@ -205,7 +205,8 @@ func (c *checked) printedBy(stack []ast.Node) ast.Node {
 	return nil
 }
 
-// texts lists the fields of text of what the commands print as JSON, and of other types.
+// texts lists the text fields of the types that commands print as JSON, and of other
+// types.
 func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 	switch t := t.(type) {
 	case *types.Pointer:
@@ -233,7 +234,7 @@ func (c *checked) texts(t types.Type, seen map[string]types.Type) {
 	}
 }
 
-// elemOf is the type of text that a type holds, nil if it is another one.
+// elemOf returns the type of text that a type holds, nil if it is another one.
 func elemOf(t types.Type) types.Type {
 	for {
 		switch u := t.Underlying().(type) {
@@ -286,7 +287,7 @@ func (c *checked) raws(f *ast.File) (found []ast.Node) {
 	return found
 }
 
-// top is the directory of the module, with a slash.
+// top returns the directory of the module, with a slash.
 func (c *checked) top() string {
 	name := c.fset.Position(c.files[0].Pos()).Filename
 	return name[:strings.LastIndex(name, c.path+"/")]

@@ -17,7 +17,7 @@ var waysOut = map[string]string{
 	// Metrics and logs.
 	"cmd/rootsfs/internal/session/metrics.go label": "names.Escape of subjects; roots have checked names",
 	"cmd/rootsfs/internal/cli/output.go handler":    "ReplaceAttr: LogAttr",
-	// encoding/json escapes what ends a string; readers of these are programs of ours.
+	// encoding/json escapes the end of a string; only parts of rootsfs read these.
 	"broker/internal/jsonline/append.go encoder":       "frames for a peer",
 	"cmd/rootsfs/internal/cli/mount_daemon.go encoder": "our own other process",
 	"cmd/rootsfs/internal/console/server.go encoder":   "the page, which shows by visible of dom.js",
@@ -41,7 +41,7 @@ var waysOut = map[string]string{
 	"cmd/rootsfs/internal/secret/source.go stream":     "is handed to a command of the owner's",
 }
 
-// wayOut is the kind of way out that an expression is, "" if it is none.
+// wayOut returns the kind of way out that an expression is, "" if it is none.
 func wayOut(n ast.Node) string {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {

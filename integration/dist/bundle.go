@@ -25,13 +25,13 @@ type manifest struct {
 	UserConfig      map[string]userConfig `json:"user_config"`
 }
 
-// bundleAuthor says who made a bundle.
+// bundleAuthor is the author of a bundle.
 type bundleAuthor struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// bundleServer says what a host starts.
+// bundleServer is the program that a host starts.
 type bundleServer struct {
 	Type       string `json:"type"`
 	EntryPoint string `json:"entry_point"`
@@ -46,7 +46,7 @@ type bundlePlatforms struct {
 	Platforms []string `json:"platforms"`
 }
 
-// userConfig is what a host asks the person who installs a bundle.
+// userConfig is a question of the host to the person who installs a bundle.
 type userConfig struct {
 	Type        string `json:"type"`
 	Title       string `json:"title"`

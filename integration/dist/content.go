@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// content returns what a file of a package contains. In a text "@BINDIR@" stands for the
+// content returns the content of a file of a package. In a text "@BINDIR@" stands for the
 // directory of the program.
 func (f *file) content(bindir string) ([]byte, error) {
 	text, err := os.ReadFile(f.source)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// scratch is a directory for what the tests of this package share.
+// scratch returns a directory that the tests of this package share.
 var scratch string
 
 func TestMain(m *testing.M) {

@@ -1,10 +1,10 @@
-// Dist builds what a release of rootsfs consists of, and installs rootsfs.
+// Command dist builds the files of a release of rootsfs, and installs rootsfs.
 //
 //	go run ./integration/dist -out DIRECTORY
 //	go run ./integration/dist -install DESTDIR -prefix PREFIX
 //
-// One description, dist.toml, names the files, where each kind of package puts them, and
-// what the packages say of rootsfs.
+// One description, dist.toml, names the files, their places in each kind of package, and
+// the packages' descriptions of rootsfs.
 //
 // # Promises
 //

@@ -37,7 +37,7 @@ func main() {
 	}
 }
 
-// release is what the parts of a release are made of.
+// release has the inputs for the parts of a release.
 type release struct {
 	*description
 	version version

@@ -19,7 +19,7 @@ type bom struct {
 	Relations  []bomRelation  `json:"dependencies"`
 }
 
-// bomMetadata says what a bill is of.
+// bomMetadata names the program of a bill.
 type bomMetadata struct {
 	Timestamp string       `json:"timestamp"`
 	Component bomComponent `json:"component"`
@@ -48,7 +48,7 @@ type bomRelation struct {
 }
 
 // writeMaterials writes the modules that an architecture's program is made of, as the
-// program itself records them. Each has the sum that go.sum has of it.
+// program itself records them. Each has its sum of go.sum.
 func (r *release) writeMaterials(s *stage) error {
 	info, err := buildinfo.ReadFile(s.program())
 	if err != nil {

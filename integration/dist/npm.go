@@ -47,7 +47,7 @@ func npmFile(name, version string) string {
 	return strings.ReplaceAll(strings.TrimPrefix(name, "@"), "/", "-") + "-" + version + ".tgz"
 }
 
-// npm returns what all packages have in common.
+// npm returns the fields that all packages share.
 func (r *release) npm(name string) npmPackage {
 	return npmPackage{
 		Name: name, Version: r.version.semver(), Description: r.Summary, License: r.License, Homepage: r.Homepage,

@@ -106,7 +106,7 @@ func tarFile(t *testing.T, archive []byte, name string) []byte {
 	}
 }
 
-// npmEnv is the environment of an npm that knows one registry and no user's settings.
+// npmEnv returns the environment of an npm that knows one registry and no user's settings.
 func npmEnv(t *testing.T, registry string) []string {
 	t.Helper()
 	home := t.TempDir()

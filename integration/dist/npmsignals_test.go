@@ -177,7 +177,8 @@ func (s *server) wait() string {
 	return ended(s.t, s.cmd.Wait())
 }
 
-// program returns the process of rootsfs itself: Node's child, or what Node became.
+// program returns the process of rootsfs itself: Node's child, or Node's own after an
+// exec.
 func (s *server) program() int {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid

@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// dpkg installs the package in a copy of this system; what it installed works, and
-// nothing is left when it is removed (testdata/deb.sh).
+// dpkg installs the package in a copy of this system. The installed program works, and
+// removing the package leaves nothing (testdata/deb.sh).
 func TestDeb(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can install a package")
@@ -109,7 +109,7 @@ func TestAPK(t *testing.T) {
 	}
 }
 
-// members reads one compressed archive, and leaves what follows in the reader.
+// members reads one compressed archive, and leaves the rest in the reader.
 func members(t *testing.T, in *bytes.Reader) map[string][]byte {
 	t.Helper()
 	zip, err := gzip.NewReader(byteReader{in})

@@ -104,8 +104,8 @@ func TestServerJSON(t *testing.T) {
 // mcpbVersion is the package that publishes the schema of bundles.
 const mcpbVersion = "@anthropic-ai/mcpb@2.1.2"
 
-// The bundles are valid by the published schema, and what a host starts of this
-// machine's answers an MCP client.
+// The bundles are valid by the published schema, and the program that a host starts from
+// this machine's bundle answers an MCP client.
 func TestBundle(t *testing.T) {
 	dir, v := built(t)
 	schema := bundleSchema(t)

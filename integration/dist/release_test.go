@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// The archives hold static programs for their architecture, and what belongs to them.
+// The archives hold static programs for their architecture, and their other files.
 func TestArchive(t *testing.T) {
 	dir, v := built(t)
 	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
@@ -178,7 +178,7 @@ func TestMakeInstall(t *testing.T) {
 	checkVersion(t, filepath.Join(dest, "opt/tools/bin/rootsfs"))
 }
 
-// checkVersion compares what a program says of itself with the checkout.
+// checkVersion compares a program's version with the checkout.
 func checkVersion(t *testing.T, program string) {
 	t.Helper()
 	_, v := built(t)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stage is what was built for an architecture: the program, and what it writes of itself.
+// stage is the build for an architecture: the program, and the files that it generates.
 type stage struct {
 	arch  string
 	built string // directory
@@ -93,7 +93,7 @@ func describeItself(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// run runs a program and returns what it prints.
+// run runs a program and returns its output.
 func run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	out, err := cmd.Output()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// version is what version.sh prints of a checkout.
+// version is the output of version.sh for a checkout.
 type version struct {
 	name   string // v1.2.3, or a pseudo-version
 	commit string

@@ -13,8 +13,7 @@ import (
 // ErrNode22 means that there is no Node.js 22 for this platform (see Node22).
 var ErrNode22 = errors.New("the conformance package needs Node.js 22, which is pinned for linux/amd64 only")
 
-// Scenario is what came of one scenario: the checks that failed, and how many
-// passed.
+// Scenario is the result of one scenario: the checks that failed, and how many passed.
 type Scenario struct {
 	Failed []string
 	Passed int
@@ -23,10 +22,10 @@ type Scenario struct {
 // stamp ends the name of a scenario's directory of results.
 var stamp = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[-\d]+Z$`)
 
-// Conformance runs scenarios of the MCP conformance package: args are those of
-// its command line, the directory of results left out. It returns what came of
-// each, by name; those of servers begin with "server-". That a busy machine was
-// late is no failure; that a client was early is. log is what the package said.
+// Conformance runs scenarios of the MCP conformance package. args are its arguments
+// without the directory of results. It returns the result of each scenario by name; names
+// of server scenarios begin with "server-". Lateness is no failure, because the machine
+// may be busy, but a client that is early fails. log is the output of the package.
 func (p *Peers) Conformance(ctx context.Context, env []string, args ...string) (all map[string]*Scenario, log string, err error) {
 	node := p.Node22()
 	if node == "" {
@@ -40,7 +39,7 @@ func (p *Peers) Conformance(ctx context.Context, env []string, args ...string) (
 	script := p.Module("@modelcontextprotocol", "conformance", "dist", "index.js")
 	cmd := exec.CommandContext(ctx, node, append(append([]string{script}, args...), "--output-dir", dir)...)
 	cmd.Env = append(os.Environ(), env...)
-	out, _ := cmd.CombinedOutput() // the checks say what came of it
+	out, _ := cmd.CombinedOutput() // the checks have the result
 	files, err := filepath.Glob(filepath.Join(dir, "*", "checks.json"))
 	if err != nil {
 		return nil, "", err

@@ -1,13 +1,12 @@
 // Package files shows files/* whole: a broker on one side, servers as they are
 // in the world on the other, and the file system under both.
 //
-// Its tests put the conformance suite of guard/guardtest to a real MCP session
-// over in-memory, line and Streamable HTTP transports; run published peers
-// (servers on the TypeScript SDK, the reference servers, the conformance
-// package's scenarios); race names against the broker; send it what no peer
-// should; and kill it in the middle of uploads. ROOTSFS_SOAK=1 runs the loops in
-// full.
+// Its tests run the conformance suite of guard/guardtest over a real MCP session, over
+// in-memory, line and Streamable HTTP transports. They run published peers: servers on
+// the TypeScript SDK, the reference servers, the conformance package's scenarios. They
+// race names against the broker, send it malformed and hostile messages, and kill it in
+// the middle of uploads. ROOTSFS_SOAK=1 runs the loops in full.
 //
 // Its only code outside tests is Peers, which other tests and the benchmark need
-// as well. It promises nothing to anybody else.
+// as well. It has no importers.
 package files

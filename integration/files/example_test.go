@@ -15,8 +15,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// The programs of the topic embedding for a host and a server are those of example/, word for
-// word, and it shows no other Go code.
+// The topic embedding shows the programs of example/ for a host and a server, word for word,
+// and no other Go code.
 func TestTopicPrograms(t *testing.T) {
 	data, err := os.ReadFile("../../cmd/rootsfs/help/embedding.md")
 	must(t, err)
@@ -60,7 +60,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 	r := bufio.NewReader(tty)
 	for {
 		b, err := r.ReadByte()
-		if errors.Is(err, syscall.EIO) { // nobody has it open any more
+		if errors.Is(err, syscall.EIO) { // it is not open any more
 			return shown, cmd.Wait()
 		}
 		must(t, err)
@@ -74,8 +74,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, answers ...[2]string) (shown string
 }
 
 // R027, R045, R098: the topic's host starts the topic's server;
-// the person approves what it asks for, by its real path; it reads, writes,
-// and is told of a change.
+// the person approves its path, shown as the real path; it reads, writes, and gets an
+// event of a change.
 func TestTopicProgramsRun(t *testing.T) {
 	host, server := buildExamples(t)
 	dir, reports := t.TempDir(), t.TempDir()

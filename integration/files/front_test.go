@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// can is what files/* expresses: no links, no attributes, and paths are text.
+// can describes what files/* can express: no links, no attributes, and paths are text.
 var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 
 // The suite's cases over a real MCP session: a server on broker/client asks, a
@@ -25,11 +25,11 @@ var can = guardtest.Can{ParsesPaths: true, KindsOnly: true}
 // itself, whose paths no library looks at first. Verdicts and bytes are those of
 // the tree and of a mount. R002, R003, R063, R064, R065, R066, R067, R070.
 func TestConformance(t *testing.T) {
-	const least = 280 // of the cases, which is what files/* can express
+	const least = 280 // of the cases: as many as files/* can express
 	for name := range transports {
 		t.Run(name, func(t *testing.T) { conform(t, name, nil, least) })
 	}
-	// One byte a chunk: what is longer is read in pieces and written as an upload.
+	// One byte a chunk: a longer file is read in pieces and written as an upload.
 	t.Run("chunked", func(t *testing.T) { conform(t, "lines", &client.Options{Chunk: 1}, least) })
 	t.Run("raw", func(t *testing.T) {
 		guardtest.Run(t, guardtest.Suite{Opener: vfs.Opener(), Can: can, Subject: "peer", AtLeast: least,
@@ -49,7 +49,8 @@ func conform(t *testing.T, transport string, opts *client.Options, least int) {
 		}})
 }
 
-// errNo stands for what files/* has no method for; the suite does not ask it.
+// errNo is the error of operations for which files/* has no method; the suite does not
+// try them.
 var errNo = errors.New("files/* has no such call")
 
 // clientFront is the front end that a Go server has.
@@ -108,8 +109,8 @@ func (c *clientFront) Stat(p string) (guardtest.Info, error) {
 	})
 }
 
-// lookedAt answers for files/stat, which follows links, what lstat(2) says: a
-// link that leads out is itself inside.
+// lookedAt answers as lstat(2) where files/stat follows links: a link that leads out is
+// itself inside.
 func lookedAt(err error, isLink func() bool) (guardtest.Info, error) {
 	if errors.Is(err, names.Escaped) && isLink() {
 		return guardtest.Info{Mode: unix.S_IFLNK}, nil

@@ -19,8 +19,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Paths that stall, crash or mislead other servers get an error that says what
-// is wrong, at once, and the session lives. R051, R064, R091, R098, R130.
+// Paths that stall, crash or mislead other servers get a precise error at once, and the
+// session lives. R051, R064, R091, R098, R130.
 func TestHostilePaths(t *testing.T) {
 	h := newHost(t, nil)
 	out := t.TempDir()
@@ -71,7 +71,7 @@ func TestHostilePaths(t *testing.T) {
 	}
 }
 
-// inMemory is a directory on a tmpfs of its own, where one may be mounted: a disk
+// inMemory returns a directory on a tmpfs of its own, where one may be mounted: a disk
 // takes seconds to make and remove thousands of directories.
 func inMemory(t *testing.T) string {
 	t.Helper()
@@ -121,8 +121,8 @@ func TestHostileDepth(t *testing.T) {
 	p.alive("r/f", "text")
 }
 
-// Text that is no request, or says two things, is refused with a reason, and
-// what follows it is served. R091.
+// Text that is no request, or is ambiguous, is refused with a reason, and later requests
+// are served. R091.
 func TestHostileText(t *testing.T) {
 	h := newHost(t, nil)
 	dir := h.root("r", guard.ReadWrite, "f=text")
@@ -202,7 +202,7 @@ func TestThousandRequests(t *testing.T) {
 	t.Logf("%d were asked to come again", refused)
 }
 
-// Half a line and a hang-up end that session only, with what it had under way.
+// Half a line and a hang-up end only that session, with its open requests.
 func TestHangUp(t *testing.T) {
 	h := newHost(t, func(c *broker.Config) { c.Limits.InFlight = 10_000 })
 	dir := h.root("r", guard.ReadWrite, "f=text")
@@ -225,6 +225,6 @@ func TestHangUp(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the uploads left %v, %v", left, err)
 	}
-	// The name is free again: nobody uploads to it any more.
+	// The name is free again: there is no upload to it any more.
 	must(t, stays.ask(wire.Write, wire.WriteParams{Path: "r/up", Content: "x", Create: true, Upload: true, Last: true}, nil))
 }

@@ -49,9 +49,9 @@ func uploadSize() (size, chunk int64) {
 	return 64 << 20, 1 << 20
 }
 
-// A process is killed at a random point of a large upload, again and again: what
-// has the name is the old file or the new one, whole, and after the next start
-// nothing else is there. R037, R074.
+// A process is killed at a random point of a large upload, again and again. The name then
+// leads to the old file or the new one, complete, and after the next start no other file
+// is left. R037, R074.
 func TestKilledUpload(t *testing.T) {
 	size, chunk := uploadSize()
 	base := t.TempDir()
@@ -153,8 +153,7 @@ func uploadAndDie(raw string) error {
 	select {}
 }
 
-// process is the testing.TB of a process that is none; nothing of it but these
-// is used.
+// process is the testing.TB of a process that is no test. Only these methods are used.
 type process struct {
 	testing.TB
 	mu sync.Mutex
@@ -173,7 +172,7 @@ func (p *process) Fatalf(format string, args ...any) {
 	os.Exit(1)
 }
 
-// startWithJournal is what a daemon does at its start.
+// startWithJournal starts as a daemon does.
 func startWithJournal(dir, journal string) (*guard.Registry, *vfs.Tree, error) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := reg.Grant(context.Background(), guard.Grant{Root: "r", Dir: dir, Origin: "test", Policy: guard.Policy{Rights: guard.ReadWrite}})

@@ -129,8 +129,8 @@ func addByReplacing(t *testing.T, p *pair) bool {
 	return true
 }
 
-// R054, R095: what a program in the mount has open for writing is not replaced by
-// a server, in any way, until it is closed; what it writes is there.
+// R054, R095: a server cannot replace, in any way, a file that a program in the mount has
+// open for writing, until it is closed. The program's writes are in the file.
 func TestOpenInMountIsNotReplaced(t *testing.T) {
 	for _, level := range []mount.Level{mount.Strict, mount.Audit} {
 		t.Run(level.String(), func(t *testing.T) {

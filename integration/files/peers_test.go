@@ -34,7 +34,7 @@ func needPeers(t testing.TB) *Peers {
 	return p
 }
 
-// program is a published server that runs under a session of ours.
+// program is a published server that runs under a session of the broker.
 type program struct {
 	t       testing.TB
 	session *broker.Session
@@ -108,7 +108,7 @@ func (h *host) typescript() *program {
 	return h.run(cmd, &log)
 }
 
-// answer is what the script's tool "ask" returns.
+// answer is the result of the script's tool "ask".
 type answer struct {
 	Result json.RawMessage
 	Error  *struct {
@@ -305,9 +305,9 @@ func tsErrors(t *testing.T, p *program) {
 	}
 }
 
-// server-filesystem takes our roots for its own directories, and adopts changes
-// (R002, R012, R118). After the last revocation it keeps what it had: it is a
-// program with its own hands, and roots are advice to it.
+// server-filesystem uses the client's roots as its directories, and follows changes
+// (R002, R012, R118). After the last revocation it keeps its directories: it opens files
+// itself, and roots are advice to it.
 func TestServerFilesystem_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly, "a.txt=one")
@@ -330,7 +330,7 @@ func TestServerFilesystem_Roots(t *testing.T) {
 	p.until("list_allowed_directories", allows(second, own, first))
 }
 
-// server-everything shows what it was told of our roots.
+// server-everything shows the roots that it got.
 func TestServerEverything_Roots(t *testing.T) {
 	h := newHost(t, nil)
 	first := h.root("one", guard.ReadOnly)

@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// raw is a server that writes lines itself: it sends what no library would.
+// raw is a server that writes lines itself, also lines that no library would write.
 type raw struct {
 	t       testing.TB
 	session *broker.Session
@@ -50,7 +50,7 @@ func connectRaw(t testing.TB, b *broker.Broker) *raw {
 	conn, err := p.session.Lines(inR, outW, 0).Connect(context.Background())
 	must(t, err)
 	p.conn = conn
-	go func() { // what the host's SDK would read
+	go func() { // the lines that the host's SDK would read
 		for {
 			if _, err := conn.Read(context.Background()); err != nil {
 				return
@@ -174,8 +174,7 @@ func (p *raw) alive(path, want string) {
 	}
 }
 
-// strays waits until n answers came that answer nothing, and returns those that
-// came.
+// strays waits for n answers without a request, and returns them.
 func (p *raw) strays() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,9 +21,8 @@ import (
 // is the server's address.
 const scenarioVar = "ROOTSFS_FILES_SCENARIO"
 
-// The client scenarios of the MCP conformance package, played by a host with our
-// filter in its HTTP client: what it takes out and puts in does not hurt the
-// protocol. R001, R071.
+// The client scenarios of the MCP conformance package, played by a host with the broker's
+// filter in its HTTP client: the filter's changes do not break the protocol. R001, R071.
 func TestConformanceScenarios(t *testing.T) {
 	p := needPeers(t)
 	self, err := os.Executable()

@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// What lies outside is known by this; nothing inside has it.
+// Files outside are recognised by this; no file inside has it.
 const canary = "CANARY-5d0e"
 
 // Names are exchanged with links that lead out, as fast as they can be, while a
@@ -83,7 +83,7 @@ func TestSwapRace(t *testing.T) {
 	}
 }
 
-// raceTrees makes both trees and returns what is to be exchanged.
+// raceTrees makes both trees and returns the pairs to exchange.
 func raceTrees(t *testing.T, src, out string) [][2]string {
 	t.Helper()
 	for _, name := range []string{"f", "victim", "sub/f", "q/f", "q/victim", "q/sub/f", canary} {
@@ -99,7 +99,7 @@ func raceTrees(t *testing.T, src, out string) [][2]string {
 	in := func(name string) string { return filepath.Join(src, name) }
 	must(t, os.Symlink("../outside", in("dir.alt")))
 	must(t, os.Symlink(out, in("abs.alt")))
-	must(t, os.Symlink("dir/../../outside", in("p.alt"))) // climbs behind what is itself exchanged
+	must(t, os.Symlink("dir/../../outside", in("p.alt"))) // climbs behind a name that is exchanged, too
 	must(t, os.Symlink(filepath.Join(out, "f"), in("file.alt")))
 	must(t, unix.Mkfifo(in("pipe.alt"), 0o644))
 	return [][2]string{

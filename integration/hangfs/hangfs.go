@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is a mounted file system. The requests that it knows are those of the methods below,
-// by the names that they give to arrive.
+// FS is a mounted file system. Its requests have the names that the methods below pass to
+// arrive.
 type FS struct {
 	fuse.RawFileSystem
 	mu      sync.Mutex // guards the fields below
@@ -65,8 +65,8 @@ func Mount(t testing.TB, dir, point string) *FS {
 	return f
 }
 
-// Hold makes the next request hang: "write" is any such, "getattr f" and "release f" are
-// those of the file of this name.
+// Hold makes the next request of a name hang: "write" is any write, "getattr f" and
+// "release f" are about the file f.
 func (f *FS) Hold(request string) *Held {
 	h := &Held{entered: make(chan struct{}), released: make(chan struct{})}
 	h.Entered = h.entered
@@ -115,7 +115,7 @@ func (f *FS) arrive(request string) {
 	h.wait()
 }
 
-// take returns what holds a request, nil if nothing does. The caller holds mu.
+// take returns the hold of a request, nil if there is none. The caller holds mu.
 func (f *FS) take(request string) *Held {
 	h := f.held[request]
 	if h != nil {
@@ -148,8 +148,8 @@ func (f *FS) GetAttr(c cancel, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Statu
 	return f.RawFileSystem.GetAttr(c, in, out)
 }
 
-// Init keeps the file system from its server, so that it passes no file through to the
-// kernel: what is read and written comes here.
+// Init does not give the file system its server, so that no file is passed through to the
+// kernel: all reads and writes come here.
 func (f *FS) Init(*fuse.Server) {}
 
 // Statx is not there, so that the kernel asks for GETATTR.

@@ -1,4 +1,4 @@
-// Kernels is what `make kernel-test` runs: it boots Linux kernels of distributions in virtual
+// Command kernels (`make kernel-test`) boots Linux kernels of distributions in virtual
 // machines and runs rootsfs there.
 //
 //	go run ./integration/kernels [FLAG]... [KERNEL]...
@@ -11,11 +11,10 @@
 //
 // # Promises
 //
-// The exit code is 0 if each chosen kernel was booted and did what is expected: every mount
-// works, nothing that was held survives a revocation, nothing outside is reached from `rootsfs
-// run`, doctor names the confinement level that `run` reaches, the suites pass, and the kernel
-// reports no fault of its own. A kernel that cannot be had is named, with the reason; the exit
-// code is then 1.
+// The exit code is 0 if each chosen kernel was booted and passed: every mount works, and
+// nothing held survives a revocation. `rootsfs run` reaches nothing outside, and doctor names
+// the confinement level that `run` reaches. The suites pass, and the kernel reports no fault
+// of its own. A kernel that cannot be had is named, with the reason; the exit code is then 1.
 //
 // Packages come from the mirrors that this machine's own apt sources name, in the suites of
 // table.go, and apt verifies them with the distribution's keys; nothing is installed. A mirror

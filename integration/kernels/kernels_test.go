@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// console is what a machine prints, with a line of the kernel's in front of a mark.
+// console is the output of a machine, with a line of the kernel in front of a mark.
 const console = "[    1.0] Linux version 6.12\r\n" +
 	"=== step [12 s] doctor as root\r\n" +
 	"=== result doctor.root.confinement ok rootsfs run confines by namespaces, with every layer\r\n" +
@@ -35,7 +35,7 @@ func consoleRow(t *testing.T, text string) row {
 	return row{kernel: kernels[0], version: "5.10.0-1", results: results}
 }
 
-// A console becomes a row: what failed, and a doctor that is wrong, are problems.
+// A console becomes a row: failures, and a wrong report of doctor, are problems.
 func TestConsoleBecomesARow(t *testing.T) {
 	r := consoleRow(t, console)
 	got := table([]row{r})

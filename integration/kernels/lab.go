@@ -27,7 +27,7 @@ var modules = []string{"virtio_pci", "virtio_blk", "ext4", "fuse", "overlay", "t
 //go:embed guest.sh hold.py init.sh
 var guestFiles embed.FS
 
-// lab is what all machines share.
+// lab is the state that all machines share.
 type lab struct {
 	*options
 	work string // a temporary directory
@@ -131,7 +131,7 @@ func (l *lab) buildBase(ctx context.Context) error {
 	if err := makeDisk(ctx, dir, img, "3G"); err != nil {
 		return err
 	}
-	// By way of another name in the cache: what is there under the final name is whole.
+	// Through another name in the cache: a file under the final name is complete.
 	if _, err := (call{limit: 5 * time.Minute}).run(ctx, "cp", "--sparse=always", img, l.base+".new"); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func buildInitrd(ctx context.Context, dir, version, initrd string) error {
 	for _, m := range modules {
 		out, err := c.run(ctx, "modprobe", "-d", dir, "-S", version, "--show-depends", m)
 		if err != nil {
-			continue // built in under another name, or not there; the machine says what fails
+			continue // built in under another name, or missing; the machine reports failures
 		}
 		for line := range strings.Lines(out) {
 			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod ")

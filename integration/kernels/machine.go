@@ -154,8 +154,8 @@ func (l *lab) watch(cmd *exec.Cmd, k kernel, path string) (map[string]string, er
 	return results, errors.Join(cmd.Wait(), readErr)
 }
 
-// readConsole reads what guest.sh prints, calls step for each line about a step or a failure,
-// and returns the results by their names.
+// readConsole reads the output of guest.sh, calls step for each line about a step or a
+// failure, and returns the results by their names.
 func readConsole(r io.Reader, step func(string)) (map[string]string, error) {
 	results := map[string]string{}
 	lines := bufio.NewReader(r)
@@ -179,7 +179,8 @@ func readConsole(r io.Reader, step func(string)) (map[string]string, error) {
 	}
 }
 
-// afterMark returns what follows a mark in a line. The kernel may have printed before it.
+// afterMark returns the text after a mark in a line. The kernel may have printed before
+// it.
 func afterMark(line, mark string) (string, bool) {
 	_, text, ok := strings.Cut(line, mark)
 	return strings.TrimSpace(strings.ToValidUTF8(text, "?")), ok

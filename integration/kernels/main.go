@@ -36,7 +36,7 @@ const (
 	smokeKernel = "6.12"
 )
 
-// options are what the command line says.
+// options are the options of the command line.
 type options struct {
 	phases, suites, skip, out, cache, accel string
 	limit, phaseLimit, suiteLimit           time.Duration
@@ -166,7 +166,7 @@ func runAll(ctx context.Context, o *options, chosen []kernel) (int, error) {
 	return code, ctx.Err()
 }
 
-// progress prints a line for who waits.
+// progress prints a line for the waiting user.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "kernels: %s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
@@ -198,7 +198,7 @@ func (c call) run(ctx context.Context, name string, args ...string) (string, err
 	return stdout.String(), nil
 }
 
-// lastLines returns the end of what a program printed, as one line.
+// lastLines returns the end of a program's output, as one line.
 func lastLines(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")

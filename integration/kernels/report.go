@@ -141,7 +141,7 @@ func (r *row) doctor(who string) string {
 	return "wrong"
 }
 
-// rings says what FUSE over io_uring did.
+// rings returns the result for FUSE over io_uring.
 func (r *row) rings() string {
 	if strings.HasPrefix(r.results["uring"], "none") || r.results["norings"] != "" {
 		return "none"
@@ -157,7 +157,7 @@ func (r *row) rings() string {
 	return strings.Join(words, ", ")
 }
 
-// problems returns what must not be, for the exit code.
+// problems returns the problems that decide the exit code.
 func (r *row) problems() []string {
 	var list []string
 	if r.err != nil {

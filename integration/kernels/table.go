@@ -7,16 +7,16 @@ type kernel struct {
 	name         string // as on the command line
 	distribution *distribution
 	suites       []string // of the distribution's archive
-	// image is the name of the kernel's package. The newest of those that match and whose
-	// modules can be had is taken.
+	// image is the name of the kernel's package, a pattern. The newest match whose
+	// modules are available is taken.
 	image *regexp.Regexp
 	// parameters are more of the kernel's command line.
 	parameters string
 	remark     string // for the table
 }
 
-// kernels are the known ones, oldest first. The first is the oldest that Debian still serves,
-// 6.1, 6.12 and 6.18 are long-term ones, and the newest of Debian's come last.
+// kernels are the known kernels, oldest first. The first is the oldest that Debian still
+// serves, 6.1, 6.12 and 6.18 are long-term ones, and the newest of Debian's come last.
 var kernels = []kernel{
 	{name: "5.10", distribution: debian, suites: []string{"bullseye", "bullseye-security"}, image: cloud(`5\.10\.0-\d+`)},
 	{name: "6.1", distribution: debian, suites: []string{"bookworm", "bookworm-security"}, image: cloud(`6\.1\.0-\d+`)},
@@ -39,7 +39,7 @@ func cloud(version string) *regexp.Regexp {
 	return regexp.MustCompile(`^linux-image-` + version + `-cloud-amd64$`)
 }
 
-// distribution says who serves and signs packages.
+// distribution is a source of signed packages.
 type distribution struct {
 	name    string // as on the command line
 	label   string // of its archive, in Release files

@@ -14,7 +14,7 @@
 //
 // # Properties
 //
-// An ending is what `revoke` does. It is clean if it returns nil.
+// An ending is one run of `revoke`. It is clean if it returns nil.
 //
 //	P1  What begins after the ending of a root has returned gets nothing of it: no
 //	    name, attribute, page or list out of the kernel, and no answer. Nothing is put
@@ -34,14 +34,14 @@
 //
 // # What is modelled
 //
-// A step is what another process can see happen at once: a statement, or a sequence in
-// atomic. The comment "code:" names the functions that a step stands for, and a test
-// fails when one does not exist any more; "kernel:" marks what the kernel does, after
-// Linux 6.13: attr_version, the counter of evictions, directory locks (shared for
-// look-ups, exclusive for notifications), page locks, writing back, the cached list.
-// One root is one directory with one file, whose one page is also its mapping. There is
-// one program, or two with NU=2; with LEAN each of two has its part and neither stops.
-// There are two handlers in the mount, and two operations in the tree, or one with NW=1.
+// A step happens at once for other processes: a statement, or a sequence in atomic. The
+// comment "code:" names the functions that a step stands for, and a test fails when one
+// does not exist any more. "kernel:" marks steps of the kernel, after Linux 6.13:
+// attr_version, the counter of evictions, directory locks (shared for look-ups, exclusive
+// for notifications), page locks, writing back, the cached list. One root is one
+// directory with one file, whose one page is also its mapping. There is one program, or
+// two with NU=2; with LEAN each of two has its part and neither stops. There are two
+// handlers in the mount, and two operations in the tree, or one with NW=1.
 //
 // A time limit is a choice that is always there (DEADLINE, REMOTE), so that the order
 // holds whatever the clock does.
@@ -56,13 +56,14 @@
 //     or by a consent: REGRANT, MEANWHILE.
 //   - Answers that wait, and are written in pieces: answers.pml. A peer stops reading at
 //     any piece. That HTTP connections are reset as well is left out.
-//   - Uploads and open files are operations by what is held; watches: WATCH.
+//   - Uploads and open files are modelled as operations, by the things they hold;
+//     watches: WATCH.
 //
 // # What is left out
 //
 //   - A page that is stuck, for which the mount aborts its connection.
 //   - Names that a program keeps the kernel from dropping, but for NESTED.
-//   - The removal of what an upload has staged, which is a call like any other.
+//   - The removal of an upload's staged file, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
 //   - Kernels without the counter of evictions: there is one name for a file, so the
@@ -70,11 +71,11 @@
 //
 // # When the code changes
 //
-// Change the model first, or say why it stays the same. guard's generation.go is
-// gate.pml; its gate.go, wait.go and vfs/internal/gate are Op and Part of tree.pml, its revoke.go
-// and change.go are Owner of all, its stamp.go is stamp and recheck of answers.pml, where
-// broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is invalidate
-// and content, request.go is ENTER, land and drainFlights, mount.go's view is view, node.go
-// is node and Forget. A new way to publish, to wait or to take back is a step in a model,
+// Change the model first, or say why it stays the same. guard's generation.go is gate.pml. Its
+// gate.go, wait.go and vfs/internal/gate are Op and Part of tree.pml. Its revoke.go and change.go
+// are Owner of all. Its stamp.go is stamp and recheck of answers.pml, where
+// broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
+// invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
+// node.go is node and Forget. A new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.
 package main

@@ -48,14 +48,14 @@ func main() {
 	}
 }
 
-// outcome is a run with what came of it.
+// outcome is a run with its result.
 type outcome struct {
 	run
 	result
 	err error
 }
 
-// searchAll searches the runs of all tables, some at a time, those that take long first.
+// searchAll searches the runs of all tables, some at a time, long ones first.
 func searchAll(ctx context.Context, done [][]outcome, jobs int) {
 	type job struct {
 		*table
@@ -86,7 +86,7 @@ func searchAll(ctx context.Context, done [][]outcome, jobs int) {
 
 const ok = "ok"
 
-// verdict says what is wrong with an outcome, ok for nothing.
+// verdict returns the flaw of an outcome, "ok" if it has none.
 func (t *table) verdict(o *outcome) string {
 	switch {
 	case o.err != nil:

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// The smallest configurations hold, and Spin finds what is wrong with the fastest
-// mutations. `make model` runs all.
+// The smallest configurations hold, and Spin finds the faults of the fastest mutations.
+// `make model` runs all.
 func TestSmallest(t *testing.T) {
 	if _, err := exec.LookPath("spin"); err != nil {
 		t.Skip("spin is missing: sh integration/setup.sh model installs it")
@@ -158,7 +158,7 @@ func texts(t *testing.T) map[string]string {
 	return all
 }
 
-// namedFunctions returns what follows "code: " in comments, which is a list with commas.
+// namedFunctions returns the lists behind "code: " in comments, split at commas.
 func namedFunctions(text string) (names []string) {
 	for _, m := range codeComment.FindAllStringSubmatch(text, -1) {
 		for name := range strings.SplitSeq(m[1], ",") {
@@ -214,7 +214,7 @@ func functions(t *testing.T, dir string) map[string]bool {
 	return found
 }
 
-// receiver is the type of a method in parentheses with a dot, "" of a function.
+// receiver returns the type of a method in parentheses with a dot, "" of a function.
 func receiver(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return ""

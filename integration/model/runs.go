@@ -11,7 +11,7 @@ type run struct {
 	small      bool     // so few states that compiling the search takes longer
 }
 
-// configuration is the run's file and flags in a word.
+// configuration returns the run's file and flags in a word.
 func (r *run) configuration() string {
 	return strings.TrimSpace(strings.TrimSuffix(r.file, ".pml") + " " + strings.Join(r.flags, " "))
 }

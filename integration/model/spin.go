@@ -23,7 +23,7 @@ const (
 	depth  = 2_000_000 // steps of one execution
 )
 
-// result is what a search found.
+// result is the result of a search.
 type result struct {
 	states, depth int
 	took          time.Duration
@@ -36,8 +36,8 @@ type result struct {
 	trail int
 }
 
-// search has Spin search a run's states, breadth first where the shortest
-// counterexample is wanted. An error says that nothing is known.
+// search makes Spin search a run's states, breadth first if the shortest counterexample
+// is wanted. An error means that the result is unknown.
 func search(ctx context.Context, r run, shortest bool) (result, error) {
 	dir, err := os.MkdirTemp("", "model-")
 	if err != nil {

@@ -1,6 +1,5 @@
 // Package oauthissuer is an OAuth authorization server for tests: it has metadata and
-// keys, and signs what it is told to. It is no server to log in at, and is for
-// tests only.
+// keys, and signs any claims. It has no log-in.
 package oauthissuer
 
 import (
@@ -38,7 +37,7 @@ func New(t testing.TB) *Issuer {
 	mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) { Answer(w, i.Metadata()) })
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		i.asked.Add(1)
-		// Beside its key one for other things, and one of a kind that nobody knows.
+		// Beside its key there are one for another use, and one of an unknown kind.
 		encrypts := i.newKey()
 		other := encrypts.Public()
 		other.Use = "enc"
@@ -54,10 +53,10 @@ func New(t testing.TB) *Issuer {
 // Answer answers with JSON.
 func Answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // whoever asked has gone away
+	_ = json.NewEncoder(w).Encode(v) // the client has gone away
 }
 
-// Metadata is what it says of itself.
+// Metadata returns the issuer's description of itself.
 func (i *Issuer) Metadata() map[string]any {
 	return map[string]any{
 		"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
@@ -91,34 +90,34 @@ func (i *Issuer) Rotate() {
 // KeyID is that of its key.
 func (i *Issuer) KeyID() string { return i.now().KeyID }
 
-// Asked is how often it was asked for its keys.
+// Asked returns how often it was asked for its keys.
 func (i *Issuer) Asked() int64 { return i.asked.Load() }
 
-// Token is an access token for an audience, of alice, for an hour, but for the claims
-// that change; those that are nil are left out.
+// Token returns an access token of alice for an audience, for an hour. change replaces
+// claims; a nil claim is left out.
 func (i *Issuer) Token(audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, nil, audience, change)
 }
 
-// Typed is a token of a type.
+// Typed returns a token of a type.
 func (i *Issuer) Typed(typ jose.ContentType, audience string, change map[string]any) string {
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: i.now()}, (&jose.SignerOptions{}).WithType(typ), audience, change)
 }
 
-// Forged is a token by another key with this id.
+// Forged returns a token by another key with this id.
 func (i *Issuer) Forged(audience, id string) string {
 	key := i.newKey()
 	key.KeyID = id
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, nil, audience, nil)
 }
 
-// Embedded is a token by another key that it has in itself.
+// Embedded returns a token by another key that it has in itself.
 func (i *Issuer) Embedded(audience string) string {
 	key := i.newKey()
 	return i.sign(jose.SigningKey{Algorithm: jose.ES256, Key: &key}, &jose.SignerOptions{EmbedJWK: true}, audience, nil)
 }
 
-// Secret is a token signed with a secret that everybody knows: the public key.
+// Secret returns a token signed with a secret that everybody knows: the public key.
 func (i *Issuer) Secret(audience string) string {
 	public, err := i.now().Public().MarshalJSON()
 	if err != nil {

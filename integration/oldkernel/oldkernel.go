@@ -3,11 +3,11 @@
 //
 // # Promises
 //
-// A seccomp filter gives the answers, so the code under test and all that it starts get them.
+// A seccomp filter gives the answers, so the code under test and its children get them.
 //
 // # Not promised
 //
-// Only the named calls are those of the other kernel.
+// Only the named calls behave as on the other kernel.
 package oldkernel
 
 import (
@@ -42,7 +42,7 @@ var (
 	Landlock = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.ENOSYS}
 )
 
-// What a kernel answers that has a thing and does not let this process have it.
+// The answer of a kernel that has a feature and forbids it to this process.
 var (
 	// LandlockOff is Landlock built into the kernel and not in its list lsm=.
 	LandlockOff = Call{Nr: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}
@@ -74,8 +74,8 @@ func Enter(t *testing.T, calls ...Call) bool {
 	return false
 }
 
-// Refuse has the kernel answer calls with their errors from now on, in this process and in what
-// it starts.
+// Refuse makes the kernel answer calls with their errors from now on, in this process and its
+// children.
 func Refuse(calls ...Call) error {
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS

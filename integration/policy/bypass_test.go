@@ -59,8 +59,8 @@ func TestNoLinkToWhatIsProtected(t *testing.T) {
 	}
 }
 
-// A directory takes what is in it along: it is not moved, exchanged or removed
-// where that would move or drop what a pattern is about.
+// A directory takes its files along: it cannot be moved, exchanged or removed if that
+// would move or drop a file that a pattern is about.
 func TestNothingMovesOrDropsWhatIsMatched(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Protect: guard.Texts("kept"), Hide: guard.Texts("secret")},
 		"a/in/kept=k", "b/in/kept=k", "c/in/kept=k", "d/in/secret=s", "e/in/secret=s", "f/kept=k", "g/secret=s", "x/", "y/", "z=z")
@@ -156,8 +156,8 @@ func TestNoControlFileIsBroughtIntoPlace(t *testing.T) {
 	}
 }
 
-// --respect-gitignore hides what the .gitignore files say at the grant: whoever
-// may write there does not bring it back, and the owner does.
+// --respect-gitignore hides the names that the .gitignore files list at the grant. A
+// program that may write these files does not bring the names back, but the owner does.
 func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	p := guard.Patterns{NoDefaults: true, Gitignore: true}
 	w := newTwin(t, p, ".gitignore=*.log\nbuild/\n", "a.log=a", "build/x=b", "sub/.gitignore=local\n", "sub/local=l", "local=seen")
@@ -185,8 +185,8 @@ func TestGitignoreIsReadAtTheGrant(t *testing.T) {
 	}
 }
 
-// The patterns of a root that lies in another hold through both names, and those
-// of the outer one through its own.
+// The patterns of a root that lies in another hold through both names, and the patterns
+// of the outer root hold through its own name.
 func TestPatternsOfNestedRoots(t *testing.T) {
 	w := newTwin(t, guard.Patterns{Hide: guard.Texts("outer.hid")}, "in/outer.hid=o", "in/inner.hid=i", "in/kept=k", "in/d/kept=k", "d/")
 	for _, root := range []string{"on", "off"} {
@@ -282,7 +282,7 @@ func TestDescriptorsAndHandles(t *testing.T) {
 	if err := open("on"); err == nil {
 		t.Error("what is hidden is read by a handle taken before")
 	}
-	// Whoever may not use handles at all (CAP_DAC_READ_SEARCH) uses none.
+	// Without CAP_DAC_READ_SEARCH a process may use no handles at all.
 	if err := open("off"); err != nil && (os.Geteuid() == 0 || !errors.Is(err, unix.EPERM)) {
 		t.Errorf("the handle of what is not hidden: %v", err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// Where the source takes several spellings for one name, a pattern holds for each
-// of them: whatever case or Unicode form is asked for, and whichever the file was
-// made with, in the mount and at the broker. R110.
+// R110: if the source takes several spellings for one name, a pattern holds for each of
+// them, in the mount and at the broker. This is so for every case and Unicode form that
+// is asked for, or that the file was made with.
 func TestPatternsHoldForEverySpelling(t *testing.T) {
 	const nfc, nfd = "caf\u00e9", "cafe\u0301"
 	src := map[string]string{"on": mountFolding(t), "off": mountFolding(t)}
@@ -81,8 +81,8 @@ func TestPatternsHoldForEverySpelling(t *testing.T) {
 	}
 }
 
-// So they do in what is mounted inside a root whose own file system takes names as
-// they are, where a root crosses file systems. R110.
+// The same holds in a file system that is mounted inside a root with exact names, if the
+// root crosses file systems. R110.
 func TestPatternsHoldForEverySpellingInMountsInside(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true})
 	for _, root := range []string{"on", "off"} {

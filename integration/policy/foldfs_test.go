@@ -16,10 +16,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// foldNode is a directory or file of a file system that takes several spellings
-// for one name, as APFS and ext4 with casefold do: case and Unicode form make no
-// difference, and a name is kept as it was first written. It shows a directory of
-// the host. This kernel has no such file system that could be mounted.
+// foldNode is a directory or file of a file system that takes several spellings for one
+// name, as APFS and ext4 with casefold do. Case and Unicode form make no difference, and
+// a name is kept as it was first written. It shows a directory of the host. This kernel
+// has no such file system that could be mounted.
 type foldNode struct {
 	fs.Inode
 	path string
@@ -44,7 +44,7 @@ var (
 
 func folded(name string) string { return norm.NFC.String(cases.Fold().String(norm.NFD.String(name))) }
 
-// at is the path of a name, as it is spelled where it stands.
+// at returns the path of a name, as it is spelled where it stands.
 func (n *foldNode) at(name string) string {
 	list, _ := os.ReadDir(n.path)
 	for _, e := range list {
@@ -135,7 +135,7 @@ func (n *foldNode) Rename(_ context.Context, name string, to fs.InodeEmbedder, n
 	return fs.ToErrno(unix.Renameat2(unix.AT_FDCWD, n.at(name), unix.AT_FDCWD, to.(*foldNode).at(newName), uint(flags)))
 }
 
-// Fsync has nothing to do: the test does not outlive the machine.
+// Fsync does nothing: the test does not survive the machine.
 func (n *foldNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
 // mountFolding shows a new directory as a file system that folds names.

@@ -26,7 +26,7 @@ import (
 // front is one way to the root. Paths are below it.
 type front struct {
 	name  string
-	kinds []string // the operations it has, the frequent ones several times
+	kinds []string // the operations of the front, the frequent ones several times
 	do    func(o *op) ([]string, error)
 }
 
@@ -34,7 +34,7 @@ var (
 	allKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "unlink", "rmdir", "delete", "rename", "rename",
 		"exchange", "chmod", "copy", "purge"}
 	treeKinds = allKinds[:len(allKinds)-2]
-	// fileKinds are what files/* has methods for.
+	// fileKinds are the operations for which files/* has methods.
 	fileKinds = []string{"read", "stat", "list", "write", "write", "mkdir", "mkdir", "delete", "delete", "rename", "rename", "copy", "purge"}
 )
 
@@ -91,7 +91,7 @@ var inHost = childfs.In("inHost", func(dir, what, from, to string) ([]string, er
 	return nil, errors.ErrUnsupported
 })
 
-// either removes as a directory what is one.
+// either removes a directory as a directory.
 func either(err error, rmdir func() error) error {
 	if errors.Is(err, syscall.EISDIR) {
 		return rmdir()
@@ -99,7 +99,7 @@ func either(err error, rmdir func() error) error {
 	return err
 }
 
-// purge is rm -r: os.RemoveAll, but for what is not there.
+// purge is rm -r: os.RemoveAll, but with an error for a missing name.
 func purge(p string) error {
 	if err := unix.Lstat(p, &unix.Stat_t{}); err != nil {
 		return err

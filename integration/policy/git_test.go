@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// shell is a root with the built-in protections, mounted, and what runs in it.
+// shell is a mounted root with the built-in protections, for running commands in it.
 type shell struct {
 	*testing.T
 	reg        *guard.Registry
@@ -51,8 +51,8 @@ func newShellOf(t *testing.T, policy guard.Policy, prepare func(s *shell)) *shel
 }
 
 // try runs a command in a directory of the root. A shell enters the directory and
-// starts the command: were it done while this process forks, whose runtime stands
-// still meanwhile, nobody would answer for the mount.
+// starts the command: if this process entered it while it forks, its runtime would stand
+// still and could not answer for the mount.
 func (s *shell) try(dir string, args ...string) (string, error) {
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `cd "$0" && exec "$@"`, filepath.Join(s.point, dir)}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+s.TempDir(), "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
@@ -89,8 +89,8 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// A repository of the owner's is worked in as ever: what git looks after by
-// itself is written, what git runs is not. R139, R151.
+// Work in the owner's repository goes on as usual: files that git maintains itself are
+// written, files that git executes are not. R139, R151.
 func TestGitInTheOwnersRepository(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -130,7 +130,7 @@ func TestGitInTheOwnersRepository(t *testing.T) {
 	}
 }
 
-// Repositories that the root's user makes work whole, and are told. R139.
+// Repositories that the root's user makes work fully, and are reported. R139.
 func TestGitOfOnesOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -165,8 +165,8 @@ func TestGitOfOnesOwn(t *testing.T) {
 	}
 }
 
-// Repositories that lie in no directory called .git, or in another's, are told
-// too, until they are gone; those of the owner's are not. R139.
+// Repositories in no directory called .git, or in that of another, are reported too,
+// until they are gone. The owner's are not. R139.
 func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {
@@ -213,9 +213,9 @@ func TestGitWithoutADirectoryOfItsOwn(t *testing.T) {
 	told("apart c.git d l m mine/.git/modules/libs mine/m s")
 }
 
-// What git has begun in a repository of the owner's, and runs commands of when told
-// to go on, is the owner's: nothing is written or made in it. A rebase of the root's
-// user runs to its end, and is told of while it lasts. R139, R151.
+// The state of an operation that git has begun in the owner's repository (git runs
+// commands from it when it goes on) is the owner's: nothing is written or made in it. A
+// rebase of the root's user runs to its end, and is reported while it lasts. R139, R151.
 func TestGitRebaseOfTheOwners(t *testing.T) {
 	need(t, "git")
 	begin := func(s *shell, dir string) { // a rebase that stops at a conflict
@@ -268,8 +268,8 @@ func TestGitRebaseOfTheOwners(t *testing.T) {
 	told("")
 }
 
-// Where nothing is protected the owner is told what repositories the root's user
-// made, too. R139.
+// Even without protection the owner is told which repositories the root's user made.
+// R139.
 func TestGitIsToldWithoutProtection(t *testing.T) {
 	need(t, "git")
 	for _, off := range []bool{false, true} {
@@ -290,8 +290,8 @@ func TestGitIsToldWithoutProtection(t *testing.T) {
 	}
 }
 
-// A directory of the owner's that the root's user completes to a bare repository
-// is told, and what is protected in it stays protected. R139.
+// If the root's user completes a directory of the owner to a bare repository, this is
+// reported, and protected names in it stay protected. R139.
 func TestABareRepositoryLiftsNothing(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) { s.run("", "git", "init", "-q", "-b", "main", "mine") })

@@ -68,8 +68,8 @@ func listed(list []string, path string, dir, stays bool) bool {
 	return said
 }
 
-// verdict is what the rules say of a path. Who cannot get into a directory finds
-// in it what is said of the directory.
+// verdict returns the verdict of the rules on a path. In a directory that is hidden or
+// denied, every name has the verdict on the directory.
 func (r *rules) verdict(path string, dir bool) effect {
 	names := strings.Split(path, "/")
 	for i := range names {
@@ -87,7 +87,7 @@ func (r *rules) verdict(path string, dir bool) effect {
 	return none
 }
 
-// within is the verdict on a directory that has to be entered; "" is the root.
+// within returns the verdict on a directory that has to be entered; "" is the root.
 func (r *rules) within(dir string) effect {
 	if dir == "" {
 		return none

@@ -23,9 +23,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Whoever asks learns nothing of what is hidden: not whether it is there, not by
-// an error's number or words, not by a count. Time is left out of account, and
-// that something in a directory changed shows in its times.
+// A hidden name looks like a missing one: errors, their texts and counts do not tell
+// whether it exists. Timing is not tested. A directory's times show that something in it
+// changed.
 
 // systemCalls are calls about a name, in a directory of the mount in which x and
 // the directory y lie.
@@ -100,7 +100,7 @@ func systemCalls() map[string]func(dir, name string) error {
 	}
 }
 
-// mountCalls are those calls, made by another process than the one that serves.
+// mountCalls are these calls, made by another process than the one that serves.
 func mountCalls() map[string]func(dir, name string) error {
 	all := map[string]func(dir, name string) error{}
 	for call := range systemCalls() {
@@ -111,7 +111,7 @@ func mountCalls() map[string]func(dir, name string) error {
 
 var systemCall = childfs.In("systemCall", func(call, dir, name string) error { return systemCalls()[call](dir, name) })
 
-// requests are those of files/* about a name.
+// requests are the requests of files/* about a name.
 func requests(f *client.Files) map[string]func(dir, name string) error {
 	second := func(_ any, err error) error { return err }
 	move := client.MoveOptions{Overwrite: true}
@@ -159,7 +159,7 @@ func requests(f *client.Files) map[string]func(dir, name string) error {
 	}
 }
 
-// toolHost is a host of rootsfs serve, and what calls one of its tools.
+// toolHost is a host of rootsfs serve that calls its tools.
 func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.ClientSession, call func(tool string, args map[string]any) error) {
 	t.Helper()
 	srv := tools.New(tools.Config{Registry: reg, Tree: tree, Subject: "host"})
@@ -182,7 +182,7 @@ func toolHost(t *testing.T, reg *guard.Registry, tree *vfs.Tree) (host *mcp.Clie
 	}
 }
 
-// toolCalls are those of rootsfs serve about a name.
+// toolCalls are the calls of rootsfs serve's tools about a name.
 func toolCalls(w *twin) map[string]func(dir, name string) error {
 	host, call := toolHost(w.T, w.reg, w.tree)
 	all := map[string]func(d, n string) error{}
@@ -279,7 +279,7 @@ func TestHiddenIsToldFromAbsentByNoError(t *testing.T) {
 	}
 }
 
-// restore makes the tree of the root without rules what it was.
+// restore restores the tree of the root without rules.
 func (w *twin) restore() {
 	w.Helper()
 	dir := filepath.Join(w.src["off"], "d")
@@ -295,13 +295,12 @@ func (w *twin) restore() {
 	}
 }
 
-// A hidden name and one that nobody ever heard of are answered alike, on any
-// front, by all calls that make nothing of that name: else the answer would tell
-// that a pattern is about it. R164.
+// R164: on every front, all calls that do not create the name answer alike for a hidden
+// name and an unknown one. Otherwise the answer would tell that a pattern is about it.
 func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")},
 		"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x")
-	make := map[string]bool{ // what makes the name, which is refused if it is hidden
+	make := map[string]bool{ // calls that create the name, which is refused if it is hidden
 		"creat": true, "creat ex": true, "mkdir": true, "mknod": true, "symlink": true, "link to": true,
 		"mv to": true, "mv y to": true, "mv new": true, "write new": true, "append new": true, "create": true,
 		"write in": true, "create all": true, "mkdir all": true, "cp to": true, "cp new": true,
@@ -333,8 +332,8 @@ func TestHiddenIsLikeAnyAbsentName(t *testing.T) {
 	}
 }
 
-// Nor does a link tell what lies behind it, nor a path that leads through a hidden
-// name and out of it again. R164.
+// Neither a link nor a path that leads through a hidden name and out again tells anything
+// of files there. R164.
 func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	links := map[string]string{"to-file": "secret-f", "to-dir": "secret-d", "to-link": "secret-l", "to-none": "secret-none", "to-unheard": "unheard"}
 	tree := []string{"d/x=x", "d/y/", "d/secret-f=s", "d/secret-d/in=s", "d/secret-l => x"}
@@ -373,7 +372,7 @@ func TestHiddenIsLikeAnyAbsentNameBehindALink(t *testing.T) {
 	}
 }
 
-// counted is what system calls tell of a directory.
+// counted holds the counts of a directory that system calls return.
 type counted struct {
 	Stat   unix.Stat_t
 	Statfs unix.Statfs_t

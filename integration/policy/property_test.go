@@ -17,7 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// world is a root, the directory that shows what it should hold, and the fronts.
+// world is a root, a mirror directory with the contents that it should have, and the
+// fronts.
 type world struct {
 	*testing.T
 	r            *rand.Rand
@@ -28,7 +29,7 @@ type world struct {
 	tallies      map[string]*tally
 }
 
-// tally counts what became of the operations through one front.
+// tally counts the results of operations through one front.
 type tally struct{ done, refused, failed int }
 
 func (w *world) tally(front string, refused bool, err error) {
@@ -47,7 +48,7 @@ func (w *world) tally(front string, refused bool, err error) {
 	}
 }
 
-// sum tells what was tried, and that each front has been tried in earnest.
+// sum logs the number of operations, and checks that each front was really tried.
 func (w *world) sum() {
 	all := 0
 	for _, f := range w.fronts {
@@ -99,7 +100,7 @@ func (w *world) path() string {
 	return strings.Join(list, "/")
 }
 
-// existing is the path of something that is there, if anything is.
+// existing returns the path of something that is there, if anything is.
 func (w *world) existing() string {
 	paths := []string{w.path()}
 	_ = filepath.WalkDir(w.mirror, func(at string, _ fs.DirEntry, err error) error {
@@ -148,13 +149,14 @@ func (w *world) repolicy() {
 	}
 }
 
-// isDir reports what lies at a path, by the mirror.
+// isDir reports whether a directory lies at a path, and whether anything does, by the
+// mirror.
 func (w *world) isDir(rel string) (dir, exists bool) {
 	info, err := os.Lstat(filepath.Join(w.mirror, rel))
 	return err == nil && info.IsDir(), err == nil
 }
 
-// refused is what the model says of an operation.
+// refused reports whether the model refuses an operation.
 func (w *world) refused(o *op) bool {
 	pDir, pThere := w.isDir(o.p)
 	v := w.rules.verdict(o.p, pDir)
@@ -198,7 +200,7 @@ func (w *world) matched(p string) (list []string) {
 	return list
 }
 
-// follow takes from the mirror what a removal that was refused midway has taken
+// follow removes from the mirror the files that a removal, refused midway, has removed
 // from the root.
 func (w *world) follow(p string) {
 	_ = filepath.WalkDir(filepath.Join(w.mirror, p), func(at string, d fs.DirEntry, err error) error {
@@ -321,10 +323,10 @@ func (w *world) same(seed uint64) {
 	}
 }
 
-// Random trees, policies and operations through a mount, the tree, what the
-// broker's methods call, and the methods themselves over an MCP session: what the
-// slow model refuses is refused, and everything else is as without a policy.
-// Patterns change meanwhile. R110, R162.
+// R110, R162: random trees, policies and operations go through a mount, the tree, the
+// functions of the broker's methods, and the methods themselves over an MCP session. An
+// operation that the slow model refuses is refused, and everything else is as without a
+// policy. Patterns change meanwhile.
 func TestAgainstModel(t *testing.T) {
 	needFUSE(t)
 	steps := 2000
@@ -337,8 +339,8 @@ func TestAgainstModel(t *testing.T) {
 		all   bool
 	}{
 		{"strict, all fronts", mount.Strict, true},
-		// With what the kernel keeps; other fronts are like the host to it,
-		// whose changes it learns of a moment later.
+		// With the kernel's cache. To the kernel other fronts are like the host: it
+		// learns of their changes a moment later.
 		{"audit, mount", mount.Audit, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

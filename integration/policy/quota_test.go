@@ -19,9 +19,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// R193: programs in the mount and servers at the broker fill one root at the same
-// moment, beyond its last byte or name: they never have more together than the
-// quota, what status says is what was done, and what is left can be used.
+// R193: programs in the mount and servers at the broker fill one root at the same moment,
+// beyond its last byte or name. Together they never have more than the quota, status
+// reports their real use, and the rest can be used.
 func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	for name, lim := range map[string]guard.Limits{
 		"bytes": {MaxWritten: 200*piece + 4, MaxCreated: 1 << 20},
@@ -31,7 +31,7 @@ func TestQuotaOfMountAndBrokerTogether(t *testing.T) {
 	}
 }
 
-// writeNew makes a file and writes to it once, and returns what of that was done.
+// writeNew makes a file and writes to it once, and returns how much of that was done.
 var writeNew = childfs.In("writeNew", func(path string, data []byte) (created bool, n int, err error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o644)
 	if err != nil {
@@ -122,7 +122,8 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 	wg.Wait()
 	close(stop)
 	watching.Wait()
-	// Who is refused has reserved for a moment what another could have had.
+	// A request that is refused has reserved bytes for a moment that another could have
+	// had.
 	for n := 0; inMount(fmt.Sprintf("more%d", n), data) == nil; n++ {
 	}
 	if w, c := used(); w != wrote.Load() || c != made.Load() {

@@ -89,7 +89,7 @@ func (w *twin) holds(root, rel, text string) {
 	}
 }
 
-// neutral is an error without the name it is about.
+// neutral returns an error without the name it is about.
 func neutral(err error, names ...string) string {
 	if err == nil {
 		return "no error"

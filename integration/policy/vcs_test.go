@@ -13,9 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// planted is one way to have a version control system run a program: what prepares
-// the owner's repository, what a server writes there, and the owner's command that
-// runs it. The program makes the file "ran" in the root.
+// planted is one way to make a version control system run a program: the preparation of
+// the owner's repository, the files that a server writes there, and the owner's command
+// that runs the program. The program makes the file "ran" in the root.
 type planted struct {
 	name    string
 	tool    string
@@ -140,8 +140,8 @@ func (p *planted) runs(t *testing.T, through, src string) bool {
 	return missing == nil
 }
 
-// refusedByName shows for a tool that is not installed that what its documentation
-// says it executes cannot be made or changed.
+// refusedByName shows, for a tool that is not installed, that files which it executes by
+// its documentation cannot be made or changed.
 func (p *planted) refusedByName(t *testing.T) {
 	name := strings.TrimPrefix(p.rule, "*")
 	at := strings.NewReplacer("**", "x").Replace(name)
@@ -196,8 +196,8 @@ func TestEveryToolIsPlanted(t *testing.T) {
 	}
 }
 
-// The top of a project is known by any version control system's directory: what
-// editors and agents run there is protected.
+// The directory of any version control system marks the top of a project: files that
+// editors and agents execute there are protected.
 func TestTopsOfProjects(t *testing.T) {
 	s := newShell(t, func(s *shell) {
 		for _, top := range builtin.Tops {
@@ -215,8 +215,8 @@ func TestTopsOfProjects(t *testing.T) {
 	s.run("plain", "sh", "-c", "echo x >.vscode/tasks.json")
 }
 
-// A server's work in the owner's repositories goes on, and repositories of its own work
-// whole, also those that lie in no directory called .git. R139.
+// A server's work in the owner's repositories goes on. Its own repositories work fully,
+// also those in no directory called .git. R139.
 func TestWorkInRepositoriesOfAllKinds(t *testing.T) {
 	need(t, "git")
 	s := newShell(t, func(s *shell) {

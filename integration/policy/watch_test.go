@@ -43,8 +43,7 @@ func (w *twin) stir(root string) {
 
 const eventsLimit = time.Minute // only a test that fails waits so long
 
-// Events that a server is told name nothing that is hidden, whatever happens to
-// it. R110.
+// Events for a server never name a hidden file, whatever happens to it. R110.
 func TestEventsNameNothingHidden(t *testing.T) {
 	w := newTwin(t, guard.Patterns{NoDefaults: true, Hide: guard.Texts("secret-*")}, "d/secret-old=s", "end/")
 	for _, root := range []string{"on", "off"} {

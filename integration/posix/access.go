@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testAccess: access(2) beyond what testClass asks.
+// testAccess: access(2) beyond testClass.
 func testAccess(s *scene) {
 	s.sub("invalid", func(s *scene) {
 		s.file("f", 0o644)
@@ -44,7 +44,7 @@ func testAccess(s *scene) {
 	})
 }
 
-// testCwd: working directories and what getcwd says of them.
+// testCwd: working directories and getcwd.
 func testCwd(s *scene) {
 	s.sub("chdir", func(s *scene) {
 		s.mkdir("a", 0o755)
@@ -96,7 +96,7 @@ func testCwd(s *scene) {
 	})
 }
 
-// testStatfs: what a file system says of itself is plausible.
+// testStatfs: the figures of a file system are plausible.
 func testStatfs(s *scene) {
 	s.file("f", 0o644)
 	s.mkdir("d", 0o755)

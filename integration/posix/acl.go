@@ -67,7 +67,7 @@ func (s *scene) acl(p, name, want string) {
 	s.yes(got == want, "%s of %q: got %v, want %v", name, p, parseACL(got), parseACL(want))
 }
 
-// withBob is a list that gives bob and carol's group something of their own.
+// withBob returns a list that gives bob and carol's group something of their own.
 func withBob(user, bobPerm, group, carolPerm, mask, other uint16) string {
 	return acl(ace{tagUserObj, user, 0}, ace{tagUser, bobPerm, uint32(bob.uid)}, ace{tagGroupObj, group, 0},
 		ace{tagGroup, carolPerm, uint32(carol.gid)}, ace{tagMask, mask, 0}, ace{tagOther, other, 0})
@@ -186,9 +186,9 @@ func (s *scene) file2(p string, mode uint32) {
 	s.must(regular.make(s.root, p, mode), "create %q", p)
 }
 
-// aclAccessCheck: who may do what, with and without the mask. (Linux looks at
-// the mode alone when the mask is empty, so no case has an empty mask and
-// something for others.)
+// aclAccessCheck: the rights of each user, with and without the mask. (Linux looks at the
+// mode alone when the mask is empty, so no case has an empty mask and something for
+// others.)
 func aclAccessCheck(s *scene) {
 	s.needRoot()
 	s.createAs(regular, "f", 0o600, alice)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cred is who a child becomes. The supplementary groups are exactly groups.
+// cred is the identity of a child. Its supplementary groups are exactly groups.
 type cred struct {
 	uid, gid int
 	groups   []int
@@ -54,7 +54,7 @@ type command struct {
 	Lock  *unix.Flock_t   `json:",omitempty"`
 }
 
-// reply is what the call returned. Err is for a failure of the protocol itself.
+// reply has the results of the call. Err is for a failure of the protocol itself.
 type reply struct {
 	Errno int            `json:",omitempty"`
 	Err   string         `json:",omitempty"`

@@ -85,7 +85,8 @@ func chmodModes(opt Options) []uint32 {
 	return m
 }
 
-// chmodOwner: only the owner and root, whoever may write to the object.
+// chmodOwner: only the owner and root may change modes, even if others may write to the
+// object.
 func chmodOwner(s *scene, chmod func(*Actor, string, uint32) error) {
 	s.needRoot()
 	kinds := []kind{regular, directory}

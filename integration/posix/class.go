@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// class is one of the three sets of permission bits, and somebody it applies to.
+// class is one of the three sets of permission bits, and a user it applies to.
 type class struct {
 	name  string
 	who   cred
 	shift uint // of its bits in the mode
 }
 
-// classes are for objects of alice's uid and bob's gid. The class is chosen by
-// who asks, not by what is granted: an owner without a bit is denied even if
-// everybody else has it.
+// classes are for objects of alice's uid and bob's gid. The class depends on the user who
+// asks, not on the bits: an owner without a bit is denied even if all others have it.
 var classes = []class{
 	{"owner", alice, 6},
 	{"owner_and_group", cred{alice.uid, bob.gid, nil}, 6},
@@ -32,7 +31,7 @@ func (c class) mode(bits uint32) uint32 {
 	return 0o777&^(7<<c.shift)&^(bits*0o111) | bits<<c.shift
 }
 
-// allowed is the errno of asking for want where bits are granted.
+// allowed returns the errno of asking for want where bits are granted.
 func allowed(bits, want uint32) unix.Errno {
 	if bits&want == want {
 		return 0
@@ -40,7 +39,7 @@ func allowed(bits, want uint32) unix.Errno {
 	return unix.EACCES
 }
 
-// testClass checks who may do what, over all bits of all classes.
+// testClass checks the rights of each user, over all bits of all classes.
 func testClass(s *scene) {
 	s.needRoot()
 	for _, c := range classes {
@@ -116,7 +115,7 @@ func classDir(s *scene, c class) {
 	}
 }
 
-// classRoot: root passes every check but that of executing what nobody may.
+// classRoot: root passes every check, but cannot execute a file without any execute bit.
 func classRoot(s *scene) {
 	for _, k := range s.moded() {
 		s.createAs(k, k.name, 0, alice)

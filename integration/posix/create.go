@@ -33,7 +33,7 @@ func (s *scene) makers() []maker {
 	return out
 }
 
-// testCreate is what all calls that make something have in common.
+// testCreate tests the rules for all calls that make something.
 func testCreate(s *scene) {
 	for _, m := range s.makers() {
 		s.sub("umask_"+m.name, func(s *scene) { createUmask(s, m) })
@@ -60,7 +60,7 @@ func createUmask(s *scene, m maker) {
 	}
 }
 
-// createOwner: what is made belongs to whoever makes it.
+// createOwner: a new object belongs to the user that makes it.
 func createOwner(s *scene, m maker) {
 	s.mkdir("d", 0o777)
 	s.ok(m.run(s.root, "d/mine", 0o644), "%s", m.name)
@@ -99,7 +99,7 @@ func createSetgid(s *scene) {
 			}
 		}
 	}
-	// The directory of a team: who is let in by a supplementary group only.
+	// The directory of a team: a user with a supplementary group only.
 	s.createAs(directory, "team", 0o2770, cred{bob.uid, carol.gid, nil})
 	for _, k := range s.kinds() {
 		if k.device {
@@ -134,8 +134,8 @@ func createSetid(s *scene) {
 	}{
 		{self(), "d", regular, 0o6755}, {alice, "d", regular, 0o6755}, {alice, "d", directory, 0o755},
 		{self(), "d", directory, 0o755}, {alice, "d", fifo, 0o6755},
-		// In a set-group-id directory somebody outside its group may not make
-		// a program that runs with that group.
+		// In a set-group-id directory a user outside its group may not make a program
+		// that runs with that group.
 		{alice, "g", regular, 0o4755}, {alice.in(carol.gid), "g", regular, 0o6755}, {self(), "g", regular, 0o6755},
 		{alice, "g", directory, 0o2755},
 	} {
@@ -145,7 +145,7 @@ func createSetid(s *scene) {
 	}
 }
 
-// createEEXIST: no call replaces what is there, of whatever type it is.
+// createEEXIST: no call replaces an existing object of any type.
 func createEEXIST(s *scene) {
 	s.file(spare, 0o644)
 	for _, k := range s.kinds() {

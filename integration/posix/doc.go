@@ -1,13 +1,12 @@
-// Package posix is a conformance suite for a directory: it makes the calls that
-// POSIX and Linux describe and compares what comes back with what an ordinary
-// local file system (ext4) answers. It stands in for pjdfstest: the same calls,
-// the same numbered errors, the same tables over file types and over who asks.
+// Package posix is a conformance suite for a directory: it makes the calls that POSIX and
+// Linux describe and compares the results with those of an ordinary local file system
+// (ext4). It stands in for pjdfstest: the same calls, the same numbered errors, the same
+// tables over file types and users.
 //
-// It promises that every case works in a fresh directory of its own below the
-// one it is given, that it removes what it made, that a case does not depend on
-// the order or the speed of the others, and that calls on behalf of another
-// user are made by a child process that gave up its rights for good, never by a
-// thread of the test process.
+// Every case works in a fresh directory of its own below the given one, and removes what
+// it made. A case does not depend on the order or the speed of the others. Calls on
+// behalf of another user are made by a child process that gave up its rights for good,
+// never by a thread of the test process.
 //
 // It does not promise completeness, does not test chflags (Linux has none),
 // EROFS, ENOSPC and EDQUOT (they need a file system of their own) or crashes,

@@ -19,8 +19,8 @@ import (
 // is an identity.
 const helperEnv = "ROOTSFS_POSIX_HELPER"
 
-// identity is who the child shall be. Change is false when the process cannot
-// change who it is.
+// identity is the wanted identity of the child. Change is false when the process cannot
+// change its identity.
 type identity struct {
 	UID, GID int
 	Groups   []int
@@ -143,8 +143,8 @@ func (h *helper) close(c *command, _ *reply) error {
 	return unix.Close(c.Fd)
 }
 
-// bind makes a socket with a name; the socket itself is closed at once, since
-// only what it leaves in the directory is of interest.
+// bind makes a socket with a name. It closes the socket at once, because only the name
+// matters.
 func bind(_ *helper, c *command, _ *reply) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ops is what a child can do, by the name of the call.
+// ops are the operations of a child, by the name of the call.
 var ops = map[string]func(*helper, *command, *reply) error{
 	"enter": (*helper).enter,
 	"close": (*helper).close,

@@ -39,7 +39,7 @@ var (
 	allKinds = []kind{regular, directory, fifo, block, char, socket, symlink}
 )
 
-// kinds returns those of all types that the directory under test can hold.
+// kinds returns the kinds that the directory under test can hold.
 func (s *scene) kinds() []kind {
 	var out []kind
 	for _, k := range allKinds {
@@ -75,7 +75,7 @@ func (s *scene) create(k kind, p string, mode uint32) {
 	s.must(k.make(s.root, p, mode), "make %s %q", k.name, p)
 }
 
-// createAs makes an object that belongs to who.
+// createAs makes an object that belongs to the user who.
 func (s *scene) createAs(k kind, p string, mode uint32, who cred) {
 	s.Helper()
 	s.create(k, p, mode)
@@ -85,7 +85,7 @@ func (s *scene) createAs(k kind, p string, mode uint32, who cred) {
 	}
 }
 
-// give makes p belong to who.
+// give makes p belong to the user who.
 func (s *scene) give(p string, who cred) {
 	s.Helper()
 	s.must(s.root.Lchown(p, who.uid, who.gid), "lchown %q", p)
@@ -104,7 +104,7 @@ func (s *scene) content(p, data string) {
 	s.must(s.root.Close(fd), "close %q", p)
 }
 
-// lstat is the attributes of p, which must exist.
+// lstat returns the attributes of p, which must exist.
 func (s *scene) lstat(p string) unix.Stat_t {
 	s.Helper()
 	st, err := s.root.Lstat(p)

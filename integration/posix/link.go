@@ -105,7 +105,7 @@ func linkKinds(s *scene) {
 	}
 }
 
-// linkPermission: what fs.protected_hardlinks demands is demanded, and no more.
+// linkPermission: fs.protected_hardlinks holds, and nothing stricter.
 func linkPermission(s *scene) {
 	s.needRoot()
 	s.mkdir("d", 0o777)
@@ -136,7 +136,7 @@ func linkPermission(s *scene) {
 
 // linkMax: the number of links ends somewhere, with EMLINK and nothing broken.
 func linkMax(s *scene) {
-	s.needRoot() // nothing about it depends on who asks, and once is slow enough
+	s.needRoot() // it does not depend on the user, and is slow
 	if testing.Short() {
 		s.Skip("makes 65000 links")
 	}

@@ -28,7 +28,7 @@ func newLockers(s *scene) *lockers {
 	return l
 }
 
-// span is a lock of a type on a range; length 0 goes to the end, wherever it is.
+// span returns a lock of a type on a range; length 0 goes to the end, wherever it is.
 func span(typ int16, start, length int64) unix.Flock_t {
 	return unix.Flock_t{Type: typ, Whence: 0, Start: start, Len: length}
 }
@@ -38,7 +38,7 @@ func (l *lockers) set(a *Actor, fd, op int, k unix.Flock_t) error {
 	return err
 }
 
-// busy is what POSIX allows for a lock that somebody else has.
+// busy are the errors that POSIX allows for a lock that another process has.
 var busy = []unix.Errno{unix.EAGAIN, unix.EACCES}
 
 // testLock: locks between processes, of each of the three sorts.
@@ -205,7 +205,7 @@ func lockWait(s *scene, set, wait int) {
 	}
 }
 
-// lockDeadlock: of two that wait for each other, one is told EDEADLK.
+// lockDeadlock: if two wait for each other, one gets EDEADLK.
 func lockDeadlock(s *scene) {
 	l := newLockers(s)
 	s.ok(l.set(l.a, l.fa, unix.F_SETLK, span(unix.F_WRLCK, 0, 1)), "first lock")
@@ -213,7 +213,7 @@ func lockDeadlock(s *scene) {
 	ra, rb := make(chan error, 1), make(chan error, 1)
 	go func() { ra <- l.set(l.a, l.fa, unix.F_SETLKW, span(unix.F_WRLCK, 1, 1)) }()
 	go func() { rb <- l.set(l.b, l.fb, unix.F_SETLKW, span(unix.F_WRLCK, 0, 1)) }()
-	// Whoever asked second loses and lets go; then the first gets its lock.
+	// The second to ask loses and lets go; then the first gets its lock.
 	loser, fd, winner := l.a, l.fa, rb
 	var err error
 	select {

@@ -60,7 +60,7 @@ func testNames(s *scene) {
 		s.gone("fi")
 		eq(s, s.read("FI"), "fi", "content")
 	})
-	s.sub("negative", func(s *scene) { // what was found missing is found when it appears
+	s.sub("negative", func(s *scene) { // a name that was missing is found when it appears
 		other := s.start()
 		for i := range 20 {
 			p := fmt.Sprint("n", i)

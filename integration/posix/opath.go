@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testOPath: descriptors that only point, and opening again what they point at.
+// testOPath: descriptors opened with O_PATH, and opening their files again.
 func testOPath(s *scene) {
 	s.sub("limits", func(s *scene) {
 		s.content("f", "content")

@@ -84,11 +84,11 @@ func testOpenFlags(s *scene) {
 	})
 }
 
-// readMost bounds what a case reads: a file that a failed case left huge and
+// readMost bounds the bytes that a case reads: a file that a failed case left huge and
 // sparse must not fill the memory.
 const readMost = 64 << 20
 
-// read is the content of p.
+// read returns the content of p.
 func (s *scene) read(p string) string {
 	s.Helper()
 	fd, err := s.root.Open(p, unix.O_RDONLY, 0)

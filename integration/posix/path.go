@@ -27,7 +27,7 @@ func testPath(s *scene) {
 	}
 }
 
-// prepare makes what the call needs at p for owner, and the other path.
+// prepare makes the object that the call needs at p, for owner, and the other path.
 func (c pathCall) prepare(s *scene, p string, owner cred) {
 	s.Helper()
 	for _, q := range []string{spare, p} {
@@ -51,7 +51,7 @@ func (c pathCall) prepare(s *scene, p string, owner cred) {
 	}
 }
 
-// reset takes away what a successful call has made.
+// reset removes the result of a successful call.
 func (c pathCall) reset(s *scene, p string) {
 	s.root.Unlink("made")
 	if c.creates {
@@ -177,7 +177,8 @@ func (c pathCall) works(s *scene) {
 	}
 }
 
-// search: EACCES where the prefix may not be searched, whoever it is that asks.
+// search: EACCES where the prefix may not be searched, whatever the right to the object
+// itself.
 func (c pathCall) search(s *scene) {
 	s.needRoot()
 	s.mkdir("top", 0o777)

@@ -9,7 +9,7 @@ import (
 // pathCall is a call on one path (the other one of a call on two is fixed).
 type pathCall struct {
 	name    string
-	on      kind // what the path must name for the call to succeed
+	on      kind // the object that the call needs at the path
 	creates bool // the last element is made, so it must not be there before
 	removes bool // the last element is taken away
 	noDots  bool // the last element may not be "."

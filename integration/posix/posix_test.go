@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, nil)
 }
 
-// slow leaves out what takes long and shows little: it runs in make soak.
+// slow leaves out long cases that show little: they run in make soak.
 func slow(t *testing.T) {
 	if !lab.Soak() {
 		if err := flag.Set("test.short", "true"); err != nil {
@@ -57,8 +57,8 @@ func TestStaged(t *testing.T) {
 // all reports whether no -run pattern leaves sub-tests out.
 func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
 
-// TestLocal shows that the suite demands what an ordinary file system does: all
-// of it passes on the one that holds the temporary directory.
+// TestLocal shows that an ordinary file system passes the whole suite: it runs on that of
+// the temporary directory.
 func TestLocal(t *testing.T) {
 	slow(t)
 	n := Run(t, t.TempDir(), Options{Full: true, Root: os.Getuid() == 0})
@@ -67,8 +67,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestSafe runs what is left of the suite without special files, set-id bits
-// and other users, so that this way of calling it cannot rot.
+// TestSafe runs the suite without special files, set-id bits and other users, so that
+// this mode cannot rot.
 func TestSafe(t *testing.T) {
 	slow(t)
 	n := Run(t, t.TempDir(), Options{})
@@ -77,9 +77,9 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// TestDir runs the suite where ROOTSFS_POSIX_DIR says, for example in a mount
-// that somebody else made. ROOTSFS_POSIX_MODE=safe leaves out what rootsfs
-// refuses without --posix full.
+// TestDir runs the suite where ROOTSFS_POSIX_DIR says, for example in another program's
+// mount. ROOTSFS_POSIX_MODE=safe leaves out cases that rootsfs refuses without --posix
+// full.
 func TestDir(t *testing.T) {
 	dir := os.Getenv("ROOTSFS_POSIX_DIR")
 	if dir == "" {

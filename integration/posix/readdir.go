@@ -154,8 +154,8 @@ func readdirSeek(s *scene) {
 	eq(s, len(es), 0, "entries at the end")
 }
 
-// readdirRewind: after going back to the start, what is new is there and what
-// was removed is not.
+// readdirRewind: after going back to the start, new names are there and removed ones are
+// not.
 func readdirRewind(s *scene) {
 	for i := range 100 {
 		s.file(fmt.Sprint("old", i), 0o644)
@@ -179,8 +179,8 @@ func readdirRewind(s *scene) {
 	eq(s, got["old99"], 0, "the old name")
 }
 
-// readdirRemove: while 10,000 entries are read, every second one is removed as
-// it comes by; those that stay are seen once each, and nothing is seen twice.
+// readdirRemove: while 10,000 entries are read, every second one is removed as it is
+// read. The others are seen once each, and no name is seen twice.
 func readdirRemove(s *scene) {
 	n := 10000
 	if s.run.opt.Light {

@@ -88,7 +88,7 @@ func testRename(s *scene) {
 	s.sub("permission", renamePermission)
 }
 
-// renameOpen: what is open stays what it was, whatever happens to its names.
+// renameOpen: an open file stays the same file, whatever happens to its names.
 func renameOpen(s *scene) {
 	s.content("a", "old a")
 	s.content("b", "old b")

@@ -17,7 +17,7 @@ func testRenamePairs(s *scene) {
 	}
 }
 
-// pairErrno is what renaming a from over a to gives.
+// pairErrno returns the error of renaming a from over a to.
 func pairErrno(from, to kind) unix.Errno {
 	fromDir, toDir := from.name == directory.name, to.name == directory.name
 	switch {

@@ -50,7 +50,7 @@ func testReadWrite(s *scene) {
 	})
 	s.sub("vectors", readWriteVectors)
 	s.sub("sizes", readWriteSizes)
-	s.sub("coherent", func(s *scene) { // what one has written, the other reads
+	s.sub("coherent", func(s *scene) { // the other reads the bytes that one has written
 		a := s.openLocal("f")
 		b := s.openLocal("f")
 		other := s.start()

@@ -29,8 +29,8 @@ var changers = []struct {
 	{"open_trunc", func(a *Actor, p string) error { return a.TryOpen(p, unix.O_WRONLY|unix.O_TRUNC, 0) }},
 }
 
-// testSetid: content changed by somebody without CAP_FSETID clears set-id bits;
-// changed by root it does not.
+// testSetid: a write by a user without CAP_FSETID clears set-id bits; a write by root
+// does not.
 func testSetid(s *scene) {
 	s.needRoot()
 	s.needFull()

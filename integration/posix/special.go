@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testMknod: devices and who may make them.
+// testMknod: devices and the users who may make them.
 func testMknod(s *scene) {
 	s.needFull()
 	s.sub("devices", func(s *scene) {
@@ -47,7 +47,7 @@ func testMknod(s *scene) {
 	})
 }
 
-// testSpecial: what happens when special files are used.
+// testSpecial: the use of special files.
 func testSpecial(s *scene) {
 	s.needFull()
 	s.sub("fifo", func(s *scene) {

@@ -23,7 +23,7 @@ func (o owners) allowed() unix.Errno {
 
 func (o owners) String() string { return fmt.Sprintf("dir of %d, object of %d", o.dir.uid, o.obj.uid) }
 
-// testSticky: who may remove what from a sticky directory.
+// testSticky: the rights to remove names from a sticky directory.
 func testSticky(s *scene) {
 	s.needRoot()
 	for _, k := range s.kinds() {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options says what the directory under test is expected to be capable of.
+// Options lists the expected abilities of the directory under test.
 type Options struct {
 	// Full expects special files (FIFOs, sockets, devices) and set-id bits to
 	// work. Without it (rootsfs's safe mode) those cases are skipped.
@@ -127,8 +127,8 @@ func (r *run) scene(t *testing.T, f func(*scene)) {
 		t.Fatalf("scene: %v", err)
 	}
 	t.Cleanup(func() {
-		// The children leave first: a directory that is somebody's working
-		// directory can be removed, but its descriptors would stay open.
+		// The children leave first: a directory that is a process's working directory can
+		// be removed, but its descriptors would stay open.
 		for _, a := range r.actors {
 			a.leave()
 		}
@@ -170,7 +170,7 @@ func (s *scene) as(c cred) *Actor {
 }
 
 // start returns a further process of the process's own user, in this scene
-// only. Locks are between processes, and so is much of what can go wrong.
+// only. Locks are between processes, and so are many faults.
 func (s *scene) start() *Actor {
 	s.Helper()
 	a, err := s.run.start(self())

@@ -101,7 +101,7 @@ type falloc struct {
 	mode     uint32
 	off, len int64
 	size     int64 // expected size
-	zeroed   bool  // what of the range lies in the file becomes zeros
+	zeroed   bool  // the part of the range inside the file becomes zeros
 }
 
 func testFallocate(s *scene) {

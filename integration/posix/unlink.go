@@ -101,7 +101,7 @@ func testRmdir(s *scene) {
 		s.kind("d/e", directory)
 		s.ok(s.root.Rmdir("d/e/"), "rmdir of a path that ends in a slash")
 	})
-	s.sub("open", func(s *scene) { // removing what is open or stood in works
+	s.sub("open", func(s *scene) { // removing an open file or a working directory works
 		s.mkdir("d", 0o755)
 		other := s.start()
 		s.must(other.Chdir("d"), "chdir")

@@ -111,7 +111,8 @@ func later(a, b unix.Timespec) bool {
 	return a.Sec > b.Sec || (a.Sec == b.Sec && a.Nsec > b.Nsec)
 }
 
-// utimensPermission: explicit times are for the owner; now is for whoever may write.
+// utimensPermission: only the owner may set explicit times; any user who may write may
+// set the present time.
 func utimensPermission(s *scene) {
 	s.needRoot()
 	writer, reader := bob.in(carol.gid), bob

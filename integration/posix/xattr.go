@@ -142,7 +142,7 @@ func xattrErrors(s *scene) {
 	for _, c := range []struct {
 		name string
 		want unix.Errno
-		full bool // in safe mode rootsfs itself refuses what is not user.*
+		full bool // in safe mode rootsfs itself refuses names other than user.*
 	}{
 		{"", unix.ERANGE, false}, {"user." + strings.Repeat("n", 251), unix.ERANGE, false}, {"user.", unix.EINVAL, false},
 		{"nonamespace", unix.EOPNOTSUPP, true}, {"unknown.x", unix.EOPNOTSUPP, true},

@@ -61,7 +61,7 @@ func TestSqliteWAL(t *testing.T) {
 }
 
 // The ways in which editors save: a temporary file renamed over the old one; the
-// old one renamed to a backup; in place. Whoever has the old file open keeps it.
+// old one renamed to a backup; in place. A process that has the old file open keeps it.
 func TestEditorsSave(t *testing.T) {
 	saves := map[string]func(t *testing.T, dir, text string){
 		"temporary and rename": func(t *testing.T, dir, text string) {

@@ -150,8 +150,8 @@ func TestPythonVenv(t *testing.T) {
 	})
 }
 
-// make builds once, finds nothing to do, and builds again what a newer file
-// asks for, be it touched in the mount or written on the source.
+// make builds once, then finds nothing to do. It builds a target again if a file is
+// newer, whether that was touched in the mount or written on the source.
 func TestMake(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		need(t, "make", "gcc")
@@ -184,7 +184,7 @@ func TestMake(t *testing.T) {
 	})
 }
 
-// eventually waits for what a cache may delay. How fast it is, is measured
+// eventually waits for a change that a cache may delay. How fast it is, is measured
 // elsewhere.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -109,7 +109,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// command is a program to be run in a directory of the root.
+// command returns a program to be run in a directory of the root.
 func (b *box) command(dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = filepath.Join(b.dir, dir)
@@ -120,7 +120,7 @@ func (b *box) command(dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environ is the environment of the programs: nothing of the user's settings.
+// environ returns the environment of the programs: nothing of the user's settings.
 func environ(home string) []string {
 	env := slices.DeleteFunc(os.Environ(), func(s string) bool {
 		return strings.HasPrefix(s, "HOME=") || strings.HasPrefix(s, "GIT_") || strings.HasPrefix(s, "XDG_")

@@ -116,7 +116,7 @@ var aclRead = []byte{2, 0, 0, 0,
 // where names may be hidden. Its input is that of ls -n or of stat.
 const uncounted = ` | tr -s ' ' | sed -E -e '/^total /d' -e 's/^(d[^ ]*) [0-9]+/\1/' -e 's/^(d[^ ]* [0-9]+ [0-9]+) [0-9]+/\1/' -e 's/^(d.* directory) [0-9]+/\1/'`
 
-// In a read-only root every read works, and shows what the source holds.
+// In a read-only root every read works, and shows the contents of the source.
 func TestReadOnlyReads(t *testing.T) {
 	for _, level := range unstaged(everywhere) {
 		t.Run(level, func(t *testing.T) {

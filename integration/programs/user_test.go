@@ -13,11 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/guardtest"
 )
 
-// uid is nobody else's: other packages bound how many processes a user has.
+// uid is used by no other package: others bound how many processes a user has.
 const uid = 1002
 
-// As another user: what is made belongs to that user on the source, and what
-// the modes forbid is forbidden.
+// As another user: new files belong to that user on the source, and the modes hold.
 func TestAnotherUser(t *testing.T) {
 	guardtest.ShareTemp(t)
 	inside(t, everywhere, func(t *testing.T, b *box) {

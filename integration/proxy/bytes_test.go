@@ -53,7 +53,7 @@ func talk(t testing.TB, argv []string, requests []string) []string {
 	return got
 }
 
-// recorded is a host's side of a conversation, with what only a careless decoder
+// recorded returns a host's side of a conversation, with forms that only a careless decoder
 // would change.
 func recorded(dir string) []string {
 	path, _ := json.Marshal(dir + "/a.txt")
@@ -71,8 +71,8 @@ func recorded(dir string) []string {
 	}
 }
 
-// echoes is a server that needs no file: it answers each request with what it
-// read, but for the one that is changed on the way.
+// echoes is a server that needs no file: it answers each request with the line it read,
+// except the one that the proxy changes.
 const echoes = `
 import json, sys
 for line in sys.stdin:
@@ -94,8 +94,8 @@ func TestRecordedBytes(t *testing.T) {
 	}{
 		{"server-filesystem", newServed, published(t, "filesystem", dir)},
 		{"go", newServed, goCommand(t)},
-		// In here all that a server is told of are its roots, so that one whose
-		// own files are a root has another one to tell of.
+		// Only roots may be in this message, so a server whose own files are a root has
+		// one more root here.
 		{"run", newConfined, []string{"python3", "-c", echoes}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,8 +23,8 @@ await host.connect(new StdioClientTransport({ command, args, env: process.env, s
 await ended;
 `
 
-// framer is a server that greets and then writes what it is given, and a ping. Until the
-// ping has its answer it tells what it reads.
+// framer is a server that greets and then writes given text, and a ping. Until the ping
+// has its answer it reports the lines that it reads.
 const framer = `
 import { createInterface } from "node:readline";
 for await (const line of createInterface({ input: process.stdin })) {

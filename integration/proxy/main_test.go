@@ -155,7 +155,7 @@ func goServer() error {
 	return s.Run(context.Background(), b.Stdio())
 }
 
-// goCommand is the command line of goServer.
+// goCommand returns the command line of goServer.
 func goCommand(t testing.TB) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -163,5 +163,5 @@ func goCommand(t testing.TB) []string {
 	return []string{"env", "-u", serveVar, serverVar + "=1", self}
 }
 
-// commandOf is an exec.Cmd of a command line.
+// commandOf returns an exec.Cmd of a command line.
 func commandOf(argv []string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }

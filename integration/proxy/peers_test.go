@@ -91,9 +91,9 @@ func published(t testing.TB, name string, args ...string) []string {
 	return append([]string{"node", needPeers(t).Module("@modelcontextprotocol", "server-"+name, "dist", "index.js")}, args...)
 }
 
-// server-filesystem takes our roots for its directories and follows them, with a
-// host that has no roots of its own (R012, R118). After the last revocation it
-// keeps what it had: roots are advice to it, which is why run confines.
+// server-filesystem uses the session's roots as its directories and follows them, with a
+// host that has no roots (R012, R118). After the last revocation it keeps its
+// directories: roots are advice to it, which is why run confines.
 func TestServerFilesystem(t *testing.T) { everywhere(t, inServerFilesystem) }
 
 func inServerFilesystem(t *testing.T, newPlace placer) {
@@ -113,7 +113,7 @@ func inServerFilesystem(t *testing.T, newPlace placer) {
 	p.until("list_allowed_directories", has(second, first))
 }
 
-// server-everything shows what it was told.
+// server-everything shows the roots that it got.
 func TestServerEverything(t *testing.T) { everywhere(t, inServerEverything) }
 
 func inServerEverything(t *testing.T, newPlace placer) {
@@ -181,9 +181,9 @@ func inPython(t *testing.T, newPlace placer) {
 	script, err := filepath.Abs("testdata/server.py")
 	must(t, err)
 	at := newPlace(t, Root{"work", "ro", dir})
-	// It greets on standard output, which no host reads as a message: that passes before
-	// the host has spoken, which may be too late, and is refused then. This host is the
-	// test itself, because the Go SDK gives a server up that prints what is no JSON.
+	// It greets on standard output with text that no host reads as a message. Such text
+	// passes before the host has spoken, and is refused afterwards. This host is the test
+	// itself, because the Go SDK drops a server that prints other text than JSON.
 	lines := talk(t, at.command("python3", script), []string{
 		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"h","version":"1"}}}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"roots"}}`,
@@ -219,8 +219,8 @@ func inGoServer(t *testing.T, newPlace placer) {
 }
 
 // A server on the Go SDK asks for consent while a tool is called, and the host's user
-// gives it: through a request of its own in the handshake's revisions, and in the
-// place of the tool's answer since 2026-07-28.
+// gives it. In the handshake's revisions the host gets a request of its own; since
+// 2026-07-28 it gets the question in the place of the tool's answer.
 func TestGoServerConsent(t *testing.T) { everywhere(t, inGoServerConsent) }
 
 func inGoServerConsent(t *testing.T, newPlace placer) {

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// rootsfs is the program, built once, in a directory that everybody may enter:
-// the server's user runs its first instructions.
+// rootsfs is the program, built once, in a directory that every user may enter: the
+// server's user runs its first instructions.
 var rootsfs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "rootsfs-run-test")
 	if err != nil {
@@ -72,8 +72,8 @@ func (p *confined) command(server ...string) []string {
 
 func spec(name, mode, dir string) string { return name + "=" + dir + ":" + mode }
 
-// files are the flags that make what the server itself consists of roots: its
-// user would install it where the system's programs are, or do the same.
+// files returns the flags that make the server's own files roots: its user would do the
+// same, or install it where the system's programs are.
 func (p *confined) files(server []string) []string {
 	var flags []string
 	have := map[string]bool{}
@@ -174,8 +174,8 @@ for line in sys.stdin:
 	}
 }
 
-// A server that is fetched from a cold cache, with the network that it needs for
-// that, and then started from what HOME has kept, without one.
+// A server is fetched into a cold cache, with the network that this needs, and then
+// started from the files that HOME has kept, without a network.
 func TestFetched(t *testing.T) {
 	if _, err := exec.LookPath("npx"); err != nil {
 		t.Skip("npx is missing")
@@ -200,9 +200,8 @@ func TestFetched(t *testing.T) {
 	}
 }
 
-// R084: a server that floods the proxy with what is refused, and ends, leaves a
-// record of all of it, in counts, that is a fraction of what it wrote; and nothing
-// keeps the run alive.
+// R084: a server that floods the proxy with refused lines, and ends, leaves counts of all
+// of them on record, which take a fraction of its output. Nothing keeps the run alive.
 func TestFlood(t *testing.T) {
 	const lines = 200_000
 	at := newConfined(t).(*confined)

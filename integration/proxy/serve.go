@@ -16,13 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Config is what Serve is told.
+// Config configures Serve.
 type Config struct {
 	Roots   []Root
 	Command []string // the server
-	// Control is where Serve listens, a unix socket's path, for lines that change
-	// the roots: "grant NAME MODE DIR" and "revoke NAME", each answered by "ok" or
-	// what went wrong. Empty: nowhere.
+	// Control is the path of a unix socket on which Serve listens for lines that change
+	// the roots: "grant NAME MODE DIR" and "revoke NAME", each answered by "ok" or an
+	// error. Empty: no socket.
 	Control string
 	// AllowAll answers every question with yes that the host is not asked.
 	AllowAll bool
@@ -106,7 +106,7 @@ func grant(ctx context.Context, reg *guard.Registry, r Root) error {
 	return err
 }
 
-// control changes roots as it is told, until the listener is closed.
+// control changes roots on request, until the listener is closed.
 func control(ctx context.Context, l net.Listener, reg *guard.Registry) {
 	for {
 		c, err := l.Accept()

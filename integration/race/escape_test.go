@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// escapes are links that leave, as they stand in the source. All are told and
-// followed without rootsfs (unguarded), so that it is the mount that stops them.
+// escapes are links of the source that leave. Without rootsfs all are read and followed
+// (unguarded), so that only the mount stops them.
 var escapes = []struct {
 	name, at, target string
 	unguarded        bool
@@ -29,8 +29,8 @@ var escapes = []struct {
 	{"by way of a link to a shallower place", "a/b/via", "deep/../../../outside/secret", true},
 }
 
-// Links that leave are seen as links, and neither told nor followed; those that
-// stay work. R064, R188, R189.
+// Links that leave are seen as links, and neither read nor followed; links that stay
+// work. R064, R188, R189.
 func TestLinksThatLeave(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {
@@ -76,7 +76,7 @@ func escapeTree(t *testing.T) (src, base string) {
 	return src, base
 }
 
-// refused does to a link that leaves what would follow it, and what reads it.
+// refused tries calls that follow a link that leaves, and calls that read it.
 func refused(t *testing.T, link string) {
 	t.Helper()
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
@@ -107,9 +107,9 @@ func closed(fd int, err error) error {
 	return err
 }
 
-// A link with two names, one deep in the root and one at its top, is judged
-// where it is followed from: what stays inside from the one leaves from the
-// other, and the mount knows the file by either. R064, R189.
+// R064, R189: a link with two names, one deep in the root and one at its top, is judged
+// by the name that is followed. From one name it stays inside, from the other it leaves,
+// and the mount knows the file by either.
 func TestLinkWithTwoNames(t *testing.T) {
 	for _, level := range []string{"strict", "audit", "max"} {
 		t.Run(level, func(t *testing.T) {

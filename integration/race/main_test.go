@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, map[string]func(string) error{jobVar: runJob})
 }
 
-// job is what one process of the race does until it is told to stop.
+// job is the work of one process of the race until it is told to stop.
 type job struct {
 	Do       string // swap, work, bare
 	Src, Out string // the source and the outside tree
@@ -55,7 +55,7 @@ type board struct {
 	BareTries atomic.Int64
 	BareLeaks atomic.Int64
 	Leaks     atomic.Int64
-	// Ops counts the operations of each kind that were tried, Done those that
+	// Ops counts the operations of each kind that were tried, Done the ones that
 	// succeeded.
 	Ops, Done [64]atomic.Int64
 }
@@ -78,7 +78,7 @@ func openBoard(path string) (*board, error) {
 	return (*board)(unsafe.Pointer(&m[0])), nil
 }
 
-// leaked counts a leak and says what was seen, for the first few.
+// leaked counts a leak, and prints the first few.
 func (b *board) leaked(format string, args ...any) {
 	if b.Leaks.Add(1) <= 20 {
 		fmt.Fprintf(os.Stderr, "LEAK: "+format+"\n", args...)

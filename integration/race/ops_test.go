@@ -135,7 +135,7 @@ func (w *worker) mmap() error {
 	})
 }
 
-// steal moves a name out of a directory under exchange and looks at what came.
+// steal moves a name out of a directory under exchange and examines the file it got.
 func (w *worker) steal() error {
 	loot := w.p(fmt.Sprintf("loot-%d", w.id))
 	if err := unix.Rename(filepath.Join(w.parent(), "victim"), loot); err != nil {
@@ -166,7 +166,7 @@ func (w *worker) getxattr() error {
 	return err
 }
 
-// list reads a directory and everything about what is in it.
+// list reads a directory and all attributes of its entries.
 func (w *worker) list() error {
 	dir := w.dir()
 	entries, err := os.ReadDir(dir)
@@ -253,7 +253,7 @@ func (w *worker) held() error {
 	return err
 }
 
-// opath names a file first and opens what was named later.
+// opath opens a file with O_PATH first and for reading later.
 func (w *worker) opath() error {
 	path := w.file()
 	p, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW*w.rnd.IntN(2), 0)

@@ -106,7 +106,7 @@ func raceAt(t *testing.T, level string, want wanted) {
 // is no directory "empty" inside, and no attribute user.canary.
 func neverSucceeds(i int) bool { return ops[i].name == "rmdir empty" || ops[i].name == "removexattr" }
 
-// waitFor waits until the race has done what is wanted.
+// waitFor waits until the race has reached a state.
 func waitFor(b *board, want wanted) bool {
 	enough := func() bool {
 		for i := range ops {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The signs by which what lies outside is known.
+// The marks of files outside.
 const (
 	canary     = "CANARY-b7c1e0d4" // in every outside file, and in some names
 	canaryUID  = 4242              // owns everything outside
@@ -22,8 +22,8 @@ const (
 	other      = "OTHER" // in the in-root file that links are made to point at
 )
 
-// dirNames are what each directory that is exchanged holds, inside and outside:
-// the same names, so that every operation would hit something out there.
+// dirNames are the names in each exchanged directory, inside and outside: the same names,
+// so that every operation would hit something outside.
 var dirNames = []string{"f", "victim", "sub/f", "sub/victim"}
 
 // fillDir makes a directory of the inside.
@@ -70,8 +70,8 @@ func buildTrees(t testing.TB, base string) (src, out string) {
 		write(t, filepath.Join(src, f), plain)
 	}
 	link := func(target, name string) { must(t, os.Symlink(target, filepath.Join(src, name))) }
-	// From the mount the climbing links lead elsewhere than from the source;
-	// what matters is that each leads out of the root from either.
+	// From the mount the climbing links lead elsewhere than from the source, but from
+	// either each leads out of the root.
 	link("../../outside/dir", "a/dl.alt")
 	link(filepath.Join(out, "secret"), "a/fl.alt")
 	link("../../outside/dirp", "p1/alt")
@@ -101,7 +101,7 @@ func mark(t testing.TB, out string) {
 	}
 }
 
-// picture is all there is to know of the outside tree, one line a file. The
+// picture returns all there is to know of the outside tree, one line a file. The
 // directory that visits park changes park's times, and is left out itself.
 func picture(t testing.TB, out string) string {
 	t.Helper()

@@ -73,8 +73,8 @@ func (w *worker) run() error {
 	return nil
 }
 
-// one does one operation. What it answers does not matter, as long as it does:
-// names come and go.
+// one does one operation. The answer does not matter, only that there is one: names come
+// and go.
 func (w *worker) one(i int) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -98,7 +98,7 @@ func (w *worker) file() string   { return w.p(w.pick(files)) }
 func (w *worker) dir() string    { return w.p(w.pick(dirs)) }
 func (w *worker) parent() string { return w.p(w.pick(parents)) }
 
-// own is a name that only this worker uses, in a directory under exchange.
+// own returns a name that only this worker uses, in a directory under exchange.
 func (w *worker) own(kind string) string {
 	return filepath.Join(w.parent(), fmt.Sprintf("%s-%d", kind, w.id))
 }

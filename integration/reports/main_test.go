@@ -38,7 +38,7 @@ var rootsfs = sync.OnceValues(func() (string, error) {
 	return path, os.Chmod(dir, 0o755)
 })
 
-// somebody is who runs the program, in a directory that is theirs.
+// somebody is the user who runs the program, in a directory of that user.
 type somebody struct {
 	t       testing.TB
 	program string
@@ -69,7 +69,7 @@ func everybody(t *testing.T, test func(t *testing.T, who *somebody)) {
 	}
 }
 
-// command is a command of theirs, in a mount namespace of its own.
+// command returns a command of theirs, in a mount namespace of its own.
 func (w *somebody) command(args ...string) *exec.Cmd {
 	become := ""
 	if w.uid != 0 {

@@ -11,7 +11,7 @@ import (
 
 var report = regexp.MustCompile(`^[\w.-]+/[\w.-]+#[1-9]\d*$`)
 
-// cases are all tests of the package, as README.md names them.
+// cases returns all tests of the package, as README.md names them.
 func cases(t *testing.T) map[string]bool {
 	all := map[string]bool{"serve/link_loop": false, "serve/notifications": false, "serve/marked_line": false, "serve/codes": false, "serve/unicode_forms": false}
 	scripts, err := filepath.Glob("testdata/files/*.py")

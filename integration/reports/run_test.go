@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// runs are reports of other sandboxes: what is run, and the exit code that is right.
+// runs are reports of other sandboxes: the command, and the right exit code.
 var runs = map[string]struct {
 	command []string // %s is the directory of the scripts
 	code    int

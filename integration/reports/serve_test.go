@@ -14,7 +14,7 @@ type object = map[string]any
 
 var longName = strings.Repeat("L", 255)
 
-// serves are reports of other MCP file servers: a file, a call, and what is right.
+// serves are reports of other MCP file servers: a file, a call, and the right answer.
 var serves = map[string]struct {
 	file, content string
 	mode          os.FileMode
@@ -194,7 +194,7 @@ func (w *somebody) serve(t *testing.T, root string, messages ...any) (answers []
 	return answers
 }
 
-// text is the text of a tool's answer.
+// text returns the text of a tool's answer.
 func text(answer object) string {
 	result, _ := answer["result"].(object)
 	content, _ := result["content"].([]any)

@@ -15,8 +15,8 @@ import (
 )
 
 // A write through `rootsfs mount` of a source that hangs, which is refused because the
-// root is revoked, does not reach the source once `rootsfs revoke` has returned 0. One
-// that is in the source by then may: revoke says so, and returns 1.
+// root is revoked, does not reach the source once `rootsfs revoke` has returned 0. A
+// write that is in the source by then may finish: revoke says so, and returns 1.
 func TestRefusedWriteOnAHangingSource(t *testing.T) {
 	for request, c := range map[string]struct {
 		says, want string

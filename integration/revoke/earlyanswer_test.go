@@ -15,11 +15,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// A write that was answered while the source hung writes the bytes it was given
-// when the source goes on, and not those of the requests that the kernel has sent
-// meanwhile: go-fuse uses a request's buffer again after the answer. The source
-// hangs in the look at the file's size that an append to a bounded file takes,
-// before anything is written.
+// A write is answered while the source hangs. When the source goes on, the write's own
+// bytes are written, not those of later requests: go-fuse uses a request's buffer again
+// after the answer. The source hangs when an append to a bounded file asks for the file's
+// size, before anything is written.
 func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 	const (
 		writers = 6

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// slowAuditor takes its time over grants, as a disk may. It synchronises with
-// nothing, so that the race detector sees what the registry itself leaves out.
+// slowAuditor is slow with grants, as a disk may be. It synchronises with nothing, so
+// that the race detector sees synchronisation that the registry lacks.
 type slowAuditor struct{}
 
 func (slowAuditor) Record(r guard.Record) error {
@@ -25,8 +25,7 @@ func (slowAuditor) Record(r guard.Record) error {
 }
 
 // A root with an expiry may be revoked as soon as it is visible, which is before
-// its clock is set. Shown by the race detector; what must hold anyway is that no
-// grant is left over.
+// its clock is set. The race detector shows this; in any case no grant may be left over.
 func TestRevokeWhileTheExpiryClockIsSet(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	must(t, os.Mkdir(dir, 0o777))

@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// What fsync had confirmed when the daemon was killed is in the source, and the
-// writer gets an error rather than a wait without end.
+// Data that fsync had confirmed when the daemon was killed are in the source, and the
+// writer gets an error instead of waiting for ever.
 func TestKillUnderWriteLoadLosesNothingConfirmed(t *testing.T) {
 	for _, s := range []setting{settings[0], settings[1], settings[3]} {
 		for _, how := range []string{"load by write", "load by mapping"} {
@@ -234,8 +234,8 @@ func TestSourceUnmountedUnderneath(t *testing.T) {
 			h.call("open", callArg{Path: l.in("local", "f")}, &other)
 			h.call("read", callArg{FD: fd, Len: 4}, nil)
 			must(t, unix.Unmount(src, unix.MNT_DETACH))
-			// Until somebody looks, the file system lives on behind its
-			// descriptor: any answer will do that is one.
+			// The file system lives on behind its descriptor until the next call: any
+			// answer will do.
 			if err := h.try("read", callArg{FD: fd, Len: 4}, nil); errors.Is(err, errHung) {
 				t.Fatal(err)
 			}

@@ -69,7 +69,7 @@ func (s *hangScene) at(hidden bool, name string) string {
 	return s.in("hang", name)
 }
 
-// checkDead: what does not hang is dead, and other roots are alive.
+// checkDead: files that do not hang are dead, and other roots are alive.
 func (s *hangScene) checkDead(othersLive bool) {
 	s.t.Helper()
 	if err := s.h.try("load", callArg{Off: 0}, nil); err == nil {
@@ -84,8 +84,8 @@ func (s *hangScene) checkDead(othersLive bool) {
 	}
 }
 
-// A root on a source that hangs, in whatever operation, is revoked all the same,
-// and its other files and the mount's other roots are as they should be.
+// A root on a source that hangs, in whatever operation, is still revoked: its other files
+// are dead, and the mount's other roots are alive.
 func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 	ops := []struct {
 		block string
@@ -112,7 +112,7 @@ func TestHangingSourceDoesNotHangRevoke(t *testing.T) {
 					_, err := sc.reg.Revoke(context.Background(), "hang")
 					return err
 				})
-				// What changes the source is in it, and is named.
+				// A call that changes the source goes on, and is named.
 				const left = "6 calls that change the source are still in it and may still arrive"
 				if op.cmd == "write" && (err == nil || !strings.Contains(err.Error(), left)) {
 					t.Errorf("revoke: %v, want: %s", err, left)
@@ -146,8 +146,8 @@ func (s *hangScene) hangIn(block, cmd string, flags, n int, hidden bool) []*chil
 	return all
 }
 
-// crowdSize is how many files are mapped beside the ones that hang: enough for
-// some to be left over when whoever takes them back gets stuck on the way.
+// crowdSize is how many files are mapped beside the ones that hang: enough for some to be
+// left over if taking them back gets stuck on the way.
 const crowdSize = 300
 
 // newHiddenHang is a local root, with a mount that hangs below it (which the
@@ -179,9 +179,9 @@ func (s *hangScene) crowd() (alive int) {
 	return alive
 }
 
-// Where the daemon could not know that the source may hang (a mount below a
-// local root), the ending still returns in time, says what it could not take
-// back, and has taken back everything else.
+// If the daemon could not know that the source may hang (a mount below a local root), the
+// ending still returns in time, names the parts that it could not end, and has ended
+// everything else.
 func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	for _, s := range settings[:2] {
 		for _, n := range []int{1, 6} {
@@ -203,8 +203,8 @@ func TestUnexpectedHangDoesNotHangRevoke(t *testing.T) {
 	}
 }
 
-// The same for a root inside one that hangs unexpectedly: what could not be
-// taken back through the outer root is said, or it has been taken back.
+// The same for a root inside one that hangs unexpectedly: access through the outer root
+// has ended, or the ending names the parts that have not.
 func TestUnexpectedHangOfTheOuterRoot(t *testing.T) {
 	sc := newHiddenHang(t, mount.Audit)
 	sc.grant(grantOf("inner", filepath.Join(sc.top, "in"), guard.ReadWrite))

@@ -31,14 +31,14 @@ type holder struct {
 	crowd              [][]byte // mappings of many files
 }
 
-// holdArg tells a holder what to take.
+// holdArg names the files that a holder takes.
 type holdArg struct {
 	Root string
 	RW   bool
 	// Bind: this process has a mount namespace of its own; it binds Root
 	// elsewhere, lets go of the mount, and goes on through the copy.
 	Bind string
-	// Mount is what is let go of then.
+	// Mount is the mount that is then let go of.
 	Mount string
 }
 
@@ -113,7 +113,7 @@ func (h *holder) hold(a holdArg) (err error) {
 	if err := unix.Flock(h.rfd, unix.LOCK_SH); err != nil {
 		return fmt.Errorf("flock: %w", err)
 	}
-	// At level max the daemon sees no open: it keeps what was used.
+	// At level max the daemon sees no open: it keeps used files.
 	if err := pread(h.doomed, 0); err != nil {
 		return fmt.Errorf("read doomed: %w", err)
 	}

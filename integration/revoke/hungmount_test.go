@@ -97,7 +97,7 @@ func newProgramOn(t *testing.T, prepare func(src string)) *program {
 	return p
 }
 
-// run runs a command, which must not hang, and returns what it printed.
+// run runs a command, which must not hang, and returns its output.
 func (p *program) run(name string, args ...string) (string, error) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), ownerLimit)
@@ -134,7 +134,7 @@ var hungPlaces = map[string]func(p *program) string{
 	"over the root's parent": func(p *program) string { return p.top },
 }
 
-// hang mounts what hangs, and waits until the daemon has looked that way.
+// hang mounts a file system that hangs, and waits until the daemon has noticed it.
 func (p *program) hang(at string) {
 	p.t.Helper()
 	s := newSlow(p.t, at)
@@ -143,8 +143,8 @@ func (p *program) hang(at string) {
 	time.Sleep(3 * time.Second) // hostwatch.Recheck, and some
 }
 
-// Whatever hangs below a root, or over it: the owner sees the roots, lists the
-// mount, and ends them, and what a program held of them is dead.
+// Whatever hangs below a root, or over it: the owner can see the roots, list the mount
+// and end the roots. Files that a program held of them are then dead.
 func TestHungMountDoesNotStopTheOwner(t *testing.T) {
 	for name, at := range hungPlaces {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func (p *program) ends(sig unix.Signal) {
 	}
 }
 
-// SIGTERM ends a daemon that looks at what hangs, and unmount ends a session.
+// SIGTERM ends a daemon that looks at a hanging file system, and unmount ends a session.
 func TestHungMountDoesNotStopTheEnd(t *testing.T) {
 	for name, at := range hungPlaces {
 		t.Run(name, func(t *testing.T) {
@@ -255,8 +255,8 @@ func TestCommandsAskNoOtherMount(t *testing.T) {
 	}
 }
 
-// A daemon of one's own that is stopped is taken for alive, and not waited for as if it
-// had been asked about; one that is gone is told.
+// The user's own daemon counts as alive while it is stopped, and no command waits for it
+// unless asked to. A dead one is reported.
 func TestStatusOfOnesOwnMounts(t *testing.T) {
 	p := newProgram(t)
 	stopped := newSlowAs(t, slowMount{Point: t.TempDir(), Type: "rootsfs"})

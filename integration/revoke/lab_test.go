@@ -92,7 +92,7 @@ func newLab(t testing.TB, opt mount.Options, grants ...guard.Grant) *lab {
 			t.Error("the connection did not end; aborting it")
 			_ = mountpoint.Abort(dev)
 		}
-		// One whose connection was aborted stays mounted, dead.
+		// A mount whose connection was aborted stays mounted, dead.
 		_ = unix.Unmount(l.point, unix.MNT_DETACH)
 	})
 	return l
@@ -117,7 +117,7 @@ func (l *lab) in(elem ...string) string {
 	return filepath.Join(append([]string{l.point}, elem...)...)
 }
 
-// grantOf is a grant of a directory.
+// grantOf returns a grant of a directory.
 func grantOf(name, dir string, rights guard.Rights) guard.Grant {
 	return guard.Grant{Root: guard.RootName(name), Dir: dir, Policy: guard.Policy{Rights: rights}}
 }

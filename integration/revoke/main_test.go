@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 )
 
-// modeVar selects what a re-run of the test binary does.
+// modeVar selects the mode of a re-run of the test binary.
 const modeVar = "ROOTSFS_REVOKE_MODE"
 
 // mode is a child's program: it gets one command at a time and answers it.
@@ -157,7 +157,7 @@ func (e *remoteError) Unwrap() error {
 
 var errHung = errors.New("no answer in time")
 
-// try has the child do one command.
+// try makes the child run one command.
 func (c *child) try(cmd string, arg, val any) error {
 	if err := c.send(cmd, arg); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *child) receive(cmd string, val any) error {
 	return nil
 }
 
-// call is try for what must not fail.
+// call is try for a command that must not fail.
 func (c *child) call(cmd string, arg, val any) {
 	c.t.Helper()
 	if err := c.try(cmd, arg, val); err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probe is one way of using what is held. It answers nil if it worked.
+// probe is one way of using a held file. It returns nil if it worked.
 type probe struct {
 	name string
 	kind kind
@@ -25,7 +25,7 @@ const (
 	writes             // takes a writable root
 	path               // by absolute path: works again when the root is granted again
 	pathW
-	stale // what no server can refuse; only counted
+	stale // no server can refuse these; only counted
 )
 
 // result is one probe's outcome.
@@ -307,7 +307,7 @@ var probes = []probe{
 	}},
 }
 
-// own is a name that no other holder uses.
+// own returns a name that no other holder uses.
 func (h *holder) own(kind string) string {
 	return fmt.Sprintf("%s-%d", kind, os.Getpid())
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount"
 )
 
-// After a root was made read-only every way of writing fails with EROFS and
-// every way of reading goes on, on what is held as on what is opened anew. What
-// a mapping made before stores reaches neither the file nor anybody who opens
-// it afterwards: see TestStoresAfterReadOnlyReachNobodyNew.
+// After a root was made read-only every way of writing fails with EROFS and every way of
+// reading goes on, for held files as for newly opened ones. Stores through an earlier
+// mapping reach neither the file nor a process that opens it afterwards: see
+// TestStoresAfterReadOnlyReachNobodyNew.
 func TestSetReadOnlyIsTotal(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
@@ -40,8 +40,8 @@ func TestSetReadOnlyIsTotal(t *testing.T) {
 	}
 }
 
-// storesOnly are the probes that only change a page of a mapping: they may
-// succeed, as long as nobody sees it.
+// storesOnly are the probes that only change a page of a mapping: they may succeed, as
+// long as no other process sees the change.
 var storesOnly = map[string]bool{"store to a mapping": true, "new writable mapping": true, "load from a writable mapping": true}
 
 func setOnce(t *testing.T, s setting, wrong map[string]int) {
@@ -88,19 +88,18 @@ func judgeReadOnly(r result, wrong map[string]int) {
 			wrong["still writes: "+r.Name]++
 		case r.Name == "msync" && r.Errno != 0:
 		case r.Name == "punch a hole" && errors.Is(r.Errno, syscall.EIO):
-			// The kernel first writes back what the old mapping stored, which
-			// was refused, and reports that.
+			// The kernel first writes back the stores of the old mapping, which is
+			// refused, and reports that.
 		case !errors.Is(r.Errno, syscall.EROFS):
 			wrong[fmt.Sprintf("%s: %s, want EROFS", r.Name, r.Err)]++
 		}
 	}
 }
 
-// A mapping made while the root was writable goes on taking stores of its own
-// process, but neither the source nor anybody who opens the file afterwards, by
-// whatever name, ever sees them. Who had the same file open from before shares
-// the orphaned pages with the mapping: refusing reads
-// there would kill descriptors that only read.
+// A mapping made while the root was writable still takes stores of its own process.
+// Neither the source nor a process that opens the file afterwards, by whatever name, ever
+// sees them. A process that had the same file open before shares the orphaned pages with
+// the mapping: refusing reads there would kill descriptors that only read.
 func TestStoresAfterReadOnlyReachNobodyNew(t *testing.T) {
 	for _, s := range append(settings[:2:2], settings[5:]...) {
 		t.Run(s.name, func(t *testing.T) {
@@ -147,7 +146,7 @@ func storesOnce(t *testing.T, s setting) {
 		read("a descriptor from after", name, fd)
 	}
 	if storeErr == nil {
-		_ = writer.try("msync", nil, nil) // an error is what it should be; what counts is the source
+		_ = writer.try("msync", nil, nil) // it should fail; the source counts
 	}
 	data, err := os.ReadFile(filepath.Join(src, "f"))
 	must(t, err)

@@ -104,7 +104,7 @@ func TestSignalsDoNotInterruptWaiting(t *testing.T) {
 }
 
 // A program that handles signals while it waits for a lock (the kernel asks anew
-// after each, fuse_setlk) gets the lock when it is free, and nobody else has it.
+// after each, fuse_setlk) gets the lock when it is free, and no other process has it.
 func TestSignalsWhileWaitingForALock(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o666))
@@ -149,8 +149,8 @@ func TestKilledWhileSourceHangs(t *testing.T) {
 	}
 }
 
-// However many programs are killed while a source hangs, what they leave behind
-// holds a bounded number of the daemon's threads: Go ends a process with 10,000.
+// However many programs are killed while a source hangs, their requests hold a bounded
+// number of the daemon's threads: Go ends a process with 10,000.
 func TestKilledProgramsHoldFewThreads(t *testing.T) {
 	sc := newHang(t, settings[0].level)
 	sc.slow.call("block", "lookup slow0", nil)
@@ -164,7 +164,7 @@ func TestKilledProgramsHoldFewThreads(t *testing.T) {
 		})
 	}
 	sc.slow.await("lookup slow0", 1)
-	time.Sleep(200 * time.Millisecond) // what is not bounded has its thread by now
+	time.Sleep(200 * time.Millisecond) // an unbounded request has its thread by now
 	kill()
 	all.Wait()
 	tasks, err := os.ReadDir("/proc/self/task")

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slowfs is a file system whose operations hang on command: what a source on a
-// dead server is like. It holds files of fileSize bytes, ok and slow0 to slow9,
-// at its top and in its directory in/.
+// slowfs is a file system whose operations hang on command, like a source on a dead
+// server. It holds files of fileSize bytes, ok and slow0 to slow9, at its top and in its
+// directory in/.
 type slowfs struct {
 	mu      sync.Mutex // guards the fields below
 	blocked map[string]chan struct{}
@@ -64,7 +64,7 @@ func (s *slowfs) do(cmd string, arg json.RawMessage) (any, error) {
 type slowMount struct {
 	Point string
 	Type  string // behind "fuse."
-	User  int    // who the kernel is told has mounted it
+	User  int    // the user that the kernel takes for the mounter
 }
 
 func (s *slowfs) mount(a slowMount) error {

@@ -107,7 +107,7 @@ func (r *stormResult) add(o stormResult) {
 	}
 }
 
-// held is what a worker keeps over revocations.
+// held is a file that a worker keeps over revocations.
 type held struct {
 	born int64 // board.ends when it was taken
 	fd   int
@@ -205,7 +205,7 @@ func (r *stormResult) run(b *board, name string, f func() error) {
 	}
 }
 
-// runHeld is one operation on what was taken when born revocations had returned.
+// runHeld does one operation on a file that was taken when born revocations had returned.
 func (r *stormResult) runHeld(b *board, born int64, name string, f func() error) {
 	ends := b.ends.Load()
 	err := f()
@@ -272,7 +272,7 @@ func listDir(name string, buf []byte) error {
 	return some(total, nil)
 }
 
-// storm runs n revocations under the storm and returns what its processes saw.
+// storm runs n revocations under the storm and returns the observations of its processes.
 // end is the revocation: it must have returned when the board is written.
 func storm(t *testing.T, s setting, n int, end func(l *lab) error) stormResult {
 	t.Helper()
@@ -344,8 +344,8 @@ func TestStormsSeeNothingAfterRevoke(t *testing.T) {
 	}
 }
 
-// The same storm over a gate alone, whose views are not told, leaks: so the
-// storm is able to see what it looks for.
+// The same storm over a gate alone, whose views get no changes, leaks: so the storm can
+// see a leak.
 func TestStormSeesAGateWithoutInvalidation(t *testing.T) {
 	r := storm(t, settings[1], 5, func(l *lab) error {
 		l.reg.RemoveView(l.m)

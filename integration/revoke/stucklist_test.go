@@ -24,8 +24,8 @@ const (
 	neverMappedLength = 64 << 10
 )
 
-// listForEver begins to read a directory into memory that nobody provides: the
-// kernel holds the directory's lock until the process ends. It returns when the
+// listForEver begins to read a directory into memory whose page fault is never served:
+// the kernel holds the directory's lock until the process ends. It returns when the
 // reading is stuck.
 func listForEver(dir int) error {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)

@@ -64,7 +64,7 @@ func newScene(t testing.TB, s setting, life time.Duration) *scene {
 	return sc
 }
 
-// watchUnmount does what a session does when somebody else unmounts.
+// watchUnmount does what a session does when another program unmounts.
 func (sc *scene) watchUnmount() {
 	in, err := mountpoint.Find(sc.point)
 	if err != nil {
@@ -85,7 +85,7 @@ func (sc *scene) watchUnmount() {
 	}()
 }
 
-// hold has both holders take everything, and proves that it works.
+// hold makes both holders take everything, and checks that it works.
 func (sc *scene) hold() error {
 	rw := sc.s.rights.Mutating()
 	for i, h := range sc.holders {
@@ -132,7 +132,7 @@ func probeAll(h *child) ([]result, error) {
 	return res, err
 }
 
-// alive lists what still works; byPath says whether paths count.
+// alive lists the probes that still work; byPath says whether paths count.
 func (sc *scene) alive(byPath bool, into map[string]int) {
 	sc.t.Helper()
 	for i, h := range sc.holders {
@@ -199,8 +199,8 @@ func (sc *scene) ended() bool {
 	return !live
 }
 
-// Everything a process can hold of a root is dead when the ending returns, at
-// every level; what was dirty is in the source; granting again wakes nothing.
+// Everything a process can hold of a root is dead when the ending returns, at every
+// level. Dirty pages are in the source. Granting again revives nothing.
 func TestEndingIsTotal(t *testing.T) {
 	for _, s := range settings {
 		for _, e := range endings {
@@ -218,7 +218,7 @@ func TestEndingIsTotal(t *testing.T) {
 	}
 }
 
-// tally counts what survived, over all repetitions.
+// tally counts the survivors, over all repetitions.
 type tally struct{ after, woken map[string]int }
 
 func (c *tally) report(t *testing.T, n int) {
@@ -298,7 +298,7 @@ func (sc *scene) checkSaved(e ending) {
 	}
 }
 
-// checkFresh proves that the new grant works for who comes anew.
+// checkFresh proves that the new grant works for new processes.
 func (sc *scene) checkFresh() {
 	sc.t.Helper()
 	fresh := start(sc.t, "holder", nil)

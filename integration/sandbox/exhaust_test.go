@@ -18,19 +18,19 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// hogger has what others' programs must not lack: a uid of its own.
+// hogger has a uid of its own, so that it takes nothing from other programs.
 var hogger = who{name: "a user of its own", uid: 61917}
 
-// resources are what a program can use up; see hostile/exhaust.go.
+// resources are the resources that a program can use up; see hostile/exhaust.go.
 var resources = []string{"processes", "descriptors", "epoll", "inotify", "terminals", "pipes", "signals", "locks", "inflight", "keys", "memory"}
 
-// bounded are those of which a confined program gets less than the user has.
+// bounded are the resources of which a confined program gets less than the user has.
 var bounded = map[string]int{"processes": pidsMax, "inotify": 32, "terminals": 256, "signals": 4096, "keys": 1, "descriptors": 16384}
 
-// revokeWithin is what the issue allows revoke --all, with room for a loaded machine.
+// revokeWithin is the most that revoke --all may take, with room for a loaded machine.
 const revokeWithin = 10 * time.Second
 
-// started starts an order, and returns the first line that it says. What it started is
+// started starts an order, and returns the first line that it says. Its processes are
 // killed when the test ends.
 func (o *outside) started(ord order) (*exec.Cmd, string) {
 	t := o.t
@@ -56,7 +56,7 @@ func (o *outside) started(ord order) (*exec.Cmd, string) {
 	return cmd, line
 }
 
-// hog is the command line by which the hostile program uses something up.
+// hog returns the command line by which the hostile program uses something up.
 func hog(resource string) []string { return []string{"hostile", "-exhaust", resource} }
 
 // The owner's revoke --all, status and version work while the confined program has used
@@ -78,7 +78,8 @@ func TestRevokeWhileConfinedExhausts(t *testing.T) {
 	}
 }
 
-// The same at the other levels, for what the kernel counts by user in all namespaces.
+// The same at the other levels, for resources that the kernel counts by user in all
+// namespaces.
 func TestRevokeWhileWeaklyConfinedExhausts(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Bubblewrap, sandbox.Landlock} {
@@ -112,7 +113,7 @@ func TestMemoryMaxBoundsEpollWatches(t *testing.T) {
 	must(t, cmd.Start())
 	defer time.AfterFunc(giveUp, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }).Stop()
 	line, _ := bufio.NewReader(out).ReadString('\n')
-	if line != "" { // it goes on, and holds what it took
+	if line != "" { // it goes on, and keeps its resources
 		must(t, unix.Kill(cmd.Process.Pid, unix.SIGTERM))
 	}
 	err = cmd.Wait()
@@ -199,8 +200,8 @@ func (o *outside) mustRevoke() {
 	}
 }
 
-// A confined command's memory has a limit though nobody asked for one, which leaves the
-// owner some; it has none where the owner says so.
+// A confined command's memory has a limit by default, which leaves some to the owner. It
+// has none if the owner says so.
 func TestMemoryIsLimitedByDefault(t *testing.T) {
 	needRoot(t)
 	for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
@@ -212,7 +213,7 @@ func TestMemoryIsLimitedByDefault(t *testing.T) {
 			if flags != "" {
 				args = append(args, flags)
 			}
-			long := fmt.Sprintf("1000.%d", os.Getpid()) // nobody else's
+			long := fmt.Sprintf("1000.%d", os.Getpid()) // used by no one else
 			cmd := o.driver(order{Args: append(args, "--", "sleep", long)})
 			must(t, cmd.Start())
 			group := ""

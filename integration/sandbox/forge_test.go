@@ -50,7 +50,7 @@ func (h *host) until(what string, want func(m *message) bool) *message {
 	}
 }
 
-// answer is the text of the answer to a call.
+// answer returns the text of the answer to a call.
 func (h *host) answer(id string) string {
 	h.t.Helper()
 	m := h.until("the answer to "+id, func(m *message) bool { return string(m.ID) == id && m.Method == "" })
@@ -129,8 +129,8 @@ func (o *outside) honest(h *host, isQuestion func(*message) bool, call func(id, 
 	o.t.Errorf("with the user's consent reading says %q: the attempt shows nothing", text)
 }
 
-// forwardedNothing looks for the question's id in what the host read beside the
-// question.
+// forwardedNothing looks for the question's id in everything that the host read beside
+// the question.
 func (h *host) forwardedNothing(question string) {
 	h.t.Helper()
 	n := 0

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// answering is a socket of the host's that answers what it is sent, each time with a
-// descriptor, and counts the descriptors that arrive.
+// answering is a socket of the host that echoes, each time with a descriptor, and counts
+// the descriptors that arrive.
 type answering struct {
 	path   string
 	passed atomic.Int32
@@ -155,8 +155,9 @@ func TestGrantedAgent(t *testing.T) {
 	}
 }
 
-// --socket is refused where sockets of the host's cannot be told apart, and for what is no
-// socket, one of rootsfs's own, and a path that passes another's link.
+// --socket is refused where sockets of the host cannot be told apart. It is also refused
+// for a file that is no socket, for a socket of rootsfs itself, and for a path that passes
+// another user's link.
 func TestSocketRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

@@ -26,15 +26,15 @@ type run struct {
 	works []string
 }
 
-// shown are the attempts that work at every level, because a link to what is visible
-// by itself is shown.
+// shown are the attempts that work at every level, because a link to a file that is
+// visible anyway is shown.
 var shown = []string{"follow a link to a system program"}
 
 var runs = []run{
 	{name: "without rootsfs", level: bare},
 	{name: "landlock", level: sandbox.Landlock, works: []string{
 		"stat a file", "chmod a file", "set a file's times", "set an extended attribute", "change into a directory", "watch a directory",
-		"read the kernel's memory, keys or log", // what everybody may read in /proc
+		"read the kernel's memory, keys or log", // entries of /proc that every user may read
 		"learn the host's name", "see other processes", "list the host's sockets (/proc/net/unix)", "take the user's inotify instances",
 	}},
 	{name: "bubblewrap", level: sandbox.Bubblewrap, works: []string{"take the user's inotify instances"}},
@@ -45,8 +45,8 @@ var runs = []run{
 	{name: "namespaces, with --net=HOSTS", level: sandbox.Namespaces, net: "--net=example.org,127.0.0.9:1"},
 }
 
-// unproven are attempts that no machine of ours lets succeed without rootsfs:
-// their kernels lack what they attack.
+// unproven are attempts that also fail without rootsfs on every test machine: their
+// kernels lack the attacked feature.
 var unproven = []string{"write sysrq-trigger", "paste into the terminal (TIOCLINUX)"}
 
 // hostile runs the hostile program on a terminal, and then as a server that forges
@@ -123,7 +123,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// judge compares what worked with what may.
+// judge compares the attempts that worked with those that may.
 func judge(t *testing.T, r run, results map[string]result, want int) {
 	t.Helper()
 	if len(results) != want || want < 50 {
@@ -179,8 +179,8 @@ func compareTopic(t *testing.T, made string) {
 	}
 }
 
-// outcomes are the rows of a table, with every cell of an attempt that failed made alike,
-// and without what happens outside of rootsfs, which depends on the machine.
+// outcomes returns the rows of a table. All cells of failed attempts are alike, and
+// results without rootsfs, which depend on the machine, are left out.
 func outcomes(table string) (rows []string) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
@@ -223,7 +223,7 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// script runs hostile.sh and returns what worked.
+// script runs hostile.sh and returns the attempts that worked.
 func (o *outside) script(r run) []string {
 	t := o.t
 	t.Helper()

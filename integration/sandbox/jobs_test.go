@@ -49,7 +49,8 @@ func (o *outside) interactive(level sandbox.Level) *shell {
 	return s
 }
 
-// types writes what a person would type; what it is to print must not be in it as it is.
+// types writes text as a person would type it. The expected output must not be in it
+// literally.
 func (s *shell) types(text string) {
 	s.o.t.Helper()
 	_, err := s.master.WriteString(text)
@@ -81,7 +82,7 @@ func (s *shell) shows(pattern string) {
 	}
 }
 
-// levels are those at which rootsfs confines.
+// levels are the levels at which rootsfs confines.
 var levels = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
 // eachLevel runs a test for each caller at each level.
@@ -111,8 +112,8 @@ func TestJobs_SelfStop(t *testing.T) {
 	})
 }
 
-// Ctrl-Z stops a command that does nothing about it; bg has it go on behind the shell, fg
-// before it, and Ctrl-C ends it.
+// Ctrl-Z stops a command that does not handle it. bg continues it in the background, fg
+// in the foreground, and Ctrl-C ends it.
 func TestJobs_CtrlZ(t *testing.T) {
 	eachLevel(t, func(_ *testing.T, o *outside, level sandbox.Level) {
 		s := o.interactive(level)
@@ -121,7 +122,7 @@ func TestJobs_CtrlZ(t *testing.T) {
 		s.types("\x1a")
 		s.shows("Stopped")
 		s.types("bg; sleep 0.5; jobs; echo lo''oked\n")
-		s.shows("Running(?s:.*)looked") // it does not take what is typed
+		s.shows("Running(?s:.*)looked") // it does not take typed text
 		s.types("fg\n")
 		s.shows("sleep 1000")
 		s.types("word\n")

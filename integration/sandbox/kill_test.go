@@ -43,22 +43,22 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// stopping is a command that stops what it can, by a shell's means, and leaves a
-// child behind in a session of its own.
+// stopping is a shell command that stops every process it can, and leaves a child behind
+// in a session of its own.
 const stopping = `setsid sleep 1000 MARK &
 	for pid in $PPID 1 -$PPID -1; do kill -s STOP -- $pid 2>/dev/null; done
 	echo ready; exec sleep 1000 MARK`
 
-// A command cannot keep what ends it from doing so: it stops what it can, rootsfs is
-// killed as a host kills a server that does not end, and nothing is left. At level
-// Landlock it stopped its init, which then ended nothing. R070.
+// A command cannot prevent its end: it stops every process it can, rootsfs is killed as a
+// host kills a server that does not end, and nothing is left. At level Landlock it
+// stopped its init, which then ended nothing. R070.
 func TestStopped(t *testing.T) {
 	for _, w := range everybody {
 		o := newOutside(t, w)
 		for _, level := range []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock} {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o.t = t
-				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // in nobody else's
+				mark := fmt.Sprintf("0.%07d%d77", os.Getpid(), level) // unique to this run
 				o.files()
 				o.plant()
 				must(t, os.WriteFile(filepath.Join(o.root, "stop"), []byte("#!/bin/sh\n"+strings.ReplaceAll(stopping, "MARK", mark)), 0o755))
@@ -98,7 +98,7 @@ func TestKillAtStart(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			o := newOutside(t, w)
 			o.plant()
-			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // in nobody else's
+			tag := fmt.Sprintf("at-start-%d", os.Getpid()) // unique to this run
 			levels := []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 			start := func(level sandbox.Level, command ...string) *exec.Cmd {
 				args := o.rootsfs("run", "--name", sessionName, "--mcp", "off", "--root", "root="+o.root, "--env", "T="+tag, "--level", level.String(), "--")
@@ -139,9 +139,9 @@ func TestKillAtStart(t *testing.T) {
 	}
 }
 
-// rootsfs is killed as soon as its command runs, many times at each level: what it leaves
-// ends at once. The init is tied to it by a signal that the kernel forgets when the
-// capabilities are dropped later, and only the many times show a race. R070.
+// rootsfs is killed as soon as its command runs, many times at each level: its other
+// processes end at once. The init is tied to it by a signal that the kernel forgets when
+// the capabilities are dropped later, and only the many times show a race. R070.
 func TestKillOften(t *testing.T) {
 	kills := 12
 	if lab.Soak() {
@@ -152,7 +152,7 @@ func TestKillOften(t *testing.T) {
 			t.Run(w.name+"/"+level.String(), func(t *testing.T) {
 				o := newOutside(t, w)
 				o.plant()
-				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // in nobody else's
+				tag := fmt.Sprintf("0.%07d%d55", os.Getpid(), level) // unique to this run
 				var places []string
 				for range kills {
 					cmd := o.ready(level, tag)
@@ -228,12 +228,12 @@ func (o *outside) ready(level sandbox.Level, tag string) *exec.Cmd {
 	return cmd
 }
 
-// killOne starts a run, kills the process at an index of those it consists of, and
-// looks for what is left. It reports false if there are not so many.
+// killOne starts a run, kills one of its processes, by index, and looks for remains. It
+// reports false if there are not so many.
 func (o *outside) killOne(level sandbox.Level, index int) bool {
 	t := o.t
 	t.Helper()
-	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // in nobody else's
+	mark := fmt.Sprintf("0.%07d%d%02d", os.Getpid(), level, index) // unique to this run
 	tag := fmt.Sprintf("is-%d-%d-%d", os.Getpid(), level, index)
 	o.files()
 	o.plant()
@@ -278,10 +278,10 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	if !more || watcher { // without whom the command goes on
 		must(t, cmd.Process.Signal(unix.SIGTERM))
 	}
-	if _, err := io.Copy(io.Discard, lines); err != nil { // until nobody holds it
+	if _, err := io.Copy(io.Discard, lines); err != nil { // until no process holds it
 		t.Errorf("%s, process %d of %v killed: somebody holds its output after %v", level, index, pids, giveUp)
 	}
-	_ = cmd.Wait() // with what code does not matter here
+	_ = cmd.Wait() // the exit code does not matter here
 	what := fmt.Sprintf("%s, process %d of %v killed", level, index, pids)
 	o.gone(what+": processes", func() bool { return len(holding(t, mark)) == 0 })
 	o.gone(what+": its place", func() bool { return o.placeGone(dir) })
@@ -295,7 +295,7 @@ func (o *outside) killOne(level sandbox.Level, index int) bool {
 	return more
 }
 
-// groupOf is the name of the control group that a run has for a process; "": none.
+// groupOf returns the name of the control group that a run has for a process; "": none.
 func groupOf(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	return runGroup.FindString(string(b))
@@ -313,7 +313,7 @@ func memoryControlled() bool {
 	return err == nil && slices.Contains(strings.Fields(string(controllers)), "memory")
 }
 
-// groups are the control groups there are.
+// groups returns the control groups there are.
 func groups(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -332,9 +332,9 @@ func absent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// parts are the processes that a run consists of, itself first and the command
-// last; none where the command is not seen: in an execve it has no command line,
-// and lists of children are not exact while processes come and go (proc(5)).
+// parts returns the processes of a run, itself first and the command last. It returns
+// none if the command is not seen: in an execve it has no command line, and lists of
+// children are not exact while processes come and go (proc(5)).
 func parts(t *testing.T, pid int, mark string) []int {
 	t.Helper()
 	all := []int{pid}
@@ -352,7 +352,7 @@ func parts(t *testing.T, pid int, mark string) []int {
 // watches reports whether a process is a run's watcher.
 func watches(pid int) bool { return strings.Contains(cmdline(pid), "\x00cleanup\x00run\x00") }
 
-// place is the directory of a run, which has its lock; "" if there is none yet.
+// place returns the directory of a run, which has its lock; "" if there is none yet.
 func place(t *testing.T, pid int) string {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -403,7 +403,8 @@ func (o *outside) gone(what string, over func() bool) {
 	}
 }
 
-// processes are those of rootsfs and of what its tests start, as far as they show.
+// processes returns the processes of rootsfs and of its tests' programs, as far as they
+// show.
 func processes(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pid := range slices.Concat(holding(t, "rootsfs"), holding(t, "linger")) {
@@ -412,7 +413,7 @@ func processes(t *testing.T) (all []string) {
 	return all
 }
 
-// hostMounts are those that the host sees.
+// hostMounts returns the mounts that the host sees.
 func hostMounts(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// What the host had mounted when a run began can be ended while it lasts: no
-// process of the run keeps the copies of the host's mounts.
+// The host's mounts of the time when a run began can be unmounted while it lasts: no
+// process of the run keeps copies of them.
 func TestHostMountsEndDuringRun(t *testing.T) {
 	needRoot(t)
 	program := filepath.Join(built(t), "rootsfs")
@@ -57,10 +57,10 @@ func TestHostMountsEndDuringRun(t *testing.T) {
 	}
 }
 
-// The program is linked statically, as make build and the releases link it. Of a dynamic one
-// the loader and the libraries are mapped from this namespace's copy of the host's root: a
-// mount that is in use stays when it is unmounted lazily, and all that is mounted below with
-// it (fs/namespace.c, disconnect_mount).
+// The program is linked statically, as make build and the releases link it. A dynamic one
+// would map its loader and libraries from this namespace's copy of the host's root. A mount
+// that is in use stays when it is unmounted lazily, with all mounts below it
+// (fs/namespace.c, disconnect_mount).
 func TestProgramIsStatic(t *testing.T) {
 	f, err := elf.Open(filepath.Join(built(t), "rootsfs"))
 	must(t, err)

@@ -33,7 +33,8 @@ func TestListen(t *testing.T) {
 						"client with an address: ", "UDP, any port: ", "listen on the port: " + want, "UDP, the port: " + want, "listen on another port: EACCES",
 						"UDP, another port: EACCES", "listen on any port: EACCES", "listen without an address: EACCES",
 						"UDP, a range: ENOPROTOOPT", "listen on a range: ENOPROTOOPT", "UDP, hidden: " + hidden,
-						// Nobody has them by --listen, on a kernel that knows them or not.
+						// --listen never permits these, whether the kernel knows them or
+						// not.
 						"listen by SCTP: EPROTONOSUPPORT", "listen by DCCP: EPERM", "listen by MPTCP: EPROTONOSUPPORT", "",
 					}
 					if got := strings.Join(expect, "\n"); stdout != got || code != 0 {
@@ -51,7 +52,7 @@ func TestListen(t *testing.T) {
 
 var confining = []sandbox.Level{sandbox.Namespaces, sandbox.Bubblewrap, sandbox.Landlock}
 
-// free is a port that nobody listens on.
+// free returns a port without a listener.
 func free(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")

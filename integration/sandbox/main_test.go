@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// The test binary is also what starts a run as another user (driver), and the
-// process that the hostile program attacks (victim).
+// The test binary has two more modes: it starts a run as another user (driver), and is
+// the process that the hostile program attacks (victim).
 const (
 	driverVar = "ROOTSFS_SANDBOX_DRIVER"
 	victimVar = "ROOTSFS_SANDBOX_VICTIM"
@@ -43,9 +43,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// order is what a driver is told.
+// order is an order to a driver.
 type order struct {
-	Bare bool // what is started is the command itself, without rootsfs
+	Bare bool // start the command itself, without rootsfs
 	Args []string
 	Env  []string
 	UID  int // whom to become
@@ -54,12 +54,12 @@ type order struct {
 	Mounts map[string]string
 	// Terminal says that standard input is one.
 	Terminal bool
-	// Weak is what the machine is to be without; see weaken.
+	// Weak names the features that the machine is to lack; see weaken.
 	Weak []string
 }
 
-// drive becomes what the order says and starts what it says, with the streams and
-// the descriptors it has itself.
+// drive changes to the user of the order and starts its command, with its own streams and
+// descriptors.
 func drive(raw string) int {
 	runtime.LockOSThread()
 	var o order
@@ -109,7 +109,7 @@ func driveBare(o *order) error {
 	cmd := exec.Command(o.Args[0], o.Args[1:]...)
 	cmd.Env = o.Env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// What was inherited is inherited further, as exec does it by itself.
+	// Inherited descriptors are inherited further, as exec does by itself.
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "inherited")}
 	if o.Terminal {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -117,8 +117,8 @@ func driveBare(o *order) error {
 	return cmd.Run()
 }
 
-// victim holds what the hostile program wants, says that it is ready, and tells
-// of every signal until its input ends.
+// victim holds the secret that the hostile program wants, prints that it is ready, and
+// reports every signal until its input ends.
 func victim(secret string) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGUSR1)

@@ -115,10 +115,10 @@ func TestNetworkOfApprovedHosts(t *testing.T) {
 	}
 }
 
-// A program without a network is told of by rootsfs: at the first name or address that it
-// looks for, once, at the end, and by why, each with what would permit it. So at each level
-// with a network namespace, as root and as a user. Nothing leaves: the names of this machine's
-// /etc/hosts are not resolved, and this machine's services not reached.
+// rootsfs reports a program's need of a network: at the first name or address that it looks
+// for, once, at the end, and in why. Each report names the flag that would permit it. So at
+// each level with a network namespace, as root and as a user. Nothing leaves: the names of
+// this machine's /etc/hosts are not resolved, and this machine's services not reached.
 func TestNoNetworkIsTold(t *testing.T) {
 	port := web(t)
 	for _, first := range []struct{ name, script, host string }{
@@ -153,8 +153,8 @@ func TestNoNetworkIsTold(t *testing.T) {
 	}
 }
 
-// Limits of the connections hold, the stricter of the configuration's and the command line's: what
-// exceeds them is reset, is on record, and is told at the end.
+// Limits of the connections hold, the stricter of the configuration's and the command line's: a
+// connection beyond them is reset, is on record, and is reported at the end.
 func TestNetworkLimits(t *testing.T) {
 	port := web(t)
 	o := newOutside(t, everybody[0])

@@ -78,7 +78,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 	return q
 }
 
-// said returns what the command has printed so far.
+// said returns the command's output so far.
 func (a *askingRun) said() string {
 	a.t.Helper()
 	b, err := os.ReadFile(a.stdout)
@@ -86,7 +86,7 @@ func (a *askingRun) said() string {
 	return string(b)
 }
 
-// end waits for the command's end and returns what it printed, line by line.
+// end waits for the command's end and returns its output, line by line.
 func (a *askingRun) end() []string {
 	a.t.Helper()
 	if err := <-a.ended; err != nil {
@@ -95,7 +95,7 @@ func (a *askingRun) end() []string {
 	return strings.Split(strings.TrimSuffix(a.said(), "\n"), "\n")
 }
 
-// get is a script that asks for each URL, and prints the answer, or that it failed.
+// get returns a script that asks for each URL, and prints the answer, or that it failed.
 func get(port string, hosts ...string) string {
 	var b strings.Builder
 	for _, h := range hosts {
@@ -178,7 +178,8 @@ func (o *outside) settings(text string) {
 	o.own(filepath.Join(dir, "config.toml"))
 }
 
-// What nobody answers is refused in time (ask = true and net_timeout of the configuration).
+// An unanswered question is refused in time (ask = true and net_timeout of the
+// configuration).
 func TestNetworkAskTimesOut(t *testing.T) {
 	port := web(t)
 	for _, w := range everybody {
@@ -198,8 +199,8 @@ func TestNetworkAskTimesOut(t *testing.T) {
 	}
 }
 
-// The owner answers open questions with no by taking hosts back, and by ending the session. Who
-// has taken all of them back is not asked about others.
+// The owner answers open questions with no by taking hosts back, and by ending the session. An
+// owner who has taken all hosts back is not asked about others.
 func TestNetworkAskEnds(t *testing.T) {
 	port := web(t)
 	for _, end := range [][]string{{"net", "remove", "other.test"}, {"revoke", "--net"}, {"revoke", "--all"}} {

@@ -22,14 +22,15 @@ type netTargets struct {
 	Approved, Address, TLS, UDP, Evil, Rebound, Metadata, Own, Port, Group, Everybody string
 }
 
-// provenOnNetwork are attempts that work without rootsfs, on every machine and for everybody.
+// provenOnNetwork are attempts that work without rootsfs, on every machine and for every
+// user.
 var provenOnNetwork = []string{
 	"connect to the host's loopback, IPv4", "connect to an approved name that leads to the host", "connect to another port of an approved name",
 	"look up a name that is not approved", "ask an approved host for another server by TLS", "the same at an approved address", "send by UDP to an approved host",
 }
 
-// A hostile program with a network of approved hosts gets an answer of nobody else, at every
-// level that has one, as root and as a user.
+// A hostile program with a network of approved hosts gets an answer of no other host, at
+// every level that has a network, as root and as a user.
 func TestNetworkAttacks(t *testing.T) {
 	targets := serveAttacks(t)
 	for _, w := range everybody {
@@ -73,7 +74,7 @@ func TestNetworkAttacks(t *testing.T) {
 	}
 }
 
-// Without --net the same program reaches nobody either, though rootsfs hears what it looks for.
+// Without --net the same program reaches no host either, though rootsfs gets its look-ups.
 func TestNetworkAttacksWithoutHosts(t *testing.T) {
 	raw, err := json.Marshal(serveAttacks(t))
 	must(t, err)
@@ -102,7 +103,7 @@ func attacksTable(names []string, table map[string]map[string]result) string {
 	return out
 }
 
-// serveAttacks serves what the hostile program attacks.
+// serveAttacks starts the servers that the hostile program attacks.
 func serveAttacks(t *testing.T) netTargets {
 	t.Helper()
 	repeat := func(c net.Conn) { _, _ = io.Copy(c, c) }
@@ -126,7 +127,7 @@ func serveAttacks(t *testing.T) netTargets {
 	targets := netTargets{
 		Approved: "api.example.com", Address: "127.0.0.5", Evil: "evil.example.com", Rebound: "rebound.test", Metadata: "metadata.test",
 		TLS:  answerConns(t, func(c net.Conn) { repeat(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}})) }),
-		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // of nobody, if this machine has no other
+		Port: portOf(all), UDP: udpPort(udp), Own: "192.0.2.1", // an unused one, if this machine has no other
 		Group: net.JoinHostPort(group.String(), udpPort(heard)), Everybody: "255.255.255.255:" + udpPort(heard),
 	}
 	addrs, _ := net.InterfaceAddrs()

@@ -50,7 +50,7 @@ type arFile struct {
 	text []byte
 }
 
-// archive is what ar makes of files.
+// archive packs files as ar does.
 func archive(files ...arFile) []byte {
 	b := bytes.NewBufferString("!<arch>\n")
 	for _, f := range files {

@@ -106,7 +106,8 @@ END
 		"FATAL: hello by startup\n", `could not translate host name "evil.example.com" to address`},
 }
 
-// endOfProgram is what the script says after each program: how long it took.
+// endOfProgram matches the line that the script prints after each program: how long it
+// took.
 var endOfProgram = regexp.MustCompile(`==== (\d+ ms)\n`)
 
 // missing returns the first of a program's needs that this machine does not have.

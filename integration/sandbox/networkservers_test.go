@@ -34,8 +34,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// servers are what programs connect to, at 127.0.0.5. Shell scripts find their ports in
-// variables of these names.
+// servers are the servers that programs connect to, at 127.0.0.5. Shell scripts find
+// their ports in variables of these names.
 type servers struct {
 	HTTPS, GREETER, SSH, POSTGRES, REDIS string
 	certificate                          string // of HTTPS, for api.example.com and evil.example.com
@@ -102,7 +102,7 @@ func listenAt(t *testing.T) net.Listener {
 
 func portOf(l net.Listener) string { return fmt.Sprint(l.Addr().(*net.TCPAddr).Port) }
 
-// answerConns runs f for each connection, and waits at the end for those that are open.
+// answerConns runs f for each connection, and waits at the end for the open ones.
 func answerConns(t *testing.T, f func(net.Conn)) (port string) {
 	t.Helper()
 	l := listenAt(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// who is whom a caller runs as.
+// who is the user that a caller runs as.
 type who struct {
 	name string
 	uid  int // of the caller
@@ -59,20 +59,20 @@ type outside struct {
 	base string // 0755
 	root string
 	home string   // HOME in the runs
-	env  []string // of rootsfs, with directories of its own for what it keeps
-	// mounts are what an ordinary user needs to mount: a /dev/fuse that everybody
-	// may open, and a name.
+	env  []string // of rootsfs, with directories of its own for its files
+	// mounts are the files that an ordinary user needs to mount: a /dev/fuse that
+	// everybody may open, and a name.
 	mounts map[string]string
 	targets
-	victimSays   func() string // what the victim has heard so far
+	victimSays   func() string // the victim's output so far
 	rootListener func()        // closes the socket in the root
 	granted      string        // a socket of the host's, granted with --socket
 	order        []string      // of attempts, as they were made first
 }
 
-// pidsMax is the limit in these runs. Far beyond it means beyond what others of
-// the same uid take of it at level Landlock: rootsfs itself, with its threads, and
-// what other packages' tests run meanwhile.
+// pidsMax is the limit in these runs. Far beyond it means beyond the processes of the
+// same uid at level Landlock: rootsfs itself, with its threads, and programs of other
+// packages' tests.
 const (
 	pidsMax = 128
 	beyond  = 4 * pidsMax
@@ -107,8 +107,8 @@ var builds struct {
 	err  error
 }
 
-// built is a directory with the hostile program, rootsfs, and this test's own
-// program, where everybody may execute them.
+// built returns a directory with the hostile program, rootsfs, and this test's own
+// program, where every user may execute them.
 func built(t *testing.T) string {
 	t.Helper()
 	builds.once.Do(func() {
@@ -185,8 +185,8 @@ func (o *outside) own(path string) {
 	must(o.t, os.Lchown(path, o.who.uid, o.who.uid))
 }
 
-// place makes the directories that rootsfs keeps its things in, the caller's, and
-// what a caller needs to mount.
+// place makes the directories of rootsfs for the caller, and the files that a caller
+// needs to mount.
 func (o *outside) place() {
 	t := o.t
 	o.env = []string{"PATH=/usr/bin:/bin"}
@@ -256,7 +256,8 @@ func (o *outside) inRoot() {
 	t.Cleanup(o.rootListener)
 }
 
-// files are those of the host. Each run finds them as if it were the first.
+// files makes the files of the host anew, so that each run finds them as if it were the
+// first.
 func (o *outside) files() {
 	t := o.t
 	o.Dir = filepath.Join(o.base, "outside")
@@ -291,7 +292,7 @@ func (o *outside) plant() {
 	o.inRoot()
 }
 
-// listen opens sockets that answer whoever gets through.
+// listen opens sockets that answer every client that gets through.
 func (o *outside) listen() {
 	t := o.t
 	o.Pathname = filepath.Join(o.Dir, "socket")
@@ -351,7 +352,7 @@ func (o *outside) share() {
 	t.Cleanup(func() { must(t, unix.Close(s)) })
 }
 
-// system makes a directory in one of the system's.
+// system makes a directory in a directory of the system.
 func (o *outside) system() string {
 	t := o.t
 	dir, err := os.MkdirTemp("/usr/local", "rootsfs-hostile-")
@@ -363,7 +364,7 @@ func (o *outside) system() string {
 
 func serve(t *testing.T, l net.Listener) { t.Cleanup(serving(l)) }
 
-// serving takes every connection, and returns what ends that.
+// serving accepts every connection, and returns a function that ends it.
 func serving(l net.Listener) (end func()) {
 	done := make(chan struct{})
 	go func() {
@@ -425,7 +426,7 @@ func (o *outside) victim() {
 	})
 }
 
-// shared makes what processes of a user share without files.
+// shared makes objects that processes of a user share without files.
 func (o *outside) shared() {
 	t := o.t
 	o.ShmKey = 0x726f6f74 + os.Getpid() // any number that is not taken

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// programs are what people run, as scripts that say the same inside and outside. They
-// begin in an empty directory that can be written to.
+// programs are scripts with programs that people run. They print the same inside and
+// outside. They begin in an empty directory that can be written to.
 var programs = []struct {
 	name   string
 	needs  []string
@@ -51,7 +51,7 @@ var programs = []struct {
 			});
 		END
 		npm install --silent --offline --no-audit --no-fund && npm test --silent`, "by a socket\nfrom the child 42\n"},
-	// A project as its authors publish it, with its own tests and what they need.
+	// A project as its authors publish it, with its own tests and their dependencies.
 	// Inside there is no network: they come from the cache that npm has filled outside.
 	{"npm project", []string{"node", "npm", "tar"}, `
 		export npm_config_cache=$PWD/../npm-cache npm_config_prefer_offline=true npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
@@ -69,7 +69,7 @@ var programs = []struct {
 const await = `await() { for i in $(seq 600); do "$@" 2>/dev/null && return; sleep 0.1; done; echo "given up: $*"; }
 `
 
-// Programs that people use do inside what they do outside.
+// Programs that people use work inside as they do outside.
 func TestPrograms(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// program runs a script in an empty directory of the root, inside or outside. What it
-// leaves beside that directory is there for the next.
+// program runs a script in an empty directory of the root, inside or outside. Files that
+// it leaves beside that directory are there for the next program.
 func (o *outside) program(script string, confined bool) (stdout, log string, code int) {
 	dir, tmp := filepath.Join(o.root, "work"), filepath.Join(o.base, "tmp")
 	for _, d := range []string{dir, tmp} {

@@ -19,12 +19,12 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// rootsfs is a command line of it.
+// rootsfs returns a command line of it.
 func (o *outside) rootsfs(args ...string) []string {
 	return append([]string{filepath.Join(built(o.t), "rootsfs")}, args...)
 }
 
-// driver is a process that carries an order out, as the caller.
+// driver returns a process that carries an order out, as the caller.
 func (o *outside) driver(ord order) *exec.Cmd {
 	o.t.Helper()
 	ord.UID, ord.Mounts = o.who.uid, o.mounts
@@ -37,12 +37,12 @@ func (o *outside) driver(ord order) *exec.Cmd {
 	cmd.Env = []string{driverVar + "=" + string(raw), "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if ord.Bare || len(o.mounts) > 0 {
-		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // what it mounts is gone with it
+		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS // its mounts are gone with it
 	}
 	return cmd
 }
 
-// result is what the hostile program prints for an attempt.
+// result is the output of the hostile program for an attempt.
 type result struct {
 	Name   string
 	Worked bool
@@ -52,7 +52,7 @@ type result struct {
 // giveUp ends a run that hangs; it is never what a test waits for.
 const giveUp = 2 * time.Minute
 
-// command is the order by which a run starts the hostile program, or another one
+// command returns the order by which a run starts the hostile program, or another one
 // of the root, by its path there.
 func (o *outside) command(r run, more []string, args ...string) order {
 	if r.level == bare {
@@ -67,7 +67,7 @@ func (o *outside) command(r run, more []string, args ...string) order {
 	return order{Args: o.rootsfs(append(flags, args[1:]...)...)}
 }
 
-// rootInside is where a run's command finds the root. At level Landlock that is a
+// rootInside returns where a run's command finds the root. At level Landlock that is a
 // place of the mount's own, in which it begins.
 func (o *outside) rootInside(r run) string {
 	if r.level == sandbox.Landlock {
@@ -76,8 +76,8 @@ func (o *outside) rootInside(r run) string {
 	return o.root
 }
 
-// run carries an order out and returns what came out of it and what the log holds
-// afterwards. With a terminal, that is standard input and output.
+// run carries an order out and returns its output and the log afterwards. With a
+// terminal, that is standard input and output.
 func (o *outside) run(ord order) (stdout, log string, code int) {
 	t := o.t
 	t.Helper()
@@ -121,8 +121,8 @@ func (o *outside) run(ord order) (stdout, log string, code int) {
 	return string(b), strings.TrimPrefix(string(text), o.Log+"\n"), cmd.ProcessState.ExitCode()
 }
 
-// terminal is one that does not echo: what the hostile program types into it must
-// not look like its results.
+// terminal is a terminal that does not echo: text that the hostile program types into it
+// must not look like its results.
 func terminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, slave, err := pty.Open()

@@ -19,11 +19,11 @@ import (
 	"time"
 )
 
-// credential is what the commands of these tests use and must not have. They make it of its
-// halves to look for it.
+// credential is the credential that the commands of these tests use and must not have. They
+// join its halves to look for it.
 const credential = "v3ryS3cret" + "-tok3n-of-the-owner"
 
-// api is a host that answers those who have the credential.
+// api is a host that answers requests with the credential.
 type api struct {
 	port, certificate string
 	ended             chan struct{} // gets one when a request for /held is over
@@ -63,7 +63,7 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// serveAPI serves those who have the credential.
+// serveAPI serves requests with the credential.
 func serveAPI(t *testing.T, h http.Handler) *api {
 	t.Helper()
 	a := &api{}
@@ -93,7 +93,7 @@ func serveAPI(t *testing.T, h http.Handler) *api {
 	return a
 }
 
-// using is the order for a shell script with the secret. Its host leads to 127.0.0.5, which
+// using returns the order for a shell script with the secret. Its host leads to 127.0.0.5, which
 // needs a rule of its own.
 func (o *outside) using(a *api, script string, name string) order {
 	t := o.t
@@ -246,7 +246,7 @@ func TestSecretIsRevoked(t *testing.T) {
 	}
 }
 
-// Without an answer the program is told why, and not what the machine has.
+// Without an answer the program gets the reason, but nothing about the machine.
 func TestSecretNotAnswered(t *testing.T) {
 	a := newAPI(t)
 	o := newOutside(t, everybody[0])

@@ -18,8 +18,8 @@ type secretTargets struct {
 	Halves                       [2]string
 }
 
-// everythingAPI does whatever those ask for who have the credential, and tells it to them. Of
-// headers that some servers obey, it obeys all.
+// everythingAPI does everything that a request with the credential asks for, and tells the
+// credential. It obeys all headers that some servers obey.
 func everythingAPI(w http.ResponseWriter, r *http.Request) {
 	method, path := r.Method, r.URL.Path
 	for name, values := range r.Header {
@@ -51,8 +51,8 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusFound)
 }
 
-// A hostile program that uses a secret neither gets hold of it nor has it used for anything else
-// than the rules allow, at every level that has a network, as root and as a user.
+// A hostile program that uses a secret neither gets hold of it nor gets it used beyond the
+// rules, at every level that has a network, as root and as a user.
 func TestSecretAttacks(t *testing.T) {
 	a := serveAPI(t, http.HandlerFunc(everythingAPI))
 	for _, w := range everybody {

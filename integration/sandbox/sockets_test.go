@@ -85,8 +85,8 @@ func TestSocketStreams(t *testing.T) {
 	}
 }
 
-// pass runs the hostile program with sockets for standard streams, and returns what it
-// said and whether a descriptor arrived.
+// pass runs the hostile program with sockets for standard streams, and returns its output
+// and whether a descriptor arrived.
 func (o *outside) pass(r run) (log string, passed bool) {
 	t := o.t
 	t.Helper()
@@ -121,7 +121,7 @@ func (o *outside) pass(r run) (log string, passed bool) {
 			closeRights(t, oob[:oobn]) // the other end, which would never be closed
 		}
 	}
-	_ = cmd.Wait() // what it said is looked at
+	_ = cmd.Wait() // the output is checked
 	return said.String(), passed
 }
 

@@ -65,7 +65,7 @@ func (o *outside) withStdin(r run, stdin *os.File) (stdout, log string) {
 		cmd.Stdin = stdin
 		defer stdin.Close()
 	}
-	_ = cmd.Run() // what it said is looked at
+	_ = cmd.Run() // the output is checked
 	return out.String(), err.String()
 }
 

@@ -28,9 +28,9 @@ int main(void) {
 }
 `
 
-// Debuggers, tracers and sanitizers work on what they start. (ptrace was refused: a program
-// built with -fsanitize=address ended with an error of LeakSanitizer.) A command that makes
-// the init its tracer gains nothing and harms nobody.
+// Debuggers, tracers and sanitizers work on the processes that they start. (ptrace was
+// refused: a program built with -fsanitize=address ended with an error of LeakSanitizer.) A
+// command that makes the init its tracer gains nothing and does no harm.
 func TestTracers(t *testing.T) {
 	eachLevel(t, func(t *testing.T, o *outside, level sandbox.Level) {
 		build := func(name, source string, flags ...string) {

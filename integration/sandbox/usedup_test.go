@@ -95,7 +95,7 @@ func fill() int {
 }
 
 // Another process of the command's user has as many descriptors in flight as the user
-// may: a run with a terminal, whose init passes one, is refused or confined as ever.
+// may: a run with a terminal, whose init passes one, is refused or confined as usual.
 func TestDescriptorsInFlight(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

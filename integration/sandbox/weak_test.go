@@ -98,20 +98,20 @@ func faultOf(s string) (fault, error) {
 	return f, nil
 }
 
-// weakOrder is the order of a run on such a machine.
+// weakOrder returns the order of a run on such a machine.
 func (o *outside) weakOrder(weak []string, wrapper []string, flags ...string) order {
 	args := append([]string{"run", "--name", sessionName, "--root", "root=" + o.root + ":rw"}, flags...)
 	args = append(slices.Clone(wrapper), o.rootsfs(append(args, "--", "sh", "-c", "echo ran; id -u")...)...)
 	return order{Args: args, Weak: weak}
 }
 
-// weakRun is what came of a run on such a machine; the command says that it ran, and
-// as whom.
+// weakRun returns the output of a run on such a machine; the command prints that it ran,
+// and as which user.
 func (o *outside) weakRun(weak []string, wrapper []string, flags ...string) (stdout, log string, code int) {
 	return o.run(o.weakOrder(weak, wrapper, flags...))
 }
 
-// placeOf is the private place of a run, in what its audit log says of its mount.
+// placeOf returns the private place of a run, as its audit log names it.
 var placeOf = regexp.MustCompile(`/[^ "]*/\.rootsfs-run-[a-z0-9]+`)
 
 // nothingLeft looks for the places of all runs so far, and returns how many there were.
@@ -137,9 +137,9 @@ func (o *outside) nothingLeft() int {
 	return len(places)
 }
 
-// Where no level can be reached, nothing is started and nothing is left: the error
-// says of each level what is missing, and what can be done. --unconfined starts the
-// command, and says what that means. R063.
+// If no level can be reached, nothing is started and nothing is left: the error says for
+// each level what is missing, and what to do. --unconfined starts the command, and prints
+// the consequences. R063.
 func TestRefused(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -191,8 +191,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A run that has to do without the level that it was for takes the next one, and leaves
-// nothing; if the session fails, it ends like any other.
+// A run that cannot have its level takes the next one, and leaves nothing. If the session
+// fails, it ends like any other.
 func TestNextLevel(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {

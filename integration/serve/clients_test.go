@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// reached is one way to a server: what a client's command line ends in.
+// reached is one way to a server: the end of a client's command line.
 type reached struct {
 	target []string
 	env    []string

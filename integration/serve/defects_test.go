@@ -174,7 +174,7 @@ func TestDefect_SiblingAndLinkOut(t *testing.T) {
 			if !a.failed() {
 				t.Errorf("%s %s: %s", tool, path, a)
 			}
-			// A path of the host that was not asked for is told to nobody.
+			// An answer contains no path of the host but the one asked for.
 			if text := strings.ReplaceAll(a.text(), path, ""); strings.Contains(text, filepath.Dir(o.dir)) || strings.Contains(text, "secret") {
 				t.Errorf("%s %s tells %s", tool, path, a.text())
 			}

@@ -34,7 +34,7 @@ type site struct {
 	file  string // of the token
 }
 
-// log is what a program said on standard error.
+// log is the standard error of a program.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -100,7 +100,7 @@ func (h *home) httpEnding(code int, args ...string) *site {
 	return s
 }
 
-// post sends one request as a client does, but for what change changes.
+// post sends one request as a client does, modified by change.
 func (s *site) post(body io.Reader, change func(*http.Request)) (status int, session string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodPost, s.url, body)
@@ -161,8 +161,8 @@ func (s *site) lives() {
 	}
 }
 
-// R072: attacked over HTTP, the server refuses, stays within its bounds, says in
-// its log and in the audit record what it refused, and goes on serving.
+// R072: attacked over HTTP, the server refuses, stays within its bounds, notes its
+// refusals in the log and in the audit record, and goes on serving.
 func TestHTTPAttacked_R072(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -207,7 +207,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 	}
 	s.lives()
 
-	// Half a request on many connections holds nobody up.
+	// Half a request on many connections delays no other client.
 	var slow []net.Conn
 	for i := range 200 {
 		c, err := net.Dial("tcp", at.Host)
@@ -223,7 +223,7 @@ func TestHTTPAttacked_R072(t *testing.T) {
 		_ = c.Close()
 	}
 
-	// A session is guessed by nobody, and a thousand are not kept.
+	// A session cannot be guessed, and a thousand are not kept.
 	_, mine := s.post(strings.NewReader(hello), nil)
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	for i := range 300 {
@@ -294,7 +294,7 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	s.lives()
 }
 
-// What would let in anybody is not begun.
+// A server that would let in every client does not start.
 func TestHTTPNotBegun(t *testing.T) {
 	h := newHome(t)
 	dir := t.TempDir()
@@ -323,8 +323,8 @@ func TestHTTPNotBegun(t *testing.T) {
 	}
 }
 
-// Connections that show nothing hold nobody up, however many there are and whatever
-// they are at, and the log tells of them.
+// Connections without the secret delay no other client, however many there are and
+// whatever they do, and they are logged.
 func TestHTTPSilentConnections(t *testing.T) {
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {
@@ -371,7 +371,7 @@ func TestHTTPSilentConnections(t *testing.T) {
 				must(t, err)
 				defer slow[i].Close()
 			}
-			// The oldest of them is closed before anybody's patience with it is over.
+			// The oldest of them is closed before its timeout.
 			must(t, slow[0].SetReadDeadline(time.Now().Add(giveUp)))
 			if _, err := slow[0].Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 				t.Errorf("the oldest is open: %v", err)

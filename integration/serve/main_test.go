@@ -69,7 +69,7 @@ func newHome(t testing.TB) *home {
 	return h
 }
 
-// command is a rootsfs command.
+// command returns a rootsfs command.
 func (h *home) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(h.program, args...)
 	cmd.Env = append(os.Environ(), h.env...)

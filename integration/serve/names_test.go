@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Sessions without a mount are named by commands that have to choose, and who names one
-// in the place of a root is told how it is ended, which works.
+// Commands that have to choose a session also name sessions without a mount. If an owner
+// names one in the place of a root, the error tells how to end it, and that works.
 func TestSessionsWithoutMount(t *testing.T) {
 	h := newHome(t)
 	root := "r=" + t.TempDir()

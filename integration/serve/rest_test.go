@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// A session that nobody uses does not wake up: its threads give up a processor at most 20
-// times in ten seconds. A timer of once a second alone would take more.
+// An unused session does not wake up: its threads give up a processor at most 20 times in
+// ten seconds. A timer of once a second alone would take more.
 func TestSessionAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -33,8 +33,8 @@ func TestSessionAtRest(t *testing.T) {
 	rests(t, pid)
 }
 
-// Commands that show what happens do not look for it by a clock: while nothing happens, they
-// wake up as rarely as a session.
+// Commands that show events do not poll: while nothing happens, they wake up as rarely as a
+// session.
 func TestFollowersAtRest(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -66,8 +66,8 @@ func TestFollowersAtRest(t *testing.T) {
 	follow("console") // a session tells it its figures once a second
 }
 
-// undisturbed returns a directory that nobody else uses, in a mount namespace of the test's own:
-// what others mount, and make in /tmp, wakes a session up.
+// undisturbed returns a directory that no other process uses, in a mount namespace of the test's
+// own: other mounts, and other files in /tmp, wake a session up.
 func undisturbed(t *testing.T) string {
 	t.Helper()
 	if err := lab.OwnMounts(); errors.Is(err, unix.EPERM) {

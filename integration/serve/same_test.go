@@ -22,10 +22,10 @@ import (
 type comparison struct {
 	tool string
 	args m
-	// why is the reason for a difference, "" where there is none: then the
-	// answers are the same to the byte, and so is what became of $W. Two errors
-	// are the same whatever their texts: theirs are Node's, with host paths; ours
-	// name the root, and say what to do.
+	// why is the reason for a difference, "" where there is none: then the answers are
+	// the same to the byte, and so is $W afterwards. Two errors are the same whatever
+	// their texts: theirs are Node's, with host paths; ours name the root, and say what
+	// to do.
 	why          string
 	ours, theirs string // part of each text, where they differ
 	// noted is part of a second block that only ours has; the rest is the same.
@@ -158,8 +158,8 @@ var differing = map[string]string{
 	"#*": "a name may begin with #, which minimatch takes for a comment",
 }
 
-// Every tool of server-filesystem answers in ours what it answers there, on the
-// same tree; what differs is a row, with its reason.
+// Every tool of server-filesystem gives the same answer in rootsfs, on the same tree.
+// Each difference is a row, with its reason.
 func TestSameAsServerFilesystem(t *testing.T) {
 	p := newPair(t)
 	t.Run("offered", p.offered)
@@ -244,7 +244,7 @@ func (p *pair) compare(t *testing.T, c *comparison) {
 	})
 }
 
-// renew makes what is in $W, of both and outside.
+// renew makes the files in $W, of both, and those outside.
 func (p *pair) renew(t *testing.T) {
 	for _, dir := range []string{p.mine, p.other} {
 		list, err := os.ReadDir(dir)
@@ -267,7 +267,7 @@ func (p *pair) ask(s *side, c *comparison, own string) *answer {
 	return s.parse(c.tool, r)
 }
 
-// state is what a tree holds: names, kinds, modes, links and contents.
+// state describes the contents of a tree: names, kinds, modes, links and file contents.
 func state(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -315,7 +315,7 @@ type schema struct {
 	Required   []string
 }
 
-// more are arguments that tools of ours take beside theirs, all optional.
+// more are the arguments that only the tools of rootsfs take, all optional.
 var more = map[string][]string{
 	"list_directory": {"cursor"}, "list_directory_with_sizes": {"cursor"}, "directory_tree": {"cursor", "depth"}, "search_files": {"cursor"},
 	"move_file": {"overwrite"},

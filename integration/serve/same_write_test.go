@@ -1,6 +1,6 @@
 package serve
 
-// writable is what $W holds before each of the calls below.
+// writable is the content of $W before each of the calls below.
 var writable = []string{
 	"a.txt=one\ntwo\nthree\n", "0640 mode.sh=x", "crlf=one\r\ntwo\r\n", "latin=caf\xe9\n", "open=one\ntwo", "ticks=```\ncode\n```\n",
 	"code.go=func f() {\n\tif x {\n\t\tone()\n\t\ttwo()\n\t}\n}\n", "long=1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n",

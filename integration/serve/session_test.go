@@ -14,8 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// A mount and `rootsfs serve --session` are one session: what one writes the other
-// reads, one revocation ends both, and so does the session's end. R070.
+// A mount and `rootsfs serve --session` are one session: each reads the other's writes,
+// one revocation ends both, and so does the session's end. R070.
 func TestSharedSession_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)
@@ -63,7 +63,8 @@ func TestSharedSession_R070(t *testing.T) {
 }
 
 // The same over HTTP: the live session answers clients whose connections another
-// program carries; the revocation ends what they have, its end the program.
+// program carries; a revocation ends their access, and the session's end ends the
+// program.
 func TestSharedSessionOverHTTP_R070(t *testing.T) {
 	lab.NeedFUSE(t)
 	h := newHome(t)

@@ -16,13 +16,13 @@ import (
 // giveUp is when a test believes that an answer will not come.
 const giveUp = 30 * time.Second
 
-// side is an MCP server over stdio, spoken to without an SDK: what is compared
-// is what it wrote. Its methods may be called concurrently.
+// side is an MCP server over stdio. It is used without an SDK, because its very bytes are
+// compared. Its methods may be called concurrently.
 type side struct {
 	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
-	log *bytes.Buffer // what it said on standard error; to be read when it has ended
+	log *bytes.Buffer // its standard error; to be read when it has ended
 	// ended is closed when it hung up.
 	ended chan struct{}
 
@@ -32,7 +32,7 @@ type side struct {
 	notes   []string // methods of notifications
 }
 
-// reply is what came back: a result or an error, as it was written.
+// reply is a result or an error, as it was written.
 type reply struct {
 	Result json.RawMessage
 	Error  json.RawMessage
@@ -81,8 +81,7 @@ func start(t testing.TB, cmd *exec.Cmd) *side {
 	return s
 }
 
-// read hands out answers until the server hangs up; those that wait then get
-// none.
+// read hands out answers until the server hangs up; requests that wait then get none.
 func (s *side) read(out io.Reader) {
 	lines := bufio.NewReader(out)
 	for {
@@ -167,7 +166,7 @@ type block struct {
 	Resource any    `json:"resource,omitempty"`
 }
 
-// answer is what a tool answered.
+// answer is the answer of a tool.
 type answer struct {
 	Content           []block        `json:"content"`
 	StructuredContent map[string]any `json:"structuredContent"`
@@ -178,7 +177,7 @@ type answer struct {
 // failed reports whether the call did not succeed, in either way.
 func (a *answer) failed() bool { return a.IsError || a.RPC != "" }
 
-// text is what the first block says, or the error.
+// text returns the text of the first block, or the error.
 func (a *answer) text() string {
 	if a.RPC != "" {
 		return a.RPC
@@ -189,7 +188,7 @@ func (a *answer) text() string {
 	return a.Content[0].Text
 }
 
-// note is what a second block says.
+// note returns the text of the second block.
 func (a *answer) note() string {
 	if len(a.Content) < 2 {
 		return ""
@@ -235,6 +234,6 @@ func (s *side) refused(name string, args map[string]any, why string) {
 type m = map[string]any
 
 func (a *answer) String() string {
-	text, _ := json.Marshal(a) // strings and what JSON was read into: cannot fail
+	text, _ := json.Marshal(a) // strings and decoded JSON: cannot fail
 	return fmt.Sprintf("%s%s", text, a.RPC)
 }

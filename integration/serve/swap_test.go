@@ -16,13 +16,13 @@ import (
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 )
 
-// What lies outside is known by this; nothing inside has it.
+// Files outside are recognised by this; no file inside has it.
 const canary = "CANARY-71ce"
 
 // Names are exchanged with links that lead out, as fast as they can be, while a
-// client calls every tool on the same names: nothing outside is told or written.
-// A bare open of the same names in the same loop does get out, or the race would
-// prove nothing. R063, R064, R188, R189.
+// client calls every tool on the same names: nothing outside is read or written. A bare
+// open of the same names in the same loop does get out, or the race would prove nothing.
+// R063, R064, R188, R189.
 func TestDefect_SwapRace(t *testing.T) {
 	o := newOne(t)
 	guardtest.Tree(t, o.out, "", "x/f="+canary, "x/sub/f="+canary, "x/"+canary+"=", "x/q/f="+canary)
@@ -117,7 +117,7 @@ func (o *one) race(i int) (succeeded int64) {
 		{"write_file", m{"path": dir + "/sub/f", "content": "inside"}},
 	} {
 		r := o.call("tools/call", m{"name": c.tool, "arguments": c.args})
-		// What was asked for may be in the answer.
+		// The requested path may be in the answer.
 		asked, _ := c.args["path"].(string)
 		text := strings.ReplaceAll(string(r.Result)+string(r.Error), asked, "")
 		if strings.Contains(text, canary) {

@@ -33,7 +33,7 @@ func (h *home) question(n int) (id string) {
 	}
 }
 
-// asks sends a call that the owner is asked about, whose answer nobody reads.
+// asks sends a call that the owner is asked about. Its answer is not read.
 func (s *site) asks(ctx context.Context, session, path string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
@@ -50,8 +50,8 @@ func (s *site) asks(ctx context.Context, session, path string) {
 	}()
 }
 
-// Whoever hung up waits for no answer: the owner's question is gone at once, a late
-// answer says so, and neither the session nor the program waits for it to time out.
+// When a client hangs up, the owner's question is gone at once. A late answer says so,
+// and neither the session nor the program waits for a timeout.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	outside := t.TempDir() + "/f"
 	must(t, os.WriteFile(outside, []byte("outside"), 0o644))

@@ -1,5 +1,5 @@
-// Suite is what `make test` runs: go test in three parts at a time, and what a test
-// cannot see of itself.
+// Command suite (`make test`) runs go test in three parts at a time, and checks what a
+// single test cannot see.
 //
 //	go run ./integration/suite [-race] [core|peers|rest]...
 //

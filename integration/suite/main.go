@@ -61,7 +61,7 @@ func main() {
 	}
 }
 
-// run runs the tests and returns what is wrong with them, and with what they left.
+// run runs the tests and returns their failures, and the problems with what they left.
 func run(o options) (problems []string, err error) {
 	parts, err := findParts(o.goCommand, o.parts)
 	if err != nil {
@@ -194,8 +194,8 @@ func divide(packages []string) []part {
 	return parts
 }
 
-// test runs a part's packages, with further flags of go test, and returns what is wrong
-// apart from their tests.
+// test runs a part's packages, with further flags of go test, and returns problems other
+// than failed tests.
 func (p *part) test(o options, temp string, out *report, dog *watchdog, flags ...string) string {
 	args := []string{"test", "-json", "-p", "1", "-timeout", o.timeout.String()}
 	if o.race {

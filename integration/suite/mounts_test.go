@@ -48,8 +48,8 @@ func mountDead(point string) error {
 	return unix.Mount("rootsfs", point, mountpoint.FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse.Fd()))
 }
 
-// What a test leaves is reported, what others mount meanwhile is neither reported nor
-// detached.
+// A mount that a test leaves is reported. Other mounts made meanwhile are neither
+// reported nor detached.
 func TestMountsOfOthers(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root, and ", err)

@@ -17,10 +17,10 @@ type event struct {
 	Action, Package, ImportPath, Test, Output string
 }
 
-// skip is a test that was skipped; Output is what it said.
+// skip is a skipped test and its output.
 type skip struct{ Package, Test, Output string }
 
-// report collects what go test says of all parts and writes what a person wants of it.
+// report collects the output of go test for all parts and writes a summary.
 type report struct {
 	mu       sync.Mutex // guards the fields below and writes to w
 	w        io.Writer
@@ -47,7 +47,7 @@ func (p *testedPackage) add(test, text string) {
 	b.WriteString(text)
 }
 
-// problem notes what is wrong; "" is nothing.
+// problem notes a problem; "" is none.
 func (r *report) problem(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lines is what `go test -json` says of three packages: one that passes and skips two
-// tests, one of which a test fails, and one whose test does not end.
+// lines is the output of `go test -json` for three packages: one that passes and skips
+// two tests, one with a failing test, and one whose test does not end.
 const lines = `{"Action":"start","Package":"example.com/a/b/guard"}
 {"Action":"run","Package":"example.com/a/b/guard","Test":"TestA"}
 {"Action":"output","Package":"example.com/a/b/guard","Test":"TestA","Output":"=== RUN   TestA\n"}
@@ -102,8 +102,8 @@ func TestSkips(t *testing.T) {
 	}
 }
 
-// The list of allowed skips is one that somebody can check: each has a reason, and says
-// which words of the test it means.
+// The list of allowed skips can be checked: each has a reason, and quotes the words of
+// the test.
 func TestAllowedSkipsAreExplained(t *testing.T) {
 	for _, a := range allowedSkips {
 		if a.reason == "" || a.says == "" || a.where == nil || a.pkg == "" || a.test == "" {
@@ -112,8 +112,8 @@ func TestAllowedSkipsAreExplained(t *testing.T) {
 	}
 }
 
-// What is made, changed or removed in the user's own directories is noticed: in those
-// of rootsfs always, elsewhere in CI, in caches never.
+// Files that are made, changed or removed in the user's own directories are reported: in
+// those of rootsfs always, elsewhere in CI, in caches never.
 func TestUserDirs(t *testing.T) {
 	home := t.TempDir()
 	write := func(rel, text string) {
@@ -158,7 +158,7 @@ func TestUserDirs(t *testing.T) {
 	}
 }
 
-// Every package is in one part, and those that are listed nowhere are in the last.
+// Every package is in one part; unlisted packages are in the last.
 func TestDivide(t *testing.T) {
 	module := "github.com/rootsfs/rootsfs/"
 	parts := divide([]string{module + "guard", module + "guard/names", module + "guardian", module + "integration/posix", module + "mount", module + "mount/sandbox"})

@@ -29,8 +29,8 @@ func (f failure) pattern() string {
 }
 
 // rerun runs the tests that failed once more, each by itself, after everything else has
-// ended, and marks those that pass as flaky. It runs none where a failure is more than a
-// test's verdict (see rerunnable).
+// ended, and marks those that pass as flaky. It runs none if more than tests failed (see
+// rerunnable).
 func rerun(o options, temp string, out *report, dog *watchdog) {
 	failures := out.rerunnable()
 	for _, f := range failures {
@@ -46,8 +46,8 @@ func rerun(o options, temp string, out *report, dog *watchdog) {
 }
 
 // removeScriptDirs removes the empty directories of testscript, which counts the scripts
-// that were not chosen, too, before it removes its own. One that holds anything is reported
-// as left.
+// that were not chosen, too, before it removes its own. A directory that is not empty is
+// reported as left.
 func removeScriptDirs(temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, "go-test-script*")) // the pattern is right
 	for _, dir := range dirs {
@@ -56,9 +56,9 @@ func removeScriptDirs(temp string) {
 }
 
 // rerunnable returns the failed tests if nothing but tests failed, and at most maxReruns
-// of them. A data race, a panic, a test that did not end, a package that does not build
-// and a package whose TestMain found a leak are never run again: each is a fault, whether
-// or not it shows itself a second time.
+// of them. It returns none after a data race, a panic, a test that did not end, a package
+// that does not build or a package whose TestMain found a leak. Each of these is a fault,
+// even if it does not come a second time.
 func (r *report) rerunnable() (failures []failure) {
 	for _, name := range r.failures() {
 		r.mu.Lock()

@@ -25,8 +25,8 @@ func output(pkg, test, text string) string {
 	return `{"Action":"output","Package":"` + pkg + `","Test":"` + test + `","Output":"` + text + `\n"}` + "\n"
 }
 
-// Only tests that failed, and few of them, are run again: what else can go wrong is a
-// fault even if it does not show itself twice.
+// Only tests that failed, and few of them, are run again: any other problem is a fault
+// even if it does not come twice.
 func TestRerunnable(t *testing.T) {
 	scripts := end("p", "TestScripts/doctor", "fail") + end("p", "TestScripts/run", "pass") + end("p", "TestScripts", "fail") + end("p", "", "fail")
 	var five string

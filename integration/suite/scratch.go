@@ -13,15 +13,16 @@ import (
 
 // scratch is the tests' temporary directory. Where a file system can be mounted it is one
 // of its own: ext4, with a journal, in a file that has no name any more. On an ext4
-// without a journal, as virtual machines have it, the kernel looks for an inode that
-// nobody has removed within the last minute (recently_deleted in fs/ext4/ialloc.c), and
-// tests remove many: that took a third of the processor time of a run.
+// without a journal, as virtual machines have it, the kernel looks for an inode that was
+// not removed within the last minute (recently_deleted in fs/ext4/ialloc.c). Tests remove
+// many: the search took a third of the processor time of a run.
 type scratch struct{ dir string }
 
 // scratchSize is the file's size, in bytes; it takes as much of the disk as is written.
 const scratchSize = 8 << 30
 
-// newScratch makes the directory. why is why root has got none of its own.
+// newScratch makes the directory. why is the reason if root has no file system of its
+// own.
 func newScratch() (s *scratch, why, err error) {
 	dir, err := os.MkdirTemp("", "rst-") // short: paths of sockets are
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *scratch) mount() error {
 	return os.Remove(filepath.Join(s.dir, "lost+found"))
 }
 
-// left reports what the tests have left in the directory.
+// left reports files that the tests have left in the directory.
 func (s *scratch) left() []string {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

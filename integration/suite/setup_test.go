@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// bareMachine is a PATH with what every system has and with stubs, each a line of shell.
+// bareMachine returns a PATH with the programs of every system and with stubs, each a
+// line of shell.
 func bareMachine(t *testing.T, stubs map[string]string) (path string) {
 	t.Helper()
 	path = t.TempDir()
@@ -45,8 +46,8 @@ const (
 	root     = `case $1 in -u) echo 0;; *) echo root;; esac`
 )
 
-// setup.sh says what is missing and what to type, and runs the command only where
-// nothing is.
+// setup.sh prints the missing programs and the command to type, and runs the command only
+// if nothing is missing.
 func TestSetup(t *testing.T) {
 	for _, c := range []struct {
 		name, purpose string

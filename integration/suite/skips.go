@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// machine is what a skip may depend on.
+// machine holds the properties that a skip may depend on.
 type machine struct {
 	ci   bool
 	root bool
@@ -17,7 +17,7 @@ type machine struct {
 type allowedSkip struct {
 	pkg    string // the package's path in the module; a pattern of path.Match
 	test   string // the test's name, of a sub-test the whole of it; a pattern likewise
-	says   string // a part of what the test says when it skips
+	says   string // a part of the test's text when it skips
 	where  func(machine) bool
 	reason string
 }
@@ -61,7 +61,7 @@ var allowedSkips = []allowedSkip{
 }
 
 // judgeSkips returns the skips that are not allowed on the machine. Such a skip fails the run
-// on every machine: it is a test that nobody knows to be left out.
+// on every machine: the test would be left out unnoticed.
 func (r *report) judgeSkips(m machine) (problems []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func matches(pattern, name string) bool {
 	return pattern == "*" || ok && err == nil
 }
 
-// reasonOf is what a test said, without the lines that go test adds.
+// reasonOf returns the output of a test without the lines that go test adds.
 func reasonOf(output string) string {
 	var said []string
 	for line := range strings.Lines(output) {

@@ -23,7 +23,7 @@ type dirs struct {
 	caches []string
 }
 
-// userDirs are the directories that the environment names.
+// userDirs returns the directories that the environment names.
 func userDirs(env func(string) string) dirs {
 	home := env("HOME")
 	or := func(name, rest string) string {
@@ -58,7 +58,7 @@ type fileState struct {
 	modified time.Time
 }
 
-// list returns what is in the directories, by path.
+// list returns the files in the directories, by path.
 func (d dirs) list() map[string]fileState {
 	found := map[string]fileState{}
 	here, _ := os.Getwd() // a checkout in the home directory is not the user's settings
@@ -68,13 +68,13 @@ func (d dirs) list() map[string]fileState {
 		}
 		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil {
-				return nil //nolint:nilerr // what cannot be read is not listed, before as after
+				return nil //nolint:nilerr // unreadable files are not listed, before or after
 			}
 			if e.IsDir() {
 				if path == here || slices.Contains(d.caches, path) {
 					return fs.SkipDir
 				}
-				found[path] = fileState{} // its own time changes with what is in it
+				found[path] = fileState{} // its own time changes with its entries
 				return nil
 			}
 			if in, err := e.Info(); err == nil {
@@ -86,8 +86,8 @@ func (d dirs) list() map[string]fileState {
 	return found
 }
 
-// changed reports what is not as it was. Outside of rootsfs's own directories it is
-// reported in CI only.
+// changed reports changed files. Outside of rootsfs's own directories it is reported in
+// CI only.
 func (d dirs) changed(before map[string]fileState, ci bool) (problems []string) {
 	after := d.list()
 	note := func(what, path string) {

@@ -38,7 +38,8 @@ type watchdog struct {
 	problems []string
 }
 
-// waiting is what a connection was last seen to leave waiting, and since when.
+// waiting holds the requests that a connection was last seen to leave waiting, and since
+// when.
 type waiting struct {
 	made     uint64 // see watchdog.made
 	requests string
@@ -96,8 +97,9 @@ func (d *watchdog) list() (ids []string) {
 	return ids
 }
 
-// made returns what tells a connection from a later one of the same number: the inode
-// number of its directory, which the kernel does not use again; 0 if it has ended.
+// made returns the inode number of a connection's directory, which the kernel does not
+// use again: it differs for a later connection of the same number. It returns 0 if the
+// connection has ended.
 func (d *watchdog) made(id string) uint64 {
 	var st unix.Stat_t
 	if d.connections == "" || unix.Stat(filepath.Join(d.connections, id), &st) != nil {
@@ -127,8 +129,8 @@ func (d *watchdog) watch() {
 	}
 }
 
-// look notes what each connection leaves waiting, and aborts a connection of the
-// suite's for which that has been the same for too long.
+// look notes the waiting requests of each connection, and aborts a connection of the
+// suite whose waiting requests have been the same for too long.
 func (d *watchdog) look(seen map[string]waiting) {
 	now := time.Now()
 	here := map[string]bool{}
@@ -280,7 +282,7 @@ func (d *watchdog) kill(name string, pid int, limit time.Duration) {
 	}
 }
 
-// stop ends the watchdog and returns what it did.
+// stop ends the watchdog and returns the problems that it found.
 func (d *watchdog) stop() []string {
 	close(d.done)
 	<-d.ended

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		err = touch(path)
 	} else if point := os.Getenv(leaveVar); point != "" {
 		err = leave(point)
-	} else if err = lab.StartWithOwnMounts(); err == nil { // a watchdog ends what it sees
+	} else if err = lab.StartWithOwnMounts(); err == nil { // a watchdog ends connections that it sees
 		os.Exit(m.Run())
 	}
 	if err != nil {
@@ -190,8 +190,8 @@ func TestOverduePartIsKilled(t *testing.T) {
 	}
 }
 
-// A connection whose mount is in no table of mounts is found by who serves it, where
-// the kernel tells.
+// A connection whose mount is in no table of mounts is found by the process that serves
+// it, if the kernel tells.
 func TestOwnerOfDetachedMount(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		t.Skip("/dev/fuse and root are needed: ", err)

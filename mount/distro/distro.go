@@ -1,12 +1,7 @@
 // Package distro tells a user how to install missing packages with the machine's package
 // manager. It knows Debian, Ubuntu, Fedora, RHEL, CentOS, Arch, Alpine, openSUSE and SLES,
 // and distributions whose os-release names one of these in ID_LIKE.
-//
-// # Promises
-//
 // On an unknown distribution the text names the packages and no command.
-//
-// # Not promised
 //
 // The package installs nothing and does not check what is installed. It does not
 // translate package names: the caller passes names that every distribution uses.

@@ -1,11 +1,7 @@
 // Package incoming lets tests look at each request that a mount gets from the kernel.
 //
-// # Promises
-//
-//   - Each request that a program makes is shown before the mount answers it, but for those
-//     below.
-//
-// # Not promised
+// Each request that a program makes is shown before the mount answers it, with two
+// exceptions:
 //
 //   - FORGET, RELEASE, RELEASEDIR and pages that the kernel writes back from its cache are
 //     not shown: no program waits for them.

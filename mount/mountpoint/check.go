@@ -51,8 +51,8 @@ func Check(path string) (resolved string, err error) {
 // mount.
 var errNotOwned = errors.New("sticky directory of another user")
 
-// checkDirectory checks what Check demands of a directory. It returns the bare cause;
-// pointError adds the path and a remedy.
+// checkDirectory checks a directory for Check. It returns the bare cause; pointError adds
+// the path and a remedy.
 func checkDirectory(dir string, uid int) error {
 	var st unix.Stat_t
 	// Lstat, so that a link that was put there since dir was resolved is refused.

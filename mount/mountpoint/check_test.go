@@ -73,7 +73,7 @@ func TestCheckR092(t *testing.T) {
 	}
 }
 
-// What only some causes can give is checked on the sentence alone.
+// A sentence that only some causes give is checked alone.
 func TestPointErrorSentences(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -35,7 +35,7 @@ func CheckFUSE() error {
 	}.run()
 }
 
-// fuseCheck holds what CheckFUSE depends on, for tests.
+// fuseCheck holds the dependencies of CheckFUSE, for tests.
 type fuseCheck struct {
 	device     string
 	number     uint64
@@ -96,8 +96,8 @@ func (c fuseCheck) helper() (string, error) {
 	return bin, nil
 }
 
-// isSystems reports whether root alone can replace what lies in a directory, which is a path
-// without links.
+// isSystems reports whether only root can replace files in a directory, whose path has no
+// links.
 func isSystems(dir string) bool {
 	for ; ; dir = filepath.Dir(dir) {
 		var st unix.Stat_t
@@ -125,8 +125,9 @@ func (c fuseCheck) deviceError(err error) error {
 	return errorf(ErrNoFUSE, "%s cannot be opened: %v", d, err)
 }
 
-// wrongDeviceError returns an error that tells what is at the device's path instead of the FUSE device. A container
-// runtime creates a directory there if it is asked for a device that the host lacks.
+// wrongDeviceError returns an error that names the file at the device's path that is not the FUSE
+// device. A container runtime creates a directory there if it is asked for a device that the host
+// lacks.
 func (c fuseCheck) wrongDeviceError(st *unix.Stat_t) error {
 	what := "a special file"
 	switch st.Mode & unix.S_IFMT {

@@ -15,7 +15,7 @@ import (
 
 func TestCheckFUSE(t *testing.T) {
 	dir := t.TempDir()
-	// A device that everybody may open stands in, for the test needs no FUSE.
+	// A device that every user may open replaces it, because the test needs no FUSE.
 	const device = "/dev/null"
 	number := unix.Mkdev(1, 3)
 	file := filepath.Join(dir, "fuse")
@@ -126,8 +126,8 @@ func TestCheckAllowOther(t *testing.T) {
 	oneLine(t, checkAllowOther(t.TempDir(), 1000), "cannot be read")
 }
 
-// What has the bit must also lie where root alone can put something in its place: between the
-// look at it and its start, a program could make a link to another one of it.
+// A helper with the bit must also lie where only root can replace it: between the check and
+// its start, a program could replace it by a link to another one.
 func TestHelperIsTheSystems(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make a set-user-id file")

@@ -118,7 +118,7 @@ func requireMounts(t *testing.T) {
 	}
 }
 
-// tempPoint is an empty directory that users can reach, with whatever is
+// tempPoint returns an empty directory that users can reach, with whatever is
 // mounted there taken off at the end.
 func tempPoint(t *testing.T, name string, uid int) string {
 	t.Helper()
@@ -165,8 +165,8 @@ func serve(t *testing.T, point, subtype string) *exec.Cmd {
 	return cmd
 }
 
-// mountDead makes a stale mount of a user's. The mount call is fusermount3's,
-// done here because the machine's /dev/fuse may be closed to users.
+// mountDead makes a stale mount of a user. The mount call is fusermount3's, done here
+// because the machine's /dev/fuse may be closed to users.
 func mountDead(t *testing.T, point string, uid int) {
 	t.Helper()
 	fd, err := unix.Open(Device, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -219,7 +219,7 @@ func publicCopy(t *testing.T) string {
 	return exe
 }
 
-// mountTmpfs mounts something that is not ours.
+// mountTmpfs mounts another file system than rootsfs.
 func mountTmpfs(t *testing.T, point string) {
 	t.Helper()
 	if err := unix.Mount("not ours", point, "tmpfs", 0, "size=64k"); err != nil {

@@ -22,7 +22,7 @@ const (
 	maxFDs     = 10_000 // looked at in one process
 )
 
-// Holders describes, best effort, what keeps a mount alive that was detached, such as
+// Holders describes, best effort, the processes that keep a detached mount alive, such as
 // "sleep (pid 12, working directory)" or "sh (pid 13, a copy of the mount)". After limit it
 // returns nothing: a working directory may be on a file system that does not answer.
 func Holders(in Info, limit time.Duration) []string {
@@ -36,10 +36,11 @@ func Holders(in Info, limit time.Duration) []string {
 	}
 }
 
-// holders describes, best effort, what keeps the mount from being unmounted: mounts inside
-// it and processes with a working directory, a root directory, a program or an open file in
-// it. Of a mount that was detached it also finds mappings, and mount namespaces with a copy.
-// Ordinary users see only their own processes. No mount of rootsfs is asked anything.
+// holders describes, best effort, the holders that keep the mount from being unmounted:
+// mounts inside it and processes with a working directory, a root directory, a program or an
+// open file in it. Of a mount that was detached it also finds mappings, and mount namespaces
+// with a copy. Ordinary users see only their own processes. No mount of rootsfs is asked
+// anything.
 func holders(in Info, detached bool) []string {
 	var all []string
 	mounts, _ := Mounts()
@@ -70,7 +71,7 @@ func holders(in Info, detached bool) []string {
 	return all
 }
 
-// uses are the links of a process's directory in /proc that lead to what it uses.
+// uses are the links of a process's directory in /proc that lead to files it uses.
 var uses = map[string]string{"cwd": "working directory", "root": "root directory", "exe": "running program"}
 
 // useBy returns how a process uses a file at or below the mount's point, or "". proc is the process's

@@ -44,7 +44,7 @@ var (
 	ErrNotMounted = errors.New("not mounted")              // nothing is mounted exactly there
 	ErrNotOurs    = errors.New("not a mount of ours")      // of another type, or another user's
 	ErrStale      = errors.New("stale mount")              // its daemon is gone
-	ErrBusy       = errors.New("mount is busy")            // somebody holds something in it
+	ErrBusy       = errors.New("mount is busy")            // a process holds something in it
 	ErrNoFUSE     = errors.New("the system lacks FUSE")    // or withholds it from this user
 	ErrNoFusectl  = errors.New("fusectl is not available") // connections cannot be aborted
 )
@@ -137,8 +137,8 @@ func Ours() ([]Info, error) {
 
 // covering returns the mount that path lies in. It walks the tree of mounts as the
 // kernel walks a path: of the mounts lying in the one it is in, it enters the first that
-// the path meets. The order of the lines says nothing about what covers what (since
-// Linux 6.8 they are sorted by age), the parents do.
+// the path meets. The order of the lines does not tell which mount covers which (since
+// Linux 6.8 they are sorted by age); the parents do.
 func covering(all []Info, path string) (Info, bool) {
 	known := make(map[int]bool, len(all))
 	for _, in := range all {

@@ -70,7 +70,7 @@ type goneWatch struct {
 	table *os.File
 
 	// The kernel gives out the lowest free ID, so the next mount often gets the one just
-	// freed. The device tells them apart: while anybody holds the detached file system
+	// freed. The device tells them apart: while a process holds the detached file system
 	// its device number is not given out again.
 	id  int
 	dev string

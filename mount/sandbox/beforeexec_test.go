@@ -45,8 +45,8 @@ func TestBeforeExec(t *testing.T) {
 	})
 }
 
-// A command whose BeforeExec fails, or whose tree is none: nothing was started, nothing is
-// left, and the caller's own reason is the error.
+// If BeforeExec fails, or Tree is no absolute path, nothing was started and nothing is
+// left. The error of BeforeExec is that of Start.
 func TestNotReleased(t *testing.T) {
 	reason := errors.New("the session has failed")
 	atLevels(t, confining, func(t *testing.T, level Level) {

@@ -18,14 +18,15 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// initAt is where the init's program is inside at level Bubblewrap, which
-// cannot start what is outside.
+// initAt is the path of the init's program inside at level Bubblewrap: bwrap cannot start
+// a program that is outside.
 const initAt = "/.rootsfs-init"
 
-// findBwrap finds the program, and refuses one that is not the system's: PATH may name
-// directories of a project, as npx and virtual environments have it, and what confines is
-// not the project's. Root's files are those of nobody in a user namespace, and of every program
-// in a session of root's: check, which may be nil, refuses those.
+// findBwrap finds bwrap on PATH and refuses one that is not the system's. PATH may name
+// directories of a project (npx and virtual environments do this), and a project must not
+// supply the program that confines it. A user namespace shows root's files as the uid nobody's.
+// In a session of root every program can own files of root: check, which may be nil, refuses
+// those.
 func findBwrap(check func(path string) error) (string, error) {
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -75,7 +76,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 		return err
 	}
 	fd := l.passFile(list)
-	// bwrap says why it cannot on standard error, which is the command's.
+	// bwrap writes its errors to standard error, which is the command's.
 	if l.bwrapStderr, err = memFile("standard error of bwrap", nil); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (l *launch) bubblewrap(where privatePlaces) error {
 	return nil
 }
 
-// bwrapNamespaces are the arguments that make namespaces.
+// bwrapNamespaces returns the arguments that make namespaces.
 func (l *launch) bwrapNamespaces() []string {
 	args := []string{
 		"--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", "--hostname", layout.HostName,
@@ -96,10 +97,10 @@ func (l *launch) bwrapNamespaces() []string {
 	if os.Geteuid() != 0 {
 		return append(args, "--unshare-user", "--uid", strconv.Itoa(int(l.o.UID)), "--gid", strconv.Itoa(int(l.o.GID)))
 	}
-	// Root needs no user namespace for the others, and the tree lies where
-	// only root may go; the init changes to the command's uid by itself.
+	// Root needs no user namespace to make the others, and only root may enter the tree's
+	// directory. The init changes to the command's uid by itself.
 	l.conf.SetID, l.conf.UID, l.conf.GID = true, l.o.UID, l.o.GID
-	// The limit counts all of that uid's where it is not of a user namespace.
+	// Without a user namespace the limit counts all processes of that uid.
 	l.conf.Pids += processes(l.o.UID)
 	return args
 }
@@ -108,7 +109,8 @@ func (l *launch) bwrapNamespaces() []string {
 func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	args := []string{"--dev", "/dev"}
 	dirs := append(slices.Clone(lay.Dirs), filepath.Dir(cmp.Or(lay.FlatAt, "/")))
-	// bwrap lets nobody else into the directories that it makes on the way to a bind.
+	// bwrap gives other users no access to the directories that it makes on the way to a
+	// bind.
 	for _, c := range lay.Copies {
 		dirs = append(dirs, filepath.Dir(c.To))
 	}
@@ -146,7 +148,7 @@ func (l *launch) bwrapRoot(lay *layout.Layout) ([]string, error) {
 	return append(args, bwrapProc()...), nil
 }
 
-// bwrapBinds are the arguments for what is mounted on directories.
+// bwrapBinds returns the arguments for everything that is mounted on directories.
 func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err error) {
 	for _, b := range lay.Binds {
 		switch {
@@ -185,7 +187,8 @@ func (l *launch) bwrapBinds(lay *layout.Layout, size string) (args []string, err
 	return args, nil
 }
 
-// bwrapProc hides what the init would hide.
+// bwrapProc returns the arguments that hide the entries of /proc that the init would
+// hide.
 func bwrapProc() []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -220,7 +223,7 @@ func memFile(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// bwrapError is why bwrap could not, in its own words.
+// bwrapError returns bwrap's own error text.
 func (l *launch) bwrapError() string {
 	b := make([]byte, 4096)
 	n, err := l.bwrapStderr.ReadAt(b, 0)

@@ -25,7 +25,8 @@ func TestProjectsBwrap(t *testing.T) {
 	if bwrap, err := findBwrap(nil); err == nil || !strings.Contains(err.Error(), "not root's") {
 		t.Errorf("%s, %v", bwrap, err)
 	}
-	// One of root's is not enough where root's programs make files: the caller has a word.
+	// A bwrap that root owns is not enough where root's programs make files: the caller
+	// can refuse it.
 	if os.Geteuid() == 0 {
 		if err := os.Chown(fake, 0, 0); err != nil {
 			t.Fatal(err)

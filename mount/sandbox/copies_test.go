@@ -34,7 +34,7 @@ func TestCopies(t *testing.T) {
 	})
 }
 
-// A root may be /etc, or lie in it: it is what the command sees then.
+// A root may be /etc, or lie in it: the command then sees the root there.
 func TestRootsInEtc(t *testing.T) {
 	atLevels(t, []Level{Namespaces}, func(t *testing.T, level Level) {
 		for range 10 {

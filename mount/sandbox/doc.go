@@ -2,26 +2,25 @@
 //
 // # Promises
 //
-// At level Namespaces the command has a root directory that holds the system's
-// programs, read-only, private directories in memory, and the tree; no network
-// but its own loopback interface unless asked for; no capability, no way to get
-// one, no process but its own, no socket that reaches out of it, and no
-// descriptor of the caller's. What it starts is confined alike. When the
-// command ends, or the caller dies in whatever way, all of it is gone.
+// At level Namespaces the command has a root directory that holds the system's programs,
+// read-only, private directories in memory, and the tree. Unless asked for, it has no
+// network but its own loopback interface. It has no capability and no way to get one,
+// sees no process but its own, and holds no socket that reaches out of it and no
+// descriptor of the caller. Its child processes are confined alike. When the command
+// ends, or the caller dies in whatever way, all of it is gone.
 //
-// The level reached, each layer, and what stays possible are in Report. A level
-// is never lowered silently: an error says what this machine lacks.
+// Report has the level reached, each layer, and the remaining holes. A level is never
+// lowered silently: an error says what this machine lacks.
 //
 // # Not promised
 //
-// What the tree shows is the tree's business (package guard). The system's
-// programs and libraries can be read: a secret in /usr is a secret no more.
-// Bugs of the kernel are not ours to hide, though the system call filter keeps
-// much of it out of reach; nor are side channels, or the time that a command may
-// use. Its memory is bounded only if Options.MemoryMax says so, and a control group
-// can be made (Report says whether). What it writes to streams of the caller's, a terminal's escape
-// sequences among it, is not looked into. The limit of processes is a soft one that
-// the command can raise by 64, which are there for the init's own threads.
+// The contents of the tree are up to package guard. The system's programs and libraries can be
+// read: a secret in /usr is a secret no more. Kernel bugs are not fenced off, though the system
+// call filter keeps much of the kernel out of reach. Side channels and processor time are not
+// limited. Memory is bounded only if Options.MemoryMax says so and a control group can be made
+// (Report says whether). The command's output, such as a terminal's escape sequences, is not
+// filtered. The limit of processes is a soft one: the command can raise it by 64, which are there
+// for the init's own threads.
 //
 // # Model
 //

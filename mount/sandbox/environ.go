@@ -13,9 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// passedOn are the variables that a command gets without being asked for: how
-// to find programs and how to speak to a person. A name that ends in * stands
-// for all that begin so.
+// passedOn are the variables that a command always gets: those for finding programs and
+// for speaking to a person. A name that ends in * stands for all that begin so.
 var passedOn = []string{
 	"PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE",
 }
@@ -27,11 +26,11 @@ var envName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 })
 
-// Environ makes a command's environment out of the caller's: a few harmless
-// variables, and those on the list, each NAME (passed on if it is set),
-// PREFIX* (all that begin so) or NAME=VALUE. The later one counts. What names
-// the private places (HOME, TMPDIR, XDG's directories, caches of npm, pip and
-// Go) is added by Start. Everything else stays outside, above all secrets.
+// Environ makes a command's environment out of the caller's: a few harmless variables,
+// and those on the list, each NAME (passed on if it is set), PREFIX* (all that begin so)
+// or NAME=VALUE. The later one counts. Start adds the variables that name private places
+// (HOME, TMPDIR, XDG's directories, caches of npm, pip and Go). Everything else stays
+// outside, above all secrets.
 //
 // An entry that is none of the three forms is an error of kind Invalid.
 func Environ(allow []string) ([]string, error) {
@@ -66,9 +65,8 @@ func Environ(allow []string) ([]string, error) {
 	return env, nil
 }
 
-// offline tells programs that fetch what they run that there is nothing to fetch
-// it from: they say so at once, where they would otherwise try for minutes (npm).
-// What they have already is used.
+// offline tells package managers that there is no network: they then fail at once instead
+// of trying for minutes (npm), and use the packages that they have.
 var offline = []string{"npm_config_offline=true", "UV_OFFLINE=1", "PIP_RETRIES=0", "CARGO_NET_OFFLINE=true", "GOPROXY=off"}
 
 // without appends to env those of more whose names are not there yet.
@@ -82,9 +80,9 @@ func without(env, more []string) []string {
 	return env
 }
 
-// complete is the environment that the command gets at a level: the caller's, with
-// the private places and the user's name, and a PATH without directories that do
-// not exist inside: their names are the host's business.
+// complete returns the command's environment at a level: Options.Env, the private places
+// and the user's name, and a PATH without directories that do not exist inside, whose
+// names would tell about the host.
 func complete(o *Options, level Level, where privatePlaces) []string {
 	name := layout.UserName(o.UID)
 	env := without(slices.Clone(o.Env), where.environ())
@@ -100,9 +98,10 @@ func complete(o *Options, level Level, where privatePlaces) []string {
 	return env
 }
 
-// insidePath keeps the directories of a PATH of which something is shown. One that a link
-// leads to is named by its own path where the link cannot be shown. If none is the system's,
-// the system's follow: of a directory of links only what the command needs is shown.
+// insidePath keeps the directories of a PATH that are shown inside, wholly or in part. A
+// directory behind a link that cannot be shown is named by its own path. If no directory is
+// the system's, the system's are appended: of a directory of links only the files that the
+// command needs are shown.
 func insidePath(o *Options, path string) string {
 	var kept []string
 	for _, dir := range filepath.SplitList(path) {
@@ -145,7 +144,7 @@ func (o *Options) shows(dir string) bool {
 	return false
 }
 
-// field is the rest of the line that begins with name.
+// field returns the rest of the line that begins with name.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

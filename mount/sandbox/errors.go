@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// ErrCannot is in the chain of every error that says that this machine, or this
-// user on it, cannot be given the level that was asked for.
+// ErrCannot is in the chain of every error that says that this machine, or this user on
+// it, cannot have the requested level.
 var ErrCannot = errors.New("this machine cannot confine a command so")
 
 // ErrOldKernel is in the chain, beside ErrCannot, of every error of a level that this kernel
@@ -35,7 +35,8 @@ var ErrNotExecutable = errors.New("the command cannot be executed")
 // on a machine that can confine one: nothing was started, and no weaker level was taken.
 var ErrNotConfined = errors.New("the command could not be confined")
 
-// sentence is the text of an error that is another one: that is in its chain and not shown.
+// sentence is an error with a text of its own. The error that it wraps is in its chain and
+// is not printed.
 type sentence struct {
 	text string
 	is   error
@@ -44,50 +45,51 @@ type sentence struct {
 func (e *sentence) Error() string { return e.text }
 func (e *sentence) Unwrap() error { return e.is }
 
-// cannot is the error of a machine that does not have what is needed.
+// cannot makes the error of a machine that lacks something needed.
 func cannot(format string, args ...any) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{fmt.Sprintf(format, args...), ErrCannot}}
 }
 
-// oldKernel is the error of a kernel that lacks a system call, which need brought.
+// oldKernel makes the error of a kernel that lacks a system call. need is the first
+// version that has it.
 func oldKernel(call, need string) error {
 	text := fmt.Sprintf("%s is missing or forbidden: use Linux %s or newer; in a container, a seccomp profile that permits it", call, need)
 	return &names.Error{Kind: names.Permission, Err: &sentence{text, ErrOldKernel}}
 }
 
-// notConfined is the error of a start that failed at a level that the machine has.
+// notConfined makes the error of a start that failed at a level that the machine has.
 func notConfined(level Level, text string) error {
 	return &names.Error{Kind: names.IO, Err: &sentence{fmt.Sprintf("%s: %s", level, text), ErrNotConfined}}
 }
 
-// notExecutable is the error for a command that is there and does not run.
+// notExecutable makes the error for a command that is there and does not run.
 func notExecutable(name, why string) error {
 	return &names.Error{Kind: names.Permission, Err: &sentence{"the command " + names.Quote(name) + " cannot be executed: " + why, ErrNotExecutable}}
 }
 
-// notFound is the error for a command that does not exist inside.
+// notFound makes the error for a command that does not exist inside.
 func notFound(name string) error {
 	return &names.Error{Kind: names.NotExist, Err: fmt.Errorf("the command %s is not there inside: make the directory it is installed in a root", names.Quote(name))}
 }
 
-// invalid is the error for options that cannot be meant.
+// invalid makes the error for invalid options.
 func invalid(format string, args ...any) error {
 	return &names.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// failed is the error of a step that should have worked. The cause is printed,
-// not wrapped: names.Error would show an errno's words only, and here the step
-// is what helps.
+// failed makes the error of a step that should have worked. The cause is printed, not
+// wrapped: names.Error would show an errno's words only, and here the step helps more.
 func failed(format string, args ...any) error {
 	return &names.Error{Kind: names.IO, Err: fmt.Errorf(format, args...)}
 }
 
 // Whether a level is lowered is decided here. A start that fails says nothing about the
 // machine: another program may have used a resource up, or a path may be gone. A level is
-// left out only if the machine lacks it by kind, which a probe finds out that has nothing
-// to do with the command.
+// skipped only if the machine lacks it, which a probe finds out that does not depend on
+// the command.
 
-// unableError is why one start could not confine its command, before judge.
+// unableError says why one start could not confine its command, before judge classifies
+// it.
 type unableError struct {
 	text  string
 	errno unix.Errno // 0: not known
@@ -118,7 +120,7 @@ func (e *unableError) isUnsupported() bool {
 	return byWords || initproc.IsUnsupported(e.errno) || full && namespacesForbidden()
 }
 
-// strerror is the C library's text of an errno, in which the first letter is a capital.
+// strerror returns the C library's text of an errno, in which the first letter is a capital.
 func strerror(errno unix.Errno) string {
 	s := errno.Error()
 	return strings.ToUpper(s[:1]) + s[1:]

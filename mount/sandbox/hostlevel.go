@@ -58,15 +58,15 @@ func (l *launch) onHost(where privatePlaces) error {
 	l.conf.Filter = seccomp.Wants{NoSockets: !o.Net, NoIPC: true, NoSetID: true}
 	l.conf.Rules = o.hostRules(where)
 	l.conf.Pids += processes(o.UID)
-	// If the init is killed, what the command has left becomes ours to end.
+	// If the init is killed, the command's other processes become children of this
+	// process, which ends them.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return failed("become a subreaper: %v", err)
 	}
 	return nil
 }
 
-// toHost is the host's name of a path inside: a root's is where the tree shows
-// it.
+// toHost returns the host's path of a path inside: for a root, its path in the tree.
 func (o *Options) toHost(p string) string {
 	if o.Map == Flat {
 		if names.Under(p, o.FlatAt) {
@@ -80,7 +80,8 @@ func (o *Options) toHost(p string) string {
 	return p
 }
 
-// searchedAt is toHost for a directory of PATH, of which the tree may show single files.
+// searchedAt does what toHost does for a directory of PATH, of which the tree may show
+// single files.
 func (o *Options) searchedAt(dir string) string {
 	if o.Map == Same && slices.ContainsFunc(o.Roots, func(r string) bool { return filepath.Dir(r) == dir }) {
 		return o.Tree + dir
@@ -88,8 +89,8 @@ func (o *Options) searchedAt(dir string) string {
 	return o.toHost(dir)
 }
 
-// hostDirs makes the private directories, the command's own, and lets its group, which is
-// nobody else's, through the directories that hold those and the tree.
+// hostDirs makes the command's private directories. It lets the command's group, which
+// has no other members, through the directories that hold those and the tree.
 func (o *Options) hostDirs(where privatePlaces) error {
 	if o.Private == "" {
 		return invalid("Private is empty: levels landlock and none need a directory for HOME and TMPDIR")
@@ -119,8 +120,8 @@ func (o *Options) hostDirs(where privatePlaces) error {
 	return nil
 }
 
-// hostRules are what a command may open on the host: the same system files that
-// the minimal root would show.
+// hostRules returns the rules for a command in the host's own directories: it may open
+// the same system files that the minimal root would show.
 func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	// All of /proc: a rule for /proc/self would be for the init's directory.
 	r := landlock.Rules{NoNet: !o.Net, Read: slices.Concat(layout.SystemDirs, layout.SysDirs, o.Interpreters, layout.EtcFiles(), layout.EtcDirs(), []string{"/proc"})}
@@ -130,8 +131,8 @@ func (o *Options) hostRules(where privatePlaces) landlock.Rules {
 	return r
 }
 
-// processes counts the processes and threads of a uid, which is what the
-// kernel's limit for it counts where there is no user namespace.
+// processes counts the processes and threads of a uid, as the kernel does for its limit
+// where there is no user namespace.
 func processes(uid uint32) int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -26,8 +26,8 @@ type Needed struct {
 	Path string
 	// Link is the text of a link, whose directories are no links; "": no link.
 	Link string
-	// FoundVia is the first place on the way to Path that was in doubt (see
-	// Interpreter): a link, a script, or a file beside them. "": none was.
+	// FoundVia is the first untrusted place on the way to Path (see Interpreter): a link,
+	// a script, or a file beside them. "": there was none.
 	FoundVia string
 }
 
@@ -41,10 +41,9 @@ type Needed struct {
 // program's further name), none within another, sorted. A command without a slash is looked for on PATH; one
 // with a slash must be absolute.
 //
-// isUntrusted says of a place, an absolute path whose directories are no links, whether
-// somebody else decides what is there; it is asked about every place that has a
-// part in finding something, and Needed.FoundVia tells what it said. nil: nothing
-// is in doubt.
+// isUntrusted reports whether someone other than the caller controls a place, an absolute
+// path whose directories are no links. It is called for every place that has a part in
+// finding something, and Needed.FoundVia tells its answer. nil: every place is trusted.
 //
 // It never returns a home directory or anything above one, nor a directory
 // that is known to hold more than one installation (~/.local): there it names
@@ -73,8 +72,8 @@ func Interpreter(path string, isUntrusted func(place string) bool) ([]Needed, er
 	return s.result(), nil
 }
 
-// openRegular opens a file to look into. What a command may write can be anything by
-// now: a named pipe would be waited for.
+// openRegular opens a regular file to read. A file that a command may write can be
+// anything by now, and opening a named pipe would wait.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -87,18 +86,16 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// search collects an interpreter's files. Every file that is looked at comes with
-// the place in doubt through which it was found, "" for none; what leads on to
-// others hands that on.
+// search collects an interpreter's files. Every file is noted with the untrusted place
+// through which it was found, "" for none; files found through it inherit that place.
 type search struct {
 	isUntrusted func(place string) bool
-	seen        map[string]string // what a path was found through; without doubt counts more
-	found       map[string]string // likewise, of what is needed
+	seen        map[string]string // the untrusted place by path; "" wins
+	found       map[string]string // likewise, of needed paths
 	links       map[string]string // the links among them, with their targets
 }
 
-// through returns what a path is found through, if what led to it was found
-// through via.
+// through returns the untrusted place of a path that was found through via.
 func (s *search) through(path, via string) string {
 	if via != "" || s.isUntrusted == nil {
 		return via
@@ -121,8 +118,8 @@ type linkOn struct {
 	isLast     bool // the path ends with it
 }
 
-// walk returns the links on a path, those they lead to included, and where the path
-// ends: whoever may change one of these places decides what the path means.
+// walk returns the links on a path, including the links they lead to, and the end of the
+// path. Changing one of these places can change what the path means.
 func walk(path string) (links []linkOn, end string) {
 	at, rest := "/", strings.Split(path, "/")
 	for len(rest) > 0 {
@@ -153,7 +150,7 @@ func LinksOn(path string) map[string]string {
 	return found
 }
 
-// need notes what is needed.
+// need notes a needed path.
 func (s *search) need(path, via string) {
 	if had, ok := s.found[path]; !ok || had != "" {
 		s.found[path] = via
@@ -163,8 +160,8 @@ func (s *search) need(path, via string) {
 // maxLinks is where the kernel gives up (MAXSYMLINKS).
 const maxLinks = 40
 
-// file looks at one file and what it leads to. What cannot be read is left out:
-// then the command will not run either, and says so itself.
+// file examines one file and the files it leads to. Unreadable files are left out: then
+// the command will not run either, and says so itself.
 func (s *search) file(path, via string) {
 	if names.Under(path, "/proc") {
 		return // of the process that looks: the command finds another there
@@ -205,7 +202,7 @@ func (s *search) file(path, via string) {
 }
 
 // script follows a first line: "/usr/bin/env -S node --flag" leads to env and
-// to node. A place that the line names has a part in what is run, as a script or as an
+// to node. Every path on the line has a part in what is run, as a script or as an
 // option's directory (-I/path).
 func (s *search) script(line, via string) {
 	line, _, _ = strings.Cut(line, "\n")
@@ -233,8 +230,8 @@ func (s *search) script(line, via string) {
 	}
 }
 
-// link notes a link by which something is found: the program that it leads to may go by
-// the link's name. What the link belongs to is needed, too.
+// link notes a link by which something is found: the program that it leads to may depend
+// on the link's name. The installation that the link belongs to is needed, too.
 func (s *search) link(l linkOn, via string) {
 	if l.isLast {
 		if venv := venvOf(l.at); venv != "" {
@@ -269,17 +266,17 @@ func CanShowLink(at string, roots []string) bool {
 	return !IsShown(at) && !IsPrivate(at) && filepath.Dir(at) != "/tmp"
 }
 
-// shims are directories of programs that choose a version: what they belong to is the
-// manager's directory, the one above.
+// shim adds the manager's directory for a program that chooses a version: it is the
+// directory above that of the shims.
 func (s *search) shim(path, via string) {
 	if shim, ok := ShimOf(path); ok && !wide(shim.Dir) {
 		s.need(shim.Dir, via)
 	}
 }
 
-// elf follows a program to its loader and to libraries that it names by places
-// of its own. A directory that it has for libraries has a part in what is run, even if
-// none is there yet: the libraries of its libraries are looked for there, too.
+// elf follows a program to its loader and to libraries in directories that it names
+// itself. A directory that it has for libraries has a part in what is run, even if none
+// is there yet: the libraries of its libraries are looked for there, too.
 func (s *search) elf(r io.ReaderAt, path, via string) {
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -328,7 +325,7 @@ func (s *search) elf(r io.ReaderAt, path, via string) {
 	}
 }
 
-// venvOf is the virtual environment that a path is the program of.
+// venvOf returns the virtual environment of a program's path.
 func venvOf(path string) string {
 	prefix := filepath.Dir(filepath.Dir(path))
 	if _, err := os.Stat(filepath.Join(prefix, "pyvenv.cfg")); err != nil {
@@ -370,9 +367,9 @@ func (s *search) add(path, via string) {
 // markers are names beside bin that make a directory one installation.
 var markers = []string{"lib/node_modules", "include/node", "lib/python3*", "conda-meta", "pkg/tool", "lib/modules", "lib/ruby", "lib/perl5", "lib/rustlib"}
 
-// installation is the directory that holds PREFIX/bin/program with its
-// libraries, if that is all it holds, and the file beside it that says so; the
-// file itself if not.
+// installation returns the directory that holds PREFIX/bin/program and its libraries, if
+// it holds nothing else, and the marker file that shows this. Otherwise it returns the
+// file itself.
 func installation(path string) (dir, because string) {
 	dir = filepath.Dir(path)
 	for range 4 { // PREFIX/lib/node_modules/npm/bin/npx-cli.js is four below
@@ -400,9 +397,8 @@ func installation(path string) (dir, because string) {
 	return path, ""
 }
 
-// wide reports whether a directory holds more than one program's installation:
-// a home directory and what is above it, its hidden collections, and the top
-// of the tree.
+// wide reports whether a directory may hold more than one program's installation: a home
+// directory, the directories above it, its hidden collections, and the top of the tree.
 func wide(dir string) bool {
 	if filepath.Dir(dir) == "/" {
 		return true
@@ -417,7 +413,7 @@ func wide(dir string) bool {
 	return names.Under(home, dir) || slices.Contains([]string{".local", ".config", ".cache"}, filepath.Base(dir)) && filepath.Dir(dir) == home
 }
 
-// result is what was found, without what lies in something else that was.
+// result returns the paths found, without those that lie in another found path.
 func (s *search) result() []Needed {
 	var out []Needed
 	for _, p := range slices.Sorted(maps.Keys(s.found)) {

@@ -250,8 +250,8 @@ func TestInterpreterLibraries(t *testing.T) {
 	}
 }
 
-// Whoever can write a library of a program, or a directory in which its libraries are looked
-// for, decides what it does.
+// Someone who can write a library of a program, or a directory in which its libraries are
+// looked for, decides what the program does.
 func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	dir := filepath.Join(home(t), "app")
 	for place, options := range map[string][]string{
@@ -269,9 +269,9 @@ func TestInterpreterLibrariesInDoubt(t *testing.T) {
 	}
 }
 
-// What is found through a place that is in doubt says so, wherever on the way that
-// place is: the command, a link, a directory that is a link, a first line, the
-// configuration of a virtual environment, what makes a directory an installation.
+// A result found through an untrusted place says so. The place may be the command, a
+// link, a directory that is a link, a first line, the configuration of a virtual
+// environment, or the file that marks an installation.
 func TestInterpreterDoubt(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -340,7 +340,7 @@ func TestInterpreterNotExecutable(t *testing.T) {
 	}
 }
 
-// What an earlier run may have left in the command's place is not waited for, and
+// A file that an earlier run may have left in the command's place is not waited for, and
 // does not lead to rootsfs itself.
 func TestInterpreterPlanted(t *testing.T) {
 	dir := t.TempDir()

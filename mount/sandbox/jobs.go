@@ -13,8 +13,8 @@ import (
 )
 
 // A shell gives its terminal to a job, and takes it back when the job is stopped. Inside, the
-// command has another terminal, so what stops it there is to stop this process outside, and
-// what continues this process is to continue the command.
+// command has another terminal. So when the command is stopped there, this process has to
+// stop outside, and when this process is continued, it has to continue the command.
 
 // controlJob stops and continues this process together with the command until the command has
 // ended.
@@ -68,8 +68,8 @@ func (p *Process) goOn() {
 func stopSelf(group bool) {
 	runtime.LockOSThread() // a signal to this thread is dealt with before the call returns
 	defer runtime.UnlockOSThread()
-	// What continues this process is not to be heard of later, when the command may have
-	// been stopped again.
+	// The signal that continues this process must not be handled later, when the command
+	// may have been stopped again.
 	cont := setAction(unix.SIGCONT, sigaction{handler: ignore})
 	stop := setAction(unix.SIGTSTP, sigaction{handler: ignore})
 	if group {
@@ -82,7 +82,7 @@ func stopSelf(group bool) {
 	setAction(unix.SIGCONT, cont)
 }
 
-// sigaction is struct sigaction of the kernel's; the zero value is the default action.
+// sigaction is the kernel's struct sigaction; the zero value is the default action.
 type sigaction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
@@ -96,8 +96,8 @@ func setAction(sig unix.Signal, action sigaction) (old sigaction) {
 	return old
 }
 
-// backgroundLook is between two looks, in milliseconds, at whether this process was brought to
-// the foreground: a shell tells that only to jobs that were stopped.
+// backgroundLook is the time between two checks, in milliseconds, whether this process is in
+// the foreground: a shell signals that only to jobs that were stopped.
 const backgroundLook = 200
 
 // inBackground reports whether a file is the terminal of this process's session, and belongs
@@ -122,8 +122,8 @@ func (r *relay) setRaw() error {
 	return err
 }
 
-// setCooked gives the caller's terminal the mode back that it had before it was set to raw
-// mode, unless it belongs to another job; ended: for good.
+// setCooked restores the mode that the caller's terminal had before raw mode, unless it
+// belongs to another job. ended restores it for good.
 func (r *relay) setCooked(ended bool) {
 	r.mode.Lock()
 	defer r.mode.Unlock()

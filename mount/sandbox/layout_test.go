@@ -78,8 +78,9 @@ func TestHome(t *testing.T) {
 	})
 }
 
-// What a command leaves in a kept home gives nobody its rights: no file there has
-// set-id bits, however it was to get them. One in memory is gone anyway.
+// Files that a command leaves in a kept home give no other user its rights: none has
+// set-id bits, whichever way the command tried to set them. A home in memory is gone
+// anyway.
 func TestHomeHasNoSetID(t *testing.T) {
 	atLevels(t, confining, func(t *testing.T, level Level) {
 		kept := private(t)

@@ -17,12 +17,11 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// The memory of a command and of everything it starts is bounded together by a
-// control group of its own: a directory that is made inside the caller's group, or
-// beside it, because a version 2 group that has processes cannot have groups below
-// it with controllers. Whether one can be made is the machine's to say: root's
-// caller mostly can, an ordinary user's where systemd has delegated its groups.
-// Version 1 is kept by machines whose controllers are mounted so.
+// The memory of a command and of its descendants is bounded together by a control group.
+// The group is a directory made inside the caller's group, or beside it, because a
+// version 2 group that has processes cannot have groups below it with controllers. Root
+// can mostly make one; an ordinary user can where systemd has delegated the groups.
+// Version 1 is for machines that mount their controllers so.
 
 // memGroup is a control group with a limit.
 type memGroup struct {
@@ -30,14 +29,14 @@ type memGroup struct {
 	fd  *os.File // version 2: dir, for clone3
 }
 
-// ownProc tells of this process's groups; tests put another directory in its place.
+// ownProc has this process's groups; tests put another directory in its place.
 var ownProc = "/proc/self"
 
 // MemoryLimit is the name of the layer (Report.Layers) that Options.MemoryMax is for.
 const MemoryLimit = "memory limit"
 
-// groupFiles are what limits the memory of a group: of the last of those, a kernel
-// without an account of swap has none.
+// groupFiles are the files that limit the memory of a group, by whether it is of version
+// 2. A kernel without accounting of swap lacks the last file.
 var groupFiles = map[bool][]struct{ name, value string }{
 	true:  {{"memory.max", ""}, {"memory.swap.max", "0"}},
 	false: {{"memory.limit_in_bytes", ""}, {"memory.memsw.limit_in_bytes", ""}},
@@ -61,7 +60,7 @@ type groupPlace struct {
 	two bool // version
 }
 
-// groupPlaces are those for the process that a directory of /proc describes, the
+// groupPlaces returns the places for the process that a directory of /proc describes, the
 // best first.
 func groupPlaces(proc string) []groupPlace {
 	groups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
@@ -88,7 +87,7 @@ func groupPlaces(proc string) []groupPlace {
 	return places
 }
 
-// groupMount is where groups are mounted, "" if they are not.
+// groupMount returns where groups are mounted, "" if they are not.
 func groupMount(proc string, two bool) string {
 	f, err := os.Open(filepath.Join(proc, "mountinfo"))
 	if err != nil {
@@ -105,7 +104,7 @@ func groupMount(proc string, two bool) string {
 	return found[0].Mountpoint
 }
 
-// make makes a group there. One that cannot limit memory is taken away again.
+// make makes a group there, and removes it again if it cannot limit memory.
 func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 	dir := filepath.Join(p.dir, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -120,7 +119,7 @@ func (p groupPlace) make(name string, limit int64) (*memGroup, error) {
 		g.fd, err = os.Open(dir)
 	}
 	if err != nil {
-		_ = os.Remove(dir) // nobody is in it
+		_ = os.Remove(dir) // no process is in it
 		return nil, err
 	}
 	return g, nil
@@ -141,8 +140,9 @@ func (g *memGroup) limit(two bool, limit int64) error {
 	return nil
 }
 
-// start has begin start a process in the group. The calling thread, which is locked, is in a
-// version 1 group meanwhile: a process that joins one later waits 10 ms for the kernel.
+// start calls begin, which starts a process in the group. Meanwhile the calling thread,
+// which is locked, is in a version 1 group: a process that joins one later would wait 10 ms
+// for the kernel.
 func (g *memGroup) start(begin func() error) error {
 	if g == nil || g.fd != nil {
 		return begin()
@@ -161,8 +161,8 @@ func moveThread(dir string) error {
 	return nil
 }
 
-// kills is how many processes the kernel has ended because of the limit. (Before
-// version 4.13 it does not tell.)
+// kills returns how many processes the kernel has ended because of the limit. (Before
+// version 4.13 the kernel does not tell.)
 func (g *memGroup) kills() (n int) {
 	if g == nil {
 		return 0
@@ -194,7 +194,7 @@ func (g *memGroup) remove() {
 	removeGroup(g.dir)
 }
 
-// goneAfter is how long the kernel has to let go of processes that have ended.
+// goneAfter is how long the kernel may take to release processes that have ended.
 const goneAfter = 5 * time.Second
 
 func removeGroup(dir string) {
@@ -230,9 +230,9 @@ func ForgetOldMemory(prefix string, age time.Duration) {
 	}
 }
 
-// limitMemory makes the group, if there is to be one. Where none can be made the command
-// runs without, and that is said. (A limit of each process's own is no substitute: it
-// would be the init's as well, whose runtime maps more than small commands need.)
+// limitMemory makes the group, if there is a limit. If none can be made the command runs
+// without, and Report says so. (A limit for each process is no substitute: it would hold
+// for the init as well, whose runtime maps more than small commands need.)
 func (l *launch) limitMemory() error {
 	if l.o.MemoryMax == 0 {
 		return nil
@@ -249,8 +249,8 @@ func (l *launch) limitMemory() error {
 	return nil
 }
 
-// use has a process that is started with the attributes be in the group from its beginning, if
-// the group is of version 2.
+// use makes a process that is started with the attributes a member of the group from its
+// beginning, if the group is of version 2.
 func (g *memGroup) use(attr *syscall.SysProcAttr) {
 	if g != nil && g.fd != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(g.fd.Fd())
@@ -270,8 +270,8 @@ func checkProcesses() error {
 	return nil
 }
 
-// allowCore lets an init of root's forbid core dumps, which a hard limit of 0 would
-// keep it from. The init has its limits from this process.
+// allowCore lets an init of root forbid core dumps, which a hard limit of 0 would
+// prevent. The init inherits its limits from this process.
 func allowCore() {
 	var have unix.Rlimit
 	if os.Geteuid() == 0 && unix.Getrlimit(unix.RLIMIT_CORE, &have) == nil && have.Max == 0 {
@@ -279,7 +279,7 @@ func allowCore() {
 	}
 }
 
-// settleCore says where core dumps are not forbidden and come to nothing all the same.
+// settleCore turns the layer off if core dumps are not forbidden but have no effect.
 func settleCore(layers []Layer) {
 	for i, l := range layers {
 		if l.Name == initproc.CoreLayer && coreHole() == "" {
@@ -288,8 +288,8 @@ func settleCore(layers []Layer) {
 	}
 }
 
-// coreHole is what a command can do where core dumps are not forbidden; "" where no
-// program is run on them.
+// coreHole describes the hole where core dumps are not forbidden; "" if the kernel runs
+// no program on them.
 func coreHole() string {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err == nil && !strings.HasPrefix(string(pattern), "|") {
@@ -304,19 +304,20 @@ const (
 	maxTmpSize = 2 << 30
 )
 
-// defaultTmpSize is a quarter of the memory, at most maxTmpSize: two commands
-// that fill theirs leave the machine alive.
+// defaultTmpSize returns a quarter of the memory, at most maxTmpSize: two commands that
+// fill theirs leave the machine alive.
 func defaultTmpSize() int64 {
 	return max(MinTmpSize, min(maxTmpSize, memory()/4))
 }
 
-// DefaultMemory is a limit for Options.MemoryMax that leaves room for others: three
+// DefaultMemory returns a value for Options.MemoryMax that leaves room for others: three
 // quarters of the machine's memory, in bytes.
 func DefaultMemory() int64 {
 	return max(MinMemory, memory()/4*3)
 }
 
-// memory is the machine's, in bytes; the least that is expected if nobody knows.
+// memory returns the bytes of the machine's memory, or a low guess if the kernel does not
+// tell.
 func memory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

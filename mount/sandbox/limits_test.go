@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// What others run as the command's uid does not take its processes from it: two
-// commands of root's have the same one. At level Bubblewrap they failed to start.
+// Other processes of the command's uid do not count against its limit: two commands of
+// root have the same uid. At level Bubblewrap they failed to start.
 func TestLimitBesideOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("another uid's processes need root")

@@ -50,12 +50,12 @@ func TestMemoryMax(t *testing.T) {
 	} else {
 		t.Logf("this machine gives no control group: %v", err)
 	}
-	ownProc = t.TempDir() // and this one to nobody
+	ownProc = t.TempDir() // and this one to no process
 	defer func() { ownProc = "/proc/self" }()
 	run(t, Namespaces, NotAvailable)
 }
 
-// limited runs hungry and returns what it wrote and what the report says.
+// limited runs hungry and returns its output and the report.
 func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, kills int) {
 	t.Helper()
 	o.Tree = tree(t)
@@ -68,8 +68,8 @@ func limited(t *testing.T, o Options) (limit Layer, holes []string, out string, 
 	return limit, p.Report().Holes, out, exit.Kills
 }
 
-// Whoever fills the private directories is told that they are full before the memory
-// is, which nobody but the init could be ended for.
+// A command that fills the private directories gets an error before the memory is full:
+// the kernel could then end only the init.
 func TestMemoryMaxOfFiles(t *testing.T) {
 	for _, level := range []Level{Namespaces, Bubblewrap} {
 		o := Options{Level: level, MemoryMax: 128 << 20, Group: fmt.Sprintf("rootsfs-test-%d-files-%s", os.Getpid(), level)}
@@ -80,8 +80,8 @@ func TestMemoryMaxOfFiles(t *testing.T) {
 	}
 }
 
-// What a run that was killed before it had a janitor left is removed once it is old, unless
-// there are processes in it.
+// The group of a run that was killed before it had a watcher is removed once it is old,
+// unless there are processes in it.
 func TestForgetOldMemory(t *testing.T) {
 	prefix := fmt.Sprintf("rootsfs-test-old-%d-", os.Getpid())
 	var groups []*memGroup

@@ -12,21 +12,20 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// buildCaps are what building the root takes, all of them over the init's own
-// namespaces only: mounts and the host name, the loopback interface, the
-// limits of nested namespaces, the dropping of capabilities, and the sockets of processes
-// that are not dumpable (package seccomp).
+// buildCaps are the capabilities for building the root, all of them over the init's own
+// namespaces only. They are for mounts and the host name, the loopback interface, the
+// limits of nested namespaces, dropping capabilities, and the sockets of processes that
+// are not dumpable (package seccomp).
 var buildCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SYS_RESOURCE, unix.CAP_SYS_PTRACE, unix.CAP_SETPCAP}
 
-// initAttr returns how an init of level Namespaces is started: in new namespaces, with the
-// capabilities over them that it needs to build the root, and in a session of its
-// own, so that the command has no terminal but ours.
+// initAttr returns the attributes of an init of level Namespaces. It starts in new
+// namespaces, with the capabilities over them that it needs to build the root. It has a
+// session of its own, so that the command has no terminal but the one it is given.
 func (o *Options) initAttr() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
-		// The command's own uid, and nobody else's: not even a uid 0 that owns the
-		// namespace.
+		// Only the command's own uid: not even a uid 0 that owns the namespace.
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.UID), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.GID), Size: 1}},
 		AmbientCaps: buildCaps,
@@ -41,7 +40,8 @@ func (o *Options) initAttr() *syscall.SysProcAttr {
 	return attr
 }
 
-// layoutSpec is what the layout of levels with a root directory of their own is made for.
+// layoutSpec returns the Spec of the layout, for levels with a root directory of their
+// own.
 func (l *launch) layoutSpec(where privatePlaces) *layout.Spec {
 	o := l.o
 	s := &layout.Spec{
@@ -77,7 +77,7 @@ func (l *launch) namespaces(where privatePlaces) error {
 	if os.Geteuid() != 0 {
 		return nil // the init finds all in its own mount namespace
 	}
-	// What only root may enter is opened by root.
+	// Directories that only root may enter are opened by root.
 	if err := l.openMounts(layout.TreeFile, o.Tree); err != nil {
 		return unable(err, "bind the tree of roots: %v", err)
 	}

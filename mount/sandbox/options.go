@@ -10,17 +10,17 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// Level is how a command is confined.
+// Level is a strength of confinement.
 type Level uint8
 
 // The levels, strongest first. The zero Level means "the strongest that this
 // machine can reach".
 const (
 	// Namespaces: user, mount, pid, ipc, uts, cgroup and network namespaces
-	// with a root directory of our own, and everything of Landlock.
+	// with a root directory of its own, and everything of Landlock.
 	Namespaces Level = iota + 1
-	// Bubblewrap: the same root directory made by bwrap(1), for machines that
-	// let bwrap make namespaces and nobody else; and everything of Landlock.
+	// Bubblewrap: the same root directory made by bwrap(1), for machines that let only
+	// bwrap make namespaces; and everything of Landlock.
 	Bubblewrap
 	// Landlock: the host's own directories, with Landlock's rules and the
 	// system call filter. Holes remain; Report names them.
@@ -31,7 +31,7 @@ const (
 
 var levelNames = [...]string{Namespaces: "namespaces", Bubblewrap: "bubblewrap", Landlock: "landlock", None: "none"}
 
-// String is the level's name; "strongest" for the zero Level.
+// String returns the level's name; "strongest" for the zero Level.
 func (l Level) String() string {
 	if l == 0 || int(l) >= len(levelNames) {
 		return "strongest"
@@ -57,10 +57,10 @@ func (l Level) Shows(path string) bool {
 }
 
 // TopDirs returns the names of the host's top-level directories that the minimal
-// root does not use, sorted. Start binds the tree's directory of each name over
-// the place of that name, so the layout of a Same mount shows all of them,
-// always: a root that is granted later below one of them appears at once.
-// Directories that are made in / after the start are not among them.
+// root does not use, sorted. Start binds the tree's directory of each name over the place
+// of that name. So the layout of a Same mount always shows all of them, and a root that
+// is granted later below one appears at once. Directories that are made in / after the
+// start are not among them.
 func TopDirs() []string { return layout.TopDirs() }
 
 // Map is where the roots appear inside.
@@ -78,12 +78,12 @@ const (
 const (
 	// DefaultFlatAt is where a Flat tree appears.
 	DefaultFlatAt = "/roots"
-	// MinMemory is what the init and a small program need, bytes.
+	// MinMemory is the memory that the init and a small program need, in bytes.
 	MinMemory = 64 << 20
 	// DefaultPids is enough for npx, which starts some fifty threads, and for
 	// a build; a fork bomb of this size does no harm.
 	DefaultPids = 512
-	// MinPids is what a shell with a pipe, or Node with its thread pool, needs.
+	// MinPids suffices for a shell with a pipe, or for Node with its thread pool.
 	MinPids = 16
 	MaxPids = 4 << 20 // the kernel's own limit of pids (PID_MAX_LIMIT)
 )
@@ -95,8 +95,8 @@ type Options struct {
 	// looked for on the PATH of Env (as the command itself will see it), else
 	// on the caller's.
 	Args []string
-	// Program is the absolute path inside of what is executed in the place of a command
-	// without a slash: nothing else of the command's name is. "": it is looked for.
+	// Program is the absolute path inside of the program to execute for a command without
+	// a slash, whatever else has its name on PATH. "": it is looked for.
 	Program string
 	// Links are links on the host that the tree shows, by their paths, with their targets:
 	// the PATH may lead through them.
@@ -113,12 +113,12 @@ type Options struct {
 	// for Map Same: they decide whether /tmp, /var and /run are private or
 	// the tree's, and which paths below system directories are replaced.
 	Roots []string
-	// Spare are directories of the tree, by their paths in it, in which it shows
-	// nothing yet: with them Process.Bind can show roots, in Map Same at level
-	// Namespaces, that come where no directory was bound at the start.
+	// Spare are directories of the tree, by their paths in it, in which it shows nothing
+	// yet. With them Process.Bind can show roots at places where no directory was bound
+	// at the start, in Map Same at level Namespaces.
 	Spare []string
-	// Env is the command's environment (see Environ). Start adds what names
-	// the private places, unless Env has it.
+	// Env is the command's environment (see Environ). Start adds the variables of private
+	// places that Env lacks.
 	Env []string
 	// Home is a directory that is kept between runs and appears as HOME; ""
 	// is an empty one in memory. It must belong to the uid the command gets.
@@ -127,14 +127,13 @@ type Options struct {
 	// without namespaces put HOME and TMPDIR; the caller removes it. It must
 	// not contain Tree. Only levels Landlock and None need it.
 	Private string
-	// TmpSize bounds what the command can write into private directories in
-	// memory, in bytes; default: a quarter of the memory, at most 2 GiB, and at most
-	// half of MemoryMax.
+	// TmpSize bounds the contents of private directories in memory, in bytes; default: a
+	// quarter of the machine's memory, at most 2 GiB, and at most half of MemoryMax.
 	TmpSize int64
 	// Net gives the host's network; without it there is a loopback interface
 	// of the command's own (none at all at level Landlock).
 	Net bool
-	// Network, if not nil, is what the caller serves in the command's own network; without
+	// Network, if not nil, is served by the caller in the command's own network; without
 	// Net, and at levels Namespaces and Bubblewrap only.
 	Network *Network `json:"-"`
 	// Listen are the ports, of TCP and UDP, that the command may listen on where it has the
@@ -146,47 +145,47 @@ type Options struct {
 	Sockets *Sockets `json:"-"`
 	// PidsMax bounds processes and threads together; default DefaultPids.
 	PidsMax int
-	// MemoryMax bounds the memory of the command and all it starts, in bytes, what
-	// they write to directories in memory included; 0: no limit (DefaultMemory is one
-	// for those who know nothing better). The kernel ends a
-	// process of theirs when it is reached. Where no control group can be made for
-	// it there is none, and Report says so.
+	// MemoryMax bounds the memory of the command and its descendants, in bytes, including
+	// their files in memory; 0: no limit. DefaultMemory is a sensible limit. The kernel
+	// ends one of these processes when it is reached. Where no control group can be made
+	// there is no limit, and Report says so.
 	MemoryMax int64
 	// Group is the name of that control group, for ForgetMemory; needed with
 	// MemoryMax.
 	Group string
-	// UID and GID are whom the command runs as when the caller is root; the
-	// default is DefaultID. They are ignored for any other caller, whose
-	// command runs as the caller.
+	// UID and GID are the ids of the command when the caller is root; the default is
+	// DefaultID. They are ignored for any other caller, whose command runs as the caller.
 	UID, GID uint32
 	Level    Level
 	// Interpreters are further files and directories shown read-only at their
 	// own path. They cannot be revoked; a root can.
 	Interpreters []string
 	// Stdin, Stdout and Stderr are relayed through pipes: the command never holds them. One
-	// that is /dev/null is that inside, too: programs look. One that was closed when a Go
-	// program started cannot be told from /dev/null, which the Go runtime has opened in its
-	// place. A nil one is a pipe that Process exposes.
+	// that is /dev/null is /dev/null inside, too, because programs check. One that was
+	// closed when a Go program started cannot be told from /dev/null, which the Go runtime
+	// has opened in its place. A nil one is a pipe that Process exposes.
 	Stdin, Stdout, Stderr *os.File
 	// TTY gives the command a terminal of its own in place of those of the
 	// streams above that are terminals.
 	TTY bool
-	// JobControl has this process be stopped, and go on, with the command, as a job of the
-	// shell that started it: it is for a program that runs one command and nothing else.
-	// With TTY, its process group is stopped when the command is, and the terminal is as it
-	// was; SIGTSTP is passed on to the command. Stopped, this process does not serve Tree.
+	// JobControl makes this process stop and continue together with the command, as a job
+	// of the shell that started it. It is for a program that runs one command and nothing
+	// else. With TTY, its process group is stopped when the command is, and the terminal is
+	// as it was; SIGTSTP is passed on to the command. Stopped, this process does not serve
+	// Tree.
 	JobControl bool
 
 	// Umask is the command's; nil: the caller's own when Start is called.
 	Umask *int
-	// CheckProgram, if not nil, refuses a program of the host that is about to be run outside
-	// of any confinement, by its absolute path; for level Bubblewrap.
+	// CheckProgram, if not nil, may refuse a program of the host that is about to run
+	// unconfined, by its absolute path; for level Bubblewrap.
 	CheckProgram func(path string) error `json:"-"`
-	// OnLevel, if not nil, is told of the level before a start at that level is tried:
-	// the last one is the command's.
+	// OnLevel, if not nil, is called before each try to start at a level: the last one is
+	// the command's.
 	OnLevel func(Level) `json:"-"`
-	// BeforeExec, if not nil, is called when all that confines the command stands, before
-	// its program is started. After an error of it nothing runs, and the error is Start's.
+	// BeforeExec, if not nil, is called when the confinement is complete, before the
+	// program is started. If it returns an error nothing runs, and Start returns that
+	// error.
 	BeforeExec func() error `json:"-"`
 
 	probe bool // only try the confinement; see Probe
@@ -197,11 +196,11 @@ type Options struct {
 // and up) use.
 const idBase = 65600
 
-// DefaultID is the uid and gid that a command of root's runs as: nobody's, and
-// of no file.
+// DefaultID is the uid and gid that a command of root runs as. No user and no file has
+// them.
 func DefaultID() (uid, gid uint32) { return idBase, idBase }
 
-// check fills the defaults in and refuses what cannot work, naming the field.
+// check fills the defaults in and refuses values that cannot work, naming the field.
 func (o *Options) check() error {
 	if len(o.Args) == 0 || o.Args[0] == "" {
 		return invalid("no command: give at least one argument")
@@ -225,8 +224,8 @@ func (o *Options) check() error {
 	if o.TmpSize == 0 {
 		o.TmpSize = defaultTmpSize()
 		if o.MemoryMax != 0 {
-			// Full directories are an error of whoever fills them; full memory
-			// ends the init, if the directories are all that there is.
+			// A full directory is an error for the command that fills it. Full memory
+			// ends the init, if only the directories use memory.
 			o.TmpSize = min(o.TmpSize, max(o.MemoryMax/2, MinTmpSize))
 		}
 	}
@@ -278,7 +277,7 @@ func (o *Options) checkPaths() error {
 	return nil
 }
 
-// checkIDs decides whom the command runs as.
+// checkIDs decides the ids that the command runs with.
 func (o *Options) checkIDs() error {
 	if os.Geteuid() != 0 {
 		o.UID, o.GID = uint32(os.Geteuid()), uint32(os.Getegid())
@@ -302,10 +301,10 @@ func (o *Options) checkIDs() error {
 type Network struct {
 	// Listeners is how many sockets Serve gets to listen on single ports.
 	Listeners int
-	// Optional has levels without a network namespace go on without it.
+	// Optional lets levels without a network namespace go on without it.
 	Optional bool
-	// Offline has programs told that there is nothing to fetch, as without a Network. Serve is
-	// then called while the command is being started.
+	// Offline makes Start tell programs that there is nothing to fetch, as without a Network.
+	// Serve is then called while the command is being started.
 	Offline bool
 	// ResolvConf is the command's /etc/resolv.conf.
 	ResolvConf []byte

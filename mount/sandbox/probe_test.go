@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What Probe reports is what Start reaches: each level that works is reported as one,
-// and the strongest of them with its layers. R113.
+// R113: Probe reports the levels that Start reaches: each level that works, and the
+// layers of the strongest.
 func TestProbe(t *testing.T) {
 	rep := Probe(context.Background(), nil)
 	strongest := Level(0)

@@ -49,21 +49,21 @@ type Process struct {
 	closed bool       // of control
 }
 
-// Exit is how a command ended: with a code, or by a signal.
+// Exit describes the end of a command: with a code, or by a signal.
 type Exit struct {
 	Code   int
 	Signal unix.Signal // 0 if it ended by itself
 	// Kills is how many processes the kernel has ended because Options.MemoryMax was
 	// reached. The init may have been among them, and with it all.
 	Kills int
-	// IsFull: the command left a private directory in memory (HOME, /tmp and the like) with
-	// no room for anything more, see Options.TmpSize.
+	// IsFull reports that the command left a private directory in memory (HOME, /tmp and
+	// the like) full, see Options.TmpSize.
 	IsFull bool
-	// Lost is why output of the command could not be written to a stream of Options.
+	// Lost says why output of the command could not be written to a stream of Options.
 	Lost error
 }
 
-// Status is what a shell would say: the code, or 128 and the signal.
+// Status returns the exit status as a shell has it: the code, or 128 and the signal.
 func (e Exit) Status() int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -71,14 +71,14 @@ func (e Exit) Status() int {
 	return e.Code
 }
 
-// PID is the command's process id on the host, or its init's if the command has
+// PID returns the command's process id on the host, or its init's if the command has
 // ended already.
 func (p *Process) PID() int { return p.pid }
 
-// Report says what confines the command.
+// Report describes the command's confinement.
 func (p *Process) Report() Report { return p.report }
 
-// Stdin is the pipe to the command's standard input, nil if Options gave a
+// Stdin returns the pipe to the command's standard input, nil if Options gave a
 // stream; the caller closes it. Stdout and Stderr likewise are the pipes from
 // the command; they end when the command and all that it started have.
 func (p *Process) Stdin() *os.File  { return p.ours[0] }
@@ -93,8 +93,8 @@ func (p *Process) Signal(sig unix.Signal) error {
 	return p.tell(initproc.Message{Kind: initproc.KindSignal, Signal: int(sig), Group: group})
 }
 
-// tell sends the init a message, while the command may be running: later the
-// descriptor's number may be somebody else's.
+// tell sends the init a message, unless the command is known to have ended: the
+// descriptor's number may have been reused by then.
 func (p *Process) tell(m initproc.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,9 +108,9 @@ func (p *Process) tell(m initproc.Message) error {
 	return err
 }
 
-// hangUp has the init hear that nobody will tell it anything any more. The init of
-// level Bubblewrap may outlive bwrap: the kernel's death signal needs a sender that
-// may send it, and a bwrap of root's has given its capabilities away.
+// hangUp tells the init that no more messages come. The init of level Bubblewrap may
+// outlive bwrap: the kernel's death signal needs a sender that may send it, and a bwrap
+// of root has given its capabilities away.
 func (p *Process) hangUp() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,21 +119,22 @@ func (p *Process) hangUp() {
 	}
 }
 
-// Ended is closed when the command has ended. What it started and left behind is
-// being killed then: Wait waits for that.
+// Ended is closed when the command has ended. Processes that it left behind are then
+// being killed: Wait waits for that.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Kill ends the command and everything it started, at once.
 func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
-// Leave has Wait not wait any more for what the command wrote to streams of Options
-// to be taken by whoever is to read them. It may be called at any time, and again.
+// Leave makes Wait return even if the command's output to streams of Options is not
+// written yet, such as to a pipe that is not read. It may be called at any time, and
+// again.
 func (p *Process) Leave() { p.leave.Do(func() { close(p.unread) }) }
 
-// Wait relays the streams of Options, and waits until the command and everything it started
-// have ended and what they wrote has been written there (but see Leave). Nothing is relayed
-// before the first call: what the caller has to say of the start comes first. The error says
-// that nobody knows how the command ended.
+// Wait relays the streams of Options, and waits until the command and its descendants have
+// ended and their output is written there (but see Leave). Nothing is relayed before the
+// first call, so that the caller can print about the start first. An error means that it is
+// not known how the command ended.
 func (p *Process) Wait() (Exit, error) {
 	p.relays.Do(func() {
 		p.relay.hungUp = func() { _ = p.Signal(unix.SIGHUP) } // it may have ended

@@ -39,16 +39,16 @@ type Reach struct {
 	Cause error `json:"-"`
 }
 
-// Report is what a command is, or could be, confined by.
+// Report describes the confinement that a command has, or could have.
 type Report struct {
 	Level  Level   `json:"-"`
 	Name   string  `json:"level"` // of Level
 	UID    uint32  `json:"uid"`
 	GID    uint32  `json:"gid"`
 	Layers []Layer `json:"layers,omitempty"`
-	// Holes are what stays possible, each a sentence.
+	// Holes say what the command can still do, each in a sentence.
 	Holes []string `json:"holes,omitempty"`
-	// Notes are limits of what the command sees, each a sentence.
+	// Notes are limits of the command's view, each in a sentence.
 	Notes []string `json:"notes,omitempty"`
 	// Follows are the directories inside in which each root appears, whenever it
 	// is granted; Closed those in which none does that is granted later, but for
@@ -59,14 +59,14 @@ type Report struct {
 	// TmpSize is how many bytes the private directories in memory hold; 0: they are
 	// on the host's disk.
 	TmpSize int64 `json:"tmp_size,omitempty"`
-	// Levels is what Probe found, strongest first.
+	// Levels are the results of Probe, strongest first.
 	Levels []Reach `json:"levels,omitempty"`
 }
 
-// Probe tries every level on this machine, as this user, up to the point where a
-// command would be started, and reports the strongest one that works with its
-// layers and holes, and for each level whether it works and why not. It takes
-// some ten milliseconds a level and leaves nothing. checkProgram is that of Options.
+// Probe tries every level on this machine, as this user, up to the point where a command
+// would be started. It reports the strongest level that works, with its layers and holes,
+// and for each level whether it works and why not. It takes some ten milliseconds a level
+// and leaves nothing. checkProgram is used as Options.CheckProgram.
 func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	var best Report
 	var levels []Reach
@@ -85,7 +85,7 @@ func Probe(ctx context.Context, checkProgram func(path string) error) Report {
 	return best
 }
 
-// try goes as far as to where a command would be started.
+// try goes up to the point where a command would be started.
 func try(ctx context.Context, level Level, checkProgram func(path string) error) (Report, error) {
 	// Any directory stands in for the tree: nothing is started.
 	o := Options{Args: []string{"true"}, Tree: "/usr", Map: Flat, Level: level, CheckProgram: checkProgram, probe: true}

@@ -14,7 +14,8 @@ type Shim struct {
 	Manager  string // such as "asdf"
 	Dir      string // where the manager keeps the versions
 	Variable string // that names Dir to the manager
-	// Settings is what the manager reads in HOME, relative to it; "": nothing, or Dir has it.
+	// Settings is the file or directory that the manager reads in HOME, relative to it; "":
+	// none, or it is in Dir.
 	Settings string
 	// IsTold reports whether the shim itself says where Dir is.
 	IsTold bool
@@ -29,8 +30,8 @@ var managers = []Shim{
 	{Manager: "volta", Variable: "VOLTA_HOME"},
 }
 
-// ShimOf returns what a program of the host is a shim of. path is absolute, and may be a
-// link. A directory without a manager's versions is none's: then ok is false.
+// ShimOf returns the shim that a program of the host is. path is absolute, and may be a
+// link. ok is false if it is no shim, or its directory has no versions of a manager.
 func ShimOf(path string) (s Shim, ok bool) {
 	dir := filepath.Dir(path)
 	home := filepath.Dir(dir)
@@ -61,8 +62,8 @@ func ShimOf(path string) (s Shim, ok bool) {
 	return Shim{Manager: own, Dir: home}, true
 }
 
-// rustupShim is ShimOf for rustup, whose shims are links to it or the same file, and whose
-// toolchains are beside ~/.cargo, which holds a credential.
+// rustupShim does what ShimOf does for rustup. Its shims are links to rustup or the same
+// file, and its toolchains are beside ~/.cargo, which holds a credential.
 func rustupShim(path, target string) (Shim, bool) {
 	dir := filepath.Dir(path)
 	own, err := os.Stat(filepath.Join(dir, "rustup"))

@@ -19,10 +19,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// A socket of the host's is granted to the command by a socket of its own: the init makes
-// one inside and hands it to the caller, who accepts connections on it and copies bytes
-// between them and the host's. The caller reads with read(2), so the kernel drops every
-// descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
+// A socket of the host is granted to the command through a second socket. The init makes
+// that one inside and hands it to the caller. The caller accepts connections on it and
+// copies bytes between them and the host's socket. It reads with read(2), so the kernel
+// drops every descriptor that is sent along (unix(7), SCM_RIGHTS), in either direction.
 
 const (
 	// maxSocketConns bounds the connections of one granted socket at a time, each of which
@@ -34,17 +34,17 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// SocketPath is where a granted socket is inside.
+// SocketPath returns where a granted socket is inside.
 func SocketPath(name string) string { return filepath.Join(layout.SocketDir, name) }
 
-// Sockets are the sockets of the host's that a command may connect to. Its methods may be
+// Sockets are the sockets of the host that a command may connect to. Its methods may be
 // called concurrently.
 type Sockets struct {
 	mu   sync.Mutex // guards list and what it holds
 	list []*grant
 }
 
-// Socket is a socket of the host's that a command may connect to.
+// Socket is a socket of the host that a command may connect to.
 type Socket struct {
 	Name, Path string // Path is resolved
 }
@@ -60,8 +60,8 @@ type grant struct {
 	serving  sync.WaitGroup
 }
 
-// Add grants a socket under a name. path is resolved, and it is opened now: what is put in
-// its place later is not granted.
+// Add grants a socket under a name. path is resolved, and the socket is opened now: one
+// that is put in its place later is not granted.
 func (s *Sockets) Add(name, path string) error {
 	if name == "" || len(name) > maxSocketName || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return invalid("the socket %s cannot be called %s: choose a name of at most %d bytes without a slash", names.Quote(path), names.Quote(name), maxSocketName)
@@ -214,7 +214,7 @@ func (s *Sockets) carry(one *grant, inside net.Conn) {
 }
 
 // copyBytes copies what one connection receives into another. It hides the methods by which
-// io.Copy would have the kernel move more than bytes.
+// io.Copy would let the kernel move descriptors, too.
 func copyBytes(to, from net.Conn) {
 	_, err := io.Copy(struct{ io.Writer }{to}, struct{ io.Reader }{from})
 	if err != nil {
@@ -232,7 +232,7 @@ func (s *Sockets) drop(one *grant, c net.Conn) {
 	c.Close()
 }
 
-// names are what the init is to make inside.
+// names returns the names of the sockets that the init has to make inside.
 func (s *Sockets) names() (list []string) {
 	for _, one := range s.Live() {
 		list = append(list, one.Name)
@@ -240,7 +240,7 @@ func (s *Sockets) names() (list []string) {
 	return list
 }
 
-// hole says what granted sockets give; "" if none is granted.
+// hole describes the hole that granted sockets make; "" if none is granted.
 func (s *Sockets) hole() string {
 	var paths []string
 	for _, one := range s.Live() {

@@ -32,9 +32,9 @@ func connected(t *testing.T) (ends [2]*net.UnixConn) {
 	return ends
 }
 
-// What a program that does not read has in its end of a socket when that is revoked is no more
-// than help/security.md says: what the kernel takes of one socket by default, and the one piece
-// that passes it.
+// When a socket is revoked, a program that did not read it can still get as many bytes as
+// help/security.md says: the kernel's default buffer of one socket, and the one piece that
+// passes it.
 func TestGrantedSocketHoldsBoundedBytes(t *testing.T) {
 	const piece = 32 << 10 // of io.Copy
 	text, err := os.ReadFile("/proc/sys/net/core/wmem_default")

@@ -26,22 +26,22 @@ import (
 // does the TestMain of tests that call Start.
 func Main() { initproc.Main() }
 
-// Refuse ends this process, if it was started as the init of a confined command, and has
-// Start return an error that says why. Otherwise it does nothing.
+// Refuse ends this process, if it was started as the init of a confined command, and
+// makes Start return an error that says why. Otherwise it does nothing.
 func Refuse(why error) { initproc.Refuse(why) }
 
 // Start starts a command, confined. It returns when the command's program is
 // running (its execve has succeeded), so an error means that nothing runs.
 // When ctx ends, the command and everything it started is killed.
 //
-// With Options.Level zero it takes the strongest level that works, and Report
-// says which; a level that was asked for by name is that level or an error with
-// ErrCannot in its chain. A weaker level is taken only where the machine lacks the
-// stronger one; a start that fails for another reason, such as a resource that is used
-// up, is an error with ErrNotConfined in its chain. None is taken only by name.
+// With Options.Level zero Start takes the strongest level that works, and Report says
+// which. If a level is named, Start takes that level or returns an error with ErrCannot
+// in its chain. It takes a weaker level only if the machine lacks the stronger one. A
+// start that fails for another reason, such as a resource that is used up, returns an
+// error with ErrNotConfined in its chain. None is taken only by name.
 //
-// The caller should not hold a lock that the server of Tree needs: the tree is
-// looked at before Start returns.
+// The caller should not hold a lock that the server of Tree needs: Start uses the tree
+// before it returns.
 func Start(ctx context.Context, o Options) (_ *Process, err error) {
 	defer func() {
 		if err != nil {
@@ -70,24 +70,24 @@ func Start(ctx context.Context, o Options) (_ *Process, err error) {
 	return nil, cannot("no level of confinement can be reached here (%v)", errors.Join(why...))
 }
 
-// launch is what a level does to get its init running.
+// launch is the state of starting an init at a level.
 type launch struct {
 	o     *Options
 	level Level
 	conf  initproc.Config
-	// layout is what the command sees; nil: the host's own directories.
+	// layout is the command's root directory; nil: it has the host's own directories.
 	layout *layout.Layout
 	cmd    *exec.Cmd
 	files  []*os.File // passed to the init from initproc.FirstFD on
-	// network are sockets of the command's network that nobody serves yet, by name.
+	// network are the sockets of the command's network that are not served yet, by name.
 	network map[string][]*os.File
-	// bwrapStderr is what bwrap writes to its standard error; nil: there is no bwrap.
+	// bwrapStderr is the pipe from bwrap's standard error; nil: there is no bwrap.
 	bwrapStderr *os.File
 	group       *memGroup // nil: there is none
 	memory      Layer     // what limits memory; without a name, nothing was to
 }
 
-// start starts the command at one level, and judges why it could not.
+// start starts the command at one level, and classifies the error if it fails.
 func start(ctx context.Context, o *Options, level Level) (*Process, error) {
 	p, err := startAt(ctx, o, level)
 	return p, judge(ctx, o, level, err)
@@ -124,7 +124,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	}
 	l.cmd = &exec.Cmd{
 		Path: initproc.Self, Args: []string{"rootsfs: init"}, Env: initproc.Env(),
-		// A session of its own: the command has no terminal but ours.
+		// A session of its own: the command has no terminal but the one it is given.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	defer l.closeFiles()
@@ -143,7 +143,7 @@ func startAt(ctx context.Context, o *Options, level Level) (*Process, error) {
 	return p, err
 }
 
-// prepare does what differs between levels.
+// prepare does the steps that differ between levels.
 func (l *launch) prepare(where privatePlaces) error {
 	switch l.level {
 	case Namespaces:
@@ -176,8 +176,8 @@ func (l *launch) passFile(f *os.File) int {
 	return initproc.FirstFD + len(l.files) - 1
 }
 
-// Umask reads the process's own; there is no system call that reads it without
-// setting it, but /proc tells it. Where it does not, it is taken to be 022.
+// Umask returns the process's umask. No system call reads it without setting it, so it is
+// read from /proc. If that fails, it is taken to be 022.
 func Umask() int {
 	var mask int
 	b, err := os.ReadFile("/proc/self/status")
@@ -192,8 +192,8 @@ func Umask() int {
 
 // run starts the init and waits until it has started the command.
 func (l *launch) run(ctx context.Context) (*Process, error) {
-	// What this process has inherited without knowing must not be inherited
-	// further; its own descriptors are closed on execve anyway.
+	// Descriptors that this process has inherited unawares must not be inherited further;
+	// its own are closed on execve anyway.
 	if err := initproc.CloseOnExec(3); err != nil {
 		return nil, failed("mark inherited descriptors: %v", err)
 	}
@@ -271,11 +271,10 @@ func (p *Process) spawn(cmd *exec.Cmd) error {
 	return <-started
 }
 
-// startDumpable starts the init. Until it has executed its program it shares our
-// memory, and with it the attribute that makes its /proc files root's: an
-// ordinary user could not write its uid_map (user_namespaces(7)). So for that
-// moment this process is as open to the user's other processes as it was when it
-// began.
+// startDumpable starts the init. Until it has executed its program it shares this
+// process's memory, and with it the attribute that makes its /proc files root's: an
+// ordinary user could not write its uid_map (user_namespaces(7)). So for that moment this
+// process is as open to the user's other processes as it was when it began.
 func startDumpable(cmd *exec.Cmd) error {
 	was, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil && was != 1 && os.Geteuid() != 0 {
@@ -287,7 +286,8 @@ func startDumpable(cmd *exec.Cmd) error {
 	return spawnError(cmd, cmd.Start())
 }
 
-// SeeDoctor ends a reason that `rootsfs doctor` explains further. It leaves these words out.
+// SeeDoctor ends a reason that `rootsfs doctor` explains further. doctor itself leaves these
+// words out.
 const SeeDoctor = "; see what `rootsfs doctor` says"
 
 // spawnError says why no init could be started. With namespaces asked for,
@@ -363,7 +363,7 @@ func (p *Process) await(l *launch) error {
 	}
 }
 
-// takeFile takes what the init has opened inside for the caller.
+// takeFile takes descriptors that the init has opened inside for the caller.
 func (p *Process) takeFile(l *launch, name string, fds []int) error {
 	list, isNetwork := strings.CutPrefix(name, initproc.NetworkFile)
 	each := strings.Split(list, ",")
@@ -383,7 +383,7 @@ func (p *Process) takeFile(l *launch, name string, fds []int) error {
 	return nil
 }
 
-// beforeExec does what is the caller's to do when all that confines the command stands.
+// beforeExec runs the caller's part when the confinement is complete.
 func (l *launch) beforeExec() error {
 	if err := l.serveNetwork(false); err != nil {
 		return err
@@ -394,9 +394,9 @@ func (l *launch) beforeExec() error {
 	return nil
 }
 
-// serveNetwork has the caller serve the command's network, if that is offline or not, as asked
-// for. An offline one, in which nothing can be reached, is served while the init executes the
-// command, so that the command does not wait for it.
+// serveNetwork calls Network.Serve if the network is offline as the argument says. An offline
+// network, in which nothing can be reached, is served while the init executes the command, so
+// that the command does not wait for it.
 func (l *launch) serveNetwork(offline bool) error {
 	n := l.o.Network
 	if !l.conf.OpenNetwork || n.Offline != offline {
@@ -410,7 +410,7 @@ func (l *launch) serveNetwork(offline bool) error {
 	return nil
 }
 
-// commandError is why the command was not started.
+// commandError returns the error of a command that was not started.
 func commandError(o *Options, m initproc.Message) error {
 	name, errno := o.Args[0], unix.Errno(m.Errno)
 	switch {

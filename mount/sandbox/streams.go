@@ -13,10 +13,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// relay copies between the caller's streams and the command's. The command holds
-// pipes of its own and a terminal of its own only, but for /dev/null: through
-// /proc/self/fd it could open the caller's again, with other rights (a log for
-// reading, a terminal for typing).
+// relay copies between the caller's streams and the command's. The command holds only its
+// own pipes and its own terminal, besides /dev/null. Through /proc/self/fd it could open
+// the caller's again, with other rights (a log for reading, a terminal for typing).
 type relay struct {
 	stdin  *os.File // of the caller; nil: not relayed
 	into   *os.File // where it goes: a pipe, or nil for master
@@ -79,7 +78,8 @@ func (p *Process) streams(l *launch) error {
 	return nil
 }
 
-// pipe makes a pipe between a stream of the command and f, or the caller of Start.
+// pipe makes a pipe between a stream of the command and f. If f is nil, the other end is
+// for the caller of Start.
 func (p *Process) pipe(l *launch, stream int, f *os.File) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -142,16 +142,16 @@ func (r *relay) start() error {
 	return nil
 }
 
-// run copies until the command's end is closed, or ours cannot be written any
-// more: then the command gets SIGPIPE, as it would without us if nobody read. What it has
-// written before is lost with no error of its own.
+// run copies until the command's end is closed, or the caller's stream cannot be written
+// any more. The command then gets SIGPIPE, as it would for an unread stream without this
+// relay. Output that it wrote before is lost without an error for the command.
 func (c *copyJob) run() {
 	_, c.err = io.Copy(c.to, c.from)
 	c.from.Close()
 }
 
-// lost is why output of the command was lost, nil if all of it was written. It may be called
-// when everything is copied.
+// lost says why output of the command was lost, nil if all of it was written. It may be
+// called when everything is copied.
 func (r *relay) lost() error {
 	for _, c := range r.outs {
 		if c.err != nil {
@@ -205,7 +205,7 @@ func (r *relay) copyIn(into *os.File) {
 }
 
 // wait waits until everything is copied, or unread is closed, and gives the terminal
-// back. A write that nobody reads keeps its goroutine. It returns why output was lost.
+// back. A write to an unread stream keeps its goroutine. It returns why output was lost.
 func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	copied := make(chan struct{})
 	go func() {
@@ -220,7 +220,7 @@ func (r *relay) wait(unread <-chan struct{}) (lost error) {
 	if r.stdin != nil && r.wake[1] != 0 {
 		unix.Close(r.wake[1])
 		if r.into != nil {
-			r.into.Close() // ends a write that nobody reads
+			r.into.Close() // ends an unread write
 		}
 		r.reader.Wait()
 		unix.Close(r.wake[0])

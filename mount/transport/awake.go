@@ -18,12 +18,12 @@ const (
 	burstEnd   = 25 // ticks with fewer requests
 )
 
-// awake keeps processors awake while many requests come. Each request of a program that
-// uses small files waits for two sleeping processors to wake up, its own and ours, which in a
-// virtual machine takes several times as long as the work (a tar of files that were not read
-// before took 1.87 times as long as without rootsfs instead of 2.30 over io_uring, and 2.17
-// instead of 2.98 by plain readers). During a burst the kernel is asked to let idle
-// processors poll instead; 50 ms after it they sleep as before.
+// awake keeps processors awake while many requests come. Each request of a program that uses
+// small files waits for two sleeping processors to wake up: its own and that of the reader. In
+// a virtual machine this takes several times as long as the work. A tar of files that were
+// not read before takes 1.87 times as long as without rootsfs over io_uring, instead of 2.30;
+// by plain readers it takes 2.17 times as long, instead of 2.98 (measured). During a burst the
+// kernel is asked to let idle processors poll instead; 50 ms after it they sleep as before.
 type awake struct {
 	fd    int  // of latencyDevice; -1: none
 	held  bool // processors are kept awake

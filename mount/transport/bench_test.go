@@ -44,8 +44,8 @@ func cpuTime() time.Duration {
 // created numbers the files that are made: each is a new one.
 var created atomic.Int64
 
-// benchCalls are what the callers do, and how many requests each call takes. Nothing is
-// cached. RELEASE is not waited for.
+// benchCalls are the calls that the benchmarks make, with the number of requests that
+// each takes. Nothing is cached. RELEASE is not waited for.
 var benchCalls = []struct {
 	name     string
 	requests int
@@ -123,7 +123,7 @@ func callFrom(b *testing.B, threads int, call func() error) {
 	all.Wait()
 }
 
-// number has the server say a number.
+// number asks the server for a number.
 func (s *served) number(verb string) int {
 	n, err := strconv.Atoi(s.ask(verb))
 	must(s.t, err)

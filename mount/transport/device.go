@@ -245,8 +245,8 @@ func answerSize(in []byte, op uint32) int {
 	return more
 }
 
-// InodeNotify has the kernel drop the attributes of a node and pages of its file. A handler
-// must not call it: the kernel may wait for the handler's answer.
+// InodeNotify makes the kernel drop the attributes of a node and pages of its file. A
+// handler must not call it: the kernel may wait for the handler's answer.
 func (c *Conn) InodeNotify(node uint64, off, length int64) fuse.Status {
 	var m struct {
 		fuse.OutHeader
@@ -256,8 +256,8 @@ func (c *Conn) InodeNotify(node uint64, off, length int64) fuse.Status {
 	return status(c.notify(fuse.NOTIFY_INVAL_INODE, bytesOf(&m)))
 }
 
-// EntryNotify has the kernel drop a name of a directory. A handler must not call it. The
-// kernel waits until it can take the directory's lock, which a program may hold.
+// EntryNotify makes the kernel drop a name of a directory. A handler must not call it.
+// The kernel waits until it can take the directory's lock, which a program may hold.
 func (c *Conn) EntryNotify(parent uint64, name string) fuse.Status {
 	var m struct {
 		fuse.OutHeader

@@ -106,8 +106,8 @@ func askFromEachProcessor(t *testing.T, s *served) {
 	}
 }
 
-// Nothing of the server runs while nobody asks it for anything: at some time no thread
-// has given up its processor for as long as is looked.
+// The server does not run while it gets no requests: during some interval none of its
+// threads has given up a processor.
 func TestNothingRunsAtRest(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
 		_, err := os.ReadFile(s.path("fa"))
@@ -139,7 +139,7 @@ func switches(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// runtimeAffinity binds this thread, and what it starts, to one processor for a test.
+// runtimeAffinity binds this thread, and its children, to one processor for a test.
 func runtimeAffinity(t *testing.T, cpu int) {
 	t.Helper()
 	lockThread(t)

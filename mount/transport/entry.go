@@ -77,7 +77,7 @@ func (e *entry) submit(s *submission, cmd uint64, device, queue int) {
 }
 
 // request returns the request that the entry carries. Its header is copied to lie before
-// the argument: then the two are what go-fuse's structs describe. It reports false if
+// the argument, because go-fuse's structs describe the two together. It reports false if
 // the lengths contradict each other.
 func (e *entry) request() (m message, ok bool) {
 	h, rest := e.header(), int(e.state().payload)

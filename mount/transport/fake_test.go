@@ -119,7 +119,7 @@ func wantsNoAnswer(op uint32) bool {
 	return op == opForget || op == opBatchForget || op == opInterrupt || op == opNotifyReply
 }
 
-// seeds are requests of all opcodes, with what follows the header empty, zero and a name.
+// seeds are requests of all opcodes, with a body that is empty, zero and a name.
 func seeds(f *testing.F) {
 	for op := range uint32(56) {
 		for _, rest := range []string{"", strings.Repeat("\x00", 64), "fa\x00", "fa\x00fb\x00", strings.Repeat("\xff", 100), strings.Repeat("\x01\x00\x00\x00", 2000)} {

@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/integration/oldkernel"
 )
 
-// serveEnv has the test binary serve a mount: the tests use the mount of a process that
-// is not theirs, since nobody may use a mount that he serves himself.
+// serveEnv makes the test binary serve a mount. The tests use a mount of another process,
+// because a process must not use a mount that it serves itself.
 const serveEnv = "ROOTSFS_TRANSPORT_SERVE"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ type testFS struct {
 	mu      sync.Mutex // guards the fields below
 	ids     map[string]uint64
 	names   map[uint64]string
-	locked  uint64 // owner; 0: nobody
+	locked  uint64 // owner; 0: none
 	unlock  chan struct{}
 	release chan struct{}
 
@@ -358,7 +358,7 @@ func (s *served) line() string {
 	return strings.TrimSpace(text)
 }
 
-// ask has the server do something, or say a number.
+// ask makes the server do something, or return a number.
 func (s *served) ask(verb string) string {
 	s.t.Helper()
 	_, err := io.WriteString(s.in, verb+"\n")

@@ -1,5 +1,5 @@
 // Package transport serves a file system on a FUSE connection: it gets requests from the
-// kernel, has them answered and passes the answers on.
+// kernel, calls a handler for each, and passes the answers on.
 //
 // # Promises
 //
@@ -73,7 +73,7 @@ type Conn struct {
 	payload  int // size of the largest request or answer without its header
 	kind     Kind
 	fallback error
-	// throughGoFUSE has go-fuse decode all requests, which logs them.
+	// throughGoFUSE makes go-fuse decode all requests, which logs them.
 	throughGoFUSE, failRegister bool
 
 	running    sync.WaitGroup // readers and workers
@@ -111,7 +111,7 @@ func New(fs fuse.RawFileSystem, o Options) (*Conn, error) {
 		c.options.Logger = log.Default()
 	}
 	page := os.Getpagesize()
-	// What the kernel demands of an entry (fs/fuse/dev_uring.c, fuse_uring_create).
+	// The kernel demands this size of an entry (fs/fuse/dev_uring.c, fuse_uring_create).
 	c.payload = max(8192, (o.Fuse.MaxWrite+page-1)/page*page)
 	start, registered := make(chan bool), make(chan error)
 	first := 0
@@ -175,7 +175,7 @@ func (c *Conn) makeRings(start <-chan bool, registered chan<- error) (int, error
 	return queues, err
 }
 
-// registerAll has n workers register.
+// registerAll makes n workers register.
 func registerAll(n int, start chan<- bool, registered <-chan error) (err error) {
 	for range n {
 		start <- true

@@ -108,8 +108,8 @@ func TestKilledCaller(t *testing.T) {
 	})
 }
 
-// Handlers that wait keep nobody else waiting, though all callers are on one processor,
-// whose queue had one thread; and what waited is answered.
+// Handlers that wait do not keep other callers waiting, even if all callers are on one
+// processor whose queue had one thread. The waiting requests are answered in the end.
 func TestBlockedHandlers(t *testing.T) {
 	kinds(t, "", func(t *testing.T, s *served) {
 		must(t, exec.Command("taskset", "-c", "0", "head", "-c", "1", s.path("fa")).Run())

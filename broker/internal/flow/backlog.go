@@ -16,10 +16,11 @@ import (
 // Backlog bounds the messages that a connection has handed to the SDK and that the SDK has
 // not handled yet. A request is handled when its answer was written.
 //
-// A notification has no answer, and the SDK queues without bound what comes behind a message
-// whose handling takes long, such as one whose answer the peer does not read. So a probe, a
-// ping of our own, follows notifications. The SDK handles messages in order: its answer to
-// the probe, which is not sent to the peer, shows that it has handled those before.
+// A notification has no answer. While the SDK handles a message for long, such as one whose
+// answer the peer does not read, it queues later messages without bound. So notifications
+// are followed by a probe: a ping that this package makes. The SDK handles messages in
+// order: its answer to the probe, which is not sent to the peer, shows that it has handled
+// those before.
 //
 // Admit and Probe are for the goroutine that reads the connection.
 type Backlog struct {
@@ -45,9 +46,9 @@ const maxNotes = 1024
 // answer, also those that are answered without the SDK (Enter).
 //
 // If there is no room, a message waits, and those behind it too, while canWait reports true;
-// then it is refused. canWait must report false while we wait for an answer of the peer's,
-// because the answer may be behind the message. It may report false for a moment although
-// nothing was asked. If canWait is nil, a message is refused at once.
+// then it is refused. canWait must report false while the caller waits for an answer of the
+// peer, because the answer may be behind the message. It may report false for a moment
+// although nothing was asked. If canWait is nil, a message is refused at once.
 func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message) bool, done <-chan struct{}) *Backlog {
 	return &Backlog{
 		requests: requests, notes: Budget{Count: maxNotes, Bytes: requests.Bytes},
@@ -55,9 +56,9 @@ func NewBacklog(requests *Budget, canWait func() bool, hand func(jsonrpc.Message
 	}
 }
 
-// MaxWait is how long a message that finds no room holds up those behind it. Those may be
-// what ends the requests in flight (a cancellation, the peer's hanging up), so the message
-// is refused then, and reading goes on. In nanoseconds; only tests change it.
+// MaxWait is how long a message without room delays the messages behind it. After that it
+// is refused, and reading goes on: a later message may end the requests in flight (a
+// cancellation, a hang-up). In nanoseconds; only tests change it.
 var MaxWait atomic.Int64
 
 func init() { MaxWait.Store(int64(10 * time.Second)) }

@@ -35,8 +35,9 @@ func (s *sdk) note(n int) error {
 
 func always() bool { return true }
 
-// One probe at a time follows notifications. Its answer makes room for as many as it
-// followed; a notification waits for that, and is dropped if it does not come.
+// One probe at a time follows notifications. Its answer releases the notifications that
+// it followed. A notification without room waits for that, and is dropped if it does not
+// come.
 func TestBacklogNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSDK(&Budget{Bytes: 100}, always)

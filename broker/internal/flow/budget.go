@@ -1,16 +1,11 @@
 // Package flow bounds what a peer can make this process hold in memory, and write down. A
-// Budget counts requests and the bytes that they hold. A Backlog counts what the SDK was
-// handed and has not handled yet. A Tally reports events at a bounded rate.
+// Budget counts requests and the bytes that they hold. A Backlog counts the messages that
+// the SDK was handed and has not handled yet. A Tally reports events at a bounded rate.
 //
-// # Promises
-//
-// A Budget is exceeded by one request at most, whose size another bound limits, and by
-// what its holder says must be counted. A Reservation is given back once, however often
-// it is released. Each event of a Tally is in one of its reports.
-//
-// # Not promised
-//
-// Those who wait for room are not served in their order.
+// A Budget is exceeded only by one request, whose size another bound limits, and by
+// GrowTo with must. A Reservation is given back once, however often it is released. Each
+// event of a Tally is in one of its reports. Callers that wait for room are not served in
+// their order.
 package flow
 
 import (
@@ -35,7 +30,7 @@ type Budget struct {
 	mu      sync.Mutex // guards the fields below, and those of reservations
 	count   int
 	bytes   int64
-	freed   chan struct{} // closed by the next release; nil: nobody waits
+	freed   chan struct{} // closed by the next release; nil: no one waits
 	stalled bool          // somebody waited in vain since the last release
 }
 
@@ -70,10 +65,10 @@ func (b *Budget) tryAcquireLocked(n int64) (*Reservation, error) {
 // WaitStep is the longest time between two calls of the function that Acquire is given.
 const WaitStep = 200 * time.Millisecond
 
-// Acquire is TryAcquire that waits for room. Whenever there is none, it calls patient with
-// the time that it has waited, and gives up when that reports false. Once a caller has
-// waited in vain, others give up at once, until something is released. If done is closed,
-// the error is context.Canceled.
+// Acquire waits for room and reserves it. While there is none, it calls patient with the
+// time that it has waited, and gives up when that reports false. Once a caller has waited
+// in vain, others give up at once, until something is released. If done is closed, the
+// error is context.Canceled.
 func (b *Budget) Acquire(n int64, done <-chan struct{}, patient func(waited time.Duration) bool) (*Reservation, error) {
 	if r, err := b.TryAcquire(n); err == nil {
 		return r, nil
@@ -123,8 +118,8 @@ func (b *Budget) Used() (count int, bytes int64) {
 }
 
 // Grow adds n bytes. It reports ErrBytes if there is no room, and context.Canceled if the
-// request was released. One that wants more than all others hold is let in, so that a
-// request whose size is allowed is never refused for good.
+// request was released. A request that wants more than all others hold is let in, so that
+// a request whose size is allowed is never refused for good.
 func (r *Reservation) Grow(n int64) error {
 	if r == nil {
 		return context.Canceled

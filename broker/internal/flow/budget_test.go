@@ -56,8 +56,8 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// A reservation grows while there is room, or while it wants more than the others hold;
-// what must be counted is counted; what was released grows no more.
+// A reservation grows while there is room, or while it wants more than the others hold.
+// GrowTo with must always counts. A released reservation no longer grows.
 func TestReservation(t *testing.T) {
 	b := &Budget{Bytes: 100}
 	used := func(count int, bytes int64) {

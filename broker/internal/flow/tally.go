@@ -9,8 +9,8 @@ import (
 
 // Tally reports events of several kinds at a bounded rate. It counts those beyond the rate,
 // and reports the count of each kind soon, with the last of them: none is left out, and
-// many of one kind do not hide another. A peer makes an event out of a few bytes, and a
-// record of it is many times that: one that did so as fast as it could would fill the disk.
+// many of one kind do not hide another. A peer can cause an event with a few bytes, and its
+// record is many times longer: without a bound a fast peer would fill the disk.
 type Tally[K comparable] struct {
 	pace  *rate.Limiter
 	every time.Duration

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 )
 
-// AppendReply appends the beginning of a response: up to the id, which is raw JSON. What
-// follows is the result (AppendResult) or the error, and a closing brace.
+// AppendReply appends the beginning of a response up to the id, which is raw JSON. The
+// result (AppendResult) or the error must follow, and a closing brace.
 func AppendReply(b, id []byte) []byte { return append(append(b, `{"jsonrpc":"2.0","id":`...), id...) }
 
-// AppendResult appends what comes before a result.
+// AppendResult appends the key of a result.
 func AppendResult(b []byte) []byte { return append(b, `,"result":`...) }
 
 // AppendError appends a whole response whose error object is e.
@@ -31,8 +31,8 @@ func AppendCall(b, id []byte, method string, params any) []byte {
 }
 
 // AppendValue appends v as encoding/json encodes it, without the escapes meant for HTML,
-// which make text six times as long. A value that cannot be encoded, which none of ours
-// is, becomes null.
+// which make text six times as long. A value that cannot be encoded becomes null; no
+// caller has one.
 func AppendValue(b []byte, v any) []byte {
 	w := bytes.NewBuffer(b)
 	enc := json.NewEncoder(w)
@@ -48,8 +48,8 @@ func AppendString[S string | []byte](b []byte, s S) []byte {
 	return append(AppendText(append(b, '"'), s), '"')
 }
 
-// escaped are the bytes that a string holds in another form. Those of longer
-// characters are valid by now, and may stand as they are.
+// escaped are the bytes that need an escape in a string. Bytes of longer characters are
+// known to be valid, and need none.
 var escaped = func() (t [256]bool) {
 	for c := range 0x20 {
 		t[c] = true
@@ -58,8 +58,8 @@ var escaped = func() (t [256]bool) {
 	return t
 }()
 
-// AppendText appends what is between the quotes: most of a text needs no escape
-// and is copied in runs.
+// AppendText appends the text between the quotes of a JSON string. Most of a text needs
+// no escape and is copied in runs.
 func AppendText[S string | []byte](b []byte, s S) []byte {
 	const hex = "0123456789abcdef"
 	start := 0
@@ -86,7 +86,7 @@ func AppendText[S string | []byte](b []byte, s S) []byte {
 	return append(b, s[start:]...)
 }
 
-// EncodedLen is how long AppendString makes s.
+// EncodedLen returns the length of s after AppendString.
 func EncodedLen[S string | []byte](s S) int {
 	n := len(s) + 2
 	for i := 0; i < len(s); i++ {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What looking at a line costs: text as tools return it, with an escape every few
-// bytes, and base64, with none.
+// This benchmark scans lines: text as tools return it, with an escape every few bytes,
+// and base64, with none.
 func BenchmarkParse(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20} {
 		for name, word := range map[string]string{"text": `word \"q\" and so on, a line of it\n`, "base64": "aGVsbG8gd29ybGQ="} {

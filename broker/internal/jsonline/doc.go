@@ -1,14 +1,14 @@
-// Package jsonline reads, changes and writes JSON-RPC messages that come one a line.
+// Package jsonline reads, changes and writes JSON-RPC messages, one on each line.
 //
 // # Promises
 //
 // The scanner finds in every valid JSON text what encoding/json finds, and never reads
-// past the end of anything else. Changing a message leaves every byte that is not
-// changed. What is kept of a line is bounded, however long it is. A line that is written
-// is never torn by another.
+// past the end of anything else. Changing a part of a message leaves all its other bytes.
+// The memory kept for a line is bounded, however long the line is. Lines written
+// concurrently never mix.
 //
 // # Not promised
 //
-// The scanner checks no syntax: it takes more for JSON than is JSON, so that a line that
-// some lenient reader would take is looked at like one that every reader takes.
+// The scanner does not check syntax: it accepts more than JSON, so that a line that only
+// a lenient reader would take is examined, too.
 package jsonline

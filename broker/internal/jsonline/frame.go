@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Frame is where the parts of one JSON-RPC message stand in its line.
+// Frame holds the positions of the parts of one JSON-RPC message in its line.
 type Frame struct {
 	ID, Method, Params, Result, Error Span
 	RPC                               bool // says that it is JSON-RPC 2.0
@@ -17,7 +17,7 @@ type Frame struct {
 	version Span
 }
 
-// Answers reports whether a frame has what only an answer has.
+// Answers reports whether a frame has a result or an error, as only an answer has.
 func (f *Frame) Answers() bool { return !f.Result.Absent() || !f.Error.Absent() }
 
 // IDInDoubt reports whether readers may see different ids.
@@ -28,8 +28,8 @@ func (f *Frame) IDInDoubt(b []byte) bool {
 // fields are the keys of JSON-RPC.
 var fields = [...]string{"jsonrpc", "id", "method", "params", "result", "error"}
 
-// fieldOf returns the key of JSON-RPC that some reader takes a key for, "" if none does.
-// encoding/json and JsonSerializerDefaults.Web compare keys without their case.
+// fieldOf returns the key of JSON-RPC as which some reader may read a key, "" if none
+// does. encoding/json and JsonSerializerDefaults.Web compare keys without their case.
 func fieldOf(key []byte) string {
 	for _, name := range fields {
 		if string(key) == name {
@@ -65,8 +65,8 @@ func (f *Frame) part(field string) *Span {
 const maxKeys = 64
 
 // Parse finds the parts of the object in b, whatever the case of their keys. It reports
-// false for what is not one object with nothing behind it. Clash is a key that stands
-// there twice, in any case, or one of JSON-RPC in another case.
+// false if b is not exactly one object. Clash is a key that is there twice, in any case,
+// or a key of JSON-RPC in another case.
 func Parse(b []byte) (f Frame, ok bool) {
 	w, _ := Object(b, SkipSpace(b, 0))
 	var others []Span // keys that are not JSON-RPC's
@@ -101,8 +101,8 @@ func repeats(b []byte, seen []Span, key []byte) bool {
 	return false
 }
 
-// Check returns nil if a line is exactly one value of RFC 8259, and else what is wrong with
-// it. It does not look for repeated keys.
+// Check returns nil if a line is exactly one value of RFC 8259, and else an error that says
+// why not. It does not look for repeated keys.
 func Check(line []byte) error {
 	if jsontext.Value(line).IsValid(jsontext.AllowDuplicateNames(true)) {
 		return nil

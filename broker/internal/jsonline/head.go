@@ -2,8 +2,9 @@ package jsonline
 
 import "bytes"
 
-// Head is what is kept of an object that is too long to be held, or cannot be read: what
-// tells whom to answer. It is fed in parts as they come, and is as lenient as Walker.
+// Head keeps the id and the method of an object that is too long to be held, or
+// malformed, so that it can still be answered. It is fed in parts as they come, and is as
+// lenient as Walker.
 type Head struct {
 	Size int // bytes so far
 
@@ -16,14 +17,14 @@ type Head struct {
 	foreign     bool // no object: a batch, or no JSON
 }
 
-// HeadOf is the Head of a whole line.
+// HeadOf returns the Head of a whole line.
 func HeadOf(line []byte) *Head {
 	h := &Head{}
 	h.Feed(line)
 	return h
 }
 
-// Feed reads on.
+// Feed reads the next part.
 func (h *Head) Feed(part []byte) {
 	h.Size += len(part)
 	for i := 0; i < len(part); i++ {
@@ -71,7 +72,8 @@ func (h *Head) begin() {
 	}
 }
 
-// keeps reports whether what is read is to be kept: a key, the id or the method.
+// keeps reports whether the bytes being read are kept: those of a key, the id or the
+// method.
 func (h *Head) keeps() bool {
 	return h.at.Depth == 1 && (h.valued && h.into != nil || !h.valued && h.at.quoted)
 }
@@ -98,8 +100,8 @@ func (h *Head) ID() []byte {
 	return id
 }
 
-// Request returns the id and the method of a request. Both are empty where they cannot be
-// told for certain.
+// Request returns the id and the method of a request. Both are empty if they are
+// ambiguous.
 func (h *Head) Request() (id []byte, method string) {
 	method = string(Unquote(bytes.TrimSpace(h.method)))
 	if id = h.ID(); id == nil || h.called != 1 || len(h.method) > longestID || method == "" {

@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// placeholder begins the strings that stand for numbers while the SDK has a message. Nobody
-// else can guess it.
+// placeholder begins the strings that replace numbers while the SDK has a message. It is
+// random, so that no peer can guess it.
 var placeholder = "rootsfs-number-" + rand.Text() + ":"
 
-// isRounded reports whether a raw value is a number that the SDK, which reads numbers as
-// float64 and makes int64 of them, would give back as another one.
+// isRounded reports whether a raw value is a number that the SDK would change: it reads
+// numbers as float64 and converts them to int64.
 func isRounded(raw []byte) bool {
 	const most = 1 << 53
 	if len(raw) == 0 || len(raw) > longestID || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
@@ -31,9 +31,9 @@ func hideNumber(raw []byte) []byte {
 	return []byte(`"` + placeholder + string(raw) + `"`)
 }
 
-// HideNumbers returns a message in which strings stand for what the peer wants back as it
-// came: the id, the id of a request to cancel, the token of progress. ShowNumbers undoes it.
-// A message without such numbers is returned as it is.
+// HideNumbers returns a message in which strings replace the numbers that the peer must get
+// back unchanged: the id, the id of a request to cancel, the token of progress. ShowNumbers
+// undoes it. A message without such numbers is returned as it is.
 func HideNumbers(msg []byte) []byte {
 	p, ok := Parse(msg)
 	if !ok {
@@ -59,7 +59,8 @@ func HideNumbers(msg []byte) []byte {
 	return append(out, msg[from:]...)
 }
 
-// HideIn is HideNumbers for the params alone. It returns nil if there is none to hide.
+// HideIn does for params what HideNumbers does for a message. It returns nil if there is
+// no number to hide.
 func HideIn(params []byte) []byte {
 	if !bytes.Contains(params, []byte(`"requestId"`)) && !bytes.Contains(params, []byte(`"progressToken"`)) {
 		return nil

@@ -7,9 +7,8 @@ import (
 )
 
 // ReadLine reads one line into buf, which it grows as needed, and returns it with its
-// end. Of a line longer than limit bytes it returns only the Head, so its memory is
-// bounded by limit, whatever comes. A line that the stream ends in is lost: the error is
-// the stream's.
+// end. For a line longer than limit bytes it returns only the Head, so its memory is
+// bounded by limit. A last line without an end is lost: the error is the stream's.
 func ReadLine(r *bufio.Reader, buf []byte, limit int) (line []byte, long *Head, err error) {
 	line = buf[:0]
 	for {
@@ -34,9 +33,9 @@ func ReadLine(r *bufio.Reader, buf []byte, limit int) (line []byte, long *Head, 
 	}
 }
 
-// Pool keeps buffers for their next use: a megabyte's answer is several of garbage
-// otherwise. Lines that are read and frames that are written are apart, because those of
-// one process are seldom of one size.
+// Pool keeps buffers for their next use: an answer of a megabyte would otherwise leave
+// several megabytes of garbage. There are two pools, because the lines read and the
+// frames written by a process seldom have one size.
 type Pool struct{ pool sync.Pool }
 
 // The pools.
@@ -55,7 +54,7 @@ func (p *Pool) Get() []byte {
 	return make([]byte, 0, 4096)
 }
 
-// Put takes a buffer that nobody uses any more, whoever made it.
+// Put takes a buffer that is no longer used. It need not come from Get.
 func (p *Pool) Put(b []byte) {
 	if b != nil && cap(b) <= keepBuffer {
 		p.pool.Put(&b)

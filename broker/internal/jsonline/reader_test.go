@@ -28,7 +28,7 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// Lines are those of the stream, up to the limit, however it comes in.
+// Lines are read up to the limit, however the stream comes in.
 func FuzzReadLine(f *testing.F) {
 	f.Add([]byte("one\ntwo\n\nhalf"), uint16(3))
 	f.Add(bytes.Repeat([]byte("long "), 20), uint16(16))

@@ -20,8 +20,8 @@ func (s Span) Of(b []byte) []byte {
 func (s Span) Absent() bool { return s.To == 0 }
 
 // Walker goes through the members of one object or the elements of one array, and skips
-// what is further in. What it skips only has to have its strings and brackets closed, and
-// a number or a literal is whatever stands up to the next delimiter.
+// nested values. In skipped values only strings and brackets must be closed, and any text
+// up to the next delimiter counts as a number or a literal.
 type Walker struct {
 	Key, Val Span // of the current member; Key with its quotes, absent in an array
 
@@ -184,9 +184,8 @@ func Equal(quoted []byte, s string) bool {
 	return len(quoted) > 0 && quoted[0] == '"' && string(Unquote(quoted)) == s
 }
 
-// Unquote returns what a JSON string, with its quotes, means. Without escapes, as nearly
-// all are, that is a part of quoted. It returns nil for what is no string, or has a broken
-// escape.
+// Unquote returns the text of a JSON string. Without escapes (as in nearly all strings)
+// that is a part of quoted. It returns nil if quoted is no string, or has a broken escape.
 func Unquote(quoted []byte) []byte {
 	if len(quoted) < 2 || quoted[0] != '"' {
 		return nil

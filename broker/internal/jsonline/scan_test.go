@@ -15,8 +15,8 @@ type pair struct {
 	val string // raw
 }
 
-// pairs reads an object's members in their order, doubles as well. ok is false
-// for what is no object.
+// pairs reads an object's members in their order, doubles as well. ok is false if there
+// is no object.
 func pairs(b []byte) (all []pair, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
@@ -114,7 +114,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// inParts reads b in small parts and compares with what is read whole.
+// inParts reads b in small parts and compares the result with that of the whole.
 func inParts(t *testing.T, b []byte, step int, f *Frame, ok bool) {
 	h := &Head{}
 	for rest := b; len(rest) > 0; {

@@ -2,14 +2,14 @@ package jsonline
 
 import "slices"
 
-// Patch is what one member of an object is to be: a value, or an object that has
-// these members, whatever else it has.
+// Patch changes one member of an object: it sets a value, or sets these members of an
+// object and leaves its others.
 type Patch struct {
 	Key   string // without characters that need an escape
 	Value []byte // raw; nil: Members counts
 	Drop  bool   // the member is to be gone
-	// Members go into what is there. What is null, or not there, is made; what is
-	// another value than an object stays, because its meaning is not ours to guess.
+	// Members are set in the object that is there. If the value is null or missing, an
+	// object is made. Any other value stays, because its meaning is unknown here.
 	Members []Patch
 }
 
@@ -38,16 +38,16 @@ func Replace(b []byte, cuts ...Cut) []byte {
 	return append(out, b[from:]...)
 }
 
-// Merge puts patches into the object in b, and returns b itself for what is none. Every
-// other byte stays. A key that is there more than once gets the patch each time, because
-// readers differ in which one counts.
+// Merge applies patches to the object in b, and returns b itself if it is no object.
+// Every other byte stays. A key that is there more than once gets the patch each time,
+// because readers differ in which one counts.
 func Merge(b []byte, ps ...Patch) []byte {
 	cuts, _ := merge(nil, b, SkipSpace(b, 0), ps)
 	return Replace(b, cuts...)
 }
 
-// merge adds the cuts that put patches into the object at b[at:]. It reports false, and
-// adds nothing, for what is no object.
+// merge adds the cuts that apply patches to the object at b[at:]. It reports false, and
+// adds nothing, if there is no object.
 func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	w, ok := Object(b, at)
 	if !ok {
@@ -55,7 +55,7 @@ func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	}
 	before := len(cuts)
 	done := make([]bool, len(ps))
-	last, kept := at+1, 0 // the end of what was read; members that stay
+	last, kept := at+1, 0 // the end of the part that was read; members that stay
 	for w.Next() {
 		i := slices.IndexFunc(ps, func(p Patch) bool { return w.Is(p.Key) })
 		switch {
@@ -91,7 +91,7 @@ func merge(cuts []Cut, b []byte, at int, ps []Patch) ([]Cut, bool) {
 	return cuts, true
 }
 
-// change adds the cuts that make a value what p says.
+// change adds the cuts that apply p to a value.
 func change(cuts []Cut, b []byte, at Span, p *Patch) []Cut {
 	switch old := at.Of(b); {
 	case p.Drop:
@@ -105,7 +105,7 @@ func change(cuts []Cut, b []byte, at Span, p *Patch) []Cut {
 	return cuts
 }
 
-// adds reports whether there is something of the patch where there was nothing.
+// adds reports whether the patch adds a member that was missing.
 func (p *Patch) adds() bool {
 	return p.Value != nil || slices.ContainsFunc(p.Members, func(m Patch) bool { return m.adds() })
 }
@@ -119,7 +119,7 @@ func (p *Patch) append(b []byte) []byte {
 	return appendMembers(b, p.Members)
 }
 
-// appendMembers appends an object of what patches add.
+// appendMembers appends an object with the members that patches add.
 func appendMembers(b []byte, ps []Patch) []byte {
 	b = append(b, '{')
 	first := true
@@ -135,8 +135,8 @@ func appendMembers(b []byte, ps []Patch) []byte {
 	return append(b, '}')
 }
 
-// Lookup returns the value of a member of an object, and of that one's member, and so
-// on. Of a key that is there more than once the last counts, as for most readers.
+// Lookup returns the value at a path of keys, one for each nested object. If a key is
+// there more than once the last one counts, as for most readers.
 func Lookup(b []byte, at Span, keys ...string) (Span, bool) {
 	for _, key := range keys {
 		w, ok := Object(b, at.From)
@@ -157,8 +157,8 @@ func Lookup(b []byte, at Span, keys ...string) (Span, bool) {
 	return at, true
 }
 
-// Without returns an object with some members left out, others as they came, and more at
-// its end. It reports false for what is not one object with nothing behind it.
+// Without returns an object without some members, with the others unchanged, and with
+// more at its end. It reports false if object is not exactly one object.
 func Without(object []byte, keys []string, more ...Patch) ([]byte, bool) {
 	w, ok := Object(object, SkipSpace(object, 0))
 	if !ok {

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Writer writes to one peer, frames of ours and lines that pass. It may be used
-// concurrently: no line is torn by another, and small frames that come together go out in
-// one write, because a system call and the waking of the peer cost more than they do.
+// Writer writes to one peer: frames made here, and lines that pass. It may be used
+// concurrently: no line is torn by another. Small frames that come together go out in one
+// write, because a system call and waking the peer cost more than they do.
 type Writer struct {
 	w io.Writer
 
@@ -31,7 +31,7 @@ type outgoing struct {
 	recheck Recheck
 }
 
-// batch is written by the caller who began it, on behalf of those who joined.
+// batch is written by the goroutine that began it, also for those that joined.
 type batch struct {
 	frames []outgoing
 	size   int
@@ -42,12 +42,12 @@ type batch struct {
 const (
 	packed    = 32 << 10 // larger frames are written by themselves, uncopied
 	maxPacked = 64 << 10 // a pipe's usual room
-	maxBatch  = 1 << 20  // so that nobody waits for more than that of others'
+	maxBatch  = 1 << 20  // so that no caller waits for more bytes of others
 	gathered  = 4 << 10  // larger frames go at once, lest the peer be idle meanwhile
 )
 
-// Piece is how much of a frame is written before it is asked again whether the peer may
-// have it, in bytes. So much of a frame that is taken back may still arrive.
+// Piece is how many bytes of a frame are written before Recheck is called again. So much
+// of a frame that is taken back may still arrive.
 const Piece = 64 << 10
 
 // NewWriter makes a Writer on w.
@@ -61,12 +61,12 @@ func (l *Writer) Pass(b []byte) error {
 }
 
 // Send writes a frame on a line of its own; it returns when the line is written. It waits
-// for the peer: whoever reads what the peer sends must not call it.
+// for the peer, so the goroutine that reads from the peer must not call it.
 func (l *Writer) Send(frame []byte) error { return l.SendIf(frame, nil) }
 
 // SendIf is Send for a frame that may be taken back until it is written. If a part of it has
-// been written by then, the line ends there, which makes it no JSON, and what comes in its
-// place follows on a line of its own.
+// been written by then, the line ends there, which makes it no JSON, and its replacement
+// follows on a line of its own.
 func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.mu.Lock()
 	b := l.next
@@ -80,7 +80,7 @@ func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	l.next = b
 	l.mu.Unlock()
 	if len(frame) <= gathered {
-		runtime.Gosched() // whoever is about to write, too, may join
+		runtime.Gosched() // other goroutines that are about to write may join
 	}
 	l.out.Lock()
 	defer l.out.Unlock()
@@ -94,8 +94,8 @@ func (l *Writer) SendIf(frame []byte, recheck Recheck) error {
 	return b.err
 }
 
-// writeLines writes frames, joining small ones. It changes nothing of what follows a frame
-// in memory, which may be the next line.
+// writeLines writes frames, joining small ones. It does not write to the memory behind a
+// frame, which may hold the next line.
 func (l *Writer) writeLines(frames []outgoing) error {
 	l.pack = l.pack[:0]
 	if l.midLine {

@@ -72,7 +72,7 @@ func cut2(s string) (a, b, rest string) {
 	return a, b, rest
 }
 
-// All who wait for a write learn of its failure.
+// All callers that wait for a write get its error.
 func TestWriter_fails(t *testing.T) {
 	boom := errors.New("boom")
 	w := &slow{open: make(chan struct{}), err: boom}
@@ -90,8 +90,8 @@ func TestWriter_fails(t *testing.T) {
 }
 
 // A frame may be a part of a line that is still to be read or passed on: sending it
-// changes nothing behind it, however long it is, and what passes next is as it came. A
-// frame that comes in the middle of a line which passes begins one of its own.
+// changes nothing behind it, however long it is, and later lines pass unchanged. A frame
+// that is sent in the middle of a passing line begins a line of its own.
 func TestWriter_lent(t *testing.T) {
 	for _, size := range []int{5, packed, packed + 1} {
 		w := &slow{open: make(chan struct{})}

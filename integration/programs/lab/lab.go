@@ -9,7 +9,7 @@
 // also when the test failed or was killed: the daemon lives as long as its
 // standard input is open.
 //
-// It is a helper of tests and promises nothing to anybody else.
+// It is a helper of tests.
 package lab
 
 import (
@@ -45,7 +45,7 @@ type Root struct {
 	ReadOnly  bool
 }
 
-// config is what the daemon is told.
+// config is the configuration of the daemon.
 type config struct {
 	Point     string
 	Level     string
@@ -75,7 +75,7 @@ func Main(m *testing.M, modes map[string]func(arg string) error) {
 
 var after []func()
 
-// After registers what is to be done when all tests have ended, for what they
+// After registers a function to call when all tests have ended, for resources that they
 // share.
 func After(f func()) { after = append(after, f) }
 
@@ -138,7 +138,7 @@ type Mount struct {
 	stdin io.Closer
 }
 
-// Path is a path in the mount.
+// Path returns a path in the mount.
 func (m *Mount) Path(elem ...string) string {
 	return filepath.Join(append([]string{m.Point}, elem...)...)
 }
@@ -248,7 +248,7 @@ func (m *Mount) stop(t testing.TB) {
 	}
 }
 
-// holders are the processes that have a part of the mount, which is detached: it
+// holders returns the processes that have a part of the mount, which is detached: it
 // has no name any more, but it has its number and its device.
 func (m *Mount) holders() []string {
 	var out []string
@@ -279,7 +279,7 @@ func Mounted(point string) bool {
 	return err == nil && strings.Contains(string(table), " "+point+" ")
 }
 
-// Dir is a directory that every user may enter, unlike t.TempDir's parents
+// Dir returns a directory that every user may enter, unlike t.TempDir's parents
 // under some umasks, and that is removed without descending into a mount that
 // could not be ended.
 func Dir(t testing.TB) string {

@@ -48,7 +48,7 @@ const startedVar = "ROOTSFS_OWN_MOUNTS"
 
 // StartWithOwnMounts starts the program again, as the same process, in a mount namespace of
 // its own, without the mounts of tests that run beside it. In the program that it has
-// started it returns nil, and so it does for everybody who may have no such namespace.
+// started it returns nil, and also for users who may have no such namespace.
 func StartWithOwnMounts() error {
 	if os.Geteuid() != 0 || os.Getenv(startedVar) != "" {
 		return os.Unsetenv(startedVar) // a suite within this one has mounts of its own, too
@@ -67,9 +67,9 @@ func LetGo(keep string) error {
 	return detach(func(m Entry) bool { return m.FSType == mountpoint.FSType && m.Point != keep })
 }
 
-// detach makes the mounts in the calling thread's namespace private and detaches those
-// that which chooses. It begins with the outermost: the way to an inner one may lead
-// through a mount that does not answer, and goes with it.
+// detach makes the mounts in the calling thread's namespace private and detaches the
+// mounts that which chooses. It begins with the outermost: the way to an inner one may
+// lead through a mount that does not answer, and goes with it.
 func detach(which func(Entry) bool) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -87,8 +87,8 @@ func detach(which func(Entry) bool) error {
 // Entry is a mount in a table of mounts.
 type Entry struct{ Point, FSType string }
 
-// Table returns the mounts in the calling thread's namespace. mountpoint.Mounts returns those of
-// the process's first thread.
+// Table returns the mounts in the calling thread's namespace. (mountpoint.Mounts has the
+// namespace of the process's first thread.)
 func Table() (all []Entry, err error) {
 	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hogs use up what the kernel bounds, each until the kernel refuses more, or for some
-// until there is far more than any program needs. They return how much they hold, and
-// what was refused. Everything is held until the process ends.
+// hogs use up resources that the kernel bounds, each until the kernel refuses more, or,
+// for some, until it has far more than any program needs. They return how much they hold,
+// and the error that ended it. Everything is held until the process ends.
 var hogs = map[string]func() (int, error){
 	"processes": func() (n int, err error) {
 		for ; err == nil; n++ {
@@ -64,8 +64,8 @@ func until(call func() error) (n int, err error) {
 	}
 }
 
-// exhaust is this program with the arguments -exhaust NAME: it says on one line what
-// it holds, and holds it.
+// exhaust is this program with the arguments -exhaust NAME: it prints on one line how
+// much it holds, and holds it.
 func exhaust(name string) int {
 	n, err := hogs[name]()
 	fmt.Printf("holds %d: %v\n", n, err)
@@ -127,7 +127,7 @@ func fileLocks() (n int, err error) {
 	return n, err
 }
 
-// descriptorsInFlight sends descriptors that nobody receives.
+// descriptorsInFlight sends descriptors that are never received.
 func descriptorsInFlight() (n int, err error) {
 	rights := unix.UnixRights(0, 0, 0, 0, 0, 0, 0, 0)
 	for {

@@ -185,8 +185,8 @@ func setUID(t *targets) error {
 	return nil
 }
 
-// leaveSetUID tries every call that gives a file a mode. What it leaves is looked
-// for by its own eyes: HOME is a directory of the host's.
+// leaveSetUID tries every call that gives a file a mode. It looks itself for the files it
+// leaves: HOME is a directory of the host.
 func leaveSetUID(*targets) error {
 	const mode = 0o4755
 	home := os.Getenv("HOME")

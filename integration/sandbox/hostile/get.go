@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// get prints what a URL serves, as a Go program with net/http does.
+// get prints the content of a URL, fetched as a Go program with net/http does.
 func get(url string) int {
 	resp, err := http.Get(url)
 	if err == nil {

@@ -151,7 +151,7 @@ func sendUDP(addr string) error {
 	if _, err := unix.Write(s, []byte("ping")); err != nil {
 		return err
 	}
-	// Nobody there answers at once with ECONNREFUSED; an answer comes.
+	// Without a server the call fails at once with ECONNREFUSED; a server answers.
 	_, err = unix.Read(s, make([]byte, 16))
 	return err
 }
@@ -210,7 +210,8 @@ func otherSockets(*targets) error {
 	return last
 }
 
-// at is a directory to mount on: one of our own, so that a success harms nobody.
+// at returns a directory to mount on. It is this program's own, so that a success does no
+// harm.
 func at(t *targets) (string, error) {
 	dir := filepath.Join(t.Root, "mountpoint")
 	err := os.Mkdir(dir, 0o700)
@@ -249,8 +250,8 @@ func mountNew(*targets) error {
 	return ferr
 }
 
-// unmount asks for what no unmount does, so that only the permission counts:
-// EAGAIN is what a permitted MNT_EXPIRE says the first time.
+// unmount tries an unmount that has no effect, so that only the permission counts: a
+// permitted MNT_EXPIRE gives EAGAIN the first time.
 func unmount() error {
 	var last error
 	for _, p := range []string{"/proc", "/dev/pts", "/dev/shm", "/tmp"} {

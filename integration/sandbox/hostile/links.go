@@ -24,7 +24,7 @@ func init() {
 	)
 }
 
-// secretThrough reads the owner's secret through a link of the program's.
+// secretThrough reads the owner's secret through a link of the program.
 func secretThrough(t *targets, target string) error {
 	return through(t, target, func(b []byte) bool { return reveals(t, b, nil) == nil })
 }

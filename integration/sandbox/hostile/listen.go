@@ -46,7 +46,7 @@ func bindRange(kind int) error {
 	return unix.Bind(s, &unix.SockaddrInet4{})
 }
 
-// freePort is a port that the kernel gives to nobody by itself.
+// freePort returns a port that the kernel does not choose by itself.
 func freePort(kind int) int { return 20000 + kind*1000 + os.Getpid()%1000 }
 
 // onHost is err, and errRefused where an address is not the host's.

@@ -1,11 +1,10 @@
-// Command hostile is what a confined command must not be able to be. It tries
-// everything in its list to get at what lies outside its roots, and prints a
-// line of JSON for each attempt: what it was, and how it came out.
+// Command hostile attacks its confinement. It tries everything in its list to get at
+// files and processes outside its roots, and prints a line of JSON for each attempt and
+// its result.
 //
-// It promises nothing to anybody, and it must never be run for real: unconfined,
-// most of its attempts succeed (which is how the tests know that they are
-// attempts). It changes only what its targets name, except that at worst it
-// leaves processes behind.
+// It promises nothing, and must never be run for real: unconfined, most of its attempts
+// succeed (this shows the tests that they are attempts). It changes only what its targets
+// name, except that at worst it leaves processes behind.
 package main
 
 import (
@@ -21,9 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// targets are what the tests have put outside, as paths and names there.
+// targets are the files and servers that the tests have put outside, by their paths and
+// names there.
 type targets struct {
-	Secret   string // a file that everybody may read and write, and what it says
+	Secret   string // a file that every user may read and write, and its content
 	Says     string
 	Dir      string // the directory it lies in; writable
 	Root     string // a root, writable, as a path inside
@@ -62,7 +62,7 @@ type attempt struct {
 
 var attempts []attempt
 
-// result is what is printed.
+// result is the printed result of an attempt.
 type result struct {
 	Name   string
 	Worked bool
@@ -112,7 +112,7 @@ func main() {
 	}
 }
 
-// detail is an errno by its name, and any other error by its text.
+// detail returns an errno by its name, and any other error by its text.
 func detail(err error) string {
 	var errno syscall.Errno
 	switch {
@@ -134,7 +134,7 @@ func (a *attempt) run(t *targets) (err error) {
 	return a.try(t)
 }
 
-// helpers are what this program does when an attempt starts it again.
+// helpers are the roles of this program when an attempt starts it again.
 var helpers = map[string]func() int{
 	"-euid":    func() int { return os.Geteuid() & 0x7f },
 	"-foreign": func() int { return foreignCall() },
@@ -169,7 +169,7 @@ func call(nr uintptr, args ...uintptr) error {
 	return nil
 }
 
-// reveals says whether what was read is the secret.
+// reveals reports whether the bytes read are the secret.
 func reveals(t *targets, b []byte, err error) error {
 	if err != nil {
 		return short(err)

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netTargets are what the tests serve for attempts at a network of approved hosts.
+// netTargets are the servers of the tests for attempts at a network of approved hosts.
 type netTargets struct {
 	Approved string // host of the approved server
 	Address  string // of that server, which is approved as well
 	TLS      string // its port for TLS
-	UDP      string // its port for UDP, which repeats what it gets
+	UDP      string // its port for UDP, which echoes
 	Evil     string // a name that is not approved, of the same server
 	Rebound  string // an approved name that leads to this machine's loopback interface
 	Metadata string // an approved name that leads to a metadata service
@@ -29,8 +29,8 @@ type netTargets struct {
 	Group, Everybody string // address and port at which a server of this machine hears multicast and broadcast
 }
 
-// netAttempts get an answer of somebody that was not approved, or do what only the owner of a
-// network can.
+// netAttempts try to get an answer of a host that was not approved, or to act as the owner of
+// a network.
 var netAttempts = []struct {
 	name string
 	try  func(t *netTargets) error
@@ -89,7 +89,7 @@ var netAttempts = []struct {
 	}},
 }
 
-// looseRoute is the option of IPv4 that has a packet go by way of 127.0.0.1.
+// looseRoute is the option of IPv4 that routes a packet through 127.0.0.1.
 const looseRoute = "\x83\x07\x04\x7f\x00\x00\x01\x00"
 
 // attackNetwork makes the attempts.
@@ -108,7 +108,7 @@ func attackNetwork(raw string) int {
 	return 0
 }
 
-// said is detail, with words for what is no errno.
+// said is detail, with a text for errors that are no errno.
 func said(err error) string {
 	var missing *net.DNSError
 	switch {
@@ -176,7 +176,7 @@ func sendDatagram(t *netTargets) error {
 	return answered(c)
 }
 
-// shout sends to many and waits for one who answers.
+// shout sends to many and waits for one answer.
 func shout(address string) error {
 	c, err := net.ListenPacket("udp4", ":0")
 	if err != nil {

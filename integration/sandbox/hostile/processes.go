@@ -56,7 +56,7 @@ func seeOthers(*targets) error {
 
 func proc(pid int, name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
 
-// owner asks for what only the owner may command: another session, and this one.
+// owner tries the owner's commands on another session, and on this one.
 func owner(t *targets) error {
 	err := dialUnix(t.Control)
 	if err != nil && t.Session != "" && dialUnix(t.Session+"/control.sock") == nil {
@@ -167,11 +167,11 @@ func stealDescriptor(t *targets) error {
 	return err
 }
 
-// signalVictim sends what changes nothing: the tests look whether it arrives.
+// signalVictim sends a harmless signal: the tests check whether it arrives.
 func signalVictim(t *targets) error {
 	err := unix.Kill(t.Victim, unix.SIGUSR1)
 	if err == nil && !isVictim(t) {
-		return unix.ESRCH // somebody of our own has that number
+		return unix.ESRCH // a process inside has that number
 	}
 	return err
 }
@@ -234,7 +234,7 @@ func capability(*targets) error {
 }
 
 // forkBomb works if it gets further than the limit. What it starts waits a
-// while and ends by itself; it is small, so that an unconfined run harms nobody.
+// while and ends by itself; it is small, so that an unconfined run does no harm.
 func forkBomb(t *targets) error {
 	var pids []int
 	defer func() {
@@ -263,7 +263,7 @@ func forkSleep() (int, error) {
 	return p.Pid, nil
 }
 
-// takeInotify works if it gets more than half of what the user has; it goes no
+// takeInotify works if it gets more than half of the user's instances; it goes no
 // further, because others need some.
 func takeInotify(t *targets) error {
 	var fds []int

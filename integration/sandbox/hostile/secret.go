@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// secretTargets are what the tests say of a credential that this program uses and must not have.
-// Its host takes nothing but GET /hello from it.
+// secretTargets describe a credential that this program uses and must not have. Its host takes
+// only GET /hello.
 type secretTargets struct {
 	Base   string    // host inside, without a port
 	Host   string    // host outside
@@ -26,11 +26,11 @@ type secretTargets struct {
 	Halves [2]string // of the credential, whose whole is nowhere in this program
 }
 
-// owned is what the host answers to what is not allowed.
+// owned is the host's answer to a request that is not allowed.
 const owned = "owned"
 
-// secretAttempts get hold of the credential, or have it used for what is not allowed. The first
-// one is what is allowed.
+// secretAttempts try to get hold of the credential, or to use it for a request that is not
+// allowed. The first one is the allowed request.
 var secretAttempts = []struct {
 	name string
 	try  func(t *secretTargets) error
@@ -89,7 +89,7 @@ func attackSecret(raw string) int {
 // key makes the credential anew.
 func (t *secretTargets) key() []byte { return []byte(t.Halves[0] + t.Halves[1]) }
 
-// holds returns nil if what was read holds the credential.
+// holds returns nil if the bytes read hold the credential.
 func (t *secretTargets) holds(read []byte, err error) error {
 	if err == nil && !bytes.Contains(read, t.key()) {
 		err = errNotThere
@@ -150,7 +150,7 @@ func (t *secretTargets) get(path string, headers ...string) error {
 }
 
 // ask sends lines to the name of the secret. It returns nil if an answer holds the credential or
-// is to what is not allowed, and otherwise the status.
+// is to a forbidden request, and otherwise the status.
 func (t *secretTargets) ask(lines ...string) error {
 	c, err := net.DialTimeout("tcp", t.Base+":80", netPatience)
 	if err != nil {
@@ -180,5 +180,6 @@ func (t *secretTargets) ask(lines ...string) error {
 	return fmt.Errorf("status %d", res.StatusCode)
 }
 
-// errLeftOut is an answer to a request that was sent on without what makes it an attempt.
+// errLeftOut means that the request was sent on without the part that makes it an
+// attempt.
 var errLeftOut = errors.New("it is left out")

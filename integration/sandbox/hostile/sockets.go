@@ -40,9 +40,9 @@ func sendDgram(name string) error {
 	return unix.Sendto(s, []byte("x"), 0, &unix.SockaddrUnix{Name: name})
 }
 
-// passOut tries every socket of the host's that there may be a way to. Who listens there
-// hangs up once it has answered, and may have done so before the descriptor comes: so
-// where a connection is made, it is made again.
+// passOut tries every socket of the host's that there may be a way to. The server hangs
+// up once it has answered, perhaps before the descriptor comes. So after a connection has
+// succeeded, a second one is made.
 func passOut(t *targets) error {
 	last := error(errRefused)
 	for _, name := range []string{t.Pathname, t.System, "\x00" + t.Abstract, filepath.Join(t.Root, "socket")} {
@@ -59,7 +59,7 @@ func passOut(t *targets) error {
 	return last
 }
 
-// passTo passes a descriptor to who listens on a socket.
+// passTo passes a descriptor to the server of a socket.
 func passTo(name string) (connected bool, err error) {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func passTo(name string) (connected bool, err error) {
 	return true, unix.Sendmsg(s, []byte("x"), unix.UnixRights(0), nil, unix.MSG_NOSIGNAL)
 }
 
-// listenUnix works if somebody could connect to the socket.
+// listenUnix works if a process outside could connect to the socket.
 func listenUnix(name string) error {
 	s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -91,7 +91,7 @@ func listenUnix(name string) error {
 	if name[0] != 0 {
 		return nil
 	}
-	// An abstract name of a namespace of one's own is nobody's.
+	// An abstract name in a network namespace of its own reaches no process outside.
 	if self, err := os.Readlink("/proc/self/ns/net"); err == nil && self != hostNet {
 		return errRefused
 	}
@@ -130,7 +130,8 @@ func pass() int {
 }
 
 // own talks to itself over sockets of every type, in every directory of its own, in the
-// root that it works in and by an abstract name, and passes a descriptor each time. It prints what did not work.
+// root that it works in and by an abstract name, and passes a descriptor each time. It prints
+// failures.
 func own() int {
 	failed := 0
 	for _, dir := range []string{os.Getenv("HOME"), os.Getenv("TMPDIR"), os.Getenv("XDG_RUNTIME_DIR"), ".", "\x00"} {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdin says what standard input is, and what is in it.
+// stdin reports the kind and the content of standard input.
 func stdin() int {
 	var st unix.Stat_t
 	err := unix.Fstat(0, &st)

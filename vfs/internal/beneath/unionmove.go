@@ -86,7 +86,7 @@ func (m *unionMove) try() (missing string, err error) {
 			return m.newRel(), nil
 		}
 	}
-	if replaced := &m.new[1]; m.old[0].info.IsDir() && replaced.is && replaced.info.IsDir() {
+	if replaced := &m.new[1]; m.old[0].info.IsDir() && !m.new[0].is && replaced.is {
 		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty one
 			return "", err
 		}

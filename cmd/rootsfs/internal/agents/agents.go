@@ -1,15 +1,9 @@
 // Package agents knows what coding agents need to run confined: one data file for each,
 // made from the agent's own documentation (November 2026).
 //
-// # Promises
-//
 // Every file is read strictly: an unknown key fails the package's test. Find and All
-// return copies that the caller may change.
-//
-// # Not promised
-//
-// The lists follow the agents' documentation, not their programs: an agent may look for
-// more hosts and files.
+// return copies that the caller may change. The lists follow the agents' documentation,
+// not their programs: an agent may look for more hosts and files.
 package agents
 
 import (
@@ -25,7 +19,7 @@ import (
 //go:embed *.toml
 var files embed.FS
 
-// Agent is what one agent is given.
+// Agent holds the needs of one agent.
 type Agent struct {
 	Name    string   `toml:"-" json:"name"`
 	Title   string   `toml:"title" json:"title"`
@@ -41,7 +35,7 @@ type Agent struct {
 	Secrets []Secret `toml:"secret" json:"secrets,omitempty"`  // credentials that it can use from outside, if run --secret names them
 }
 
-// Secret is a credential whose program sends its requests where a variable says.
+// Secret is a credential for programs that take their base URL from a variable.
 type Secret struct {
 	Name     string `toml:"name" json:"name"`         // of the variable that holds it
 	URL      string `toml:"url" json:"url"`           // that it is for
@@ -49,7 +43,8 @@ type Secret struct {
 	Variable string `toml:"variable" json:"variable"` // that holds the base URL
 }
 
-// secrets are those of programs without a preset, as the makers of the services document them.
+// secrets are the secrets of programs without a preset, as the makers of the services document
+// them.
 var secrets = []Secret{
 	{"ANTHROPIC_API_KEY", "https://api.anthropic.com", "x-api-key", "ANTHROPIC_BASE_URL"},
 	{"ANTHROPIC_AUTH_TOKEN", "https://api.anthropic.com", "", "ANTHROPIC_BASE_URL"},
@@ -76,8 +71,8 @@ func FindSecret(agent, name string) (Secret, bool) {
 // baseURLs are variables that hold the address of a model's service.
 var baseURLs = []string{"ANTHROPIC_BASE_URL", "DATABRICKS_HOST", "GOOGLE_GEMINI_BASE_URL", "OPENAI_API_BASE", "OPENAI_BASE_URL"}
 
-// BaseURLs returns those variables of Env that hold the address of a model's service: the host
-// that they name is one of the agent's hosts. No other variable approves a host.
+// BaseURLs returns the variables of Env that hold the address of a model's service: the host
+// in it is then one of the agent's hosts. No other variable approves a host.
 func (a *Agent) BaseURLs() []string {
 	return slices.DeleteFunc(slices.Clone(a.Env), func(name string) bool { return !slices.Contains(baseURLs, name) })
 }

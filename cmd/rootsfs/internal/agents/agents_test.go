@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Every data file is read, and what it names can be meant.
+// Every data file is read, and its values are valid.
 func TestAll(t *testing.T) {
 	want := []string{"aider", "claude-code", "codex", "gemini", "goose", "opencode"}
 	if got := Names(); !slices.Equal(got, want) {

@@ -27,7 +27,8 @@ func Main(log *slog.Logger) {
 	if len(os.Args) < 2 || os.Args[1] != Name {
 		return
 	}
-	// What a service manager or a terminal sends to all processes is not for this one.
+	// Signals that a service manager or a terminal sends to all processes are not for
+	// this one.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP)
 	var err error
 	switch args := os.Args[2:]; {
@@ -48,11 +49,12 @@ func Main(log *slog.Logger) {
 	os.Exit(0)
 }
 
-// wait waits for the end of the process that standard input is a descriptor of. Where that
-// cannot be waited for, it ends this process: what lives must not be cleaned up after.
+// wait waits for the end of the process that standard input is a descriptor of. If it
+// cannot wait for that, it ends this process: a living process must not be cleaned up
+// after.
 func wait() {
-	// Not for the command it cleans up after to look into. It can only fail on kernels
-	// that know no such attribute.
+	// The command that it cleans up after must not look into this process. This can only
+	// fail on kernels that know no such attribute.
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	for watched := []unix.PollFd{{Events: unix.POLLIN}}; ; {
 		_, err := unix.Ppoll(watched, nil, nil)
@@ -60,16 +62,16 @@ func wait() {
 			continue
 		}
 		if err != nil || watched[0].Revents&unix.POLLIN == 0 {
-			os.Exit(1) // nobody knows whether the process has ended
+			os.Exit(1) // it is not known whether the process has ended
 		}
 		return
 	}
 }
 
-// afterRun removes what a killed run left: its mount, its directories, its session.
-// Nobody can serve the mount any more, so it is taken away whether the kernel calls
-// its connection ended or not: a process that was being started in that moment may
-// hold the connection's descriptor, and a mount that waits for answers is not stale.
+// afterRun removes the mount, the directories and the session of a killed run. No process
+// can serve the mount any more, so it is detached even if the kernel does not call its
+// connection ended: a process that was just being started may hold the connection's
+// descriptor.
 func afterRun(ctx context.Context, p *Place) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -78,7 +80,7 @@ func afterRun(ctx context.Context, p *Place) error {
 		if errors.Is(err, mountpoint.ErrNotMounted) || names.Reason(err) == names.NotExist {
 			err = nil
 		}
-		// Those of its processes that are on their way out may be writing still.
+		// Processes of the run that are just ending may be writing still.
 		if p.Remove(); p.IsGone() {
 			break
 		}
@@ -110,7 +112,7 @@ func detach(point, id, device string) error {
 	all, err := mountpoint.Mounts()
 	isThere := slices.ContainsFunc(all, func(in mountpoint.Info) bool { return strconv.Itoa(in.ID) == id && in.Dev == device })
 	if err == nil && !isThere {
-		return nil // somebody was faster
+		return nil // another process has detached it
 	}
 	err = mountpoint.Detach(point, true)
 	if errors.Is(err, mountpoint.ErrNotMounted) {
@@ -119,13 +121,13 @@ func detach(point, id, device string) error {
 	return err
 }
 
-// clearSessions removes what dead sessions left.
+// clearSessions removes the files of dead sessions.
 func clearSessions() error {
-	_, err := control.List() // which does that by the way
+	_, err := control.List() // which also does that
 	return err
 }
 
-// ClearLeft removes what killed runs have left, and returns of how many.
+// ClearLeft removes the places of killed runs, and returns how many.
 func ClearLeft() (n int) {
 	sandbox.ForgetOldMemory(placePrefix, leftAfter)
 	entries, err := os.ReadDir(Base())

@@ -46,8 +46,8 @@ func someUser() guard.User {
 	return guard.User{UID: 65600, GID: 65600}
 }
 
-// awaitWait waits until a watcher waits. What a process that is not dumpable does, only root
-// is told; it sleeps then, which it hardly does before.
+// awaitWait waits until a watcher waits. Only root can see the state of a process that is
+// not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
 	await(t, "the wait", func() bool {
@@ -60,9 +60,9 @@ func awaitWait(t *testing.T, pid int) {
 	})
 }
 
-// What a killed run left goes also when somebody holds the connection of its mount,
-// which then answers nothing and is not stale, and when something keeps a directory
-// of it for a while. R070.
+// R070: the place of a killed run is removed even if a process holds the connection of
+// its mount. (The mount then answers nothing and is not stale.) It is also removed if a
+// directory of it is in use for a while.
 func TestAfterRun(t *testing.T) {
 	if err := mountpoint.CheckFUSE(); err != nil || os.Geteuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -114,8 +114,8 @@ func TestAfterRun(t *testing.T) {
 	}
 }
 
-// The watcher waits until the killed run has let go of all it had, its session's lock
-// too, or the session would pass for a live one and stay. R070.
+// The watcher waits until the killed run has released everything, also its session's
+// lock: otherwise the session would pass for a live one and stay. R070.
 func TestAwaitsTheEnd(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -180,8 +180,8 @@ func TestAwaitsTheEnd(t *testing.T) {
 	}
 }
 
-// A watcher waits, and is gone when it is dismissed; it has cleaned up nothing then. One
-// that was killed harms nobody.
+// A watcher waits, and ends without cleaning up when it is dismissed. Dismissing a killed
+// watcher does no harm.
 func TestDismiss(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	p, err := MakePlace(someUser())
@@ -206,8 +206,8 @@ func TestDismiss(t *testing.T) {
 	}
 }
 
-// By hand there is nothing to do for a watcher, and of a place of somebody else's it
-// takes nothing.
+// A watcher that is started by hand does nothing, and removes nothing of another user's
+// place.
 func TestMainRefuses(t *testing.T) {
 	for _, args := range [][]string{{}, {ofRun}, {ofRun, t.TempDir()}, {ofMount, "/mnt"}} {
 		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...)}

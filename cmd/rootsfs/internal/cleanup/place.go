@@ -1,22 +1,21 @@
-// Package cleanup removes what a killed process of rootsfs leaves: mounts, directories,
-// sessions and control groups.
+// Package cleanup removes the mounts, directories, sessions and control groups that a
+// killed process of rootsfs leaves.
 //
 // # Promises
 //
 // A mount outlives the process that serves it, and the kernel goes on answering from its
-// caches. So a run and a daemon each have a watcher: this program started again, which
-// waits until they have ended (pidfd_open(2)) and then cleans up, unless it was ended
-// before because everything is in order. It waits until the process has let go of all it
-// had, its locks too, and not just of one descriptor: the kernel closes those of a killed
-// process one after the other.
+// caches. So a run and a daemon each have a watcher: this program started again. It waits
+// until they have ended (pidfd_open(2)) and then cleans up, unless it was dismissed
+// before. It waits for the end of the process, not for one descriptor to close: the
+// kernel closes the descriptors and locks of a killed process one after the other.
 //
 // If the watcher was killed as well, its place is left behind. The next run, mount or doctor
-// takes the place away (ClearLeft): its lock is free, and its mount answers nobody.
+// takes the place away (ClearLeft): its lock is free, and its mount answers no call.
 //
 // # Not promised
 //
 // A mount in the foreground has no watcher. A mount that is in use goes on answering from
-// the kernel's caches for those who hold something in it, until they let go.
+// the kernel's caches for processes that hold something in it, until they let go.
 package cleanup
 
 import (
@@ -36,9 +35,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Place is where the mount of a run is: a directory that nobody but this user, and as root
-// the command's group, may enter, with the mountpoint as its only entry, since Landlock's
-// rules hold on to a mountpoint's parent.
+// Place is the directory of a run's mount. Only this user, and as root the command's
+// group, may enter it. The mountpoint is its only entry, because Landlock's rules hold on
+// to a mountpoint's parent.
 type Place struct {
 	dir string
 	mu  sync.Mutex // held while it is removed
@@ -48,11 +47,11 @@ type Place struct {
 
 const placePrefix = "rootsfs-run-"
 
-// leftAfter is how old a place must be to be taken for one that was left: one that is
+// leftAfter is how old an unlocked place must be to count as left behind: a place that is
 // being made is not locked yet.
 const leftAfter = time.Minute
 
-// Base is the directory of the places of runs.
+// Base returns the directory of the places of runs.
 func Base() string {
 	if os.Geteuid() == 0 {
 		return "/run"
@@ -101,17 +100,18 @@ func noPlace(err error, owner guard.User) error {
 	return &control.Error{Text: text, Class: control.System}
 }
 
-// Point is the mountpoint of the place.
+// Point returns the mountpoint of the place.
 func (p *Place) Point() string { return filepath.Join(p.dir, "tree", "mnt") }
 
-// Scratch is a directory for levels without namespaces, which put HOME and TMPDIR there.
+// Scratch returns a directory for levels without namespaces, which put HOME and TMPDIR
+// there.
 func (p *Place) Scratch() string { return filepath.Join(p.dir, "home") }
 
-// Run is the name of the run whose place it is, and of its control group.
+// Run returns the name of the run whose place it is, and of its control group.
 func (p *Place) Run() string { return strings.TrimPrefix(filepath.Base(p.dir), ".") }
 
-// Remove removes the place. What is still mounted there stays, and with it the
-// directories on the way.
+// Remove removes the place. A mount that is still there stays, with the directories on
+// the way to it.
 func (p *Place) Remove() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,8 @@ func (p *Place) IsGone() bool {
 }
 
 // lockPlace takes the lock of a directory of this user's, which ends with the file,
-// and so with the process. It returns nil if somebody has it, or there can be none.
+// and so with the process. It returns nil if another process has the lock, or there can
+// be none.
 func lockPlace(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

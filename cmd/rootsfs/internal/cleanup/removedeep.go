@@ -33,8 +33,8 @@ func removeAll(dir string) error {
 	return errors.Join(err, os.Remove(dir)) // which fails if something is left
 }
 
-// removeOrRaise removes an entry of top, or what is in it: directories that are not empty
-// are moved up to top. It reports whether anything was removed or moved.
+// removeOrRaise removes an entry of top, or its contents: directories in it that are not
+// empty are moved up to top. It reports whether anything was removed or moved.
 func removeOrRaise(top *os.Root, name string) (isLess bool) {
 	if err := top.Remove(name); !errors.Is(err, unix.ENOTEMPTY) {
 		return err == nil

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory that is deeper than there are descriptors goes, with what is beside
-// the way down; what a link in it leads to stays. At level landlock a command could
-// leave its HOME behind so.
+// A directory that is deeper than there are descriptors is removed, with everything
+// beside the way down. The target of a link in it stays. At level landlock a command
+// could leave its HOME behind so.
 func TestRemoveDeep(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {

@@ -40,8 +40,7 @@ func WatchMount(point string) (*Watcher, error) {
 	return watch(ofMount, in.Point, strconv.Itoa(in.ID), in.Dev)
 }
 
-// waitEnv is for a process that waits, so one thread is enough, however many there
-// could be.
+// waitEnv is the environment of a process that only waits, so one thread is enough.
 var waitEnv = []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=containermaxprocs=0"}
 
 func watch(args ...string) (*Watcher, error) {
@@ -54,11 +53,12 @@ func watch(args ...string) (*Watcher, error) {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{"rootsfs", Name}, args...),
 		Env: append(os.Environ(), waitEnv...), Dir: "/", Stdin: self, Stderr: os.Stderr,
-		// Neither the terminal's signals nor those for our group are for it.
+		// It gets neither the terminal's signals nor those for the caller's process
+		// group.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if args[0] == ofRun {
-		cmd.Stderr = nil // the command's, which nobody may hold after its end
+		cmd.Stderr = nil // the command's, which no process may hold after its end
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the process that cleans up: %w", err)

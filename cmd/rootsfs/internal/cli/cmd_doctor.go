@@ -244,22 +244,21 @@ func checkState() check {
 		at = filepath.Dir(at)
 	}
 	info, err := os.Stat(at)
+	var fs unix.Statfs_t
+	fsErr := unix.Statfs(at, &fs)
 	switch {
 	case err != nil:
 		return c.fail("make it readable", "%s", names.Escape(err.Error()))
+	case fsErr == nil && (fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.SYSFS_MAGIC):
+		return c.fail("set XDG_STATE_HOME to a directory of your own", "%s holds kernel interfaces, not files", quoteIfNeeded(at))
 	case !info.IsDir():
 		return c.fail("remove it or set XDG_STATE_HOME", "%s is not a directory", quoteIfNeeded(at))
 	case at == dir && info.Mode().Perm()&0o022 != 0:
 		return c.fail("chmod go-w "+names.ShellWord(dir), "others can write there and could replace the audit files")
 	case unix.Access(at, unix.W_OK|unix.X_OK) != nil:
 		return c.fail("make it yours, or set XDG_STATE_HOME to a directory of your own", "you cannot write in %s", quoteIfNeeded(at))
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(at, &fs); err != nil {
-		return c.warn("none known", "free space cannot be read: %v", err)
-	}
-	if fs.Type == unix.PROC_SUPER_MAGIC || fs.Type == unix.SYSFS_MAGIC {
-		return c.fail("set XDG_STATE_HOME to a directory of your own", "%s holds kernel interfaces, not files", quoteIfNeeded(at))
+	case fsErr != nil:
+		return c.warn("none known", "free space cannot be read: %v", fsErr)
 	}
 	if free := int64(fs.Bavail) * fs.Bsize; free < leastSpace {
 		return c.warn("free some space, or set XDG_STATE_HOME", "only %s are free; operations fail when their record cannot be written", sizeText(free))

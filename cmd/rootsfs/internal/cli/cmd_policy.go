@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,18 +127,19 @@ func ruleOrigin(r *control.PolicyRule) string {
 
 const policyCheckLong = `Say whether an operation on PATH would be allowed. PATH is ROOT/PATH, an absolute path
 inside a root, or one relative to the working directory; with --root, a path below
-that root. Write ./PATH if it begins like a root's name. Nothing is done, and whether
-the file exists is not said. "rootsfs why" also says what would allow it.
+that root. Write ./PATH if it begins like a root's name. The operation is tried at the
+gate and not done: links are followed, and a rename also judges what is in a directory.
+Whether the file exists is not said. "rootsfs why" also says what would allow it.
 
-A directory whose contents have rules may still refuse to be moved or removed. The
-exit code is 0 if the operation is allowed, and 3 if it is refused.`
+A directory whose contents have rules may still refuse to be removed. The exit code is
+0 if the operation is allowed, and 3 if it is refused.`
 
 const policyCheckExamples = `  rootsfs policy check code/.env --op read
   rootsfs policy check ./.git/config --op write
   rootsfs policy check --root code .git/hooks/pre-commit --op create --json`
 
 func newPolicyCheckCmd(a *app) *cobra.Command {
-	var q gateQuestion
+	var req control.CheckRequest
 	cmd := &cobra.Command{
 		Use:     "check PATH",
 		Short:   "Say whether an operation is allowed, or which rule refuses",
@@ -150,12 +151,10 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			st, err := control.GetStatus.Call(cmd.Context(), c, control.None{})
-			if err != nil {
+			if err := writtenPath(&req, args[0]); err != nil {
 				return err
 			}
-			q.path = args[0]
-			ans, err := q.ask(cmd.Context(), c, &st)
+			ans, err := control.CheckPolicy.Call(cmd.Context(), c, req)
 			if err != nil {
 				return err
 			}
@@ -168,38 +167,22 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	opFlag(cmd, &q.op)
-	a.rootFlag(cmd, &q.root, "PATH is below this `root`")
-	cmd.Flags().StringVar(&q.subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
+	opFlag(cmd, &req.Op)
+	a.rootFlag(cmd, &req.Root, "PATH is below this `root`")
+	cmd.Flags().StringVar(&req.Subject, "subject", "", "answer for this `server`, by its name in rootsfs status")
 	return a.ofSession(cmd)
 }
 
-// inSession is a path as a session takes it: ROOT/PATH if it leads through the mountpoint, and
-// absolute if it is relative to the working directory, which is so if it begins with ./ or
-// ../, or with no root's name and lies in a root.
-func inSession(st *control.Status, path string) (string, error) {
-	first, _, _ := strings.Cut(path, "/")
-	if strings.HasPrefix(path, "file:") || rootNamed(st, first) != nil {
-		return path, nil
+// writtenPath makes a request be about a path as it is written on the command line.
+func writtenPath(req *control.CheckRequest, path string) (err error) {
+	if req.Path, err = expandHome(path); err != nil {
+		return usage(err)
 	}
-	full, err := filepath.Abs(path)
-	isDotted := first == "." || first == ".."
-	switch {
-	case isDotted && err != nil:
-		return "", err
-	case err != nil:
-		return path, nil
-	case filepath.IsAbs(st.Point) && full != st.Point && names.Under(full, st.Point):
-		return strings.TrimPrefix(full, st.Point+"/"), nil
-	case isDotted:
-		return full, nil
-	case filepath.IsAbs(path):
-		return path, nil
+	req.Dir, err = os.Getwd()
+	if first, _, _ := strings.Cut(path, "/"); first == "." || first == ".." {
+		return err
 	}
-	if slices.ContainsFunc(st.Roots, func(r control.Root) bool { return names.Under(full, r.Path) || names.Under(full, r.Resolved) }) {
-		return full, nil
-	}
-	return path, nil
+	return nil // the path may begin with a root's name
 }
 
 // checkText is a check's answer as one line, and what to do, if that can be said in general.
@@ -208,7 +191,7 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 	switch {
 	case c.Allowed && c.Lifted != nil:
 		text += fmt.Sprintf("allowed: %s (%s) lifts %s %s (%s)", names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule), c.Lifted.Effect, names.Quote(c.Lifted.Pattern), ruleOrigin(c.Lifted))
-	case c.Allowed && slices.Contains([]string{"rename", "delete", "rmdir"}, c.Op):
+	case c.Allowed && slices.Contains([]string{"delete", "rmdir"}, c.Op):
 		text += "allowed; a directory, if no pattern is about anything in it"
 	case c.Allowed:
 		text += "allowed"
@@ -220,9 +203,14 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 		return text + "refused: no root of the session holds it", "see: rootsfs roots list"
 	case c.Rule != nil:
 		text += fmt.Sprintf("refused: %s %s (%s)", c.Rule.Effect, names.Quote(c.Rule.Pattern), ruleOrigin(c.Rule))
+		if c.At != "" {
+			text += ", which is about " + names.Quote(c.At)
+		}
 		if why := joinReasons(c.Rule.Reason, c.Rule.When); why != "" {
 			text += ": " + why
 		}
+	case c.Link != nil:
+		text += fmt.Sprintf("refused: the link %s leads out of the root, to %s", names.Quote(c.Link.At), names.Quote(c.Link.Target))
 	default:
 		text += "refused: " + c.Reason
 	}

@@ -15,8 +15,11 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // app is the frame of all commands, with those of this package as methods.
@@ -98,99 +101,50 @@ func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool)
 	if err != nil {
 		return nil, err
 	}
-	return a.whyPath(ctx, c, gateQuestion{path: path, op: f.op, subject: f.subject})
+	req := control.CheckRequest{Op: f.op, Subject: f.subject}
+	if err := writtenPath(&req, path); err != nil {
+		return nil, err
+	}
+	return a.whyPath(ctx, c, &req)
 }
-
-// gateQuestion is what `policy check` and `why` ask a session.
-type gateQuestion struct{ path, op, root, subject string }
 
 func opFlag(cmd *cobra.Command, op *string) {
 	cmd.Flags().StringVar(op, "op", "read", "the `operation`: read, write, append, list, stat, create, mkdir, delete, rename or watch, or one of the audit log")
 	fixedWords(cmd, "op", "read", "write", "append", "list", "stat", "create", "mkdir", "delete", "rename", "watch")
 }
 
-// ask asks a session, whose state is st, what its gate would answer.
-func (q *gateQuestion) ask(ctx context.Context, c *control.Client, st *control.Status) (control.CheckAnswer, error) {
-	path, err := expandHome(q.path)
-	if err != nil {
-		return control.CheckAnswer{}, usage(err)
-	}
-	if q.root != "" {
-		path = q.root + "/" + strings.TrimPrefix(q.path, "/")
-	} else if path, err = inSession(st, path); err != nil {
-		return control.CheckAnswer{}, err
-	}
-	q.path = path
-	return control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: path, Op: q.op, Subject: q.subject})
-}
-
 // whyPath asks a live session about a path.
-func (a *app) whyPath(ctx context.Context, c *control.Client, q gateQuestion) (*explanation, error) {
-	st, last, err := stateOf(ctx, c)
+func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.CheckRequest) (*explanation, error) {
+	ans, err := control.Why.Call(ctx, c, *req)
 	if err != nil {
 		return nil, err
 	}
-	ans, err := q.ask(ctx, c, st)
-	var remote *control.Error
-	if errors.As(err, &remote) && remote.Class == control.NoSuch {
-		ans = control.CheckAnswer{Path: names.Escape(q.path), Op: q.op, Reason: names.NoConsent.String()}
-	} else if err != nil {
-		return nil, err
-	}
-	e := &explanation{CheckAnswer: ans}
-	e.fill(st)
-	if e.Root == "" {
-		a.endedRoot(ctx, e, q.path)
-		if err != nil && e.RevokedAt == nil {
-			return nil, err // a root of this name never was
-		}
-	} else if r := rootNamed(st, e.Root); r != nil && ans.Allowed && !r.File {
-		check := func(req control.CheckRequest) (control.CheckAnswer, error) {
-			return control.CheckPolicy.Call(ctx, c, req)
-		}
-		if err := e.follow(check, systemOf(st), r.Resolved, q); err != nil {
-			return nil, err
+	e := &explanation{}
+	e.fill(&ans)
+	path := ans.Asked
+	if e.Root == "" && !e.Shown {
+		a.endedRoot(ctx, e, path)
+		if ans.NoRoot && e.RevokedAt == nil {
+			first, _, _ := strings.Cut(path, "/")
+			return nil, guard.NoRoot(guard.RootName(first)) // a root of this name never was
 		}
 	}
-	e.noteSystem(systemOf(st), q.path)
-	return e, a.allowing(ctx, c, e, last, q.path)
+	a.allowing(e, &ans, path)
+	return e, nil
 }
 
-// stateOf asks a session for its state, and for the refusal that `allow --last` would lift,
-// nil if there is none. The records up to now are written then.
-func stateOf(ctx context.Context, c *control.Client) (*control.Status, *control.Refusal, error) {
-	refusal, err := control.GetRefusal.Call(ctx, c, control.None{})
-	if err != nil {
-		return nil, nil, err
-	}
-	st, err := control.GetStatus.Call(ctx, c, control.None{})
-	return &st, refusal.Last, err
-}
-
-// allowing finds the command that would allow what was refused. last is the refusal that
-// `allow --last` would lift.
-func (a *app) allowing(ctx context.Context, c *control.Client, e *explanation, last *control.Refusal, path string) error {
-	if e.Allowed {
-		return nil
-	}
-	if last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp {
+// allowing finds the command that would allow what a session refuses.
+func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
+	last := ans.Last // the refusal that `allow --last` would lift
+	switch {
+	case e.Allowed:
+	case last != nil && last.Root == e.Root && last.Path == names.Escape(e.Path) && last.Op == e.recordedOp:
 		e.Allow = a.command(commandWords{"allow", "--last"})
-		return nil
-	}
-	var rules *control.RootPolicy
-	if e.Rule != nil {
-		ans, err := control.GetPolicy.Call(ctx, c, control.None{})
-		if err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(ans.Roots, func(r control.RootPolicy) bool { return r.Root == e.Root }); i >= 0 {
-			rules = &ans.Roots[i]
+	default:
+		if w := e.remedy(ans.Policy, path); w != nil {
+			e.Allow = a.command(w)
 		}
 	}
-	if w := e.remedy(rules, path); w != nil {
-		e.Allow = a.command(w)
-	}
-	return nil
 }
 
 // command is a command line of rootsfs for the session that was named.
@@ -221,15 +175,17 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if err != nil {
 		return nil, err
 	}
-	st := &control.Status{Roots: []control.Root{{Name: string(got.Root), Path: got.Dir, Resolved: got.Resolved}}}
-	if path, err = inSession(st, path); err != nil {
+	req := control.CheckRequest{Op: f.op, Subject: f.subject}
+	if err := writtenPath(&req, path); err != nil {
 		return nil, err
 	}
-	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && rootNamed(st, first) == nil {
+	x := asRun(reg)
+	path = x.Locate(&req)
+	if first, _, _ := strings.Cut(path, "/"); !filepath.IsAbs(path) && first != string(got.Root) {
 		path = filepath.Join(got.Resolved, path) // below the root
 	}
-	check := func(req control.CheckRequest) (control.CheckAnswer, error) { return session.Check(reg, req) }
-	ans, err := check(control.CheckRequest{Path: path, Op: f.op, Subject: f.subject})
+	req.Path = path
+	ans, err := x.Check(ctx, req)
 	if err != nil {
 		return nil, err
 	}
@@ -237,15 +193,19 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if e.Root != "" {
 		e.RootPath, e.Mode = got.Resolved, got.Policy.Rights.String()
 	}
-	if e.Allowed {
-		if err := e.follow(check, sandbox.Namespaces.Shows, got.Resolved, gateQuestion{op: f.op, subject: f.subject}); err != nil {
-			return nil, err
-		}
-	}
 	if !e.Allowed {
 		e.Allow = e.runLine(path)
 	}
 	return e, nil
+}
+
+// asRun answers for the roots of a registry as a session of `rootsfs run` with confinement by
+// namespaces would.
+func asRun(reg *guard.Registry) session.Explainer {
+	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
+	return session.Explainer{
+		Registry: reg, Tree: vfs.New(reg), Mount: &mount.Options{Layout: mount.Layout{ByPath: true}, Visible: visible},
+	}
 }
 
 // whyLast explains the newest refusal on record: of the session that was named, or of
@@ -286,53 +246,62 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if slices.Contains(e.Since, e.Root) {
 		e.lacks(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &gateQuestion{path: r.Root + "/" + r.Name(), op: askedOp(r), subject: r.Subject})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: r.Root + "/" + r.Name(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject})
 }
 
 // judgeAgain adds to a refusal on record what its session would say now.
-func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, q *gateQuestion) error {
+func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, req *control.CheckRequest) error {
 	if a.Session == "" {
 		if all, err := control.List(); err == nil && len(all) > 1 {
 			a.Session = e.Session // the command that is proposed has to name it
 		}
 	}
-	st, last, err := stateOf(ctx, c)
-	if err != nil {
-		return err
+	if len(e.limits) > 0 || e.host != "" {
+		return a.judgeLimit(ctx, c, e, req.Subject)
 	}
-	e.fill(st)
-	switch {
-	case len(e.limits) > 0:
-		e.noteLimit(st, q.subject)
-		return nil
-	case e.host != "":
-		e.Allow = a.command(commandWords{"net", "add", names.Foreign(e.host)})
-		return nil
-	}
-	ans, err := control.CheckPolicy.Call(ctx, c, control.CheckRequest{Path: q.path, Op: q.op, Subject: q.subject})
+	ans, err := control.Why.Call(ctx, c, *req)
 	var remote *control.Error
-	switch {
-	case errors.As(err, &remote):
-		reason := e.Reason
-		a.endedRoot(ctx, e, q.path)
-		e.Reason = reason // why it was refused then
-	case err != nil:
+	if err != nil && !errors.As(err, &remote) {
 		return err
-	case ans.Allowed && e.Reason != names.Escaped.String():
+	}
+	then, now := e.CheckAnswer, ans.Check
+	e.fill(&ans)
+	e.CheckAnswer = then // why it was refused then
+	switch {
+	case err != nil, ans.NoRoot: // nothing that the gate decides, or a root that has ended
+		a.endedRoot(ctx, e, req.Path)
+		e.Reason = then.Reason
+	case now.Allowed:
 		e.Now = true
 		if e.Reason == names.Revoked.String() {
 			e.Advice = "what programs held of the root before stays dead, also a working directory"
 		}
-	case !ans.Allowed:
-		e.Lacks, e.Rule, e.Reason = ans.Lacks, ans.Rule, ans.Reason
+		return nil
+	default:
+		e.Lacks, e.Rule, e.Reason, e.Root, e.At, e.Link = now.Lacks, now.Rule, now.Reason, now.Root, now.At, now.Link
 	}
-	if e.Reason == names.Escaped.String() {
-		e.Link = linkAt(host)
+	a.allowing(e, &ans, host)
+	return nil
+}
+
+// judgeLimit adds to a refusal by a limit, or of a host, what would have to change.
+func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation, subject string) error {
+	st, err := control.GetStatus.Call(ctx, c, control.None{})
+	if err != nil {
+		return err
 	}
-	if e.Now {
+	if r := rootNamed(&st, e.Root); r != nil {
+		e.RootPath, e.Mode = r.Resolved, r.Mode
+	}
+	if st.Server != nil {
+		e.Confinement = st.Server.Confinement
+	}
+	if e.host != "" {
+		e.Allow = a.command(commandWords{"net", "add", names.Foreign(e.host)})
 		return nil
 	}
-	return a.allowing(ctx, c, e, last, host)
+	e.noteLimit(&st, subject)
+	return nil
 }
 
 // endedRoot notes the root that held a path and has ended, if the records tell of one.

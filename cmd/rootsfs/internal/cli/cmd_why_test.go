@@ -33,7 +33,7 @@ func TestWhyProposesNoHome(t *testing.T) {
 		if err := os.Symlink(dest, link); err != nil {
 			t.Fatal(err)
 		}
-		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String()}, RootPath: dir, Mode: "ro", Confinement: "namespaces", Link: linkAt(link)}
+		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String(), Link: linkAt(link)}, RootPath: dir, Mode: "ro", Confinement: "namespaces"}
 		if w := e.remedy(nil, link); (w != nil) != want {
 			t.Errorf("%s: %v", dest, w)
 		}

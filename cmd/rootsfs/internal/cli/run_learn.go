@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,16 +22,30 @@ import (
 // learned is what `run --learn` notes: what the command looked for beside its
 // roots, and what it was refused in them. A nil one notes nothing.
 type learned struct {
-	mu     sync.Mutex // guards the fields below
-	begun  bool       // see begin
-	sought map[string]int
-	more   bool // than maxSought
-	lacked map[guard.RootName]*refusedIn
-	links  map[guard.Path]bool // that leave their root
+	mu      sync.Mutex // guards the fields below
+	begun   bool       // see begin
+	sought  map[string]int
+	more    bool // than maxSought
+	refused map[refusedKind]*refusedOps
+	links   map[guard.Path]bool // that leave their root
 }
 
-// refusedIn is what was refused in one root.
-type refusedIn struct {
+// refusedKind are the operations that lack the same rights, if they lack any.
+type refusedKind struct {
+	root   guard.RootName
+	op     guard.Op
+	rights guard.Rights
+}
+
+// refusedOps are the refused operations of one kind.
+type refusedOps struct {
+	first guard.Request
+	order int // of the kinds
+	times int
+}
+
+// lackedIn are the rights that were missing in one root.
+type lackedIn struct {
 	rights  guard.Rights
 	times   int
 	example string
@@ -43,7 +58,7 @@ const (
 )
 
 func newLearned() *learned {
-	return &learned{sought: map[string]int{}, lacked: map[guard.RootName]*refusedIn{}, links: map[guard.Path]bool{}}
+	return &learned{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
 }
 
 // begin is called when the command is about to be started: what was looked for before
@@ -83,15 +98,15 @@ func (l *learned) observe(e guard.Event) {
 	if isLinkRefused(rec) && len(l.links) < maxRefusedLinks {
 		l.links[rec.Path] = true
 	}
-	if rec.Verdict != guard.Refused || rec.Kind != names.ReadOnly && rec.Kind != names.Permission {
+	if rec.Verdict != guard.Refused || rec.Kind != names.ReadOnly && rec.Kind != names.Permission || rec.Rule != "" {
 		return
 	}
-	have := l.lacked[rec.Path.Root]
+	kind := refusedKind{rec.Path.Root, rec.Op, rec.Rights}
+	have := l.refused[kind]
 	if have == nil {
-		have = &refusedIn{example: rec.Op.String() + " " + names.ShellWord(rec.Path.String())}
-		l.lacked[rec.Path.Root] = have
+		have = &refusedOps{first: guard.AskedAgain(rec), order: len(l.refused)}
+		l.refused[kind] = have
 	}
-	have.rights |= rec.Rights
 	have.times++
 }
 
@@ -118,7 +133,7 @@ func (l *learned) propose(a *app, s *session.Session, hosts []string, times int,
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.proposal(s.Registry())
+	p := l.proposal(s.Registry(), func(req guard.Request) guard.Explanation { return s.Explain(context.Background(), req) })
 	if len(hosts) > 0 {
 		p.add("--net="+names.ShellWord(strings.Join(hosts, ",")), plural(times, "connection")+" refused")
 	}
@@ -155,13 +170,14 @@ type learnedFlags struct{ lines, notes []string }
 // add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
 func (p *learnedFlags) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
-func (l *learned) proposal(reg *guard.Registry) (p learnedFlags) {
-	for _, name := range slices.Sorted(maps.Keys(l.lacked)) {
+func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guard.Explanation) (p learnedFlags) {
+	lacked := l.lacked(explain)
+	for _, name := range slices.Sorted(maps.Keys(lacked)) {
 		st, ok := reg.Lookup(name)
-		lack := l.lacked[name]
-		if !ok || lack.rights&^st.Grant.Policy.Rights == 0 {
-			continue // a file's own permissions
+		if !ok {
+			continue
 		}
+		lack := lacked[name]
 		mode := st.Grant.Policy.Rights | lack.rights
 		p.add("--root "+names.ShellWord(string(name)+"="+st.Grant.Dir+":"+mode.String()), plural(lack.times, "refusal")+", such as "+lack.example)
 	}
@@ -191,6 +207,27 @@ func (l *learned) proposal(reg *guard.Registry) (p learnedFlags) {
 		}
 	}
 	return p
+}
+
+// lacked asks the gate which rights the refused operations lack, and in which roots. An operation
+// that lacks none was refused by a file's own permissions.
+func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guard.RootName]*lackedIn {
+	out := map[guard.RootName]*lackedIn{}
+	byOrder := func(a, b *refusedOps) int { return cmp.Compare(a.order, b.order) }
+	for _, ops := range slices.SortedFunc(maps.Values(l.refused), byOrder) {
+		e := explain(ops.first)
+		if e.Lacks == 0 {
+			continue
+		}
+		lack := out[e.Root]
+		if lack == nil {
+			lack = &lackedIn{example: ops.first.Op.String() + " " + names.ShellWord(ops.first.Path.String())}
+			out[e.Root] = lack
+		}
+		lack.rights |= e.Lacks
+		lack.times += ops.times
+	}
+	return out
 }
 
 // existing are the sought paths that there are on the host, without those below

@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -50,7 +51,7 @@ type runner struct {
 	// termRequested is closed when a signal has asked the command to end, killRequested
 	// with another one, a second later or more.
 	termRequested, killRequested chan struct{}
-	events                       <-chan control.Event // of the session
+	events                       *events.Subscriber // of the session
 }
 
 // runCommand is `rootsfs run`.
@@ -131,9 +132,8 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	if err != nil {
 		return exit, err
 	}
-	events, unsubscribe := r.s.Subscribe()
-	defer unsubscribe()
-	r.events = events
+	r.events = r.s.Subscribe()
+	defer r.events.Close()
 	go func() { r.sessionErr <- r.s.Run(r.stop) }()
 	defer func() { err = errors.Join(err, r.end()) }()
 	defer r.plan.network.close()
@@ -373,11 +373,13 @@ func (r *runner) follow() {
 			_ = r.proc.Signal(unix.SIGTERM)
 			time.AfterFunc(stopAfter, func() { _ = r.proc.Kill() })
 		}
-		e, ok := <-r.events
+		news, ok := r.events.Next(context.Background(), 0)
 		if !ok {
 			return
 		}
-		gone = e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+		gone = news.Lost > 0 || slices.ContainsFunc(news.Events, func(e control.Event) bool {
+			return e.Kind == string(guard.EventRevoked) || e.Kind == string(guard.EventExpired) || e.Kind == string(guard.EventUnavailable)
+		})
 	}
 }
 

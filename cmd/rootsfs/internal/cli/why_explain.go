@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +17,6 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
-	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
 // explanation is what `rootsfs why --json` prints. Texts are escaped.
@@ -28,7 +28,6 @@ type explanation struct {
 	RootPath    string     `json:"root_path,omitempty"`     // where the root lies
 	Mode        string     `json:"mode,omitempty"`          // of the root
 	RevokedAt   *time.Time `json:"revoked_at,omitempty"`    // the root that held the path ended then
-	Link        *linkFound `json:"link,omitempty"`          // link on the way to the path: at, and its target
 	Confinement string     `json:"confinement,omitempty"`   // the level of the session's command
 	Time        *time.Time `json:"time,omitempty"`          // of the refusal on record
 	PID         int32      `json:"pid,omitempty"`           // of the program that was refused
@@ -47,27 +46,19 @@ type explanation struct {
 	point      string   // the mountpoint of that session
 	builtIn    bool     // the rule on record is built in
 	hasCommand bool     // the session on record has started one
-	isShown    bool     // by the confinement, and by no root
 	limits     []string // of which one was reached
 	limited    string   // whose limit it is
 	host       string   // of a connection that no rule permitted
 }
 
-// linkFound is a link on the way to a path.
-type linkFound struct {
-	At     names.Foreign `json:"at"`     // on the host
-	Target names.Foreign `json:"target"` // as it is written
-	dest   string
-}
-
-// fill adds what the session's state tells.
-func (e *explanation) fill(st *control.Status) {
-	e.Session = st.Session
-	if r := rootNamed(st, e.Root); r != nil {
-		e.RootPath, e.Mode = r.Resolved, r.Mode
+// fill takes over what the session has answered.
+func (e *explanation) fill(ans *control.WhyAnswer) {
+	e.CheckAnswer = ans.Check
+	if ans.Session != "" {
+		e.Session, e.Confinement = ans.Session, ans.Confinement
 	}
-	if st.Server != nil {
-		e.Confinement = st.Server.Confinement
+	if ans.RootPath != "" {
+		e.RootPath, e.Mode = ans.RootPath, ans.Mode
 	}
 }
 
@@ -112,31 +103,13 @@ func (e *explanation) text() string {
 		return fmt.Sprintf("%s: refused: %s", e.asked(), e.Detail)
 	}
 	said, _ := checkText(&e.CheckAnswer)
-	if e.Session == "" && e.Root == "" {
+	if e.Session == "" && e.Root == "" && !e.Allowed {
 		return fmt.Sprintf("%s: refused: the root does not hold it", e.asked())
 	}
-	if e.isShown {
+	if e.Shown {
 		return said + ", as every file of the system that the confinement shows"
 	}
 	return said
-}
-
-// systemOf returns a function that reports whether the confinement of a session's command
-// shows a path of the system; it is nil if the session has no command.
-func systemOf(st *control.Status) func(path string) bool {
-	if st.Server == nil {
-		return nil
-	}
-	level, err := sandbox.ParseLevel(st.Server.Confinement)
-	return func(path string) bool { return err == nil && level.Shows(path) }
-}
-
-// noteSystem notes that a confined command sees a path that no root holds, because the
-// confinement shows directories of the system, read-only.
-func (e *explanation) noteSystem(shows func(path string) bool, path string) {
-	if shows != nil && e.Root == "" && modeFor(e.Op) == "ro" && !e.Allowed && shows(path) {
-		e.Allowed, e.Reason, e.isShown = true, "", true
-	}
 }
 
 // commandWords are those of a command line, which names.ShellWord quotes.
@@ -167,10 +140,10 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	case e.Link != nil && e.Confinement == "":
 		e.Advice = e.pathOfLink()
 		return nil
-	case e.Link != nil && e.tooMuch(e.Link.dest):
+	case e.Link != nil && e.tooMuch(linkDest(e.Link)):
 		return nil
 	case e.Link != nil:
-		return commandWords{"roots", "add", names.Foreign(e.Link.dest) + ":ro"}
+		return commandWords{"roots", "add", names.Foreign(linkDest(e.Link)) + ":ro"}
 	case e.Lacks != "":
 		return commandWords{"roots", "set", names.Foreign(e.Root), names.Foreign(e.wider())}
 	case e.Rule != nil && rules != nil:
@@ -230,7 +203,7 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 
 // pathOfLink is the advice for a link that a session follows at no root.
 func (e *explanation) pathOfLink() string {
-	return "open what the link leads to, " + names.Quote(e.Link.dest) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
+	return "open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
 }
 
 // grantFlags are a SPEC of the root that ended, with what a refusal on record lacked.
@@ -275,8 +248,8 @@ func (e *explanation) runLine(host string) string {
 		}
 		if e.Link != nil && (e.startedBy == "mount" || e.startedBy == "serve") {
 			e.Advice = e.pathOfLink()
-		} else if e.Link != nil && !e.tooMuch(e.Link.dest) {
-			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(e.Link.dest) + ":ro"}
+		} else if e.Link != nil && !e.tooMuch(linkDest(e.Link)) {
+			flags = commandWords{"--root", e.spec(e.Mode), "--root", names.Foreign(linkDest(e.Link)) + ":ro"}
 		}
 	}
 	switch {
@@ -290,9 +263,9 @@ func (e *explanation) runLine(host string) string {
 	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()
 }
 
-// rel is the path below the root.
+// rel is the path, below the root, of the name that was refused.
 func (e *explanation) rel() string {
-	_, rel, _ := strings.Cut(e.Path, "/")
+	_, rel, _ := strings.Cut(cmp.Or(e.At.Raw(), e.Path), "/")
 	return rel
 }
 
@@ -337,77 +310,19 @@ func literalPattern(rel string) names.Foreign {
 	return names.Foreign(b.String())
 }
 
+// linkDest is where a link leads on the host, as text.
+func linkDest(l *control.Link) string {
+	if target := l.Target.Raw(); !filepath.IsAbs(target) {
+		return filepath.Join(filepath.Dir(l.At.Raw()), target)
+	}
+	return filepath.Clean(l.Target.Raw())
+}
+
 // linkAt reads a link; nil if there is none.
-func linkAt(path string) *linkFound {
+func linkAt(path string) *control.Link {
 	text, err := os.Readlink(path)
 	if err != nil {
 		return nil
 	}
-	dest := text
-	if !filepath.IsAbs(text) {
-		dest = filepath.Join(filepath.Dir(path), text)
-	}
-	return &linkFound{names.Foreign(path), names.Foreign(text), filepath.Clean(dest)}
-}
-
-// linkOn finds the first link on the way to a path below dir, and what is left of the
-// path behind it.
-func linkOn(dir, rel string) (found *linkFound, rest string) {
-	at := dir
-	elems := strings.Split(rel, "/")
-	for i, elem := range elems {
-		at = filepath.Join(at, elem)
-		if found = linkAt(at); found != nil {
-			return found, strings.Join(elems[i+1:], "/")
-		}
-	}
-	return nil, ""
-}
-
-// maxLinks is how many links on a way are followed.
-const maxLinks = 40
-
-// askGate says what the gate of a session, or of a registry, would say.
-type askGate func(control.CheckRequest) (control.CheckAnswer, error)
-
-// follow looks at the links on the way to a path that is allowed in the root at dir: one
-// that leaves its root is refused, unless the command sees what it leads to. A session
-// without a command, for which shows is nil, follows no link that is an absolute path.
-func (e *explanation) follow(check askGate, shows func(path string) bool, dir string, q gateQuestion) error {
-	rel := e.rel()
-	for range maxLinks {
-		link, rest := linkOn(dir, rel)
-		if link == nil {
-			return nil
-		}
-		e.Link = link
-		dest := filepath.Join(link.dest, rest)
-		isRelative := !filepath.IsAbs(link.Target.Raw())
-		if inner, err := filepath.Rel(dir, link.dest); err == nil && filepath.IsLocal(inner) && (isRelative || shows != nil) {
-			if rel, err = filepath.Rel(dir, dest); err != nil || rel == "." {
-				return err
-			}
-			ans, err := check(control.CheckRequest{Path: e.Root + "/" + rel, Op: q.op, Subject: q.subject})
-			if err != nil || !ans.Allowed {
-				e.CheckAnswer, e.Link = ans, nil
-				return err
-			}
-			continue
-		}
-		if shows != nil {
-			if shows(link.dest) {
-				return nil
-			}
-			ans, err := check(control.CheckRequest{Path: dest, Op: q.op, Subject: q.subject})
-			if err != nil || ans.Reason != names.NoConsent.String() {
-				if ans.Path != "" && !ans.Allowed {
-					e.CheckAnswer, e.Link = ans, nil
-				}
-				return err
-			}
-		}
-		e.Allowed, e.Reason = false, names.Escaped.String()
-		return nil
-	}
-	return nil
+	return &control.Link{At: names.Foreign(path), Target: names.Foreign(text)}
 }

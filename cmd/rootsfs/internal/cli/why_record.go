@@ -107,6 +107,14 @@ func recordPath(r *audit.Entry) string {
 	return r.Root + "/" + r.Name()
 }
 
+// secondPath is the second path of a refusal on record, "" if it has none.
+func secondPath(r *audit.Entry) string {
+	if name := r.Name2(); name != "" {
+		return cmp.Or(r.Root2, r.Root) + "/" + name
+	}
+	return r.Root2
+}
+
 // lacks finds the rights that a refusal on record was for.
 func (e *explanation) lacks(r *audit.Entry) {
 	if r.Kind != names.ReadOnly.String() && r.Kind != names.Permission.String() {

@@ -16,17 +16,12 @@ import (
 // parse reads a document. file is its absolute name, home the directory ~
 // stands for ("" if there is none).
 func parse(file, home string, doc []byte) (*Config, error) {
-	r := &reader{file: file, home: home, lines: findLines(doc)}
-	if l := r.lines; l.excess != nil {
-		r.fail(l.excess, "%s", l.what)
-		return nil, r.err()
-	}
-	m, err := decode(file, doc)
+	r, err := newReader(file, home, doc)
 	if err != nil {
 		return nil, err
 	}
 	var f File
-	r.table(nil, m, reflect.ValueOf(&f).Elem())
+	r.table(r.top, reflect.ValueOf(&f).Elem())
 	c := f.config(r)
 	if err := r.err(); err != nil {
 		return nil, err
@@ -42,11 +37,11 @@ func (f *File) config(r *reader) *Config {
 		c.Debounce = DefaultDebounce
 	}
 	if c.Abuse.Suspend && c.Abuse.Escapes == 0 && c.Abuse.Refusals == 0 {
-		r.fail([]string{"abuse", "suspend"}, "says nothing without a bound; write escapes or refusals, too")
+		r.fail(r.top.Get("abuse"), "suspend", "says nothing without a bound; write escapes or refusals, too")
 	}
 	for name := range f.Agents {
 		if !slices.Contains(agents.Names(), name) {
-			r.fail([]string{"agent", name}, "there is no such agent: there are %s", strings.Join(agents.Names(), ", "))
+			r.fail(r.top.Get("agent"), name, "there is no such agent: there are %s", strings.Join(agents.Names(), ", "))
 		}
 	}
 	for _, b := range f.Net {
@@ -158,7 +153,7 @@ func (c *Config) profiles(r *reader, f *File) {
 	}
 	for name, p := range f.Profiles {
 		if _, err := names.ParseRootName(name); err != nil {
-			r.fail([]string{"profile", name}, "%w", err)
+			r.fail(r.top.Get("profile"), name, "%w", err)
 		}
 		set := []Root{}
 		taken := map[guard.RootName]bool{}
@@ -166,19 +161,19 @@ func (c *Config) profiles(r *reader, f *File) {
 			if text == "" {
 				continue // a mistake that was noted
 			}
-			at := sub(p.path, "roots", index(i))
+			at := p.at.Get("roots").Children[i]
 			root, err := f.element(text, known, r.home)
 			switch {
 			case err != nil:
-				r.fail(at, "%w", err)
+				r.fail(at, "", "%w", err)
 				continue
 			case taken[root.Name]:
-				r.fail(at, "the name %s is in this list twice", names.Quote(string(root.Name)))
+				r.fail(at, "", "the name %s is in this list twice", names.Quote(string(root.Name)))
 			case names.Under(c.Path, root.Path):
-				r.fail(at, "%s contains this configuration file, which no root may", names.Quote(root.Path))
+				r.fail(at, "", "%s contains this configuration file, which no root may", names.Quote(root.Path))
 			}
 			if root.Line == 0 {
-				root.Line = r.lines.line(at)
+				root.Line = at.Line
 			}
 			taken[root.Name] = true
 			set = append(set, root)

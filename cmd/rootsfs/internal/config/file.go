@@ -148,7 +148,7 @@ type Secret struct {
 // values stand for the defaults of package broker.
 type Files struct {
 	// Deny: nobody is asked, and only what Allow names is granted.
-	Deny           bool          `toml:"consent" kind:"second word" words:"ask,deny" jsonschema:"ask the owner about paths that nobody approved, or deny them; in force at once"`
+	Deny           bool          `toml:"consent" words:"ask,deny" jsonschema:"ask the owner about paths that nobody approved, or deny them; in force at once"`
 	ConsentTimeout time.Duration `toml:"consent_timeout" min:"1s" max:"24h" jsonschema:"how long a question waits until it is denied (default \"2m\")"`
 	OpsPerSecond   float64       `toml:"ops_per_second" jsonschema:"requests a second of one server; more are refused, with a time to retry"`
 	BytesPerSecond int64         `toml:"bytes_per_second" kind:"size" jsonschema:"bytes a second of one server; more are refused, likewise"`

@@ -81,7 +81,8 @@ func (k Key[T]) Set(to *T, text string) error {
 	} else if f, err := strconv.ParseFloat(text, 64); err == nil {
 		v = f
 	}
-	got, err := kindOf(field.Type(), &k.key).read(&cell{key: &k.key, v: v})
+	kind := kindOf(field.Type(), &k.key)
+	got, err := kind.read(&cell{kind: kind, key: &k.key, to: field, v: v})
 	if err != nil || got == int64(0) && k.key.kind == "size" {
 		return fmt.Errorf("%s: write %s", names.ShellWord(text), k.takes())
 	}

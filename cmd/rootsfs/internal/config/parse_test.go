@@ -143,6 +143,8 @@ func TestParseErrors(t *testing.T) {
 	for _, tc := range []struct{ name, doc, want string }{
 		{"syntax", "[mount]\ncache = \n", ":2"},
 		{"twice", "[mount]\nread_only = true\nread_only = true\n", ":3"},
+		{"twice says where", "[mount]\nread_only = true\n\nread_only = true\n", `:4: mount.read_only: the key "read_only" is given twice, first in line 2`},
+		{"number too large, and more", "[abuse]\nescapes = 99999999999999999999\nx = 1\n", ":2: abuse.escapes: decimal number is too large to fit in a 64-bit signed integer (and 1 more)"},
 		{"not UTF-8", "# \xff\n", ":1"},
 		{"unknown key", "[mount]\ncache = \"max\"\ncahce = 1\n", ":3: mount.cahce: unknown key"},
 		{"unknown table", "\n[mounts]\ncache = \"max\"\n", ":2: mounts: unknown key"},
@@ -237,8 +239,8 @@ func TestParseErrors(t *testing.T) {
 		{"deep inline tables", "a = " + strings.Repeat("{a=", 100) + "1" + strings.Repeat("}", 100), "nested too deeply"},
 		{"deep key", "a" + strings.Repeat(".a", 200_000) + " = 1", ":1: a.a.a.a.a.a.a.a: is nested too deeply"},
 		{"deep header", "\n[a" + strings.Repeat(".a", 200_000) + "]", ":2: a.a.a.a.a.a.a.a: is nested too deeply"},
-		{"too many keys", "[x]\n" + numbered(maxKeys+1), ":10002: x.k10000: is beyond the limit of 10000 keys"},
-		{"many keys", numbered(maxKeys), "unknown key; look for a misspelling, or remove it (and 9999 more)"},
+		{"too many keys", "[x]\n" + numbered(documentLimits.Keys+1), ":10002: x.k10000: is beyond the limit of 10000 keys"},
+		{"many keys", numbered(documentLimits.Keys), "unknown key; look for a misspelling, or remove it (and 9999 more)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, err := parse("/etc/x/config.toml", "/home/me", []byte(tc.doc))

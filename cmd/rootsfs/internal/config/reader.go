@@ -10,40 +10,47 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pelletier/go-toml/v2"
-
-	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 )
 
-// The TOML library reads the document's syntax. It could fill a File as well, but it takes
-// a key in any case (Cache for cache), takes [root] for a [[root]] block, and stops at the
-// first value of a wrong type. reader fills the File instead, and knows every mistake.
-
-// reader fills the tables of a File, and gathers what is wrong with them.
+// reader fills the tables of a File, and gathers what is wrong with them. The TOML library
+// could fill a File as well, but it takes a key in any case (Cache for cache), takes [root]
+// for a [[root]] block, and stops at the first value of a wrong type.
 type reader struct {
-	file  string
-	home  string // what ~ stands for; "": nothing
-	lines *lines
-	bad   []*Error
+	file string
+	home string // what ~ stands for; "": nothing
+	top  *tomltree.Node
+	bad  []*Error
 }
 
-func (r *reader) fail(path []string, format string, args ...any) {
-	r.bad = append(r.bad, &Error{File: r.file, Line: r.lines.line(path), Key: show(path), Err: fmt.Errorf(format, args...)})
-}
+// documentLimits leave room for every document that means something, in which a table of profiles is
+// the largest, and root.[n].limits.KEY the deepest.
+var documentLimits = tomltree.Limits{Depth: 8, Keys: 10_000}
 
-// show is a path as a person writes it: without the numbers of array elements.
-func show(path []string) string {
-	var words []string
-	for _, p := range path {
-		if !strings.HasPrefix(p, "[") {
-			words = append(words, p)
+// newReader reads the document's syntax.
+func newReader(file, home string, doc []byte) (*reader, error) {
+	top, err := tomltree.Parse(doc, documentLimits)
+	var wrong *tomltree.Error
+	if errors.As(err, &wrong) {
+		if err = wrong.Err; strings.HasSuffix(err.Error(), "at start of value") {
+			err = fmt.Errorf("%w; write texts in quotation marks", err)
 		}
+		return nil, &Error{File: file, Line: wrong.Line, Key: wrong.Key, Err: err}
 	}
-	return strings.Join(words, ".")
+	return &reader{file: file, home: home, top: top}, nil
 }
 
-// sub is the path of what lies in the table or list at path.
-func sub(path []string, elems ...string) []string { return append(slices.Clip(path), elems...) }
+// fail notes what is wrong with a key of a table; "": with the node itself.
+func (r *reader) fail(at *tomltree.Node, key, format string, args ...any) {
+	e := &Error{File: r.file, Line: at.Line, Key: at.Path(), Err: fmt.Errorf(format, args...)}
+	if n := at.Get(key); n != nil {
+		e.Line = n.Line
+	}
+	if key != "" {
+		e.Key = strings.TrimPrefix(e.Key+"."+key, ".")
+	}
+	r.bad = append(r.bad, e)
+}
 
 // err is the first problem in the file's order, which knows the others.
 func (r *reader) err() error {
@@ -57,41 +64,20 @@ func (r *reader) err() error {
 	return r.bad[0]
 }
 
-// decode reads the document's syntax.
-func decode(file string, doc []byte) (map[string]any, error) {
-	var m map[string]any
-	err := toml.Unmarshal(doc, &m)
-	if err == nil {
-		return m, nil
-	}
-	said := strings.TrimSpace(strings.TrimPrefix(names.Escape(err.Error()), "toml:"))
-	if strings.HasSuffix(said, "at start of value") {
-		said += "; write texts in quotation marks"
-	}
-	e := &Error{File: file, Err: errors.New(said)}
-	var de *toml.DecodeError
-	if errors.As(err, &de) {
-		e.Line, _ = de.Position()
-		e.Key = strings.Join(de.Key(), ".")
-	}
-	return nil, e
-}
-
 // place is where a table stands in the document. A block embeds it for the checks that
 // concern several of its keys.
 type place struct {
-	r    *reader
-	path []string
-	m    map[string]any
+	r  *reader
+	at *tomltree.Node
 }
 
 func (p *place) setPlace(at place) { *p = at }
 
-func (p *place) fail(key, format string, args ...any) { p.r.fail(sub(p.path, key), format, args...) }
+func (p *place) fail(key, format string, args ...any) { p.r.fail(p.at, key, format, args...) }
 
-func (p *place) has(key string) bool { _, ok := p.m[key]; return ok }
+func (p *place) has(key string) bool { return p.at.Get(key) != nil }
 
-func (p *place) line() int { return p.r.lines.line(p.path) }
+func (p *place) line() int { return p.at.Line }
 
 // own is a table of a [[root]] block, which says what differs from the table for all roots.
 type own[T any] struct{ place }
@@ -99,126 +85,122 @@ type own[T any] struct{ place }
 // over returns all with what the block says in place of it.
 func (o own[T]) over(all T) T {
 	if o.r != nil {
-		o.r.table(o.path, o.m, reflect.ValueOf(&all).Elem())
+		o.r.table(o.at, reflect.ValueOf(&all).Elem())
 	}
 	return all
 }
 
 func (own[T]) of() reflect.Type { return reflect.TypeFor[T]() }
 
-// table fills the struct to with the keys of m, the table at path.
-func (r *reader) table(path []string, m map[string]any, to reflect.Value) {
+// table fills the struct to with the keys of a table.
+func (r *reader) table(at *tomltree.Node, to reflect.Value) {
 	keys := tableKeys(to.Type())
-	for name, v := range m {
-		if i := slices.IndexFunc(keys, func(k key) bool { return k.name == name }); i >= 0 {
-			r.value(sub(path, name), v, to.FieldByIndex(keys[i].field), &keys[i])
+	for _, n := range at.Children {
+		if i := slices.IndexFunc(keys, func(k key) bool { return k.name == n.Name }); i >= 0 {
+			r.value(n, to.FieldByIndex(keys[i].field), &keys[i])
 		} else {
-			r.fail(sub(path, name), "unknown key; look for a misspelling, or remove it")
+			r.fail(at, n.Name, "unknown key; look for a misspelling, or remove it")
 		}
 	}
 	for _, k := range keys {
-		if _, ok := m[k.name]; !ok && k.need != "" {
-			r.fail(sub(path, k.name), "is missing: write %s", k.need)
+		if k.need != "" && at.Get(k.name) == nil {
+			r.fail(at, k.name, "is missing: write %s", k.need)
 		}
 	}
 	if block, ok := to.Addr().Interface().(interface{ setPlace(place) }); ok {
-		block.setPlace(place{r, path, m})
+		block.setPlace(place{r, at})
 	}
 }
 
-// value fills a field of a struct, or an element of a list, with what stands at path.
-func (r *reader) value(path []string, v any, to reflect.Value, k *key) {
+// value fills a field of a struct, or an item of a list, with what a node holds.
+func (r *reader) value(n *tomltree.Node, to reflect.Value, k *key) {
 	if kind := kindOf(to.Type(), k); kind != nil {
-		r.leaf(path, v, to, k, kind)
+		r.leaf(n, to, k, kind)
 		return
 	}
 	switch to.Kind() {
 	case reflect.Pointer:
-		one := reflect.New(to.Type().Elem())
-		r.value(path, v, one.Elem(), k)
-		to.Set(one)
+		to.Set(reflect.New(to.Type().Elem()))
+		r.value(n, to.Elem(), k)
+		return
 	case reflect.Slice:
-		r.list(path, v, to, k)
+		r.list(n, to, k)
+		return
+	}
+	o, isOwn := to.Addr().Interface().(interface {
+		of() reflect.Type
+		setPlace(place)
+	})
+	switch {
+	case n.Kind != tomltree.Table && n.Parent.Kind == tomltree.List:
+		r.fail(n, "", "must be a table: write [[%s]] blocks", n.Path())
+	case n.Kind != tomltree.Table:
+		r.fail(n, "", "must be a table: write [%s], and its keys below", n.Path())
+	case to.Kind() == reflect.Map:
+		r.named(n, to)
+	case isOwn:
+		o.setPlace(place{r, n})
 	default:
-		m, ok := v.(map[string]any)
-		switch {
-		case !ok:
-			r.fail(path, "must be a table: write [%s], and its keys below", show(path))
-		case to.Kind() == reflect.Map:
-			r.named(path, m, to)
-		default:
-			if o, ok := to.Addr().Interface().(interface {
-				of() reflect.Type
-				setPlace(place)
-			}); ok {
-				o.setPlace(place{r, path, m})
-				return
-			}
-			r.table(path, m, to)
-		}
+		r.table(n, to)
 	}
 }
 
 // named fills a map with tables whose names the owner chose.
-func (r *reader) named(path []string, m map[string]any, to reflect.Value) {
+func (r *reader) named(at *tomltree.Node, to reflect.Value) {
 	to.Set(reflect.MakeMap(to.Type()))
-	for name, v := range m {
+	for _, n := range at.Children {
 		one := reflect.New(to.Type().Elem()).Elem()
-		r.value(sub(path, name), v, one, &key{})
-		to.SetMapIndex(reflect.ValueOf(name), one)
+		r.value(n, one, &key{})
+		to.SetMapIndex(reflect.ValueOf(n.Name), one)
 	}
 }
 
-// list appends to a slice. A text with a mistake is there too, as a zero value, so that the
-// others keep their numbers.
-func (r *reader) list(path []string, v any, to reflect.Value, k *key) {
-	items, ok := v.([]any)
-	one := reflect.New(to.Type().Elem()).Elem()
-	kind := kindOf(one.Type(), k)
+// list appends to a slice, which may have the items of the table for all roots. A text with
+// a mistake is there too, as a zero value, so that the others keep their numbers.
+func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
+	kind := kindOf(to.Type().Elem(), k)
 	switch {
-	case !ok && kind == nil:
-		r.fail(path, "must be written as [[%s]] blocks", show(path))
-	case !ok:
-		r.fail(path, "must be %s", kind.list)
-	case len(items) == 0 && k.zero != "":
-		r.fail(path, "%s", k.zero)
-	case kind != nil && kind.most > 0 && len(items) > kind.most:
-		r.fail(path, "has %d patterns, more than the limit of %d", len(items), kind.most)
-		return
-	}
-	out := reflect.MakeSlice(to.Type(), 0, to.Len()+len(items))
-	out = reflect.AppendSlice(out, to)
-	for i, item := range items {
-		at := sub(path, index(i))
-		one.SetZero()
-		if _, isTable := item.(map[string]any); kind == nil && !isTable {
-			r.fail(at, "must be a table: write [[%s]] blocks", show(path))
-			continue
+	case n.Kind != tomltree.List && kind == nil:
+		r.fail(n, "", "must be written as [[%s]] blocks", n.Path())
+	case n.Kind != tomltree.List:
+		r.fail(n, "", "must be %s", kind.list)
+	case len(n.Children) == 0 && k.zero != "":
+		r.fail(n, "", "%s", k.zero)
+	case kind != nil && kind.most > 0 && len(n.Children) > kind.most:
+		r.fail(n, "", "has %d patterns, more than the limit of %d", len(n.Children), kind.most)
+	default:
+		out := reflect.MakeSlice(to.Type(), 0, to.Len()+len(n.Children))
+		out = reflect.AppendSlice(out, to)
+		for _, item := range n.Children {
+			one := reflect.New(to.Type().Elem()).Elem()
+			r.value(item, one, k)
+			if kind != nil || item.Kind == tomltree.Table {
+				out = reflect.Append(out, one)
+			}
 		}
-		r.value(at, item, one, k)
-		out = reflect.Append(out, one)
+		to.Set(out)
 	}
-	to.Set(out)
 }
 
 // leaf fills what is no table, or notes why it cannot.
-func (r *reader) leaf(path []string, v any, to reflect.Value, k *key, kind *kind) {
-	got, err := kind.read(&cell{r, path, k, v})
+func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
+	v, err := n.Value()
+	var got any
+	if err == nil {
+		got, err = kind.read(&cell{r, n, kind, k, to, v})
+	}
 	switch {
 	case err == errType:
-		r.fail(path, "must be %s", kind.want)
+		r.fail(n, "", "must be %s", kind.want)
 		return
 	case err != nil:
-		r.fail(path, "%w", err)
+		r.fail(n, "", "%w", err)
 		return
 	}
 	from := reflect.ValueOf(got)
 	if k.zero != "" && from.IsZero() {
-		r.fail(path, "%s", k.zero)
+		r.fail(n, "", "%s", k.zero)
 		return
-	}
-	if to.Kind() == reflect.String && from.Kind() != reflect.String {
-		from = reflect.ValueOf(v) // the text itself, now that it was checked
 	}
 	to.Set(from.Convert(to.Type()))
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/secret"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
@@ -38,11 +40,13 @@ type kind struct {
 	schema *jsonschema.Schema // without the words and bounds of the key
 }
 
-// cell is a value of the document that is no table, where it stands.
+// cell is a value of the document that is no table, and the field that it is for.
 type cell struct {
 	r    *reader
-	path []string
+	n    *tomltree.Node
+	kind *kind
 	key  *key
+	to   reflect.Value
 	v    any
 }
 
@@ -64,37 +68,36 @@ var (
 
 // kinds by the names that the tag kind gives them.
 var kinds = map[string]*kind{
-	"text":         {want: aText, read: as(func(s string) (string, error) { return s, nil }), schema: &textSchema},
-	"item":         {want: aText, list: "a list of texts", read: as(notEmpty), schema: &textSchema},
+	"own":          {want: aText, list: "a list of texts", read: readOwn, schema: &textSchema},
+	"text":         textKind("", func(string) error { return nil }),
+	"item":         textKind("a list of texts", notEmpty),
 	"word":         {want: aText, read: readWord, schema: &textSchema},
-	"second word":  {want: aText, read: readSecondWord, schema: &textSchema},
-	"flag":         {want: "true or false", read: as(func(on bool) (bool, error) { return on, nil }), schema: &flagSchema},
-	"opposite":     {want: "true or false", read: as(func(on bool) (bool, error) { return !on, nil }), schema: &flagSchema},
-	"count":        {want: "a whole number", read: readCount, schema: &countSchema},
+	"flag":         {want: "true or false", read: readFlag, schema: &flagSchema},
+	"opposite":     {want: "true or false", read: readFlag, schema: &flagSchema},
+	"count":        {want: "a whole number", read: readNumber, schema: &countSchema},
 	"size":         {want: `a size: a number of bytes, or text as in "10M"`, read: readSize, schema: &sizeSchema},
-	"speed":        {want: "a number", read: readSpeed, schema: &speedSchema},
+	"speed":        {want: "a number", read: readNumber, schema: &speedSchema},
 	"duration":     {want: `a duration in quotes, as in "60s" or "8h"`, read: readDuration, schema: &durationSchema},
 	"moment":       {want: "a time with its zone, as in 2027-01-31T18:00:00+01:00", read: readMoment, schema: &momentSchema},
 	"port":         {list: "a list of ports", read: readPort, schema: &portSchema},
 	"path":         {want: aText, list: "a list of paths", read: readPath, schema: &textSchema},
-	"below home":   {want: aText, list: "a list of texts", read: as(belowHome), schema: &textSchema},
-	"mode":         {want: aText, read: as(guard.ParseMode), schema: &textSchema},
-	"mode or none": {want: aText, read: as(modeOrDefault), schema: &textSchema},
-	"server":       {want: aText, read: as(checkedBy(CheckSubject)), schema: &textSchema},
-	"server or *":  {want: aText, read: as(checkedBy(checkSubjects)), schema: &textSchema},
-	"name":         {want: aText, read: as(names.ParseRootName), schema: &textSchema},
-	"host":         {want: aText, list: "a list of texts", read: as(network.ParseRule), schema: &textSchema},
-	"secret":       {want: aText, read: as(checkedBy(secret.CheckName)), schema: &textSchema},
-	"header":       {want: aText, read: as(checkedBy(secret.CheckHeader)), schema: &textSchema},
-	"pass":         {want: aText, list: "a list of names", read: as(checkedBy(secret.CheckPass)), schema: &textSchema},
-	"secret url":   {want: aText, read: as(secret.ParseURL), schema: &textSchema},
-	"request":      {want: aText, list: "a list of texts", read: as(secret.ParseRule), schema: &textSchema},
+	"below home":   textKind("a list of texts", belowHome),
+	"mode":         textKind("", parsed(guard.ParseMode)),
+	"mode or none": {want: aText, read: readMode, schema: &textSchema},
+	"server":       textKind("", CheckSubject),
+	"server or *":  textKind("", checkSubjects),
+	"name":         textKind("", parsed(names.ParseRootName)),
+	"host":         textKind("a list of texts", parsed(network.ParseRule)),
+	"secret":       textKind("", secret.CheckName),
+	"header":       textKind("", secret.CheckHeader),
+	"pass":         textKind("a list of names", secret.CheckPass),
 	"pattern": {want: aText + ": a pattern as in .gitignore", list: "a list of patterns, as in .gitignore", most: guard.MaxPatterns,
 		read: readPattern, schema: &textSchema},
-	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: as(notEmpty), schema: &textSchema},
+	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},
 }
 
-// kindNames are the kinds of values that types of Go tell.
+// kindNames are the kinds of values that types of Go tell. A type that unmarshals itself
+// needs no other.
 var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[string]():         "text",
 	reflect.TypeFor[bool]():           "flag",
@@ -107,9 +110,6 @@ var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[guard.Subject]():  "server",
 	reflect.TypeFor[guard.RootName](): "name",
 	reflect.TypeFor[guard.Pattern]():  "pattern",
-	reflect.TypeFor[network.Rule]():   "host",
-	reflect.TypeFor[secret.URL]():     "secret url",
-	reflect.TypeFor[secret.Rule]():    "request",
 }
 
 // kindOf is the kind of a field's values; nil for tables, lists and pointers.
@@ -118,34 +118,57 @@ func kindOf(t reflect.Type, k *key) *kind {
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map:
 		return nil
 	case k.words != nil:
-		return kinds[cmp.Or(k.kind, "word")]
+		return kinds["word"]
+	case k.kind == "" && kindNames[t] == "" && reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()):
+		return kinds["own"]
 	}
 	return kinds[cmp.Or(k.kind, kindNames[t])]
 }
 
-// as makes the read of a kind whose values are of one type in TOML.
-func as[T, U any](f func(T) (U, error)) func(*cell) (any, error) {
-	return func(c *cell) (any, error) {
-		t, ok := c.v.(T)
+// readOwn has a type read its own text.
+func readOwn(c *cell) (any, error) {
+	s, ok := c.v.(string)
+	if !ok {
+		return nil, errType
+	}
+	own := reflect.New(c.to.Type())
+	err := own.Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(s))
+	return own.Elem().Interface(), err
+}
+
+// textKind is a kind of texts that check accepts.
+func textKind(list string, check func(string) error) *kind {
+	read := func(c *cell) (any, error) {
+		s, ok := c.v.(string)
 		if !ok {
 			return nil, errType
 		}
-		return f(t)
+		return s, check(s)
 	}
+	return &kind{want: aText, list: list, read: read, schema: &textSchema}
 }
 
-// checkedBy returns a text that check accepts.
-func checkedBy(check func(string) error) func(string) (string, error) {
-	return func(s string) (string, error) { return s, check(s) }
+// parsed makes a check of what reads a text.
+func parsed[T any](parse func(string) (T, error)) func(string) error {
+	return func(s string) error { _, err := parse(s); return err }
 }
 
-func notEmpty(s string) (string, error) {
+func notEmpty(s string) error {
 	if s == "" {
-		return "", errType
+		return errType
 	}
-	return s, nil
+	return nil
 }
 
+func readFlag(c *cell) (any, error) {
+	on, ok := c.v.(bool)
+	if !ok {
+		return nil, errType
+	}
+	return on != (c.key.kind == "opposite"), nil
+}
+
+// readWord takes a word of the key. For a field that is true or false, the second is true.
 func readWord(c *cell) (any, error) {
 	s, ok := c.v.(string)
 	switch {
@@ -153,14 +176,10 @@ func readWord(c *cell) (any, error) {
 		return nil, errType
 	case !slices.Contains(c.key.words, s):
 		return nil, fmt.Errorf("%s is not one of %s", names.Quote(s), strings.Join(c.key.words, ", "))
+	case c.to.Kind() == reflect.Bool:
+		return s == c.key.words[1], nil
 	}
 	return s, nil
-}
-
-// readSecondWord is true for the second of two words.
-func readSecondWord(c *cell) (any, error) {
-	s, err := readWord(c)
-	return s == c.key.words[1], err
 }
 
 // mostOf is the largest number that a key takes.
@@ -171,15 +190,27 @@ func mostOf(k *key) int64 {
 	return math.MaxInt64
 }
 
-func readCount(c *cell) (any, error) {
-	n, ok := c.v.(int64)
-	switch most := mostOf(c.key); {
-	case !ok:
-		return nil, errType
-	case n < 0 || n > most:
-		return nil, fmt.Errorf("%d is not between 0 and the limit of %d", n, most)
+// readNumber takes a number within the bounds that the schema has.
+func readNumber(c *cell) (any, error) {
+	s := leafSchema(c.kind, c.key)
+	n, isInt := c.v.(int64)
+	f, isFloat := c.v.(float64)
+	if isInt {
+		f = float64(n)
 	}
-	return n, nil
+	most := int64(math.MaxInt64)
+	if s.Maximum != nil {
+		most = int64(*s.Maximum)
+	}
+	switch {
+	case !isInt && (!isFloat || s.Type == "integer"):
+		return nil, errType
+	case !(f >= *s.Minimum && f <= float64(most)): // and not NaN
+		return nil, fmt.Errorf("%v is not between %v and the limit of %d", c.v, *s.Minimum, most)
+	case s.Type == "integer":
+		return n, nil
+	}
+	return f, nil
 }
 
 // readSize takes a number of bytes, as a number or as a text with a unit.
@@ -203,20 +234,6 @@ func readSize(c *cell) (any, error) {
 		return nil, fmt.Errorf("%d bytes is not between %s and the limit of %s", n, c.key.min, c.key.max)
 	}
 	return n, nil
-}
-
-func readSpeed(c *cell) (any, error) {
-	f, ok := c.v.(float64)
-	if n, isInt := c.v.(int64); isInt {
-		f, ok = float64(n), true
-	}
-	switch {
-	case !ok:
-		return nil, errType
-	case !(f >= 0 && f <= maxSpeed): // and not NaN
-		return nil, fmt.Errorf("%v is not between 0 and the limit of %d", f, int64(maxSpeed))
-	}
-	return f, nil
 }
 
 // rangeOf are the bounds of a duration.
@@ -294,18 +311,19 @@ func absolute(path, home string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-func belowHome(s string) (string, error) {
+func belowHome(s string) error {
 	if !filepath.IsLocal(s) {
-		return "", fmt.Errorf("%s is not a path below HOME", names.Quote(s))
+		return fmt.Errorf("%s is not a path below HOME", names.Quote(s))
 	}
-	return s, nil
+	return nil
 }
 
-func modeOrDefault(s string) (guard.Rights, error) {
-	if s == "" {
+// readMode takes rights, and an empty text for the default.
+func readMode(c *cell) (any, error) {
+	if c.v == "" {
 		return guard.ReadOnly, nil
 	}
-	return guard.ParseMode(s)
+	return readOwn(c)
 }
 
 // CheckSubject refuses what no server is called.
@@ -324,7 +342,8 @@ func checkSubjects(s string) error {
 	return CheckSubject(s)
 }
 
-// readPattern reads a pattern of the list that the key names.
+// readPattern reads a pattern of the list that the key names, for a field that is a text as
+// the text.
 func readPattern(c *cell) (any, error) {
 	text, ok := c.v.(string)
 	if !ok {
@@ -332,7 +351,10 @@ func readPattern(c *cell) (any, error) {
 	}
 	list := []guard.Pattern{{Text: text}} // without its place, which the error says already
 	p := map[string]guard.Patterns{"deny": {Deny: list}, "protect": {Protect: list}, "allow": {Allow: list}, "hide": {Hide: list}}[c.key.name]
-	return guard.Pattern{Text: text, File: c.r.file, Line: c.r.lines.line(c.path)}, p.Check()
+	if c.to.Kind() == reflect.String {
+		return text, p.Check()
+	}
+	return guard.Pattern{Text: text, File: c.r.file, Line: c.n.Line}, p.Check()
 }
 
 // shifts are the units of ParseSize.
@@ -442,7 +464,7 @@ func leafSchema(kind *kind, k *key) *jsonschema.Schema {
 	if most := mostOf(k); most < math.MaxInt64 {
 		s.Maximum = jsonschema.Ptr(float64(most))
 	}
-	if kind == kinds["duration"] { // a pattern cannot say a range
+	if kind.schema == &durationSchema { // a pattern cannot say a range
 		least, most := rangeOf(k)
 		s.Description += fmt.Sprintf("; from %v to %v", least, most)
 	}

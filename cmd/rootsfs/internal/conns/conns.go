@@ -1,18 +1,16 @@
-// Package conns bounds the connections of an HTTP server whose clients have to show
-// who they are.
+// Package conns limits the connections of an HTTP server whose clients must authenticate.
 //
 // # Promises
 //
-// There are never more than so many. Of too many, the oldest that has shown no secret
-// is closed, whatever it is at, and only where there is none, the one of those let in
-// that has been idle longest: whoever opens many without the secret crowds out the
-// likes of them, and nobody waits for a slow one to end. The log tells of it, some
-// lines a minute at most.
+// There are never more connections than the limit. When one more comes, the oldest
+// connection without the secret is closed, even in the middle of a request. If all have
+// shown the secret, the one that has been idle longest is closed. So a client that opens
+// many connections without the secret crowds out only others without it, and no slow
+// connection is waited for. Each is logged, a few lines a minute at most.
 //
 // # Not promised
 //
-// One of those who are let in need not leave room for the others: that is for the
-// server to bound.
+// A client with the secret may take all connections: the server has to limit these.
 package conns
 
 import (
@@ -27,7 +25,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what the log is told.
+// Bounds of the lines in the log.
 const (
 	linesASecond = 0.1
 	linesAtOnce  = 3
@@ -41,18 +39,20 @@ type Bound struct {
 	pace *rate.Limiter // of lines in the log
 
 	mu        sync.Mutex // guards the fields below
-	strangers *list.List // of net.Conn: nothing is known of them, the oldest first
-	idle      *list.List // of net.Conn: of those let in, between requests, the longest first
+	strangers *list.List // of net.Conn: without the secret, the oldest first
+	idle      *list.List // of net.Conn: with the secret, between requests, the longest first
 	at        map[net.Conn]place
 }
 
-// place is where a connection stands; in neither list, it was let in and is in use.
+// place is the list that a connection is in. A connection in use, with the secret, is in
+// neither list.
 type place struct {
 	in *list.List
 	e  *list.Element
 }
 
-// New makes a bound of so many connections, at least 2: the newest is to have time.
+// New makes a Bound of most connections, and at least 2: the newest needs time to show
+// the secret.
 func New(most int, log *slog.Logger) *Bound {
 	return &Bound{
 		most: max(2, most), log: log, pace: rate.NewLimiter(linesASecond, linesAtOnce),
@@ -60,7 +60,7 @@ func New(most int, log *slog.Logger) *Bound {
 	}
 }
 
-// Watch has a server tell of its connections, before it serves.
+// Watch makes a server report its connections. Call it before the server serves.
 func (b *Bound) Watch(srv *http.Server) {
 	srv.ConnState = b.state
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -83,7 +83,7 @@ func (b *Bound) state(conn net.Conn, s http.ConnState) {
 	_ = victim.Close()
 }
 
-// note keeps count and returns the connection that is to go, if one is.
+// note keeps count and returns the connection to close, if there is one.
 func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,13 +109,13 @@ func (b *Bound) note(conn net.Conn, s http.ConnState) (victim net.Conn) {
 	if s != http.StateNew || len(b.at) <= b.most {
 		return nil
 	}
-	// The newest is given the time to show who it is, where another can go.
+	// The newest gets time to show the secret, if another can be closed.
 	oldest, idle := b.strangers.Front(), b.idle.Front()
 	if idle != nil && oldest == b.strangers.Back() {
 		oldest = idle
 	}
 	victim = oldest.Value.(net.Conn)
-	// It counts no more: its end may take a moment to come.
+	// It no longer counts, although closing it may take a moment.
 	b.moveLocked(victim, nil)
 	delete(b.at, victim)
 	return victim
@@ -132,7 +132,7 @@ func (b *Bound) moveLocked(conn net.Conn, to *list.List) {
 	b.at[conn] = now
 }
 
-// connKey is under which a request's context has its connection.
+// connKey is the key of the connection in a request's context.
 type connKey struct{}
 
 // Trust notes that a request has shown the secret, for its connection.

@@ -35,8 +35,8 @@ func (b *buffer) lines() int {
 	return strings.Count(b.b.String(), "too many connections")
 }
 
-// lab is a server that trusts whoever asks for /member, and answers /stream with
-// something and then waits.
+// lab is a server that trusts clients that ask for /member. To /stream it sends a
+// beginning and then waits.
 type lab struct {
 	t    *testing.T
 	b    *Bound

@@ -103,7 +103,7 @@ func TestAttacks(t *testing.T) {
 	l := newLab(t)
 	l.session("s", "code")
 	b := l.enter()
-	l.until("the session is seen", func() bool { return slices.Contains(l.s.hub.Names(), "s") })
+	l.until("the session is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	body := `{"session":"s","all":true}`
 	set := func(k, v string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(k, v) } }
 	del := func(k string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(k) } }
@@ -160,7 +160,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%s is taken for a POST", method)
 		}
 	}
-	c, err := l.s.hub.Client("s")
+	c, err := l.s.live.Client("s")
 	if err != nil {
 		t.Fatal(err)
 	}

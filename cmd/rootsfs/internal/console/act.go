@@ -24,7 +24,7 @@ func pass[In, Out any](s *Server, v control.Verb[In, Out]) http.HandlerFunc {
 func inSession[In, Out any](s *Server, f func(context.Context, *control.Client, In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		do(func(ctx context.Context, req In) (out Out, err error) {
-			c, err := s.hub.Client(r.URL.Query().Get("session"))
+			c, err := s.live.Client(r.URL.Query().Get("session"))
 			if err != nil {
 				return out, err
 			}
@@ -54,12 +54,12 @@ func (s *Server) revoke(ctx context.Context, in revoking) (revocation, error) {
 	case in.Everything && (in.Session != "" || len(in.Names) > 0):
 		return revocation{}, errors.New("everything, and one session: say one of them")
 	case in.Everything:
-		which, in.All = s.hub.Names(), true
+		which, in.All = s.live.Names(), true
 	case !in.All && len(in.Names) == 0:
 		return revocation{}, errors.New("no root is named")
 	}
 	start := time.Now()
-	sessions := s.hub.Revoke(ctx, which, control.RevokeRequest{Names: in.Names, All: in.All})
+	sessions := s.live.Revoke(ctx, which, control.RevokeRequest{Names: in.Names, All: in.All})
 	return revocation{sessions, float64(time.Since(start).Microseconds()) / 1000}, nil
 }
 

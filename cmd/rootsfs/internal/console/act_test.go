@@ -19,7 +19,7 @@ func TestRevoke_R008_R094(t *testing.T) {
 	l := newLab(t)
 	one, two := l.session("one", "a", "b"), l.session("two", "c")
 	b := l.enter()
-	l.until("both are seen", func() bool { return len(l.s.hub.Names()) == 2 })
+	l.until("both are seen", func() bool { return len(l.s.live.Names()) == 2 })
 	var r revocation
 	b.must("POST", "/api/revoke", `{"session":"one","names":["a"]}`, &r)
 	if len(r.Sessions) != 1 || len(r.Sessions[0].Ended) != 1 || r.Sessions[0].Ended[0].Root != "a" || r.Sessions[0].Ended[0].State != "revoked" || r.TookMS <= 0 {
@@ -54,7 +54,7 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := l.enter()
-	l.until("it is seen", func() bool { return slices.Contains(l.s.hub.Names(), "s") })
+	l.until("it is seen", func() bool { return slices.Contains(l.s.live.Names(), "s") })
 	var added control.AddAnswer
 	b.must("POST", "/api/add?session=s", fmt.Sprintf(`{"path":%q,"mode":"ro","for_ms":3600000}`, dir), &added)
 	if len(added.Roots) != 1 || added.Roots[0].Name != "more" || added.Roots[0].Mode != "ro" || added.Roots[0].Expires == nil || added.Roots[0].Origin != "console" {
@@ -102,12 +102,12 @@ func TestAddAndSet_R105_R116(t *testing.T) {
 func TestStream_R007_R083_R090(t *testing.T) {
 	l := newLab(t)
 	s := l.session("s", "a")
-	sub := l.s.hub.Subscribe()
+	sub := l.s.live.Subscribe()
 	defer sub.Close()
 	state := func(want func(live.Update) bool) {
 		t.Helper()
 		for range 200 {
-			u, ok := sub.Next(t.Context())
+			u, ok := l.s.live.Next(t.Context(), sub)
 			if !ok {
 				break
 			}
@@ -139,11 +139,11 @@ func TestStream_R007_R083_R090(t *testing.T) {
 func TestEarlierRefusals_R146(t *testing.T) {
 	l := newLab(t)
 	l.records(4)
-	sub := l.s.hub.Subscribe()
+	sub := l.s.live.Subscribe()
 	defer sub.Close()
 	seen := 0
 	for range 200 {
-		u, ok := sub.Next(t.Context())
+		u, ok := l.s.live.Next(t.Context(), sub)
 		if !ok {
 			break
 		}

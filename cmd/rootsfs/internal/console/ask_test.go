@@ -74,7 +74,7 @@ func (v *server) ask(message, mode string, paths ...string) {
 func (l *lab) waiting() (q control.Question) {
 	l.t.Helper()
 	l.until("a question waits", func() bool {
-		c, err := l.s.hub.Client("s")
+		c, err := l.s.live.Client("s")
 		if err != nil {
 			return false
 		}
@@ -229,7 +229,7 @@ func TestAskHost(t *testing.T) {
 		}
 		return nil
 	})
-	var q live.Question
+	var q control.Question
 	b.updates("the question is told", func(u live.Update) bool {
 		if len(u.Questions) == 1 {
 			q = u.Questions[0]

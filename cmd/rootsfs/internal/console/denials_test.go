@@ -48,7 +48,7 @@ func TestForget(t *testing.T) {
 	var a control.AnswerAnswer
 	b.must("POST", "/api/answer?session=s", fmt.Sprintf(`{"id":%q,"remember":true}`, q.ID), &a)
 	<-v.answers
-	var d live.Denial
+	var d control.Denial
 	b.updates("the denial is told", func(u live.Update) bool {
 		if len(u.Denials) == 1 {
 			d = u.Denials[0]

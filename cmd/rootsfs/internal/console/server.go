@@ -62,6 +62,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -90,7 +91,7 @@ type Config struct {
 // Server is one console. Make it with New.
 type Server struct {
 	cfg     Config
-	hub     *live.Hub
+	live    *live.Sessions
 	access  *access
 	streams streams
 	conns   *conns.Bound
@@ -106,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	return &Server{
-		cfg: cfg, hub: &live.Hub{}, conns: conns.New(maxConns, cfg.Log),
+		cfg: cfg, live: &live.Sessions{}, conns: conns.New(maxConns, cfg.Log),
 		l:      &ownListener{Listener: l, log: cfg.Log, uid: uint32(os.Geteuid())},
 		search: make(chan struct{}, maxSearches),
 		access: &access{host: addr.String(), cookie: fmt.Sprintf("rootsfs-%d", addr.Port), now: time.Now},
@@ -129,7 +130,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 	s.conns.Watch(srv)
 	failed := make(chan error, 2)
-	go func() { failed <- s.hub.Run(ctx) }()
+	go func() { failed <- s.live.Run(ctx) }()
 	go func() {
 		err := srv.Serve(s.l)
 		if errors.Is(err, http.ErrServerClosed) {
@@ -308,13 +309,13 @@ const maxStreams = 16
 // streams ends the oldest of too many event streams.
 type streams struct {
 	mu   sync.Mutex // guards the field below
-	list []*live.Subscriber
+	list []*events.Subscriber
 }
 
-func (s *streams) begin(sub *live.Subscriber) {
+func (s *streams) begin(sub *events.Subscriber) {
 	s.mu.Lock()
 	s.list = append(s.list, sub)
-	var old *live.Subscriber
+	var old *events.Subscriber
 	if len(s.list) > maxStreams {
 		old, s.list = s.list[0], s.list[1:]
 	}
@@ -324,16 +325,16 @@ func (s *streams) begin(sub *live.Subscriber) {
 	}
 }
 
-func (s *streams) end(sub *live.Subscriber) {
+func (s *streams) end(sub *events.Subscriber) {
 	s.mu.Lock()
-	s.list = slices.DeleteFunc(s.list, func(one *live.Subscriber) bool { return one == sub })
+	s.list = slices.DeleteFunc(s.list, func(one *events.Subscriber) bool { return one == sub })
 	s.mu.Unlock()
 	sub.Close()
 }
 
 // stream answers with an update a line until the browser leaves.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	sub := s.hub.Subscribe()
+	sub := s.live.Subscribe()
 	s.streams.begin(sub)
 	defer s.streams.end(sub)
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -341,7 +342,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	_ = rc.SetReadDeadline(time.Time{}) // the whole request has been read; the stream has no end
 	enc := json.NewEncoder(w)
 	for {
-		u, ok := sub.Next(r.Context())
+		u, ok := s.live.Next(r.Context(), sub)
 		if !ok {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 // Question is what a server or a command asks consent for, as data and as text with every
 // foreign character made visible.
 type Question struct {
+	OfSession
 	broker.Question
 	Heading string   `json:"heading"` // who asks, and why
 	Lines   []string `json:"lines"`   // one for each item
@@ -82,6 +83,7 @@ type Preview struct {
 // Denial is what the owner denied a server, or the command, for as long as the session lives:
 // the path, and all that lies below, or the host. The owner is not asked about it again.
 type Denial struct {
+	OfSession
 	ID      string    `json:"id"`             // id, for `consent forget`
 	Since   time.Time `json:"since"`          // when it was denied
 	Subject string    `json:"subject"`        // server that is denied

@@ -63,9 +63,14 @@ type PolicyAnswer struct {
 	Roots []RootPolicy `json:"roots"`
 }
 
-// CheckRequest asks what the gate would say.
+// CheckRequest asks what the gate would say: it is a dry run of the operation.
 type CheckRequest struct {
-	Path    string `json:"path"` // ROOT/PATH, or absolute
+	// Path is ROOT/PATH, absolute, or relative to Dir. If it leads through the mountpoint, it is
+	// the path below that. With Root, it is a path below that root.
+	Path    string `json:"path"`
+	Dir     string `json:"dir,omitempty"` // working directory of who asks; "": no path is relative to it
+	Root    string `json:"root,omitempty"`
+	Path2   string `json:"path2,omitempty"` // the second path of rename and link, as ROOT/PATH
 	Op      string `json:"op"`
 	Subject string `json:"subject,omitempty"`
 }
@@ -79,8 +84,32 @@ type CheckAnswer struct {
 	Lacks   string `json:"lacks,omitempty"`  // rights that the root lacks
 	Root    string `json:"root"`             // whose policy decided; "" if no root holds the path
 	// Rule decided; Lifted would have, had Rule not taken it back.
-	Rule   *PolicyRule `json:"rule,omitempty"`   // the rule that decided
-	Lifted *PolicyRule `json:"lifted,omitempty"` // the rule that this one lifts
+	Rule   *PolicyRule   `json:"rule,omitempty"`   // the rule that decided
+	Lifted *PolicyRule   `json:"lifted,omitempty"` // the rule that this one lifts
+	At     names.Foreign `json:"at,omitempty"`     // the name that the rule is about, if it is not that of `path`: ROOT/PATH
+	Link   *Link         `json:"link,omitempty"`   // the link on the way to the path that leaves its root: at, and its target
+	Shown  bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
+}
+
+// WhyAnswer is a CheckAnswer with what `rootsfs why` says besides.
+type WhyAnswer struct {
+	Check CheckAnswer `json:"check"`
+	// Asked is the path that Check is about, as ROOT/PATH or absolute.
+	Asked string `json:"asked"`
+	// NoRoot says that the session has no root of the name that Asked begins with.
+	NoRoot      bool        `json:"no_root,omitempty"`
+	Session     string      `json:"session"`
+	RootPath    string      `json:"root_path,omitempty"`   // of Check.Root
+	Mode        string      `json:"mode,omitempty"`        // of Check.Root
+	Confinement string      `json:"confinement,omitempty"` // of the session's command
+	Policy      *RootPolicy `json:"policy,omitempty"`      // of Check.Root, if a rule of it decided
+	Last        *Refusal    `json:"last"`                  // that of RefusalAnswer
+}
+
+// Link is a link that leads out of its root.
+type Link struct {
+	At     names.Foreign `json:"at"`     // on the host
+	Target names.Foreign `json:"target"` // as it is written
 }
 
 // PatternsRequest puts other patterns of the owner's in force.

@@ -366,8 +366,15 @@ type Waiting struct {
 	DenialsAnswer
 }
 
+// OfSession says whose something is, where several sessions are told of together. The stream
+// of one session leaves it out.
+type OfSession struct {
+	Session string `json:"session,omitempty"`
+}
+
 // Event is something that happened in a session.
 type Event struct {
+	OfSession
 	Time   time.Time `json:"time"`
 	Kind   string    `json:"kind"`
 	Root   string    `json:"root,omitempty"`

@@ -46,6 +46,8 @@ var (
 
 	GetPolicy   = Verb[None, PolicyAnswer]{"policy.get"}
 	CheckPolicy = Verb[CheckRequest, CheckAnswer]{"policy.check"}
+	// Why is answered when the records up to now are in the audit log.
+	Why = Verb[CheckRequest, WhyAnswer]{"why"}
 	// SetPatterns is answered when the patterns hold for everything that the kernel had
 	// kept, too.
 	SetPatterns = Verb[PatternsRequest, RootPolicy]{"policy.set"}

@@ -30,10 +30,9 @@
 // printed anew: what is outside of them survives because it is copied. The
 // parser is hujson, which keeps the place of every value among comments and
 // trailing commas, and whose Pack gives a document back byte for byte (the fuzz
-// target holds it to that). For TOML it is go-toml's own parser (unstable, also used
-// for our configuration), which reports places, too; its servers are read into hujson's
-// tree. Packages that decode and encode cannot: they lose comments, the order of keys and
-// large numbers.
+// target holds it to that). For TOML it is package tomltree, which our own configuration is
+// read with and which reports places, too; its servers are read into hujson's tree. Packages
+// that decode and encode cannot: they lose comments, the order of keys and large numbers.
 //
 // # Promises
 //

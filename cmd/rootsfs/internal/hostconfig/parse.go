@@ -12,6 +12,7 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -48,10 +49,10 @@ type Config struct {
 	Format  Format
 	Servers []*Server // in the order of the document
 
-	head     []byte          // a byte order mark, or nothing
-	body     []byte          // the rest
-	newlines []int           // offsets in body
-	keys     map[int]tomlKey // of a TOML document, by the offsets of their values
+	head     []byte                 // a byte order mark, or nothing
+	body     []byte                 // the rest
+	newlines []int                  // offsets in body
+	keys     map[int]*tomltree.Node // of a TOML document, by the offsets of their values
 }
 
 // Parse reads the document of the file at path; only the path's last elements are

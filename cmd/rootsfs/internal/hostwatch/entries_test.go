@@ -85,8 +85,8 @@ func TestTwoPathsToOneFile(t *testing.T) {
 	stopOne()
 }
 
-// quiet takes the reports of what was done before, so that the next is that of what is done
-// then.
+// quiet takes the reports of earlier changes, so that the next report is that of a later
+// change.
 func quiet(one, two <-chan struct{}) {
 	for {
 		select {

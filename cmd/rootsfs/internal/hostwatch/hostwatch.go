@@ -1,5 +1,5 @@
-// Package hostwatch reports when an absolute path of the host may have come to lead to
-// something else, or what lies there may have changed. A session watches the paths of its
+// Package hostwatch reports when an absolute path of the host may lead to another file
+// than before, or when the file there may have changed. A session watches the paths of its
 // roots and of its configuration, `audit follow` the directory of the records, and console
 // and top the directory of the sessions.
 //
@@ -8,14 +8,14 @@
 // Nothing runs while nothing changes. A change is reported within 100 ms, and however many
 // there are, the process wakes up for them at most a dozen times a second.
 //
-// Paths that inotify does not report on are reported every Recheck instead: those on file
-// systems that are not known to be local, and those for which no instance or watch is left.
-// Problem says why. No file system is asked that may not answer.
+// Paths without inotify are reported every Recheck instead: paths on file systems that are
+// not known to be local, and paths for which no instance or watch is left. Problem says
+// why. No file system is asked that may not answer.
 //
 // # Not promised
 //
-// The paths are walked by name, so the reports say only when to look. Mounts are the
-// caller's to report, with CheckAll.
+// The paths are walked by name, so a report only says when to look. The caller has to
+// report mounts, with CheckAll.
 package hostwatch
 
 import (
@@ -61,18 +61,19 @@ type subscription struct {
 type Scope int
 
 const (
-	// Path is where the path leads, and the contents of a file at its end.
+	// Path reports changes of where the path leads, and of the contents of a file at its
+	// end.
 	Path Scope = iota
-	// Entries is Path, and the names in the directory at its end and the contents of the
-	// files there.
+	// Entries reports what Path does, and changes of the names in the directory at its
+	// end and of the contents of the files there.
 	Entries
 )
 
 const (
 	// Recheck is how often a path is reported that cannot be watched.
 	Recheck = time.Second
-	// recheckMost bounds the paths that are reported for that in each Recheck: of
-	// thousands nobody wants to pay for all. More of them wait longer.
+	// recheckMost bounds the paths that are so reported in each Recheck, because
+	// thousands would cost too much. More of them wait longer.
 	recheckMost = 100
 	// gather is how long further events are waited for after one: a file that is replaced
 	// gives several. pause bounds how often busy directories wake the process.
@@ -97,7 +98,7 @@ func start(ctx context.Context, open func() (*fsnotify.Watcher, error)) *Watcher
 // Done is closed when no path is reported any more.
 func (w *Watcher) Done() <-chan struct{} { return w.done }
 
-// Watch calls changed once the path is watched, and whenever it may have changed. If
+// Watch calls changed when the path is watched, and whenever it may have changed. If
 // changed reports that it could not look, it is called again. One goroutine calls it for
 // all paths.
 func (w *Watcher) Watch(path string, scope Scope, changed func() (looked bool)) (stop func()) {
@@ -114,8 +115,7 @@ func (w *Watcher) Watch(path string, scope Scope, changed func() (looked bool)) 
 	}
 }
 
-// Signal is Watch for a caller that looks elsewhere: it leaves a token in the channel, which
-// holds one.
+// Signal watches like Watch, but leaves a token in the channel, which holds one.
 func (w *Watcher) Signal(path string, scope Scope, changes chan<- struct{}) (stop func()) {
 	return w.Watch(path, scope, func() bool {
 		select {
@@ -137,8 +137,8 @@ func (w *Watcher) CheckAll() {
 	w.check(all...)
 }
 
-// Problem says why paths are reported every Recheck, and of how many if not all are, without
-// naming them; "" if none is.
+// Problem says why paths are reported every Recheck, and how many if not all of them,
+// without naming them; "" if none is.
 func (w *Watcher) Problem() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +190,7 @@ func (w *Watcher) run(ctx context.Context) {
 				w.checkOne(s, recheck)
 			}
 		}
-		// Nobody receives events now, so fsnotify's goroutine waits as well.
+		// No goroutine receives events now, so fsnotify's goroutine waits as well.
 		select {
 		case <-ctx.Done():
 			return
@@ -222,7 +222,8 @@ func (w *Watcher) await(ctx context.Context, over <-chan time.Time) bool {
 }
 
 // receiveErrors receives the errors of notify until there are no more. It has a goroutine of
-// its own, because fsnotify may wait for that while it holds the lock that watching takes.
+// its own, because fsnotify may wait for the receiver while it holds the lock that Add
+// needs.
 func (w *Watcher) receiveErrors(notify *fsnotify.Watcher, broken chan<- struct{}) {
 	for err := range notify.Errors {
 		// EINVAL: a watch could not be removed, because its file was gone already.
@@ -242,7 +243,7 @@ func (w *Watcher) closeNotify() {
 	w.notify, w.files = nil, newFileTable()
 }
 
-// checkOne watches what the path leads to now, and reports the path.
+// checkOne watches the path as it leads now, and reports it.
 func (w *Watcher) checkOne(s *subscription, recheck time.Duration) {
 	if s.recheck != nil {
 		s.recheck.Stop()

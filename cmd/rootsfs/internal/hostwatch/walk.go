@@ -48,8 +48,8 @@ type watchedFile struct {
 
 type fileID struct{ dev, ino uint64 }
 
-// fileTable holds the watched files. fsnotify reports a file that it was given by several
-// paths (as by a bind mount or a hard link) by the first of them, so byID has all of them.
+// fileTable holds the watched files. If fsnotify has a file by several paths (by a bind
+// mount or a hard link), it reports it by the first of them, so byID has all of them.
 type fileTable struct {
 	byPath map[string]*watchedFile
 	byID   map[fileID][]*watchedFile
@@ -88,8 +88,8 @@ func (t *fileTable) concerned(e fsnotify.Event, gone func(*watchedFile)) (all []
 	return all
 }
 
-// forget ends the watch of a file. What else depends on it is checked again: if there are
-// other paths to the same file, fsnotify has one watch for all.
+// forget ends the watch of a file. Other subscriptions on it are checked again: if there
+// are other paths to the same file, fsnotify has one watch for all.
 func (w *Watcher) forget(f *watchedFile) {
 	if w.files.byPath[f.path] != f {
 		return

@@ -10,14 +10,14 @@ import (
 )
 
 // A session is found when it is published, not when its directory is made, and leaves when
-// its directory is removed. Nothing but changes of the directories makes the hub look.
+// its directory is removed. Nothing but changes of the directories makes Run look.
 func TestSessionsAreFound(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	dirs := watchSessions(ctx)
 	defer dirs.close()
 	defer cancel()
-	// The hub's loop, until the live sessions are those.
+	// Run's loop, until the live sessions are those.
 	await := func(what string, want ...string) {
 		t.Helper()
 		t.Log(what)
@@ -39,7 +39,7 @@ func TestSessionsAreFound(t *testing.T) {
 	for range 2 { // the second time under a name that was there before
 		one, err := control.Create("one")
 		must(t, err)
-		for quiet := false; !quiet; { // the hub sees the directory before the session is published
+		for quiet := false; !quiet; { // the directory is seen before the session is published
 			select {
 			case <-dirs.changes:
 				must(t, dirs.follow())

@@ -1,65 +1,49 @@
 package live
 
 import (
-	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
+	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 )
 
 // Ten thousand events in ten seconds, or at once: a subscriber that does not read
 // has the last of them, knows how many are missing, and holds no more than that.
 func TestEventsAreBounded(t *testing.T) {
-	h := &Hub{}
-	s := h.Subscribe()
+	all := &Sessions{}
+	s := all.Subscribe()
 	defer s.Close()
-	if u, ok := s.Next(t.Context()); !ok || !u.Empty || !u.Asked {
+	if u, ok := all.Next(t.Context(), s); !ok || !u.Empty || !u.Asked {
 		t.Fatalf("the first update: %+v, %v", u, ok)
 	}
-	f := &follower{hub: h, info: control.Info{Name: "s"}}
+	f := &follower{all: all, info: control.Info{Name: "s"}}
 	for i := range 10_000 {
 		f.apply(control.Update{Events: []control.Event{{Kind: "refusal", PID: int32(i)}}})
 	}
-	h.mu.Lock()
-	h.markLocked(func(s *Subscriber) {})
-	h.mu.Unlock()
-	u, ok := s.Next(t.Context())
-	if !ok || len(u.Events) != Backlog || u.Lost != 10_000-Backlog || u.Events[Backlog-1].PID != 9999 || u.Sessions != nil || u.Empty {
+	u, ok := all.Next(t.Context(), s)
+	if !ok || len(u.Events) != events.Backlog || u.Lost != 10_000-events.Backlog || u.Events[events.Backlog-1].PID != 9999 || u.Sessions != nil || u.Empty {
 		t.Errorf("%d events, %d lost, %v", len(u.Events), u.Lost, ok)
 	}
-	late := h.Subscribe()
+	late := all.Subscribe()
 	defer late.Close()
-	if u, _ := late.Next(t.Context()); len(u.Events) != Backlog {
+	if u, _ := all.Next(t.Context(), late); len(u.Events) != Past || u.Events[0].Session != "s" {
 		t.Errorf("who comes later begins with %d events", len(u.Events))
 	}
 }
 
-// Updates do not come faster than Interval, and a closed subscription ends.
+// Updates do not come faster than Interval.
 func TestNext(t *testing.T) {
-	h := &Hub{}
-	s := h.Subscribe()
-	start := time.Now() // not after the first, or a pause of ours would count for the hub's
-	s.Next(t.Context())
-	(&follower{hub: h}).apply(control.Update{Events: make([]control.Event, 1)})
-	if _, ok := s.Next(t.Context()); !ok || time.Since(start) < Interval {
+	all := &Sessions{}
+	s := all.Subscribe()
+	defer s.Close()
+	start := time.Now() // not after the first, or a pause of ours would count for its own
+	all.Next(t.Context(), s)
+	(&follower{all: all}).apply(control.Update{Events: make([]control.Event, 1)})
+	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < Interval {
 		t.Errorf("the next came after %v, %v", time.Since(start), ok)
-	}
-	go s.Close()
-	if _, ok := s.Next(t.Context()); ok {
-		t.Error("a closed subscription tells something")
-	}
-	s.Close() // once more is nothing
-	o := h.Subscribe()
-	defer o.Close()
-	o.Next(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, ok := o.Next(ctx); ok {
-		t.Error("told after the end")
-	}
-	if len(h.subs) != 1 {
-		t.Errorf("%d subscriptions are kept", len(h.subs))
 	}
 }
 
@@ -68,5 +52,29 @@ func TestManyRoots(t *testing.T) {
 	st := control.Status{Roots: make([]control.Root, MaxRoots+5)}
 	if s := stateOf(st); len(s.Roots) != MaxRoots || s.MoreRoots != 5 {
 		t.Errorf("%d roots, %d more", len(s.Roots), s.MoreRoots)
+	}
+}
+
+// Each event, question and denial says first whose it is. The page and scripts read this.
+func TestJSON(t *testing.T) {
+	all := &Sessions{}
+	f := &follower{all: all, info: control.Info{Name: "s"}}
+	all.sessions = map[string]*follower{"s": f}
+	sub := all.Subscribe()
+	defer sub.Close()
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := &control.Waiting{}
+	w.Questions = []control.Question{{Question: broker.Question{Kind: "file", ID: "q", Asked: now, Until: now, Subject: "v", Message: "m"}, Heading: "h", Lines: []string{"l"}}}
+	w.Denials = []control.Denial{{ID: "d", Since: now, Subject: "v", Path: "/p"}}
+	f.apply(control.Update{Waiting: w, Events: []control.Event{{Time: now, Kind: "refusal", Op: "open", Path: "a", Reason: "Hidden", UID: 1, PID: 2, Lost: 3}}})
+	u, _ := all.Next(t.Context(), sub)
+	u.At = now
+	got, err := json.Marshal(u)
+	const want = `{"at":"2030-01-02T03:04:05Z",` +
+		`"questions":[{"session":"s","kind":"file","id":"q","asked":"2030-01-02T03:04:05Z","until":"2030-01-02T03:04:05Z","subject":"v","message":"m","items":null,"heading":"h","lines":["l"]}],` +
+		`"denials":[{"session":"s","id":"d","since":"2030-01-02T03:04:05Z","subject":"v","path":"/p"}],"asked":true,` +
+		`"events":[{"session":"s","time":"2030-01-02T03:04:05Z","kind":"refusal","op":"open","path":"a","reason":"Hidden","uid":1,"pid":2,"lost":3}],"lost":3}`
+	if string(got) != want || err != nil {
+		t.Errorf("got\n%s\nwant\n%s\n%v", got, want, err)
 	}
 }

@@ -2,12 +2,8 @@
 // Markdown: headings, paragraphs, lists of one level, fenced code, and tables. Text may
 // hold `code`, **strong words** and [links](page.md).
 //
-// # Promises
-//
 // A page is rendered as plain text without escape sequences, no line of prose wider than
 // asked for, or as roff for man. The same page gives the same bytes.
-//
-// # Not promised
 //
 // Markdown that the pages do not use (nested lists, quotes, HTML, reference links) is
 // taken for text. Comments and images are left out. Pages are the program's own: text
@@ -20,7 +16,7 @@ import (
 	"sync"
 )
 
-// kind says what a block is.
+// kind is the kind of a block.
 type kind int
 
 const (
@@ -55,7 +51,7 @@ var syntax = sync.OnceValue(func() *grammar {
 	}
 })
 
-// parse takes a page apart.
+// parse splits a page into blocks.
 func parse(page string) []block {
 	var out []block
 	lines := strings.Split(page, "\n")
@@ -130,7 +126,7 @@ type span struct {
 	link         string // target of the link; "" for plain text
 }
 
-// spans takes inline marks apart.
+// spans splits text at its inline marks.
 func spans(text string) []span {
 	var out []span
 	at := 0

@@ -44,7 +44,7 @@ func Body(page string) string {
 	return b.String()
 }
 
-// Code is text that keeps its lines.
+// Code renders text that keeps its lines.
 func Code(lines []string) string {
 	var b strings.Builder
 	b.WriteString(".PP\n.in +4n\n.nf\n")
@@ -55,7 +55,7 @@ func Code(lines []string) string {
 	return b.String()
 }
 
-// rowRoff is what a row says behind its first cell.
+// rowRoff returns the cells of a row after the first.
 func rowRoff(head, row []string) string {
 	var parts []string
 	for i, c := range row[1:] {
@@ -73,10 +73,11 @@ func rowRoff(head, row []string) string {
 	return line(strings.Join(parts, "; "))
 }
 
-// Line is text on a line of its own.
+// Line renders text on a line of its own.
 func Line(text string) string { return line(Roff(text)) }
 
-// line is one line of roff: what would be taken for a request is not.
+// line returns one line of roff. It escapes a beginning that roff would take for a
+// request.
 func line(text string) string {
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
 		text = `\&` + text
@@ -84,7 +85,7 @@ func line(text string) string {
 	return text + "\n"
 }
 
-// inlineRoff is inline text in roff.
+// inlineRoff renders inline text as roff.
 func inlineRoff(text string) string {
 	var b strings.Builder
 	for _, s := range spans(text) {
@@ -104,7 +105,7 @@ func inlineRoff(text string) string {
 	return b.String()
 }
 
-// Roff escapes text that means nothing to roff.
+// Roff escapes plain text for roff.
 func Roff(text string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", `\(ga`, "~", `\(ti`, "^", `\(ha`, "'", `\(aq`, `"`, `\(dq`).Replace(text)
 }

@@ -38,7 +38,7 @@ func Text(page string, width int) string {
 	return b.String()
 }
 
-// title is a heading, at the margin: in capitals below the first level, unless it
+// title renders a heading at the margin: in capitals below the first level, unless it
 // names commands.
 func title(b block, width int) string {
 	text := plain(b.text)
@@ -63,7 +63,7 @@ func write(b *strings.Builder, lines []string, first, rest string) {
 	}
 }
 
-// plain is inline text without its marks.
+// plain returns inline text without its marks.
 func plain(text string) string {
 	var b strings.Builder
 	for _, s := range spans(text) {

@@ -14,14 +14,14 @@ import (
 )
 
 // Bounds of questions. A program chooses the names that it connects to, and asks as often as it
-// likes; whoever answers is a person.
+// likes; a person has to answer.
 const (
 	// maxQuestions is how many questions are open at a time, and how many may be asked before
 	// questionEvery counts.
 	maxQuestions  = 16
 	questionEvery = 5 * time.Second
-	// maxWaiting is how many connections wait for one answer. One host's do not take the places of
-	// others'.
+	// maxWaiting is how many connections wait for one answer. Connections to one host do not take
+	// the places of others.
 	maxWaiting = 16
 	// maxReached is how many hosts a question lists that the program has reached.
 	maxReached = 32
@@ -37,18 +37,19 @@ var (
 	ErrPermitted = errors.New("a rule permits it now")
 )
 
-// Ask is how a gate asks about hosts that no rule permits.
+// Ask configures questions about hosts that no rule permits.
 type Ask struct {
-	// Put asks somebody, once for all connections to a host and port, which wait. It calls
-	// q.Permit if the host is permitted, and returns why it is not. ctx ends when the question
-	// is over without an answer. It is called concurrently.
+	// Put asks a person, once for all waiting connections to a host and port. It calls
+	// q.Permit if the host is permitted, or returns the reason why not. ctx ends when the
+	// question is over without an answer. It is called concurrently.
 	Put func(ctx context.Context, q Question) error
 	// Denied returns why connections to a host and port are refused without another question,
 	// because it was denied before. It is called concurrently.
 	Denied func(host string, port uint16) error
 	// For is how long a question waits for its answer.
 	For time.Duration
-	// Until is when hosts without a rule are refused again without a question; zero: never.
+	// Until is the time from which hosts without a rule are refused again without a
+	// question; zero: never.
 	Until time.Time
 }
 
@@ -58,8 +59,8 @@ type Question struct {
 	Port uint16
 	// Program made the first connection.
 	Program Program
-	// Reached is what the program has reached so far, most bytes first, and others how many
-	// hosts more.
+	// Reached are the hosts that the program has reached so far, most bytes first. Others
+	// is the number of further hosts.
 	Reached []Reached
 	Others  int
 	// Permit adds the rule for this host and port. It fails if the question is over: the answer
@@ -70,14 +71,14 @@ type Question struct {
 // Rule returns the rule that Permit adds.
 func (q *Question) Rule() Rule { return target{q.Host, q.Port}.rule() }
 
-// Reached is how much was exchanged with a host.
+// Reached counts the bytes exchanged with a host.
 type Reached struct {
 	Host           string
 	Port           uint16
 	Sent, Received int64 // bytes from and to the program
 }
 
-// target is what questions are about.
+// target is the subject of a question.
 type target struct {
 	host string
 	port uint16
@@ -102,7 +103,7 @@ type asking struct {
 	open    map[target]*openQuestion
 	waiting int // connections, for any answer
 	fresh   *rate.Limiter
-	over    atomic.Bool // all was taken back: nobody is asked any more
+	over    atomic.Bool // all was taken back: no more questions
 }
 
 func newAsking() *asking {
@@ -115,8 +116,8 @@ func (g *Gate) IsAsking() bool {
 	return a != nil && !g.asking.over.Load() && (a.Until.IsZero() || time.Now().Before(a.Until))
 }
 
-// mayAsk reports whether a connection that no rule permits is worth a question. An address
-// that is closed needs a rule of its own, which a person writes down.
+// mayAsk reports whether to ask about a connection that no rule permits. A closed address
+// needs a rule of its own, which a person has to write.
 func (g *Gate) mayAsk(c *conn) bool {
 	return c.service == nil && g.IsAsking() && !(c.literal.IsValid() && (isClosed(c.literal) || isOwn(c.literal)))
 }
@@ -190,7 +191,8 @@ func (g *Gate) join(c *conn) (*openQuestion, error) {
 	return q, nil
 }
 
-// await waits for the answer. Without an error, the rules are to be looked at again.
+// await waits for the answer. Without an error, the caller has to look at the rules
+// again.
 func (g *Gate) await(q *openQuestion) error {
 	<-q.ctx.Done()
 	g.mu.Lock()
@@ -240,7 +242,7 @@ func connTo(t target) *conn {
 	return c
 }
 
-// countLocked adds what a connection carried to what the program has reached.
+// countLocked adds the bytes of a connection to those of its host.
 func (g *Gate) countLocked(c *conn) {
 	t := target{c.host, c.port}
 	if g.reached[t] == nil {
@@ -253,7 +255,8 @@ func (g *Gate) countLocked(c *conn) {
 	g.reached[t].Received += c.received.Load()
 }
 
-// reachedLocked returns what the program has reached, open connections included.
+// reachedLocked returns the hosts that the program has reached, counting open
+// connections.
 func (g *Gate) reachedLocked() (list []Reached, others int) {
 	all := map[target]Reached{}
 	for t, r := range g.reached {

@@ -92,7 +92,7 @@ func (p *person) waiting(t *testing.T, n int) []Question {
 
 func yes(_ context.Context, q Question) error { return q.Permit() }
 
-// nobody leaves a question until it is over.
+// nobody is an asker that leaves a question until it is over.
 func nobody(ctx context.Context, _ Question) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -157,7 +157,7 @@ func exe(t *testing.T) string {
 	return path
 }
 
-// A question says what the program has reached so far, and a yes lasts.
+// A question lists the hosts that the program has reached so far, and a yes lasts.
 func TestQuestionTellsWhatWasReached(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}
@@ -171,7 +171,8 @@ func TestQuestionTellsWhatWasReached(t *testing.T) {
 	}
 }
 
-// What nobody answers is refused in time, and may be asked again. A late yes permits nothing.
+// An unanswered question is refused in time, and may be asked again. A late yes permits
+// nothing.
 func TestQuestionTimesOut(t *testing.T) {
 	port := echo(t)
 	late := make(chan error, 1)
@@ -254,7 +255,8 @@ func TestDeniedIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// After RemoveAll nobody is asked any more: what no rule permits is refused at once, and on record.
+// After RemoveAll there are no questions: a host without a rule is refused at once, and on
+// record.
 func TestNobodyIsAskedAfterRemoveAll(t *testing.T) {
 	port := echo(t)
 	p := &person{answer: yes}

@@ -83,7 +83,7 @@ func (g *Gate) take(in *net.TCPConn) {
 	}
 }
 
-// action is what the gate does with a connection of the program.
+// action is the gate's decision about a connection of the program.
 type action int
 
 const (
@@ -93,8 +93,8 @@ const (
 	actionServe                // hand it to the service of its name
 )
 
-// decide returns what to do with a connection to an address, and why it is refused. What is
-// spliced or served is in the table.
+// decide returns the action for a connection to an address, and why it is refused. A
+// connection to splice or serve is then in the table.
 func (g *Gate) decide(c *conn, addr netip.Addr) (action, error) {
 	err := g.target(c, addr)
 	if err == nil {
@@ -134,7 +134,7 @@ func (g *Gate) target(c *conn, addr netip.Addr) error {
 	return nil
 }
 
-// ends returns the program's end of the connection, and what it connected to.
+// ends returns the program's address of the connection, and the address it connected to.
 func (c *conn) ends() (from, to netip.AddrPort) {
 	from, to = c.inside.RemoteAddr().(*net.TCPAddr).AddrPort(), c.inside.LocalAddr().(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
@@ -181,8 +181,8 @@ func (g *Gate) carry(c *conn) {
 	g.noteEnd(c, g.relay(c))
 }
 
-// connect dials the host of a connection and puts on record what became of that. After an
-// error the connection is not in the table.
+// connect dials the host of a connection and records the result. After an error the
+// connection is not in the table.
 func (g *Gate) connect(c *conn) error {
 	found := make(chan Program, 1)
 	g.served.Go(func() { found <- g.owner(c, true) })
@@ -210,7 +210,7 @@ func (g *Gate) connect(c *conn) error {
 	return err
 }
 
-// noteEnd takes a connection that was dialled out of the table and puts its end on record.
+// noteEnd takes a connection that was dialled out of the table and records its end.
 func (g *Gate) noteEnd(c *conn, err error) {
 	if reason := g.unregister(c); reason != nil {
 		err = reason
@@ -225,8 +225,8 @@ func (g *Gate) noteEnd(c *conn, err error) {
 	})
 }
 
-// dial connects to the host. The address is checked after the name was resolved, for each
-// attempt, by the dialer itself: there is no second look-up that could answer another one.
+// dial connects to the host. The dialer itself checks the address of each attempt after
+// the name was resolved: there is no second look-up that could give another address.
 func (g *Gate) dial(ctx context.Context, c *conn) (out *net.TCPConn, needsAddr bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -359,12 +359,12 @@ func (g *Gate) flush(c *conn) {
 	}
 }
 
-// tcpClose is the state of a connection that is over (include/net/tcp_states.h). What the other
-// end had not acknowledged when it reset it is counted by SIOCOUTQ for ever.
+// tcpClose is the state of a connection that is over (include/net/tcp_states.h). If the other
+// end resets a connection, SIOCOUTQ goes on counting the bytes that it has not acknowledged.
 const tcpClose = 7
 
-// queued returns how much was sent and is not acknowledged (SIOCOUTQ, tcp(7)); 0 if the
-// connection is closed.
+// queued returns how many bytes were sent and are not acknowledged (SIOCOUTQ, tcp(7)); 0
+// if the connection is closed.
 func queued(c *net.TCPConn) (n int) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -401,8 +401,9 @@ func (g *Gate) relayUp(c *conn) error {
 	return c.copy(c.outside, c.inside, up)
 }
 
-// requireServer adds a server name to what a connection needs rules for, and fails if there is
-// none for it. Both happen under the mutex: Remove comes before, or finds the name in the table.
+// requireServer adds a server name to the names that a connection needs rules for, and fails if
+// no rule permits it. Both happen under the mutex: Remove comes before, or finds the name in the
+// table.
 func (g *Gate) requireServer(c *conn, name string) error {
 	if name == "" || name == c.host {
 		return nil
@@ -419,8 +420,7 @@ func (g *Gate) requireServer(c *conn, name string) error {
 	return nil
 }
 
-// sendOn sends the next n bytes of the program's, of which some were taken already, and takes no
-// more.
+// sendOn sends the program's next n bytes, of which some were taken already, and takes no more.
 func (c *conn) sendOn(k *credit, taken []byte, n int) error {
 	b := make([]byte, min(n, 4<<10))
 	for have := copy(b, taken); n > 0; have = 0 {
@@ -440,8 +440,8 @@ func (c *conn) sendOn(k *credit, taken []byte, n int) error {
 }
 
 // inlineUrgent leaves urgent bytes (tcp(7), SO_OOBINLINE) in their place among the others. A
-// read would skip such a byte until the next one comes, so what handshake.peek has looked at
-// would not be what is sent.
+// read would skip such a byte until the next one comes, so other bytes would be sent than
+// those that handshake.peek has checked.
 func inlineUrgent(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyBuffers holds buffers of copyBuffer bytes. Nothing waits with one, so there are about as
-// many as processors, however many connections there are.
+// copyBuffers holds buffers of copyBuffer bytes. No goroutine holds one while it waits, so
+// there are about as many as processors, however many connections there are.
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, copyBuffer); return &b }}
 
 const copyBuffer = 128 << 10
 
-// copy copies until src ends, then ends dst's direction. It takes from src what dst has
-// taken: where one of them waits for the other, the bytes stay in the kernel, which bounds
-// them. io.Copy would hold two pipes for each connection that waits. Once the connection has
-// ended, it moves nothing more.
+// copy copies until src ends, then ends dst's direction. It takes bytes from src only when
+// dst has taken them: while one waits for the other, the bytes stay in the kernel, which
+// bounds them. io.Copy would hold two pipes for each waiting connection. Once the connection
+// has ended, copy moves nothing more.
 func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 	to, err := dst.SyscallConn()
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *conn) copy(dst, src *net.TCPConn, may credit) error {
 	}
 }
 
-// copyOnce waits for bytes and copies those that the other side takes at once. If that is
-// none, it returns EAGAIN. It returns how many bytes were there.
+// copyOnce waits for bytes and copies those that the other side takes at once. If it
+// takes none, copyOnce returns EAGAIN. there is how many bytes were waiting.
 func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	perr := peek(from, func(fd int, data []byte) bool {
 		there = len(data)
@@ -92,8 +92,8 @@ func (k *credit) copyOnce(to, from syscall.RawConn) (there int, err error) {
 	return there, err
 }
 
-// peek waits until look reports that there is enough to see. look gets what the connection
-// holds, which stays there; nothing, if the connection has ended.
+// peek waits until look reports that it has seen enough. look gets the bytes that the
+// connection holds, which stay there; none, if the connection has ended.
 func peek(from syscall.RawConn, look func(fd int, data []byte) (enough bool)) (err error) {
 	rerr := from.Read(func(fd uintptr) bool {
 		buf := copyBuffers.Get().(*[]byte)

@@ -16,7 +16,8 @@ import (
 const dnsTTL = 60
 
 // serveDatagrams answers the questions that come to conn until it is closed. One goroutine
-// is enough, as no answer waits for anybody, and a flood of questions takes no more memory.
+// is enough, because no answer waits for another peer, and a flood of questions takes no
+// more memory.
 func (g *Gate) serveDatagrams(conn *net.UDPConn) {
 	query, oob := make([]byte, 4096), make([]byte, 128)
 	for {
@@ -51,8 +52,8 @@ func sourceOf(oob []byte) []byte {
 	return nil
 }
 
-// answer returns the answer to one question, or nil if the query is none. A permitted name
-// has an A record and no other; any other name does not exist.
+// answer returns the answer to a query, or nil if it is malformed. A permitted name has an
+// A record and no other; any other name does not exist.
 func (g *Gate) answer(query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -88,7 +89,7 @@ func buildReply(head dnsmessage.Header, q *dnsmessage.Question, record dnsmessag
 	}
 	b, err := m.Pack()
 	if err != nil {
-		return nil // a name that cannot be packed again is nobody's
+		return nil // a name that cannot be packed again belongs to no host
 	}
 	return b
 }

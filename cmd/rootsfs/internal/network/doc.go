@@ -26,9 +26,9 @@
 //
 // # Not promised
 //
-// An approved host can be used to send anything out. Of what connections carry, only hellos of
-// TLS are looked at, so that HTTP can ask a host for another one. What a host does with a
-// connection (a proxy, a hosting service with many customers) is its own. UDP other than DNS is
-// refused by the kernel and not on record. A host that is down is a connection that is reset
-// after it was accepted, since the kernel accepts before the gate dials.
+// An approved host can be used to send anything out. The gate reads only hellos of TLS, so that
+// HTTP can ask a host for another one. A host may pass a connection on (a proxy, a hosting
+// service with many customers). UDP other than DNS is refused by the kernel and not on record.
+// If a host is down, the program's connection is accepted and then reset, because the kernel
+// accepts before the gate dials.
 package network

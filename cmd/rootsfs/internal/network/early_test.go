@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Early data arrive in however small records they are sent: the kernel keeps a part of a header
-// that is left in it, and with that a piece of memory which may be all that the connection has.
+// Early data arrive even in very small records. A part of a header that is left in the kernel
+// keeps a piece of memory, which may be all that the connection has.
 func TestEarlyDataInSmallRecords(t *testing.T) {
 	first, _ := secondHello(t, "api.test")
 	begin := earlyHello(t, first)

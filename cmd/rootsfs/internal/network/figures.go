@@ -15,14 +15,14 @@ type Conn struct {
 	Sent, Received int64
 	Rate           int64 // bytes a second both ways, since it was looked at a second ago or more
 	Began          time.Time
-	// ServerNames are what hellos of TLS asked for, if that was not Host.
+	// ServerNames are the names in hellos of TLS that differ from Host.
 	ServerNames []string
 	// Rules permit its host, the closed address that its name leads to, or a server name.
 	Rules   []Rule
 	Service *Service // that has dialled; nil: the program
 }
 
-// Totals are what a gate has done so far.
+// Totals count the work of a gate so far.
 type Totals struct {
 	Opened         int64 // connections
 	Refused        int64 // connections and look-ups of names
@@ -30,10 +30,10 @@ type Totals struct {
 	Sent, Received int64 // bytes from and to the program
 }
 
-// totals count what has happened.
+// totals are the counters behind Totals.
 type totals struct{ opened, refused, failed, sent, received atomic.Int64 }
 
-// count counts what an event tells.
+// count counts an event.
 func (t *totals) count(e Event) {
 	switch e.State {
 	case Opened:
@@ -45,7 +45,7 @@ func (t *totals) count(e Event) {
 	}
 }
 
-// Totals returns what the gate has done so far. No figure ever falls.
+// Totals returns the gate's totals. No figure ever falls.
 func (g *Gate) Totals() Totals {
 	t := &g.totals
 	return Totals{
@@ -74,7 +74,7 @@ func (g *Gate) Conns() []Conn {
 	return list
 }
 
-// look is when a connection was looked at, and what it had moved.
+// look is the time of a look at a connection, and the bytes it had moved by then.
 type look struct {
 	at    time.Time
 	moved int64

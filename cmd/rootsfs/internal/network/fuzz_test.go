@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// FuzzAnswer: no query makes answer fail, an answer is for the query, and gives nobody an
-// address but approved names.
+// FuzzAnswer: no query makes answer fail, an answer is for the query, and only approved
+// names get an address.
 func FuzzAnswer(f *testing.F) {
 	for _, name := range []string{"api.test.", "A.wild.test.", "evil.test.", "localhost.", "5.0.18.198.in-addr.arpa.", ".", "\x00.wild.test."} {
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypePTR, dnsmessage.TypeALL} {
@@ -71,8 +71,8 @@ func (c *helloRecorder) Write(p []byte) (int, error) {
 func (c *helloRecorder) Read([]byte) (int, error) { return 0, io.EOF }
 func (c *helloRecorder) Close() error             { return nil }
 
-// FuzzHello: no beginning makes the reading of hellos fail, and what it says of a beginning is
-// what it says of the whole, once it was enough. What it has looked at is there.
+// FuzzHello: no beginning makes the reading of hellos fail. If it decides from a beginning, it
+// decides the same from the whole. It never counts bytes that have not come.
 func FuzzHello(f *testing.F) {
 	whole := hello("api.test")
 	f.Add(whole, 4096)

@@ -19,13 +19,13 @@ import (
 // to wait in the kernel's queue, where the program would hang until it times out.
 const maxConns = 4096
 
-// connLimit returns how many connections a process holds that may have this many descriptors
+// connLimit returns how many connections a process may hold with this many descriptors
 // (RLIMIT_NOFILE). A connection takes two, and up to four while it is dialled. At least a third
-// are left for the mount and for who revokes.
+// are left for the mount and for revocation.
 func connLimit(descriptors uint64) int { return int(min(maxConns, descriptors/6)) }
 
-// Reasons of refusals. Their text is on record, and is not told to the program, which sees
-// that the connection is reset or that the name does not exist.
+// Reasons of refusals. Their text is on record. The program does not get it: it sees that
+// the connection is reset or that the name does not exist.
 var (
 	ErrNoRule    = errors.New("no rule permits it")
 	ErrClosed    = errors.New("the name leads to an address of this machine or of a private network; a rule that names the address would permit it")
@@ -37,25 +37,27 @@ var (
 	errNotName   = errors.New("a rule permits what is no host name, and does not exist")
 )
 
-// Options is how a gate decides and what it tells.
+// Options configure a gate.
 type Options struct {
 	Rules []Rule
 	// AnyServerName lets TLS connections name another server than the one that they are made
 	// to. Without it such a connection is refused.
 	AnyServerName bool
-	// ResolveAll has names without a rule resolve inside, so that the port that the program
-	// wants is known when the connection is refused. Nothing about them leaves the machine.
+	// ResolveAll makes names without a rule resolve inside, so that the port that the
+	// program wants is known when the connection is refused. Nothing about them leaves the
+	// machine.
 	ResolveAll bool
 	Limits     Limits
-	// Ask has hosts that no rule permits asked about while the connection waits, instead of
-	// refused at once. Their names resolve inside as with ResolveAll. Nil: nobody is asked.
+	// Ask makes the gate ask about hosts that no rule permits while the connection waits,
+	// instead of refusing at once. Their names resolve inside as with ResolveAll. Nil: no
+	// questions.
 	Ask *Ask
 	// Services are names inside that are answered outside. No two have one name.
 	Services []*Service
 	// Resolver resolves permitted names; nil is the machine's.
 	Resolver *net.Resolver
-	// Record takes what happens to connections. It is called concurrently. A connection
-	// whose Opened it returns an error for is not carried.
+	// Record takes the events of connections. It is called concurrently. If it returns an
+	// error for Opened, the connection is not carried.
 	Record func(Event) error
 }
 
@@ -84,7 +86,7 @@ type Gate struct {
 	inside   *inside // nil before Serve
 }
 
-// State says what an Event tells.
+// State is the kind of an Event.
 type State string
 
 // The states. A connection that was permitted is Opened and, later, Ended.
@@ -95,14 +97,14 @@ const (
 	Failed  State = "failed"  // the host did not answer, or broke the connection off
 )
 
-// Event is what happened to a connection, or to the look-up of a name.
+// Event is a step in the life of a connection, or a refused look-up of a name.
 type Event struct {
 	State   State
 	Host    string         // name, or the address if the program gave no name
 	Port    uint16         // 0: a name was looked up
 	Addr    netip.AddrPort // that the gate connected to
 	Program Program        // that made the connection, if it was found
-	// ServerName is what the last hello of TLS asked for, if that was not Host.
+	// ServerName is the name in the last hello of TLS, if it differs from Host.
 	ServerName string
 	Sent       int64 // bytes from the program
 	Received   int64 // bytes to the program
@@ -143,7 +145,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 		return err
 	}
 	if in.reach == NamedHosts {
-		g.names = newNameTable(loopbackNet) // nobody has asked yet
+		g.names = newNameTable(loopbackNet) // no name has been asked for yet
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -163,7 +165,7 @@ func (g *Gate) Serve(s *Sockets, log *slog.Logger) error {
 	return g.listenLocked(first)
 }
 
-// listenLocked listens where rules need it, if the namespace is served already.
+// listenLocked opens the listeners that rules need, if the namespace is served already.
 func (g *Gate) listenLocked(list []Rule) error {
 	if g.inside == nil {
 		return nil
@@ -185,14 +187,14 @@ func (g *Gate) Reach() Reach {
 	return g.inside.reach
 }
 
-// Rules returns what is permitted now.
+// Rules returns the rules in force.
 func (g *Gate) Rules() []Rule {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.rules)
 }
 
-// Add permits more. After an error it has permitted nothing more.
+// Add adds rules. After an error it has added none.
 func (g *Gate) Add(more ...Rule) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +219,7 @@ func (g *Gate) addLocked(more []Rule) error {
 
 // Remove takes rules back and ends every connection that no other rule permits. When it
 // returns, none of them carries a byte. It returns how many it ended. Open questions are
-// answered with no: whoever takes hosts back does not want more of them.
+// answered with no: an owner who takes hosts back does not want more of them.
 func (g *Gate) Remove(gone ...Rule) int {
 	return g.end(func() []*conn {
 		g.endQuestionsLocked(ErrRevoked, false)
@@ -226,7 +228,7 @@ func (g *Gate) Remove(gone ...Rule) int {
 }
 
 // RemoveAll is Remove for every rule, also one that is added at this moment. It returns them.
-// Afterwards nobody is asked about hosts any more.
+// Afterwards there are no more questions about hosts.
 func (g *Gate) RemoveAll() (gone []Rule, ended int) {
 	ended = g.end(func() []*conn {
 		g.asking.over.Store(true)
@@ -294,7 +296,7 @@ func (g *Gate) endLocked(list []*conn, reason error) {
 	}
 }
 
-// permitsLocked reports whether the rules permit all that a connection needs rules for.
+// permitsLocked reports whether the rules permit everything that a connection needs.
 func (g *Gate) permitsLocked(c *conn) bool {
 	permitted := g.rules.permits(c)
 	if c.service != nil {
@@ -305,7 +307,7 @@ func (g *Gate) permitsLocked(c *conn) bool {
 		!slices.ContainsFunc(c.serverNames, func(name string) bool { return !g.rules.permitsServer(c, name) })
 }
 
-// rulesLocked returns the rules that permit a connection, or a part of what it needs.
+// rulesLocked returns the rules that permit a connection, or a part of its needs.
 func (g *Gate) rulesLocked(c *conn) []Rule {
 	return slices.DeleteFunc(slices.Clone(g.rules), func(r Rule) bool {
 		isOf := c.service == nil && (r.hasName(c.host) || r.hasAddr(c.literal)) ||
@@ -328,7 +330,7 @@ func (g *Gate) refuseName(name string, reason error) {
 	g.note(Event{State: Refused, Host: name, Began: time.Now(), Reason: reason})
 }
 
-// note records what has happened already.
+// note records an event that cannot be refused any more.
 func (g *Gate) note(e Event) {
 	if err := g.opt.Record(e); err != nil {
 		g.log.Error("a connection cannot be recorded", "host", e.Host, "state", string(e.State), "error", err)

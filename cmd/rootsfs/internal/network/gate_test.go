@@ -21,7 +21,7 @@ import (
 
 type ctx = context.Context
 
-// programs are what runs in a namespace.
+// programs are the programs that tests run in a namespace.
 var programs = map[string]func(args []string) error{
 	// get connects to args[0], sends args[1], and prints what comes until the end.
 	"get": func(args []string) error {

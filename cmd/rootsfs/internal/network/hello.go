@@ -32,7 +32,7 @@ const (
 	messageHeader = 4 // type, length
 )
 
-// maxHello bounds what is looked at of a hello, helloTimeout the time that it may take to come
+// maxHello bounds the bytes of a hello that are read, helloTimeout the time until it has come
 // whole. Hellos with post-quantum keys need about 2 KiB. No server takes one of noHello bytes.
 const (
 	maxHello     = 64 << 10
@@ -46,7 +46,7 @@ var (
 	errNotHello = fmt.Errorf("%w: there is another message than a hello", ErrHello)
 )
 
-// handshake follows what a program sends until no ClientHello can come any more. There may be
+// handshake follows a program's bytes until no ClientHello can come any more. There may be
 // two: a server that lacks a key of its choice in the first one asks for another
 // (HelloRetryRequest).
 type handshake struct {
@@ -57,14 +57,15 @@ type handshake struct {
 	taken []byte
 }
 
-// part is what a program sends next.
+// part is the next part of the bytes that a program sends.
 type part struct {
 	size   int    // bytes, after which next must look again
 	server string // that a hello in them asks for; "": none
 	isLast bool   // no hello comes after these bytes
 }
 
-// peek waits for what a program sends next and leaves it there, but for h.taken.
+// peek waits for the next bytes of a program and leaves them in the connection, except
+// h.taken.
 func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	if h.hasBegun {
 		if err := h.takeHeader(conn); err != nil {
@@ -106,9 +107,9 @@ func (h *handshake) peek(conn *net.TCPConn) (p part, err error) {
 	return p, errors.Join(perr, err)
 }
 
-// takeHeader takes the header of the next record, or nothing at the end of what the program
-// sends. The beginning of a header must not stay in the connection: the kernel frees what it has
-// received in large pieces, so a few bytes can keep it from receiving the rest.
+// takeHeader takes the header of the next record, or nothing if the program sends no more. The
+// beginning of a header must not stay in the connection: the kernel frees what it has received
+// in large pieces, so a few bytes can keep it from receiving the rest.
 func (h *handshake) takeHeader(conn *net.TCPConn) error {
 	header := make([]byte, recordHeader)
 	h.taken = nil
@@ -135,8 +136,8 @@ func hasEnded(fd int) bool {
 	return n > 0
 }
 
-// next says what begin begins with, if it is enough to know. An empty begin is the end of what
-// the program sends.
+// next returns the next part of begin. isEnough is false if more bytes are needed to know. An
+// empty begin means that the program sends no more.
 func (h *handshake) next(begin []byte) (p part, isEnough bool, err error) {
 	last := part{isLast: true}
 	if len(begin) == 0 || !h.hasBegun && !mayBeTLS(begin) {
@@ -181,7 +182,8 @@ func mayBeTLS(begin []byte) bool {
 	return false
 }
 
-// parseHello returns what a ClientHello says, or nil if crypto/tls does not take it.
+// parseHello returns the fields of a ClientHello, or nil if crypto/tls does not accept
+// it.
 func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
 	_ = tls.Server(&helloConn{rest: bytes.NewReader(records)}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = h
@@ -194,8 +196,8 @@ func parseHello(records []byte) (hello *tls.ClientHelloInfo) {
 func recordSize(begin []byte) int { return recordHeader + int(binary.BigEndian.Uint16(begin[3:])) }
 
 // helloEnd returns where the records end that hold a ClientHello, or 0 if more is needed to
-// know. Servers skip warnings before it, Go's among them. An encrypted message may begin like a
-// hello. Data come after it then, which never break a hello off.
+// know. Servers skip warnings before it; Go's do, too. An encrypted message may begin like a
+// hello, but data records follow it, which never interrupt a hello.
 func helloEnd(begin []byte) (int, error) {
 	var message []byte
 	for at := 0; at < maxHello; {
@@ -248,7 +250,7 @@ func messageSize(begin []byte) (int, error) {
 	return size, nil
 }
 
-// helloConn gives crypto/tls what a program has sent. It sends nothing: answers are dropped.
+// helloConn gives a program's bytes to crypto/tls. It sends nothing: answers are dropped.
 type helloConn struct {
 	net.Conn
 	rest io.Reader

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrLimit is why a connection is refused or ended that is beyond a limit.
+// ErrLimit is the reason for refusing or ending a connection beyond a limit.
 var ErrLimit = errors.New("a limit of the network is reached")
 
-// These have whoever moves bytes try again: after a wait, or when another connection has moved
-// what it has claimed.
+// These errors make a copying goroutine try again: after a wait, or when another connection
+// has moved the bytes that it has claimed.
 var (
 	errPace    = errors.New("bytes must wait")
 	errClaimed = errors.New("the last bytes are claimed")
 )
 
-// Limits bound what a program does with its network. 0 is no bound.
+// Limits bound a program's use of its network. 0 is no bound.
 type Limits struct {
 	BytesPerSecond int64 // both ways together; more wait
 	Bytes          int64 // both ways together; then every connection is reset
@@ -29,7 +29,7 @@ type Limits struct {
 }
 
 // meter keeps to the limits of a gate, for all its connections together. A connection that a
-// service answers is not among them: what the service dials for it is.
+// service answers is not counted: the connection that the service dials for it is.
 type meter struct {
 	limits Limits
 	pace   *rate.Limiter // nil: no bound
@@ -42,7 +42,8 @@ type meter struct {
 func newMeter(l Limits) *meter {
 	m := &meter{limits: l}
 	if speed := l.BytesPerSecond; speed > 0 {
-		// What a timer wakes up late for is made up for, up to a tenth of a second.
+		// Bytes that are late because a timer fired late are made up for, up to a tenth
+		// of a second.
 		burst := int(max(1, speed/10))
 		m.pace, m.chunk = rate.NewLimiter(rate.Limit(speed), burst), min(burst, copyBuffer)
 	}
@@ -57,7 +58,7 @@ func (g *Gate) admitLocked() error {
 	return g.meter.spent()
 }
 
-// spent says that all bytes have been moved.
+// spent returns ErrLimit if all bytes have been moved.
 func (m *meter) spent() error {
 	if most := m.limits.Bytes; most > 0 && m.moved.Load() >= most {
 		return fmt.Errorf("%w: %d bytes were moved", ErrLimit, most)
@@ -76,7 +77,7 @@ func (m *meter) claim(n int) int {
 	return n - int(back)
 }
 
-// credit is what one direction of a connection may move.
+// credit counts the bytes that one direction of a connection may move.
 type credit struct {
 	c            *conn
 	m            *meter
@@ -84,7 +85,7 @@ type credit struct {
 	left         int           // bytes that the pace permits now
 }
 
-// up is what a connection may send, and down what it may receive.
+// up returns the credit for sending on a connection, and down the credit for receiving.
 func (g *Gate) up(c *conn) credit {
 	return credit{c: c, m: g.meter, count: &c.sent, total: &g.totals.sent}
 }
@@ -93,7 +94,8 @@ func (g *Gate) down(c *conn) credit {
 	return credit{c: c, m: g.meter, count: &c.received, total: &g.totals.received}
 }
 
-// grant returns how many of n bytes may be moved now. settle must be told what became of them.
+// grant returns how many of n bytes may be moved now. The caller must then call settle with
+// the outcome.
 func (k *credit) grant(n int) (int, error) {
 	if k.m.pace != nil {
 		if k.left == 0 {

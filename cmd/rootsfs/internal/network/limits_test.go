@@ -37,7 +37,7 @@ func limited(t *testing.T, hosts string, l Limits) *namespace {
 
 // moved returns how many bytes of connections that have ended are on record.
 func (n *namespace) moved() (total int64) {
-	n.g.Close() // waits for what is still recorded
+	n.g.Close() // waits for the last records
 	for _, e := range n.events {
 		if e.State == Ended {
 			total += e.Sent + e.Received

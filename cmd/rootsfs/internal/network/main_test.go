@@ -45,11 +45,6 @@ func runInside(name string) {
 	for range 8 {
 		fds = append(fds, open(unix.AF_INET, unix.SOCK_STREAM, 0))
 	}
-	up := &unix.Ifreq{}
-	if up, _ = unix.NewIfreq("lo"); up != nil { // as an init does
-		up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-		_ = unix.IoctlIfreq(fds[2], unix.SIOCSIFFLAGS, up)
-	}
 	if err := unix.Sendmsg(3, []byte{0}, unix.UnixRights(fds...), nil, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "pass the sockets:", err)
 		os.Exit(3)
@@ -147,6 +142,16 @@ func (n *namespace) start(name string, args ...string) (*exec.Cmd, io.Reader) {
 	var fs []*os.File
 	for _, fd := range fds {
 		fs = append(fs, os.NewFile(uintptr(fd), "a socket inside"))
+	}
+	// As an init does; here by the owner of the namespace, since a program that an ordinary user
+	// executes has no capabilities in it.
+	up, err := unix.NewIfreq("lo")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	up.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fds[2], unix.SIOCSIFFLAGS, up); err != nil {
+		n.t.Fatal("bring the loopback interface up: ", err)
 	}
 	s := &Sockets{Route: fs[0], Netfilter: fs[1], Datagram: fs[2], Stream4: fs[3], Stream6: fs[4], Diag: fs[5], Listeners: fs[6:]}
 	if n.lacks != nil {

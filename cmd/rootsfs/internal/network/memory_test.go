@@ -15,7 +15,8 @@ import (
 )
 
 func init() {
-	// stuff opens args[1] connections to args[0] and writes to them until nobody takes more.
+	// stuff opens args[1] connections to args[0] and writes to them until the peers take no
+	// more.
 	programs["stuff"] = func(args []string) error {
 		count, err := strconv.Atoi(args[1])
 		if err != nil {
@@ -154,8 +155,8 @@ func kernelMemory(t *testing.T) int64 {
 	return n * int64(os.Getpagesize())
 }
 
-// Connections whose bytes nobody takes hold no buffer. What the kernel holds for them is told,
-// and not bounded here.
+// Connections whose peer does not read hold no buffer. The kernel's own buffers for them are
+// logged, not bounded here.
 func TestStuckConnectionsHoldNoBuffers(t *testing.T) {
 	const count = 200
 	done := make(chan struct{})

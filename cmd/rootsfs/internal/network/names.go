@@ -26,8 +26,8 @@ const (
 
 	// maxNames bounds the names of one program; more are refused.
 	maxNames = 4096
-	// newNames a minute may be asked for below wildcards: data that leaves in the labels of
-	// names has no other bound.
+	// newNames is how many names below wildcards may be asked for in a minute: nothing else
+	// bounds data that leaves in the labels of names.
 	newNames = 256
 )
 
@@ -51,8 +51,8 @@ func newNameTable(net netip.Prefix) *nameTable {
 	}
 }
 
-// address returns the address of name. It is chosen by a hash of the name, so that ssh and
-// others that remember addresses meet the same one in the next run.
+// address returns the address of name. It is chosen by a hash of the name, so that
+// programs that remember addresses, such as ssh, get the same one in the next run.
 func (t *nameTable) address(name string) (netip.Addr, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the gate changes in a namespace: routes, and a rule of nf_tables.
+// The gate changes two things in a namespace: routes, and a rule of nf_tables.
 
 var errAck = errors.New("the kernel sent no answer")
 
@@ -30,7 +30,7 @@ func (s *Sockets) addRoutes() error {
 	if err := s.route(addr4); err != nil {
 		return fmt.Errorf("add %s: %w", ownAddr, err)
 	}
-	// Without a source of its own a connection's source would be its destination.
+	// Without an explicit source a connection's source would be its destination.
 	route4 := request{kind: unix.RTM_NEWROUTE, flags: unix.NLM_F_CREATE | unix.NLM_F_REPLACE,
 		body: routeMsg(unix.AF_INET), attrs: join(attr(unix.RTA_OIF, native32(loopbackIndex)), attr(unix.RTA_PREFSRC, own4[:]))}
 	if err := s.route(route4); err != nil {

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h), as few as
-// the gate needs. Libraries open their own sockets, and these are given.
+// Messages of netlink(7), rtnetlink(7) and nf_tables (linux/netfilter/nf_tables.h), only
+// those that the gate needs. Libraries open their own sockets, but here the sockets are
+// given.
 
 // request is one message that the kernel acknowledges.
 type request struct {
@@ -20,14 +21,14 @@ type request struct {
 	attrs []byte
 }
 
-// attr is an attribute, padded to four bytes.
+// attr returns an attribute, padded to four bytes.
 func attr(kind uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = append(binary.NativeEndian.AppendUint16(b, kind), value...)
 	return append(b, make([]byte, -len(b)&3)...)
 }
 
-// nested is an attribute that holds attributes.
+// nested returns an attribute that holds attributes.
 func nested(kind uint16, attrs []byte) []byte { return attr(kind|unix.NLA_F_NESTED, attrs) }
 
 func join(parts ...[]byte) (all []byte) {

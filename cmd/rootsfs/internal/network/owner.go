@@ -42,14 +42,14 @@ type diag struct {
 }
 
 // Time for the search of processes that records name: a tenth of a processor's, and this much at
-// once. A program that makes many connections has the later ones without a name.
+// once. If a program makes many connections, the records of the later ones lack the process.
 const (
 	searchPart  = 100_000 // microseconds a second
 	searchBurst = 500_000
 )
 
-// newDiag takes over a socket. It returns nil if the kernel does not say which namespace the
-// socket is of.
+// newDiag takes over a socket. It returns nil if the kernel does not tell the namespace of
+// the socket.
 func newDiag(socket *os.File) *diag {
 	if socket == nil {
 		return nil
@@ -76,8 +76,8 @@ func (d *diag) close() {
 }
 
 // owner returns the process that has made a connection; the zero Program if it is not found, or
-// if searches for records have taken too long. Nothing is taken from what the process says of
-// itself: the kernel names the socket, and the file that the process runs.
+// if searches for records have taken too long. Nothing that the process says of itself is used:
+// the kernel names the socket, and the file that the process runs.
 func (g *Gate) owner(c *conn, forRecord bool) Program {
 	g.mu.Lock()
 	in := g.inside
@@ -151,7 +151,7 @@ func (d *diag) inode(from, to netip.AddrPort, patience time.Duration) (uint32, e
 	}
 }
 
-// diagRequest is a message that asks for one socket: struct inet_diag_req_v2 has the family,
+// diagRequest returns a message that asks for one socket: struct inet_diag_req_v2 has the family,
 // the protocol, what else is wanted, states, and both ends.
 func diagRequest(seq uint32, from, to netip.AddrPort) []byte {
 	const all, noCookie = 0xffffffff, 0xffffffff
@@ -202,7 +202,7 @@ func holder(netns uint64, socket uint32, first int, end time.Time) Program {
 	return Program{}
 }
 
-// holds reports whether a directory of descriptors has one that leads to what is wanted.
+// holds reports whether a directory of descriptors has one that leads to the wanted file.
 func holds(dir, want string, end time.Time) bool {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestResetBeforeBytesAreTaken(t *testing.T) {
 	if got := n.run("many", append([]string{"hello"}, slices.Repeat([]string{"api.test:" + port}, 10)...)...); strings.Count(got, "error: ") != 10 {
 		t.Errorf("got %q", got)
 	}
-	n.g.Close() // waits for what is still recorded
+	n.g.Close() // waits for the last records
 	for _, e := range n.events {
 		if e.Duration >= flushTimeout {
 			t.Errorf("%+v", e)

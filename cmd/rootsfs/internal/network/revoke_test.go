@@ -129,12 +129,12 @@ func TestRemoveEndsManyConnections(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	n.g.Close() // waits for what is still recorded
+	n.g.Close() // waits for the last records
 	t.Logf("Remove took %v; %d bytes were sent and %d received until then", took, sent, received)
 	n.checkEnded(count, sent, received, atHost.Load())
 }
 
-// checkEnded compares what events tell with what the counters held when Remove returned. A
+// checkEnded compares the figures of events with the counters at the return of Remove. A
 // write that Remove waited for, one for each direction at most, may be counted after that.
 func (n *namespace) checkEnded(count int, sent, received, atHost int64) {
 	var ended int

@@ -156,9 +156,10 @@ func isLocalhost(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
-// rooted returns a host as it is looked up. A name with a dot is whole (resolv.conf(5), search):
-// otherwise one below an approved wildcard, which the program chooses, would lead to a host of
-// the machine's search domains. A name without a dot is approved as the machine has it.
+// rooted returns a host as it is looked up. A name with a dot is complete (resolv.conf(5),
+// search): otherwise a name below an approved wildcard, which the program chooses, could lead to
+// a host of the machine's search domains. A name without a dot is approved as the machine
+// resolves it.
 func rooted(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {
 		return host
@@ -166,8 +167,8 @@ func rooted(host string) string {
 	return host + "."
 }
 
-// isNumber reports whether a program may take a label for a number: digits alone, also with a
-// zero before them and however many, or what C writes as one.
+// isNumber reports whether a program may take a label for a number: any number of digits,
+// also with a leading zero, or a number as C writes it.
 func isNumber(label string) bool {
 	_, err := strconv.ParseUint(label, 0, 64)
 	return err == nil || errors.Is(err, strconv.ErrRange) || strings.Trim(label, "0123456789") == ""
@@ -205,7 +206,8 @@ func (r Rule) IsOneHost() bool {
 	return r.Prefix.IsSingleIP() || r.Name != "" && !strings.HasPrefix(r.Name, "*")
 }
 
-// Covers reports whether the rule permits all that one permits, a rule for one host.
+// Covers reports whether the rule permits everything that one, a rule for one host,
+// permits.
 func (r Rule) Covers(one Rule) bool {
 	return r.hasPort(one.Port) && (one.Name != "" && r.hasName(one.Name) || one.Prefix.IsSingleIP() && r.hasAddr(one.Prefix.Addr()))
 }
@@ -222,7 +224,7 @@ func (r Rule) hasName(name string) bool {
 
 func (r Rule) hasAddr(addr netip.Addr) bool { return r.Prefix.IsValid() && r.Prefix.Contains(addr) }
 
-// rules is what a person approved.
+// rules are the approved rules.
 type rules []Rule
 
 // permitsName reports whether name may be connected to at port; 0 asks for any port.

@@ -18,16 +18,16 @@ type Service struct {
 	Name string // inside, at ServicePort: lower case, without a final dot
 	Host string // that Dial connects to: as Name, or an address
 	Port uint16
-	// Serve answers connections until Accept fails. It closes each of them, when nothing more
-	// is done for it. Gate.Close waits for that.
+	// Serve answers connections until Accept fails. It must close each connection when it is
+	// done. Gate.Close waits for that.
 	Serve func(net.Listener)
 
 	conns     chan net.Conn // that are handed over; without a buffer: what is sent has been accepted
 	isRemoved bool          // behind the gate's mutex
 }
 
-// maxAnswered bounds the connections that services answer at a time. What answers one takes
-// more memory than what copies it.
+// maxAnswered bounds the connections that services answer at a time. Answering one takes
+// more memory than copying one.
 const maxAnswered = 256
 
 var errTooManyAnswered = fmt.Errorf("the program holds %d connections that are answered here already", maxAnswered)
@@ -74,7 +74,7 @@ func (g *Gate) RemoveService(gone ...*Service) int {
 	})
 }
 
-// startServices has every service answer, and returns rules for the connections to them.
+// startServices starts every service, and returns rules for the connections to them.
 func (g *Gate) startServices() (list []Rule) {
 	for _, s := range g.opt.Services {
 		g.served.Go(func() { s.Serve(&serviceListener{g.ctx, s.conns}) })
@@ -83,7 +83,7 @@ func (g *Gate) startServices() (list []Rule) {
 	return list
 }
 
-// handOver has a service accept a connection.
+// handOver gives a connection to its service.
 func (g *Gate) handOver(c *conn) {
 	select {
 	case c.service.conns <- &servedConn{TCPConn: c.inside, g: g, c: c}:
@@ -100,7 +100,7 @@ func (g *Gate) unserve(c *conn) {
 	g.served.Done()
 }
 
-// serviceListener has the connections of one service accepted.
+// serviceListener is the listener of one service.
 type serviceListener struct {
 	ctx   context.Context // of the gate
 	conns <-chan net.Conn
@@ -116,7 +116,7 @@ func (l *serviceListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. The gate ends a service, not the service itself.
+// Close implements net.Listener. It does nothing: only the gate ends a service.
 func (l *serviceListener) Close() error { return nil }
 
 // Addr implements net.Listener.
@@ -130,8 +130,8 @@ type servedConn struct {
 	once sync.Once
 }
 
-// CloseWrite ends what is sent to the program. It resets a connection that the gate has ended:
-// the program could take for whole what it has got.
+// CloseWrite ends the direction to the program. It resets a connection that the gate has
+// ended: otherwise the program could take a part of an answer for the whole.
 func (s *servedConn) CloseWrite() error {
 	if s.c.ctx.Err() != nil {
 		reset(s.TCPConn)
@@ -140,7 +140,7 @@ func (s *servedConn) CloseWrite() error {
 	return s.TCPConn.CloseWrite()
 }
 
-// Close closes the connection when the program's side has taken what was sent. The connection
+// Close closes the connection when the program's side has taken all bytes. The connection
 // stays in the table meanwhile, so RemoveService drops these bytes, too.
 func (s *servedConn) Close() error {
 	err := net.ErrClosed
@@ -201,8 +201,8 @@ func (d *dialledConn) Close() error {
 	return err
 }
 
-// check notices that a limit is reached, or that the gate has closed the connection. Whoever
-// dialled it may close it later or never.
+// check notices that a limit is reached, or that the gate has closed the connection. The
+// service that dialled it may close it later or never.
 func (d *dialledConn) check(err error) error {
 	switch {
 	case errors.Is(err, ErrLimit):
@@ -213,7 +213,7 @@ func (d *dialledConn) check(err error) error {
 	return err
 }
 
-// endDialled puts the end of a connection that a service has dialled on record, once.
+// endDialled records the end of a connection that a service has dialled, once.
 func (g *Gate) endDialled(c *conn) {
 	c.recorded.Do(func() {
 		c.cancel()

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// relayService answers each connection with what the service's host answers.
+// relayService answers each connection with the answer of the service's host.
 func relayService(t *testing.T, n **namespace, host, port string) *Service {
 	p, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
@@ -174,7 +174,7 @@ func TestRemoveService(t *testing.T) {
 	}
 }
 
-// What a service moves counts for the limits, to the last byte.
+// The bytes of a service count for the limits, to the last one.
 func TestServiceKeepsToLimits(t *testing.T) {
 	port := echo(t)
 	n, s := newServed(t, "127.0.0.1", port, Options{Limits: Limits{Bytes: 7, BytesPerSecond: 50}})

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sockets were opened by the init of a confined program in its network namespace, without
-// being bound or connected. A socket stays in the namespace that it was opened in, and the
-// kernel asks the process that uses it for rights: the gate has them all, since it made the
-// user namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where
-// the kernel lacks the family.
+// Sockets were opened by the init of a confined program in its network namespace, without being
+// bound or connected. A socket stays in the namespace that it was opened in. The kernel checks
+// the rights of the process that uses it. The gate has all rights, because it made the user
+// namespace that owns the network namespace. Route, Netfilter, Stream6 and Diag are nil where the
+// kernel lacks the family.
 type Sockets struct {
 	Route     *os.File // AF_NETLINK, SOCK_RAW, NETLINK_ROUTE
 	Netfilter *os.File // AF_NETLINK, SOCK_RAW, NETLINK_NETFILTER
@@ -33,11 +33,11 @@ const spareListeners = 16
 // Listeners returns how many Sockets.Listeners a gate with these rules wants.
 func Listeners(list []Rule) int { return len(list) + len(defaultPorts) + spareListeners }
 
-// Reach is which of the program's connections the kernel hands to the gate. It refuses the
-// others, without a record.
+// Reach says which of the program's connections the kernel hands to the gate. It refuses
+// the others, without a record.
 type Reach string
 
-// The reaches. What the kernel lacks decides.
+// The reaches. They depend on the features that the kernel lacks.
 const (
 	EveryPort Reach = "every address and port"
 	// SomePorts is without nf_tables. A rule without a port then stands for defaultPorts.
@@ -49,11 +49,11 @@ const (
 // defaultPorts are listened on for rules without a port, where only single ports can be.
 var defaultPorts = []uint16{443, 80, 22}
 
-// gatePort is where the kernel hands connections to, on 127.0.0.1 and ::. A program that
-// connects to it is asked for a rule like everybody.
+// gatePort is the port to which the kernel hands connections, on 127.0.0.1 and ::. A
+// connection that a program makes to it needs a rule as any other.
 const gatePort = 1
 
-// inside is what the gate serves in a namespace.
+// inside holds the sockets that the gate serves in a namespace.
 type inside struct {
 	reach     Reach
 	datagrams *net.UDPConn
@@ -118,8 +118,8 @@ func (s *Sockets) prepare() (in *inside, err error) {
 	return in, in.listen(s.Stream6, netip.AddrPortFrom(netip.IPv6Unspecified(), gatePort), true)
 }
 
-// isMissing reports whether the kernel, or whoever confines this process, does not offer
-// something.
+// isMissing reports whether an error means that the kernel, or a confinement of this
+// process, does not offer something.
 func isMissing(err error) bool {
 	for _, e := range []error{errors.ErrUnsupported, unix.ENOENT, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EPERM, unix.EACCES} {
 		if errors.Is(err, e) {
@@ -129,8 +129,8 @@ func isMissing(err error) bool {
 	return false
 }
 
-// listenFor listens where rules need a listener of their own: for services of this machine's
-// loopback interface, and, with less reach, for each port. It returns the new listeners.
+// listenFor opens the listeners that rules need: for services of this machine's loopback
+// interface, and, with less reach, for each port. It returns the new listeners.
 func (in *inside) listenFor(list []Rule) (added []net.Listener, err error) {
 	for _, at := range in.needed(list) {
 		if in.bound[at] || in.bound[netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())] {
@@ -152,7 +152,7 @@ func (in *inside) listenFor(list []Rule) (added []net.Listener, err error) {
 	return added, nil
 }
 
-// needed returns what listenFor listens on.
+// needed returns the addresses that listenFor listens on.
 func (in *inside) needed(list []Rule) (at []netip.AddrPort) {
 	for _, r := range list {
 		switch {
@@ -206,7 +206,7 @@ func (in *inside) listen(f *os.File, at netip.AddrPort, transparent bool) error 
 	return nil
 }
 
-// dnsBuffer holds some 5,000 questions that wait: with the usual one a program that asks for a
+// dnsBuffer holds some 5,000 waiting questions: with the usual size a program that asks for a
 // few hundred names at once has to ask again, seconds later, or gives up.
 const dnsBuffer = 2 << 20
 
@@ -227,8 +227,8 @@ func (s *Sockets) listenDatagrams() (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// ResolvConf is what /etc/resolv.conf holds inside. The second server is asked where the first
-// cannot be reached, for want of routes.
+// ResolvConf returns the content of /etc/resolv.conf inside. The second server is asked where
+// the first cannot be reached, for want of routes.
 func ResolvConf() []byte {
 	return []byte("nameserver " + resolverAddr.String() + "\nnameserver 127.0.0.1\noptions timeout:2 attempts:2\n")
 }

@@ -1,15 +1,11 @@
-// Package notify tells the user of the desktop something, through the desktop's own
-// service (org.freedesktop.Notifications on the session bus), where there is one.
+// Package notify shows notifications on the desktop, through the desktop's own service
+// (org.freedesktop.Notifications on the session bus), if there is one.
 //
-// # Promises
+// The caller never waits, and nothing fails: without a bus, or with one that does not
+// answer, nothing is shown. Invisible characters of a text are escaped, and markup is
+// shown as text, not followed.
 //
-// Who calls it is not held up, and nothing fails: without a bus, or with one that does
-// not answer, nothing is shown. Of the texts everything invisible is escaped, and
-// markup is shown as it is written, not followed.
-//
-// # Not promised
-//
-// That anybody sees it. It takes no answer: a notification decides nothing.
+// A notification may go unseen. It takes no answer: it decides nothing.
 //
 // The exported functions may be called concurrently.
 package notify
@@ -37,7 +33,7 @@ const (
 // Notifier shows notifications. Make it with New.
 type Notifier struct {
 	running chan struct{}
-	// Failed is told why a notification could not be shown; nil: nobody.
+	// Failed, if not nil, gets the error of each notification that could not be shown.
 	Failed func(error)
 }
 
@@ -46,8 +42,8 @@ func New(failed func(error)) *Notifier {
 	return &Notifier{running: make(chan struct{}, atATime), Failed: failed}
 }
 
-// Show shows a notification, beside the caller. Of too many at a time the rest is
-// dropped. summary is ours; body holds foreign text.
+// Show shows a notification in a goroutine. Beyond atATime at a time it drops
+// notifications. summary is the program's own text; body may hold foreign text.
 func (n *Notifier) Show(summary, body string) {
 	// The variable alone, and no ConnectSessionBus: that would start a bus of its own, by
 	// dbus-launch of PATH, without an address and with "autolaunch:".
@@ -87,11 +83,11 @@ func show(address, summary, body string) error {
 	return nil
 }
 
-// markup is what notifications would take for it.
+// markup escapes the characters that notifications read as markup.
 var markup = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-// text makes foreign text one for the body of a notification. Names in it may have
-// been quoted already: quotation marks and backslashes stay as they are.
+// text escapes foreign text for the body of a notification. Names in it may have been
+// quoted already: quotation marks and backslashes stay as they are.
 func text(s string) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"

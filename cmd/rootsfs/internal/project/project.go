@@ -4,12 +4,11 @@
 // # Promises
 //
 // The answer is never the file system's root, the home directory, or a directory that
-// contains the home directory, and no marker misleads it that another user put into a
-// directory everybody can write to, such as the one for temporary files. The nearest
-// repository wins over every project file, so that a module in a repository means the
-// repository; without one, the nearest workspace wins over the nearest project file,
-// because its members need one another. It looks at names and owners only, and runs
-// nothing.
+// contains the home directory. A marker that another user put into a world-writable
+// directory, such as the one for temporary files, is ignored. The nearest repository wins
+// over every project file, so that a module in a repository means the repository. Without
+// a repository, the nearest workspace wins over the nearest project file, because its
+// members need one another. It looks at names and owners only, and runs nothing.
 //
 // # Not promised
 //
@@ -31,7 +30,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// class is how much a marker says; a lower one wins.
+// class is the strength of a marker; a lower one wins.
 type class int
 
 const (
@@ -41,8 +40,8 @@ const (
 	classes
 )
 
-// markers are the names that make a directory the top of something, in the
-// order in which they are looked for.
+// markers are the names that mark the top of a repository or project, in the order of the
+// search.
 var markers = []struct {
 	name, kind string
 	class      class
@@ -128,7 +127,7 @@ func contains(dir, home string) bool {
 	return dir == "/" || names.Under(home, dir)
 }
 
-// top says what dir is the top of.
+// top returns the kind of repository or project that dir is the top of.
 func top(dir string) (kind string, of class, ok bool) {
 	for _, m := range markers {
 		path := filepath.Join(dir, m.name)
@@ -140,8 +139,8 @@ func top(dir string) (kind string, of class, ok bool) {
 	return "", 0, false
 }
 
-// believable refuses a marker that a stranger could have put there to make a
-// root of a directory everybody writes to.
+// believable refuses a marker that another user could have put into a world-writable
+// directory, to make it a root.
 func believable(dir string, marker fs.FileInfo) bool {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -154,7 +153,7 @@ func believable(dir string, marker fs.FileInfo) bool {
 func isDir(_ string, info fs.FileInfo) bool  { return info.IsDir() }
 func isFile(_ string, info fs.FileInfo) bool { return info.Mode().IsRegular() }
 
-// isGit accepts a repository, and the file that stands for one in worktrees and
+// isGit accepts a repository, and the file that replaces its directory in worktrees and
 // submodules.
 func isGit(path string, info fs.FileInfo) bool {
 	if info.IsDir() {

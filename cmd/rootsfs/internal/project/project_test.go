@@ -105,8 +105,7 @@ func TestDetectLink(t *testing.T) {
 	}
 }
 
-// A stranger's marker in a directory everybody writes to is passed over; one's
-// own counts.
+// Another user's marker in a world-writable directory is ignored; the user's own counts.
 func TestDetectStranger(t *testing.T) {
 	base := tree(t, []string{"tmp/go.mod=", "tmp/x/"})
 	if err := os.Chmod(base+"/tmp", 0o777); err != nil {

@@ -1,16 +1,9 @@
-// Package records reads the audit records of all the user's sessions for those who
-// look at them: it finds the last that match, counts them over time and verifies
-// their chains. It is package audit for people, with everything that a server chose
-// made visible.
+// Package records reads the audit records of all the user's sessions for display. It
+// finds the last records that match, counts records over time and verifies their chains.
+// In its results, invisible characters of a server's text are made visible.
 //
-// # Promises
-//
-// Memory is bounded, whatever the records hold, and a search ends when its context
-// ends.
-//
-// # Not promised
-//
-// It is not fast: a search reads every record from its beginning on.
+// Memory is bounded, whatever the records hold, and a search ends when its context ends.
+// A search is not fast: it reads every record from the first on.
 //
 // The exported functions may be called concurrently.
 package records
@@ -29,10 +22,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Store is where the records of the sessions are.
+// Store is the directory of the sessions' records.
 type Store struct {
 	Dir string
-	// Sessions lists those that left records, by name.
+	// Sessions lists the sessions that have records, by name.
 	Sessions func() ([]string, error)
 	// Anchor is the path of a session's anchor.
 	Anchor func(session string) (string, error)
@@ -67,7 +60,7 @@ type Entry struct {
 	Count   int64     `json:"count,omitempty"` // how many records it stands for, if several
 }
 
-// Shown is a record as people see it.
+// Shown returns a record for people.
 func Shown(e *audit.Entry) Entry {
 	return Entry{
 		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Escape(e.Subject), Via: e.Via, UID: e.UID, PID: e.PID,
@@ -77,7 +70,7 @@ func Shown(e *audit.Entry) Entry {
 	}
 }
 
-// second is where the second path lies, "" if there is none.
+// second returns the second path, "" if there is none.
 func second(e *audit.Entry) string {
 	if e.Name2() == "" && e.Path2Hash == "" {
 		return ""
@@ -115,19 +108,19 @@ type Found struct {
 	Damaged  int  `json:"damaged,omitempty"`
 }
 
-// Query is what of the records is asked for: what the filter selects, without the
-// headers of files. Session "" is every one, Verdict "" any (or allowed, refused,
-// failed), Limit how many entries, from 1 to Most.
+// Query selects records: those that the filter selects, without the headers of files.
+// Session "" selects every session, Verdict "" any verdict (allowed, refused, failed).
+// Limit is the number of entries, from 1 to Most.
 type Query struct {
 	audit.Filter
 	Session, Verdict string
 	Limit            int
 }
 
-// verdicts are those a query can ask for.
+// verdicts are the verdicts that a query can ask for.
 var verdicts = []string{"allowed", "refused", "failed"}
 
-// Check refuses what cannot be meant; the error names the field.
+// Check refuses an invalid query; the error names the field.
 func (q *Query) Check() error {
 	switch {
 	case q.Verdict != "" && !slices.Contains(verdicts, q.Verdict):
@@ -138,13 +131,13 @@ func (q *Query) Check() error {
 	return nil
 }
 
-// wants reports what the filter of the audit does not judge.
+// wants applies the conditions of a query that the filter of the audit lacks.
 func (q *Query) wants(e *audit.Entry) bool {
 	return e.Op != "session" && (q.Verdict == "" || e.Verdict == q.Verdict)
 }
 
-// Each calls f for the records that are asked for, the oldest first, and returns
-// how many lines were no records. The error is that of ctx when it has ended.
+// Each calls f for the records that q selects, the oldest first, and returns how many
+// lines were no records. The error is that of ctx when it has ended.
 func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (damaged int, err error) {
 	if err := q.Check(); err != nil {
 		return 0, err
@@ -172,7 +165,7 @@ func (s *Store) Each(ctx context.Context, q Query, f func(*audit.Entry) error) (
 	return 0, err
 }
 
-// Find returns the last records that are asked for, and counts all of them.
+// Find returns the last records that q selects, and counts all that match.
 func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 	out := Found{Entries: []Entry{}, Complete: true}
 	var ring []Entry
@@ -202,7 +195,7 @@ func (s *Store) Find(ctx context.Context, q Query) (Found, error) {
 }
 
 // Verify checks the chain of one session, or of all if session is "", one after
-// the other. Of a session that left no records the error is names.NotExist.
+// the other. For a session without records the error is names.NotExist.
 func (s *Store) Verify(ctx context.Context, session string) ([]audit.Report, error) {
 	list, err := s.Sessions()
 	if err != nil {
@@ -262,7 +255,7 @@ func (c *counting) at(span int64) *[3]int {
 	return c.n[span]
 }
 
-// fold makes one span of ten.
+// fold joins each ten spans into one.
 func (c *counting) fold() {
 	old := c.n
 	c.unit, c.n = 10*c.unit, map[int64]*[3]int{}

@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Trail is what the records tell of a session's newest run: its roots, how its command
-// was confined, and the newest refusal.
+// Trail sums up the records of a session's newest run: its roots, how its command was
+// confined, and the newest refusal.
 type Trail struct {
 	Session string
 	Roots   map[string]TrailRoot // by name, also those that have ended
@@ -37,9 +37,9 @@ type TrailRoot struct {
 	EndOp     string    // revoke, expire, …
 }
 
-// Trail reads the records of a session. Of the refusals it takes those that a program's
-// own call caused, and that matches accepts, if it is not nil. If only an earlier session
-// of this name was refused something, the trail is of that.
+// Trail reads the records of a session. It takes only refusals that a program's own call
+// caused and that matches accepts, unless matches is nil. If only an earlier session of
+// this name had such a refusal, the trail is of that session.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
 	t := Trail{Session: session, Roots: map[string]TrailRoot{}}
 	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
@@ -49,7 +49,7 @@ func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, 
 	return t.whole(), err
 }
 
-// whole is the trail after the last record.
+// whole returns the trail after the last record.
 func (t *Trail) whole() Trail {
 	if !t.Ended && t.unsure != nil && (t.Refused == nil || t.unsure.Time.After(t.Refused.Time)) {
 		t.Refused = t.unsure
@@ -112,7 +112,7 @@ func (t *Trail) StartedBy() string {
 	return "mount"
 }
 
-// addRoot adds what was done to a root.
+// addRoot adds a record about a root.
 func (t *Trail) addRoot(e *audit.Entry) {
 	switch root := t.Roots[e.Root]; e.Op {
 	case names.OpGrant.String():
@@ -126,15 +126,15 @@ func (t *Trail) addRoot(e *audit.Entry) {
 	}
 }
 
-// isUnsure reports whether a refusal need not have answered a program's own call. When a
-// root ends, the kernel asks for the attributes of what it has cached, and is refused, as
-// is a program whose working directory is in the root. While the session lives, either is
-// news of the root's end. At the end of a session it is none.
+// isUnsure reports whether a refusal may have another cause than a program's own call.
+// When a root ends, the kernel asks for the attributes of cached files, and is refused;
+// so is a program whose working directory is in the root. While the session lives, such a
+// refusal shows the root's end. At the end of a session it shows nothing.
 func isUnsure(e *audit.Entry) bool {
 	return e.Kind == names.Revoked.String() && e.Op == names.OpGetattr.String()
 }
 
-// HostPath is the path on the host of what a record is about, "" if it is not known.
+// HostPath returns the path on the host of a record's file, "" if it is not known.
 func (t *Trail) HostPath(e *audit.Entry) string {
 	root, ok := t.Roots[e.Root]
 	if !ok || root.Dir == "" || e.PathHash != "" {

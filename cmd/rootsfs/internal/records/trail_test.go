@@ -93,7 +93,7 @@ func TestHostsAreNoRoots(t *testing.T) {
 	}
 }
 
-// The command that started a session is told by what it put on record.
+// The command that started a session is recognised by its records.
 func TestStartedBy(t *testing.T) {
 	for want, tr := range map[string]Trail{
 		"run":   {Ran: true, Mounted: true, Point: "/run/x"},

@@ -1,14 +1,9 @@
 // Package rootspec reads a root as a person writes it on the command line, in the
 // configuration, and in the command that a host starts: [NAME=]PATH[:MODE].
 //
-// # Promises
-//
-// A text is read in the same way wherever it stands. An error says what is wrong with it,
-// and what to write.
-//
-// # Not promised
-//
-// Nothing is looked up: the path may not exist, and the gate may refuse it.
+// A text is read in the same way in all three places. An error says what is wrong with it,
+// and what to write. The package looks nothing up: the path may not exist, and the gate may
+// refuse it.
 package rootspec
 
 import (

@@ -13,8 +13,8 @@ import (
 )
 
 // passedHeaders go to the host, in lower case; * is any beginning or end. Any other header may be
-// another credential, or what some servers take for the method, host, path or user of a request:
-// there are too many of these to list.
+// another credential, or some servers may take it for the method, host, path or user of a
+// request: there are too many of these to list.
 var passedHeaders = []string{
 	"accept", "accept-*", "cache-control", "content-*", "if-*", "last-event-id", "pragma", "prefer", "range", "te", "user-agent",
 	"*-version", "idempotency-key", "time-zone", "x-client-request-id", "x-correlation-id", "x-request-id", "x-requested-with",
@@ -30,9 +30,9 @@ func (s *Secret) passes(header string) bool {
 	return slices.ContainsFunc(passedHeaders, is) || slices.ContainsFunc(s.Pass, is)
 }
 
-// matchesHeader reports whether a pattern of passedHeaders or of Secret.Pass is for a header.
-// Without case, and only plain names are matched by *: servers that hand headers on as variables
-// (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
+// matchesHeader reports whether a pattern of passedHeaders or of Secret.Pass matches a header.
+// Case does not matter, and * matches only plain names: servers that pass headers on as
+// variables (CGI, WSGI, Rack) take X_Api_Key for X-Api-Key.
 func matchesHeader(pattern, header string) bool {
 	pattern, header = strings.ToLower(pattern), strings.ToLower(header)
 	isPlain := strings.Trim(header, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
@@ -80,7 +80,7 @@ var credentialParameters = []string{
 	"subscriptionkey", "token", "userkey", "xalgoliaapikey", "xamzcredential", "xamzsecuritytoken", "xamzsignature", "xapikey", "xgoogapikey", "xgoogcredential", "xgoogsignature",
 }
 
-// parameterKey returns what all spellings of a parameter's name have in common.
+// parameterKey maps all spellings of a parameter's name to one key.
 func parameterKey(name string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' {
@@ -90,9 +90,9 @@ func parameterKey(name string) string {
 	}, strings.ToLower(readLeniently(name)))
 }
 
-// cleanQuery returns the query that is sent. It leaves out the placeholder where the program
-// takes it for its credential, and what servers read in more than one way. It returns an error
-// for another credential: without it, the request could be one for something else.
+// cleanQuery returns the query that is sent. It leaves out the placeholder that the program
+// sends as its credential, and parameters that servers read in more than one way. It returns
+// an error for another credential: leaving it out could change the meaning of the request.
 func (s *Secret) cleanQuery(raw string) (string, error) {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {

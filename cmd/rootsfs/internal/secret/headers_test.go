@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The headers that SDKs and programs send reach the host, other ones do not: neither what some
-// servers take for the method, host, path or user, nor another credential, nor what nobody knows.
+// The headers that SDKs and programs send reach the host. Other headers do not: headers that some
+// servers take for the method, host, path or user, other credentials, and unknown headers.
 func TestPassedHeaders(t *testing.T) {
 	for _, pass := range [][]string{nil, {"X-Own-*", "session_id", "DD-Application-Key"}} {
 		sent := []string{ // as seen of the SDKs of OpenAI, Anthropic, Google and GitHub, npm, git and curl

@@ -20,8 +20,8 @@ import (
 // requestPath is the path of a request, as it is compared with rules and as it is sent.
 type requestPath struct {
 	sent string // encoded
-	// kept is decoded, but for encoded slashes, which are %2F. split has slashes for them, as
-	// servers read it that decode before they split.
+	// kept is decoded, except that encoded slashes are %2F. split has slashes instead, as
+	// servers read the path that decode before they split.
 	kept, split string
 }
 
@@ -32,7 +32,8 @@ var errAmbiguous = errors.New("servers read this path in more than one way")
 // encodedByte finds a byte that is encoded as in URLs.
 var encodedByte = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9A-Fa-f]{2}`) })
 
-// encodedTwice finds what is still encoded after it was decoded once, also as IIS has it (%u002e).
+// encodedTwice finds bytes that are still encoded after decoding once, also in the form of IIS
+// (%u002e).
 var encodedTwice = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[0-9A-Fa-f]{2}|[Uu][0-9A-Fa-f]{4})`) })
 
 // parsePath reads the path of a request. It decodes once and removes . and .. and empty
@@ -80,8 +81,8 @@ func parsePath(escaped string) (requestPath, error) {
 	return requestPath{sent: join(encodedSlash, url.PathEscape), kept: join(encodedSlash, plain), split: join("/", plain)}, nil
 }
 
-// parseElem decodes one element, which is split at its encoded slashes, and refuses what is
-// ambiguous.
+// parseElem decodes one element, splits it at its encoded slashes, and refuses an ambiguous
+// one.
 func parseElem(elem string) ([]string, error) {
 	parts := strings.Split(strings.ReplaceAll(elem, "%2f", encodedSlash), encodedSlash)
 	for i, part := range parts {
@@ -106,19 +107,19 @@ func parseElem(elem string) ([]string, error) {
 	return parts, nil
 }
 
-// lookalikes are characters that code pages of Windows make slashes and backslashes of, where
-// they have none of their own (its tables of best fits).
+// lookalikes are characters that code pages of Windows without them convert to slashes and
+// backslashes (its tables of best fits).
 const lookalikes = "\u2044\u2215\u2216\u00a5\u20a9\uffe5\uffe6"
 
 // isSpecial reports whether a character of a decoded element ends a path, a parameter or a line
-// for some servers, also if it was encoded: they put what they have decoded into a request of
-// their own.
+// for some servers, even if it was encoded: they put the decoded text into a request of their
+// own.
 func isSpecial(c rune) bool {
 	return strings.ContainsRune("/\\;?#", c) || unicode.In(c, unicode.Cc, unicode.Zl, unicode.Zp)
 }
 
-// readLeniently returns a text as servers read it that normalize what they get: with plain
-// characters for their other forms, such as full-width ones (NFKC), and without invisible ones.
+// readLeniently returns a text as normalizing servers read it: with plain characters for their
+// other forms, such as full-width ones (NFKC), and without invisible ones.
 func readLeniently(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.In(c, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) {
@@ -139,8 +140,14 @@ var methodText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 // maxGlob is how long a rule's pattern may be.
 const maxGlob = 1024
 
+// UnmarshalText is ParseRule.
+func (r *Rule) UnmarshalText(text []byte) (err error) {
+	*r, err = ParseRule(string(text))
+	return err
+}
+
 // ParseRule reads METHOD PATTERN, as in "GET /repos/me/**". The method * is every method, and
-// GET is HEAD as well.
+// GET includes HEAD.
 func ParseRule(text string) (Rule, error) {
 	method, glob, _ := strings.Cut(text, " ")
 	glob = strings.TrimSpace(glob)
@@ -169,11 +176,11 @@ func (r Rule) String() string { return r.method + " " + string(r.paths) }
 // MarshalText is String.
 func (r Rule) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// allows reports whether the rule allows a request. Unless the rule has an encoded slash itself, a
-// path with one is also read as servers do that decode it first. Unless the rule has a space
-// itself, a path with one is also read up to it: a proxy may decode the path and put it into a
-// request like that (nginx, proxy_pass with $uri), and servers such as uWSGI take the rest for the
-// protocol.
+// allows reports whether the rule allows a request. Unless the rule has an encoded slash itself,
+// a path with one is also compared as servers read it that decode it first. Unless the rule has a
+// space itself, a path with one is also read up to it. A proxy may decode the path and put it
+// into a request like that (nginx, proxy_pass with $uri), and servers such as uWSGI then take the
+// rest for the protocol.
 func (r Rule) allows(method string, p requestPath) bool {
 	if r.method != "*" && r.method != method && !(r.method == "GET" && method == "HEAD") || len(p.kept) > r.paths.MaxPath() {
 		return false

@@ -121,8 +121,8 @@ func TestParsePathRefusesWhatServersReadDifferently(t *testing.T) {
 	}
 }
 
-// A path is sent as it is compared: whoever reads what is sent gets what was compared, decodes
-// nothing more out of it, and finds no way up.
+// A path is sent as it is compared: a server that reads the sent path gets the compared one,
+// decodes nothing more out of it, and finds no way up.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{"/", "/repos/me/%2e%2e/x", "/a%2fb", "/%25", "/a/../..//b;c", "/é%c3", "/..%2f", "/%2e%252e"} {
 		f.Add(seed)

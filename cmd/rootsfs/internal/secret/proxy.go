@@ -23,7 +23,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the connections inside. Bodies have none, and neither have answers that take long.
+// Bounds of the connections inside. The size of bodies and the time of answers have no bound.
 const (
 	maxHeader        = 64 << 10
 	maxMethod        = 32 // a record has room for little more than 2,000 bytes
@@ -34,7 +34,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// Request is what became of one request.
+// Request describes one request and its outcome.
 type Request struct {
 	Secret         string // its name
 	Host           string // HOST[:PORT]
@@ -48,21 +48,21 @@ type Request struct {
 	Room           int64 // what Options.Reserve promised for the record
 }
 
-// Options is what a Proxy needs of its caller.
+// Options configure a Proxy.
 type Options struct {
 	// Dial connects to the host of the URL.
 	Dial func(context.Context) (net.Conn, error)
 	// Reserve promises room for the record of a request that is about to be sent. After an
-	// error, which the program is told, the request is not sent. It is called concurrently.
+	// error, which the program gets, the request is not sent. It is called concurrently.
 	Reserve func(context.Context, Request) (room int64, err error)
-	// Record takes what became of each request. It is called concurrently.
+	// Record takes the outcome of each request. It is called concurrently.
 	Record func(Request) error
 	// Roots are the certificate authorities that the host's certificate may be from; nil: the
 	// machine's.
 	Roots *x509.CertPool
 }
 
-// Proxy sends requests of the program on to the host of a secret, with the credential.
+// Proxy forwards requests of the program to the host of a secret, with the credential.
 type Proxy struct {
 	secret        *Secret
 	opt           Options
@@ -72,7 +72,7 @@ type Proxy struct {
 }
 
 // NewProxy returns the proxy of a secret. It also silences package log, for the whole process:
-// http.Transport, which has no log of its own, writes there what hosts send unasked.
+// http.Transport, which has no log of its own, writes unsolicited bytes of hosts there.
 func NewProxy(s *Secret, c Credential, o Options) *Proxy {
 	log.SetOutput(io.Discard)
 	p := &Proxy{secret: s, opt: o, credential: c}
@@ -98,10 +98,11 @@ func (p *Proxy) Serve(l net.Listener) {
 	_ = s.Serve(l) // it ends when l does
 }
 
-// silent drops what net/http says of connections: the program could write to the log.
+// silent drops net/http's messages about connections, through which the program could
+// write to the log.
 var silent = log.New(io.Discard, "", 0)
 
-// refusal is a request that is not sent: what the program is told of it.
+// refusal is the program's answer to a request that is not sent.
 type refusal struct {
 	status int
 	err    error
@@ -134,7 +135,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // finalAnswer drops informational answers (status 1xx). httputil.ReverseProxy copies their
-// headers without a look from ModifyResponse, and writes them while net/http may write its own.
+// headers without calling ModifyResponse, and writes them while net/http may write its own.
 type finalAnswer struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -237,7 +238,7 @@ func (x *exchange) rewrite(pr *httputil.ProxyRequest) {
 	out.Header.Set(x.p.header, x.p.value)
 }
 
-// answer looks at what the host has answered, before it goes to the program.
+// answer cleans the host's answer before it goes to the program.
 func (x *exchange) answer(res *http.Response) error {
 	if res.StatusCode < http.StatusOK {
 		return fmt.Errorf("the answer has status %d, which is not a final one", res.StatusCode)
@@ -252,8 +253,8 @@ func (x *exchange) answer(res *http.Response) error {
 	return nil
 }
 
-// clean takes out of an answer's headers what is the owner's, and has links to the host lead
-// here.
+// clean removes the owner's cookies and credentials from an answer's headers, and changes
+// links to the host into links to the proxy.
 func (x *exchange) clean(h http.Header) {
 	maps.DeleteFunc(h, func(name string, values []string) bool {
 		return strings.Contains(parameterKey(name), "setcookie") || x.p.isName(name) || slices.ContainsFunc(values, x.p.tells) // the host sends back what it has got
@@ -269,8 +270,8 @@ func (x *exchange) clean(h http.Header) {
 	}
 }
 
-// tells reports whether a text holds the credential as it is, as HTTP Basic has it, or as URLs
-// have it.
+// tells reports whether a text holds the credential: as it is, as HTTP Basic encodes it, or as
+// URLs encode it.
 func (p *Proxy) tells(text string) bool {
 	decoded := encodedByte().ReplaceAllStringFunc(text, func(s string) string {
 		b, _ := strconv.ParseUint(s[1:], 16, 8)
@@ -279,8 +280,8 @@ func (p *Proxy) tells(text string) bool {
 	return p.credential.In(text) || p.credential.In(decoded) || strings.Contains(text, strings.TrimPrefix(p.value, "Basic "))
 }
 
-// isName reports whether the name of a header, which has no case, holds the credential as it is
-// or as HTTP Basic has it.
+// isName reports whether the name of a header, compared without case, holds the credential as
+// it is or as HTTP Basic encodes it.
 func (p *Proxy) isName(name string) bool {
 	holds := func(text string) bool {
 		return text != "" && strings.Contains(strings.ToLower(name), strings.ToLower(text))
@@ -297,8 +298,8 @@ func (x *exchange) fail(w http.ResponseWriter, r *http.Request, err error) {
 	say(w, http.StatusBadGateway, x.p.explain(err))
 }
 
-// explain says to the program why there is no answer. It leaves out what is the machine's own
-// business, such as its resolver and its files.
+// explain tells the program why there is no answer. It leaves out facts about the machine,
+// such as its resolver and its files.
 func (p *Proxy) explain(err error) error {
 	host := p.secret.URL.authority()
 	var dns *net.DNSError
@@ -322,7 +323,7 @@ func (p *Proxy) explain(err error) error {
 	return fmt.Errorf("%s cannot be reached, or broke the connection off", host)
 }
 
-// record puts on record what became of the request.
+// record records the outcome of the request.
 func (x *exchange) record() {
 	rec := x.rec
 	rec.Sent, rec.Received, rec.Duration = x.sent.Load(), x.received.Load(), time.Since(rec.Began)
@@ -336,8 +337,8 @@ func (x *exchange) record() {
 type countedBody struct {
 	io.ReadCloser
 	count  *atomic.Int64
-	failed *error // nil: nobody asks
-	closed func() // nil: nobody asks
+	failed *error // may be nil
+	closed func() // may be nil
 }
 
 // Close implements io.Closer.

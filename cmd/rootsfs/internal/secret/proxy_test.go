@@ -230,8 +230,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// Content-Length beside Transfer-Encoding, trailers, and what follows a request do not make a
-// second request of one at the host.
+// Content-Length beside Transfer-Encoding, trailers, and bytes after a request do not make
+// one request two at the host.
 func TestSmuggling(t *testing.T) {
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)

@@ -17,14 +17,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Placeholder is what the program gets in the place of a credential.
+// Placeholder is the text that the program gets in the place of a credential.
 const Placeholder = "rootsfs-adds-the-credential"
 
-// DefaultHeader is how a credential is sent if nothing else is said.
+// DefaultHeader is the header of a credential unless Secret.Header names another.
 const DefaultHeader = "Authorization: Bearer"
 
-// Secret is a credential that a program uses and does not have. The tags are those of package
-// config, where it is written as a [[secret]] block.
+// Secret is a credential that a program uses and does not have. The tags are for package
+// config, which reads it from a [[secret]] block.
 type Secret struct {
 	Name   string `toml:"name" kind:"secret" need:"name = \"GITHUB_TOKEN\"" jsonschema:"the variable that holds the credential outside, and a placeholder inside"`
 	URL    URL    `toml:"url" need:"url = \"https://api.example.org\"" jsonschema:"the requests that it is for: https://HOST[:PORT][/PREFIX]"`
@@ -34,7 +34,7 @@ type Secret struct {
 	// passedHeaders or look like credentials. A name that ends in * is the beginning of headers.
 	Pass []string `toml:"pass" kind:"pass" jsonschema:"other headers that are sent on, and parameters of the query although they are named like credentials (X-Own-*, key)"`
 	User string   `toml:"user" jsonschema:"send the credential as this user's password (HTTP Basic) instead"`
-	// Variable is what tells the program the base URL.
+	// Variable names the variable that holds the base URL for the program.
 	Variable string   `toml:"variable" kind:"secret" jsonschema:"the variable that tells the program its base URL (default NAME_BASE_URL)"`
 	File     string   `toml:"file" kind:"path" jsonschema:"the file that holds the credential, instead of the variable name"`
 	Command  []string `toml:"command" kind:"item" jsonschema:"the command that prints the credential, run once, outside"`
@@ -45,6 +45,12 @@ type URL struct {
 	Host   string // name in lower case, or address
 	Port   uint16
 	Prefix string // without a final slash; "" for every path
+}
+
+// UnmarshalText is ParseURL.
+func (u *URL) UnmarshalText(text []byte) (err error) {
+	*u, err = ParseURL(string(text))
+	return err
 }
 
 // ParseURL reads a URL.
@@ -137,7 +143,7 @@ func (s *Secret) header(credential string) (name, value string) {
 // String returns NAME=URL, as `rootsfs run --secret` takes it.
 func (s *Secret) String() string { return s.Name + "=" + s.URL.String() }
 
-// hostLabel is a variable's name as a label of a host name.
+// hostLabel returns a variable's name as a label of a host name.
 func hostLabel(name string) string {
 	return strings.Trim(strings.ReplaceAll(strings.ToLower(name), "_", "-"), "-")
 }
@@ -165,7 +171,7 @@ func (s *Secret) Environ() []string {
 	return []string{s.Name + "=" + Placeholder, variable + "=" + base}
 }
 
-// CheckAll returns an error if secrets are in each other's way.
+// CheckAll returns an error if secrets conflict with each other.
 func CheckAll(list []*Secret) error {
 	users := map[string]string{} // by what only one may have
 	for _, s := range list {

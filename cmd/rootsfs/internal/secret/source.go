@@ -25,7 +25,7 @@ const (
 	commandTimeout = 2 * time.Minute
 )
 
-// Credential is the value of a secret. It prints as nothing.
+// Credential is the value of a secret. Printing it does not show the value.
 type Credential struct{ value string }
 
 // String implements fmt.Stringer.
@@ -37,10 +37,10 @@ func (Credential) GoString() string { return "(a credential)" }
 // In reports whether text holds the credential.
 func (c Credential) In(text string) bool { return c.value != "" && strings.Contains(text, c.value) }
 
-// Read returns the credential: what the command prints, what the file holds, or the value of
-// the variable, which it removes from the environment of this process. No error holds it.
-// The judge refuses a command or a file that programs can write. env is the environment of the
-// command, which is run in no project: its working directory is /.
+// Read returns the credential: the output of the command, the contents of the file, or the
+// value of the variable, which it removes from the environment of this process. No error
+// contains it. The judge refuses a command or a file that programs can write. env is the
+// environment of the command, which is run in no project: its working directory is /.
 func (s *Secret) Read(ctx context.Context, judge *written.Judge, env []string) (Credential, error) {
 	var text []byte
 	var err error
@@ -75,8 +75,8 @@ func (s *Secret) Read(ctx context.Context, judge *written.Judge, env []string) (
 	return Credential{value}, nil
 }
 
-// readFile returns the beginning of a regular file. Another one could have nobody who writes to
-// it, and no end.
+// readFile returns the beginning of a regular file. Another kind of file could have no writer,
+// or no end.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -93,8 +93,8 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxCredential+2))
 }
 
-// output runs a command and returns the beginning of what it prints. What it says to a person
-// goes to standard error.
+// output runs a command and returns the beginning of its standard output. Its messages for a
+// person go to standard error.
 func output(ctx context.Context, judge *written.Judge, command, env []string) ([]byte, error) {
 	path, err := judge.Command(command)
 	if err != nil {
@@ -112,7 +112,7 @@ func output(ctx context.Context, judge *written.Judge, command, env []string) ([
 	return out.text, nil
 }
 
-// firstBytes keeps the beginning of what is written, and drops the rest.
+// firstBytes keeps the first bytes written, and drops the rest.
 type firstBytes struct {
 	most int
 	text []byte

@@ -44,7 +44,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// fifo makes a FIFO that nobody writes to.
+// fifo makes a FIFO without a writer.
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")

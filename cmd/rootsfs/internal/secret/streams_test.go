@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// An event reaches the program when the host has sent it, and what the program sends reaches
-// the host before its request is complete.
+// An event reaches the program when the host has sent it, and a part of a body reaches the
+// host before the request is complete.
 func TestStreams(t *testing.T) {
 	next := make(chan struct{})
 	l := newLab(t, &Secret{}, func(w http.ResponseWriter, r *http.Request) {

@@ -225,7 +225,7 @@ func (a *availability) noteAgain(st guard.Status) {
 	}
 	why := unavailable(string(st.Grant.Root), true)
 	a.s.log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
-	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
+	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
 }
 
 // notePermissions tells when the mode or the owner of a root has changed: the
@@ -248,7 +248,7 @@ func (a *availability) notePermissions(st guard.Status) {
 	}
 	detail := fmt.Sprintf("%s -> %s", was, now)
 	a.s.log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
-	a.s.hub.publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
 }
 
 // spacePatience is how long the answers of all file systems together are waited for.

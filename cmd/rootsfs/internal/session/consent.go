@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -79,7 +80,7 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 	}
 	if req.Remember {
 		// Before the server is told: it may ask again at once.
-		if err := s.denials.add(q); err != nil {
+		if err := s.remember(q); err != nil {
 			return none, err
 		}
 	}
@@ -254,9 +255,8 @@ func invalid(format string, args ...any) error {
 // the session lives: hosts, and paths with all that lies below, by subject. A server that is
 // served again is the same: denials are those of guard.Subject.Principal.
 type denials struct {
-	mu      sync.Mutex       // guards the fields below
-	have    []control.Denial // the oldest first
-	changed chan struct{}    // closed at every change
+	mu   sync.Mutex       // guards the field below
+	have []control.Denial // the oldest first
 }
 
 // maxDenials bounds what is remembered of one subject.
@@ -290,32 +290,20 @@ func (d *denials) add(q *broker.Question) error {
 			}
 		}
 	}
-	d.changeLocked()
 	return nil
 }
 
-// list returns what is remembered, the oldest first; changed is closed when that
-// is no longer all, or more than all.
-func (d *denials) list() (all []control.Denial, changed <-chan struct{}) {
+// list returns what is remembered, the oldest first.
+func (d *denials) list() []control.Denial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.changed == nil {
-		d.changed = make(chan struct{})
-	}
-	return append([]control.Denial{}, d.have...), d.changed
-}
-
-func (d *denials) changeLocked() {
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
-	}
+	return append([]control.Denial{}, d.have...)
 }
 
 // find returns those that a request names: all, or the one whose id is, or alone
 // begins with, what was written.
 func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
-	all, _ := d.list()
+	all := d.list()
 	switch {
 	case req.All && req.ID != "":
 		return nil, invalid("name a denial, or say all of them, not both")
@@ -343,7 +331,6 @@ func (d *denials) forget(id string) bool {
 		return false
 	}
 	d.have = slices.Delete(d.have, i, i+1)
-	d.changeLocked()
 	return true
 }
 
@@ -396,6 +383,13 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
+// remember denies from now on what a question asks for, and tells who watches.
+func (s *Session) remember(q *broker.Question) error {
+	err := s.denials.add(q)
+	s.hub.Mark(events.Waiting)
+	return err
+}
+
 // checkLasting refuses what cannot be meant by remembering or saving.
 func checkLasting(req *control.AnswerRequest) error {
 	if req.Remember && (req.Approve || req.All) {
@@ -409,8 +403,7 @@ func checkLasting(req *control.AnswerRequest) error {
 
 // listDenials serves control.ListDenials.
 func (s *Session) listDenials(context.Context, control.None) (control.DenialsAnswer, error) {
-	list, _ := s.denials.list()
-	return control.DenialsAnswer{Denials: list}, nil
+	return control.DenialsAnswer{Denials: s.denials.list()}, nil
 }
 
 // forgetDenial serves control.ForgetDenial. What cannot be recorded is not lifted.
@@ -429,6 +422,7 @@ func (s *Session) forgetDenial(_ context.Context, req control.ForgetRequest) (co
 		}
 		if s.denials.forget(one.ID) {
 			a.Forgotten = append(a.Forgotten, one)
+			s.hub.Mark(events.Waiting)
 		}
 	}
 	return a, bad

@@ -139,7 +139,7 @@ func (s *Session) end(why string) {
 		if err := s.reg.NoteFacts(names.OpUnmount, verdict, guard.Facts{Point: s.Point()}, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
-		s.hub.publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
+		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
 	})
 	<-s.endDone
 }
@@ -161,7 +161,7 @@ func (s *Session) undo() {
 }
 
 func (s *Session) close() {
-	s.hub.close()
+	s.hub.Close()
 	if s.watching != nil {
 		s.reg.RemoveView(s.watching)
 		s.watching.Close()

@@ -2,90 +2,26 @@ package session
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// hub passes events on to whoever listens. A listener that does not keep up
-// loses events and is told how many; nobody waits for it.
-type hub struct {
-	mu     sync.Mutex // guards the fields below
-	subs   map[*subscriber]struct{}
-	closed bool
-}
-
-type subscriber struct {
-	ch   chan control.Event
-	lost int
-}
-
-// hubBacklog is how many events a listener may be behind.
-const hubBacklog = 1024
-
-func (h *hub) subscribe() (<-chan control.Event, func()) {
-	s := &subscriber{ch: make(chan control.Event, hubBacklog)}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		close(s.ch)
-		return s.ch, func() {}
-	}
-	if h.subs == nil {
-		h.subs = map[*subscriber]struct{}{}
-	}
-	h.subs[s] = struct{}{}
-	return s.ch, func() { h.drop(s) }
-}
-
-func (h *hub) drop(s *subscriber) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, ok := h.subs[s]; ok {
-		delete(h.subs, s)
-		close(s.ch)
-	}
-}
-
-func (h *hub) publish(e control.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for s := range h.subs {
-		e.Lost = s.lost
-		select {
-		case s.ch <- e:
-			s.lost = 0
-		default:
-			s.lost++
-		}
-	}
-}
-
-func (h *hub) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for s := range h.subs {
-		close(s.ch)
-	}
-	h.subs = nil
-}
-
 // Watch implements control.Service. Events that come while an update is made are told
 // together by the next one.
 func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func(control.Update) error) error {
-	events, cancel := s.hub.subscribe()
-	defer cancel()
+	sub := s.hub.Subscribe(events.News{})
+	defer sub.Close()
 	var every <-chan time.Time
 	if req.State {
 		tick := time.NewTicker(control.StateEvery)
 		defer tick.Stop()
 		every = tick.C
 	}
-	var asked, lifted <-chan struct{}
+	var asked <-chan struct{}
 	u, state, waiting := control.Update{}, true, true
 	for {
 		if state {
@@ -95,7 +31,7 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		if waiting {
 			u.Waiting = &control.Waiting{}
 			u.Waiting.Questions, asked = s.waitingQuestions()
-			u.Waiting.Denials, lifted = s.denials.list()
+			u.Waiting.Denials = s.denials.list()
 		}
 		if err := send(u); err != nil {
 			return err
@@ -104,37 +40,22 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case e, ok := <-events:
+		case <-sub.Ready():
+			news, ok := sub.Take()
 			if !ok {
 				return nil
 			}
-			u.Events = moreEvents(events, e)
+			if u.Events = news.Events; news.Lost > 0 {
+				u.Events[0].Lost = news.Lost
+			}
+			waiting = news.Changed&events.Waiting != 0
 			state = req.State && changesState(u.Events)
 		case <-asked:
-			waiting = true
-		case <-lifted:
 			waiting = true
 		case <-every:
 			state = true
 		}
 	}
-}
-
-// moreEvents are an event and those that have come since, not more than hubBacklog.
-func moreEvents(events <-chan control.Event, first control.Event) []control.Event {
-	list := []control.Event{first}
-	for len(list) < hubBacklog {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				return list
-			}
-			list = append(list, e)
-		default:
-			return list
-		}
-	}
-	return list
 }
 
 // changesState reports whether the roots may be others after these events.
@@ -147,9 +68,8 @@ func changesState(list []control.Event) bool {
 	return false
 }
 
-// Subscribe returns a channel of events, which is closed when the session ends or cancel
-// is called.
-func (s *Session) Subscribe() (<-chan control.Event, func()) { return s.hub.subscribe() }
+// Subscribe returns a subscriber to the session's events, which ends with the session.
+func (s *Session) Subscribe() *events.Subscriber { return s.hub.Subscribe(events.News{}) }
 
 // eventFailure is the kind of an event that tells of an operation that failed.
 const eventFailure = "failure"
@@ -169,7 +89,7 @@ func (s *Session) observe(e guard.Event) {
 			out.Kind = eventFailure
 		}
 	}
-	s.hub.publish(out)
+	s.hub.Publish(out)
 	if s.opt.Observe != nil {
 		s.opt.Observe(e)
 	}

@@ -145,7 +145,7 @@ func TestHostIsDenied(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	list, _ := a.denials.list()
+	list := a.denials.list()
 	if len(list) != 3 || list[0].Path != "" || list[0].Subject != "me" {
 		t.Errorf("%+v", list)
 	}

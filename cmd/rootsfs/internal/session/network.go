@@ -146,7 +146,7 @@ func (s *Session) AskHost(ctx context.Context, h broker.Host, permit func(time.D
 	case err != nil: // too many wait
 		return s.noteHost(&h, guard.Refused, what+": "+err.Error(), network.ErrUnanswered)
 	case !anyAllowed(a):
-		if err := s.denials.add(q); err != nil {
+		if err := s.remember(q); err != nil {
 			s.log.Warn("a denial is not remembered", "host", h.String(), "error", err)
 		}
 		return s.noteHost(&h, guard.Refused, what+": denied by "+a.By, network.ErrDenied)

@@ -25,43 +25,33 @@ func (s *Session) policyOf(st guard.Status) control.RootPolicy {
 }
 
 // checkPolicy serves control.CheckPolicy.
-func (s *Session) checkPolicy(_ context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
-	return Check(s.reg, req)
+func (s *Session) checkPolicy(ctx context.Context, req control.CheckRequest) (control.CheckAnswer, error) {
+	return s.explainer().Check(ctx, req)
 }
 
-// Check says what the gate of a registry would say.
-func Check(reg *guard.Registry, req control.CheckRequest) (control.CheckAnswer, error) {
-	op, need, err := parseOp(req.Op)
-	if err != nil {
-		return control.CheckAnswer{}, err
+// why serves control.Why.
+func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.WhyAnswer, error) {
+	x := s.explainer()
+	s.audit.flush()
+	out := control.WhyAnswer{Asked: x.Locate(&req), Session: s.dir.Name(), Last: s.liftableRefusal(ctx)}
+	if server := s.server.Load(); server != nil {
+		out.Confinement = server.Confinement
 	}
-	p, err := reg.Parse(guard.Subject(req.Subject), req.Path)
-	if names.Reason(err) == names.NoConsent { // an answer, too
-		return control.CheckAnswer{Path: names.Escape(req.Path), Op: req.Op, Reason: names.NoConsent.String()}, nil
+	var err error
+	out.Check, err = x.Check(ctx, req)
+	if names.Reason(err) == names.NotExist {
+		out.NoRoot = true
+		out.Check = control.CheckAnswer{Path: names.Escape(out.Asked), Op: req.Op, Reason: names.NoConsent.String()}
+		return out, nil
 	}
-	if err != nil {
-		return control.CheckAnswer{}, err
+	if st, ok := s.reg.Lookup(guard.RootName(out.Check.Root)); ok && err == nil {
+		out.RootPath, out.Mode = st.Grant.Resolved, st.Grant.Policy.Rights.String()
+		if out.Check.Rule != nil {
+			policy := s.policyOf(st)
+			out.Policy = &policy
+		}
 	}
-	if _, ok := reg.Lookup(p.Root); !ok {
-		return control.CheckAnswer{}, guard.NoRoot(p.Root)
-	}
-	e := reg.Explain(guard.Subject(req.Subject), op, p, need)
-	a := control.CheckAnswer{Path: p.String(), Op: req.Op, Allowed: e.Allowed, Root: string(e.Root)}
-	if !e.Allowed {
-		a.Reason = e.Kind.String()
-	}
-	if e.Lacks != 0 {
-		a.Lacks = e.Lacks.String()
-	}
-	if r := e.Verdict.Rule; r != nil {
-		one := control.Rules([]*guard.Rule{r})[0]
-		a.Rule = &one
-	}
-	if r := e.Verdict.Lifted; r != nil {
-		one := control.Rules([]*guard.Rule{r})[0]
-		a.Lifted = &one
-	}
-	return a, nil
+	return out, err
 }
 
 // words for what people ask about; every operation's own name is one, too.

@@ -39,6 +39,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
@@ -123,7 +124,7 @@ type Session struct {
 	mnt    *mount.Mount // nil: there is none
 	tree   *vfs.Tree
 	srv    *control.Server
-	hub    hub
+	hub    events.Hub
 	broker *broker.Broker
 	frame  int
 	// questions are those that wait for `rootsfs consent`.
@@ -156,13 +157,13 @@ type Session struct {
 	stuck       bool     // the unmount failed
 	journal     *journal
 
-	mu            sync.Mutex                 // guards the fields below
-	lastGrants    map[guard.RootName]granted // of each name, whether it has ended or not
-	lastRefusal   *control.Refusal
-	missingRights guard.Rights // what lastRefusal was refused for want of, when its remedy is "set"
-	conf          confState
-	places        map[uint64]*rootPlace // by epoch
-	allow         []preapproved
+	mu          sync.Mutex                 // guards the fields below
+	lastGrants  map[guard.RootName]granted // of each name, whether it has ended or not
+	lastRefusal *control.Refusal
+	refused     guard.Request // that of lastRefusal
+	conf        confState
+	places      map[uint64]*rootPlace // by epoch
+	allow       []preapproved
 	// noAsking: what is not pre-approved is denied.
 	noAsking bool
 }
@@ -357,6 +358,7 @@ func (s *Session) handlers() []control.Handler {
 		control.ForgetDenial.Handle(s.forgetDenial),
 		control.GetPolicy.Handle(s.policy),
 		control.CheckPolicy.Handle(s.checkPolicy),
+		control.Why.Handle(s.why),
 		control.SetPatterns.Handle(s.setPatterns),
 		control.ListTrash.Handle(onTree(s, ListTrash)),
 		control.RestoreTrash.Handle(onTree(s, RestoreTrash)),

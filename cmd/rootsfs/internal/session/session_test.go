@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
@@ -246,73 +245,6 @@ func TestGrantIsOvertakenByTheEnd(t *testing.T) {
 	if st, ok := s.Registry().Lookup("b"); ok {
 		t.Errorf("it is there when the request is answered: %+v", st)
 	}
-}
-
-// What is watched: the state and what waits at first, then what happens, none of it
-// missed; the state again when asked for and roots change.
-func TestWatch(t *testing.T) {
-	s, _ := start(t, "a", "b")
-	updates := make(chan control.Update)
-	watched := make(chan error, 1)
-	stop := errors.New("enough")
-	go func() {
-		watched <- s.Watch(t.Context(), control.WatchRequest{State: true}, func(u control.Update) error {
-			updates <- u
-			if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
-				return stop
-			}
-			return nil
-		})
-	}()
-	first := <-updates
-	if first.Status == nil || len(first.Status.Roots) != 2 || first.Waiting == nil {
-		t.Fatalf("the first update: %+v", first)
-	}
-	asked(t, s, "v", "/x")
-	for u := range updates {
-		if u.Waiting != nil && len(u.Waiting.Questions) == 1 {
-			break
-		}
-	}
-	if _, err := s.revoke(t.Context(), control.RevokeRequest{Names: []string{"a"}}); err != nil {
-		t.Fatal(err)
-	}
-	for u := range updates {
-		if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
-			break
-		}
-	}
-	if err := <-watched; err != stop {
-		t.Errorf("the reader's own end: %v", err)
-	}
-}
-
-func TestHub(t *testing.T) {
-	var h hub
-	slow, cancel := h.subscribe()
-	for i := range hubBacklog + 5 {
-		h.publish(control.Event{Time: time.Unix(int64(i), 0)})
-	}
-	for range hubBacklog {
-		if e := <-slow; e.Lost != 0 {
-			t.Fatal("something was lost too early")
-		}
-	}
-	h.publish(control.Event{Kind: "x"})
-	if e := <-slow; e.Lost != 5 || e.Kind != "x" {
-		t.Errorf("%+v, want 5 lost", e)
-	}
-	cancel()
-	cancel() // twice is no harm
-	if _, ok := <-slow; ok {
-		t.Error("still subscribed")
-	}
-	h.close()
-	late, stop := h.subscribe()
-	if _, ok := <-late; ok {
-		t.Error("subscribed to a closed hub")
-	}
-	stop()
 }
 
 // What did not end is told, whatever else did.

@@ -68,8 +68,7 @@ func (s *Session) state() control.Status {
 	}
 	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
 	addSharing(&st)
-	denied, _ := s.denials.list()
-	st.Denials = len(denied)
+	st.Denials = len(s.denials.list())
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()
@@ -239,24 +238,16 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()), Reason: rec.Kind.String(),
 		UID: rec.UID, PID: rec.PID, Root: string(rec.Path.Root),
 	}
-	var lacks guard.Rights
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
+		// Whether a right is missing is asked when somebody wants to know: liftableRefusal. In
+		// the middle of an operation nothing may look at the source.
 		st, ok := s.reg.Lookup(rec.Path.Root)
-		if !ok || st.State != guard.Live {
+		if !ok || st.State != guard.Live || rec.Rule != "" ||
+			rec.Kind == names.Permission && rec.Rights&^st.Grant.Policy.Rights == 0 && len(st.Nested) == 0 {
 			return
 		}
-		have := st.Grant.Policy.Rights
-		want := have | rec.Rights
-		if want == have && rec.Kind == names.ReadOnly {
-			// Any of several rights would do; writing is the plain one.
-			want |= guard.Write
-		}
-		if want == have {
-			return
-		}
-		lacks = want &^ have
-		r.Remedy, r.Mode, r.Dir = "set", want.String(), st.Grant.Resolved
+		r.Remedy = "set"
 	case names.Revoked, names.NoConsent:
 		s.mu.Lock()
 		g, ok := s.lastGrants[rec.Path.Root]
@@ -277,25 +268,31 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		return
 	}
 	s.mu.Lock()
-	s.lastRefusal, s.missingRights = &r, lacks
+	s.lastRefusal, s.refused = &r, guard.AskedAgain(rec)
 	s.mu.Unlock()
 }
 
 // refusal serves control.GetRefusal.
-func (s *Session) refusal(context.Context, control.None) (control.RefusalAnswer, error) {
+func (s *Session) refusal(ctx context.Context, _ control.None) (control.RefusalAnswer, error) {
 	s.audit.flush()
-	return control.RefusalAnswer{Last: s.liftableRefusal()}, nil
+	return control.RefusalAnswer{Last: s.liftableRefusal(ctx)}, nil
+}
+
+// Explain is vfs.Tree.Explain for the session's roots.
+func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanation {
+	return s.tree.Explain(ctx, req)
 }
 
 // liftableRefusal is the last refusal that a grant would have avoided, as it can be lifted
 // now; nil if there is none.
-func (s *Session) liftableRefusal() *control.Refusal {
+func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lastRefusal == nil {
+	noted, refused := s.lastRefusal, s.refused
+	s.mu.Unlock()
+	if noted == nil {
 		return nil
 	}
-	last := *s.lastRefusal
+	last := *noted
 	if last.Remedy != "set" {
 		if again := *last.Grant; !again.Expires.After(time.Now()) {
 			again.Expires = time.Time{} // it ends before anybody says yes: last.ForMS counts
@@ -303,12 +300,13 @@ func (s *Session) liftableRefusal() *control.Refusal {
 		}
 		return &last
 	}
-	// The mode may have changed since: what is proposed is what the root has
-	// now and what was missing then, no less and no more.
-	st, ok := s.reg.Lookup(guard.RootName(last.Root))
-	if !ok || st.State != guard.Live || s.missingRights&^st.Grant.Policy.Rights == 0 {
+	// The mode may have changed since: what is proposed is what the root has now and what is
+	// still missing, no less and no more.
+	e := s.Explain(ctx, refused)
+	st, ok := s.reg.Lookup(e.Root)
+	if !ok || st.State != guard.Live || e.Lacks == 0 {
 		return nil
 	}
-	last.Mode = (st.Grant.Policy.Rights | s.missingRights).String()
+	last.Root, last.Dir, last.Mode = string(e.Root), st.Grant.Resolved, (st.Grant.Policy.Rights | e.Lacks).String()
 	return &last
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -21,7 +20,7 @@ func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		start := time.Now()
 		said, failed := []string{}, false
-		for _, r := range m.hub.Revoke(ctx, sessions, req) {
+		for _, r := range m.live.Revoke(ctx, sessions, req) {
 			text := r.Error
 			if failed = failed || text != ""; text == "" {
 				text = sayEnded(r.Session, r.Ended, time.Since(start))
@@ -100,7 +99,7 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 }
 
 // lift has the owner asked again about what was denied for good.
-func (m *model) lift(d live.Denial) tea.Cmd {
+func (m *model) lift(d control.Denial) tea.Cmd {
 	return m.do(d.Session, func(ctx context.Context, c *control.Client) (string, error) {
 		_, err := control.ForgetDenial.Call(ctx, c, control.ForgetRequest{ID: d.ID})
 		return names.Quote(d.Subject) + " may ask again about " + names.Quote(d.What()), err
@@ -108,10 +107,10 @@ func (m *model) lift(d live.Denial) tea.Cmd {
 }
 
 // look asks what lies at an item of a question.
-func (m *model) look(q live.Question, i int) tea.Cmd {
+func (m *model) look(q control.Question, i int) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := insideKey(q.ID, i)
-		c, err := m.hub.Client(q.Session)
+		c, err := m.live.Client(q.Session)
 		if err != nil {
 			return nil, nil // it has ended
 		}

@@ -181,7 +181,7 @@ func (m *model) typed(key, text string) tea.Cmd {
 		if what == typingSure {
 			m.typing = typingNothing
 			if key == "y" {
-				return m.revoke(control.RevokeRequest{All: true}, m.hub.Names()...)
+				return m.revoke(control.RevokeRequest{All: true}, m.live.Names()...)
 			}
 			return nil
 		}

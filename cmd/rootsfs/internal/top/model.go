@@ -74,7 +74,7 @@ var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
 
 // model is the state of the screen.
 type model struct {
-	hub   *live.Hub
+	live  *live.Sessions
 	store *records.Store
 	ctx   context.Context //nolint:containedctx // that of the whole run
 
@@ -83,10 +83,10 @@ type model struct {
 	view          view
 	sessions      []live.Session
 	speeds        map[string]*speeds
-	questions     []live.Question
-	denials       []live.Denial
-	listed        []live.Denial // as they were when one was to be chosen
-	events        []live.Event  // the newest first
+	questions     []control.Question
+	denials       []control.Denial
+	listed        []control.Denial // as they were when one was to be chosen
+	events        []control.Event  // the newest first
 	lost          int
 	row           int       // of the roots of all sessions
 	chosen        rootKey   // what row stands for
@@ -95,7 +95,7 @@ type model struct {
 	scroll        scroll
 	asked         int // which question is in front
 	front         string
-	frontQuestion live.Question
+	frontQuestion control.Question
 	since         time.Time // when what a key acts upon came to the front, or a key came too soon
 	inside        map[string]string
 	span          int // of spans
@@ -127,21 +127,21 @@ type (
 func Run(ctx context.Context, store *records.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &model{hub: &live.Hub{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, store: store, ctx: ctx, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithFPS(framesPerSecond))
 	failed := make(chan error, 1)
 	go func() {
-		err := m.hub.Run(ctx)
+		err := m.live.Run(ctx)
 		failed <- err
 		if err != nil {
 			p.Quit()
 		}
 	}()
-	sub := m.hub.Subscribe()
+	sub := m.live.Subscribe()
 	defer sub.Close()
 	go func() {
 		for {
-			u, ok := sub.Next(ctx)
+			u, ok := m.live.Next(ctx, sub)
 			if !ok {
 				return
 			}
@@ -204,7 +204,7 @@ func (m *model) apply(u live.Update) tea.Cmd {
 		m.rechoose()
 	}
 	for _, e := range u.Events {
-		m.events = append([]live.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
+		m.events = append([]control.Event{e}, m.events[:min(len(m.events), keptEvents-1)]...)
 	}
 	m.lost += u.Lost
 	if !u.Asked {
@@ -247,7 +247,7 @@ func (m *model) settle() tea.Cmd {
 
 // bring brings the question at asked to the front.
 func (m *model) bring() tea.Cmd {
-	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, live.Question{}
+	m.front, m.since, m.path, m.span, m.frontQuestion = "", m.now, "", 0, control.Question{}
 	if m.view == viewAsk {
 		m.scroll.begin()
 	}
@@ -356,7 +356,7 @@ func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, er
 // do runs f beside the screen, with a session's client.
 func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
-		c, err := m.hub.Client(session)
+		c, err := m.live.Client(session)
 		if err != nil {
 			return nil, err
 		}

@@ -24,7 +24,7 @@ const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b
 
 // full is a model with something hostile in every place.
 func full(width, height int) *model {
-	m := &model{hub: &live.Hub{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
+	m := &model{live: &live.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
 		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
@@ -35,13 +35,13 @@ func full(width, height int) *model {
 		st.Roots = append(st.Roots, control.Root{Name: fmt.Sprint("root", i, hostile), Resolved: "/" + strings.Repeat(hostile, 20), Mode: "ro", State: "live", Expires: &end,
 			Limits: guard.Limits{MaxWritten: 10, MaxCreated: 3}, Written: 1 << 40})
 	}
-	q := live.Question{Session: "s", Question: control.Question{Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
-		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}}
+	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
+		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}
 	two := q
 	two.ID = "r"
-	m.apply(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []live.Question{q, two},
-		Denials: []live.Denial{{Session: "s", Denial: control.Denial{ID: "d", Subject: hostile, Path: "/" + hostile}}},
-		Events:  []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}}})
+	m.apply(live.Update{Sessions: []live.Session{{Status: st, Problem: hostile}}, Asked: true, Questions: []control.Question{q, two},
+		Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: hostile, Path: "/" + hostile}},
+		Events:  []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", Op: "open", Path: hostile, Reason: "Permission", Detail: hostile}}})
 	m.speeds["s"].total = []rate{{ops: 1}, {ops: 1 << 40, read: 1 << 60}}
 	m.found = records.Found{Entries: []records.Entry{{Session: hostile, Op: hostile, Verdict: "refused", Path: hostile, Detail: hostile}}}
 	m.said, m.glob, m.text, m.path = hostile, hostile, hostile, "/"+hostile
@@ -117,7 +117,7 @@ func TestAnswersSettle(t *testing.T) {
 	first := m.questions[0]
 	late := first
 	late.ID = "a"
-	m.apply(live.Update{Asked: true, Questions: []live.Question{late, first}})
+	m.apply(live.Update{Asked: true, Questions: []control.Question{late, first}})
 	if m.front != "r" || m.asked != 1 {
 		t.Errorf("in front is %s", m.front)
 	}
@@ -127,18 +127,18 @@ func TestAnswersSettle(t *testing.T) {
 // grants only what has been on the screen, unchanged, for the settle time.
 func TestKeysGrantWhatWasSeen(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(36, 3))
-	m := &model{hub: &live.Hub{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, width: 100, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 	made := 0
-	question := func(id string) live.Question {
+	question := func(id string) control.Question {
 		made++
-		return live.Question{Session: "s", Question: control.Question{Question: broker.Question{ID: id, Subject: "x", Message: strings.Repeat("please ", rnd.IntN(200)), Asked: m.now, Until: m.now.Add(24 * time.Hour),
-			Items: []broker.Item{{Requested: "/p", Resolved: fmt.Sprint("/p", made), Mode: "rw"}}}}}
+		return control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: id, Subject: "x", Message: strings.Repeat("please ", rnd.IntN(200)), Asked: m.now, Until: m.now.Add(24 * time.Hour),
+			Items: []broker.Item{{Requested: "/p", Resolved: fmt.Sprint("/p", made), Mode: "rw"}}}}
 	}
 	root := func() control.Root {
 		made++
 		return control.Root{Name: fmt.Sprint("r", made), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
 	}
-	questions, roots := []live.Question{question("a"), question("b")}, []control.Root{root(), root()}
+	questions, roots := []control.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
 		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
 	}
@@ -236,10 +236,10 @@ func TestTypedAhead(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
-		m := &model{hub: &live.Hub{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
-		q := live.Question{Session: long, Question: control.Question{Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}}
+		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
+		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
 		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
-			Asked: true, Questions: []live.Question{q}, Events: []live.Event{{Session: long, Event: control.Event{Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}}})
+			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
 			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
@@ -274,7 +274,7 @@ func TestForget(t *testing.T) {
 		t.Fatal("f asks for no number")
 	}
 	first := m.denials[0]
-	m.apply(live.Update{Asked: true, Questions: m.questions, Denials: []live.Denial{{Denial: control.Denial{ID: "other"}}, first}})
+	m.apply(live.Update{Asked: true, Questions: m.questions, Denials: []control.Denial{{ID: "other"}, first}})
 	if len(m.listed) != 1 || m.listed[0].ID != first.ID {
 		t.Errorf("the list moved under the finger: %+v", m.listed)
 	}
@@ -411,7 +411,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 // The mark stays on its root wherever that comes to stand; where it has ended, a key
 // ends nothing else in the first moment.
 func TestTheMarkStays(t *testing.T) {
-	m := &model{hub: &live.Hub{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
+	m := &model{live: &live.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
 	list := func(names ...string) {
 		st := control.Status{Session: "s"}
 		for i, n := range names {
@@ -461,7 +461,7 @@ func TestTheMarkStays(t *testing.T) {
 func TestManyEvents(t *testing.T) {
 	m := full(100, 30)
 	for i := range 10_000 {
-		m.apply(live.Update{Events: []live.Event{{Session: "s", Event: control.Event{Kind: "refusal", PID: int32(i)}}}})
+		m.apply(live.Update{Events: []control.Event{{OfSession: control.OfSession{Session: "s"}, Kind: "refusal", PID: int32(i)}}})
 	}
 	if len(m.events) != keptEvents || m.events[0].PID != 9999 {
 		t.Errorf("%d events, the newest is %d", len(m.events), m.events[0].PID)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -46,7 +46,7 @@ func (m *model) denied(p *page) {
 	}
 }
 
-func who(q *live.Question, width int) string {
+func who(q *control.Question, width int) string {
 	switch {
 	case q.Host != nil:
 		return "the command"
@@ -56,7 +56,7 @@ func who(q *live.Question, width int) string {
 	return "\"" + brief(string(q.Subject), width) + "\""
 }
 
-func (m *model) question(p *page, q *live.Question) {
+func (m *model) question(p *page, q *control.Question) {
 	if q.Host != nil {
 		m.host(p, q.Host)
 	} else {
@@ -100,7 +100,7 @@ func (m *model) host(p *page, h *broker.Host) {
 const maxReached = 8
 
 // files shows what a question about files asks for.
-func (m *model) files(p *page, q *live.Question) {
+func (m *model) files(p *page, q *control.Question) {
 	p.exact(none, "  ", "subject "+names.Quote(string(q.Subject)))
 	if q.Server != "" {
 		p.exact(none, "  ", "calls itself "+names.Quote(q.Server))

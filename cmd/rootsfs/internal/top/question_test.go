@@ -16,9 +16,9 @@ import (
 func asksForHost(width, height int, host broker.Host) *model {
 	m := full(width, height)
 	m.path = ""
-	m.apply(live.Update{Asked: true, Questions: []live.Question{{Session: "s", Question: control.Question{Question: broker.Question{
+	m.apply(live.Update{Asked: true, Questions: []control.Question{{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{
 		Kind: broker.HostKind, ID: "h", Subject: "s", Asked: m.now, Until: m.now.Add(time.Minute), Host: &host,
-	}}}}, Denials: []live.Denial{{Session: "s", Denial: control.Denial{ID: "d", Subject: "s", Host: host.String()}}}})
+	}}}, Denials: []control.Denial{{OfSession: control.OfSession{Session: "s"}, ID: "d", Subject: "s", Host: host.String()}}})
 	m.view, m.said = viewAsk, ""
 	return m
 }

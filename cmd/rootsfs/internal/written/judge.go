@@ -20,19 +20,20 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// What rootsfs runs or reads for the owner is the owner's word. What programs can write is
-// theirs. Each such program and file passes a Judge; integration/deps lists all of them
-// (ownerfiles_test.go), and fails for a new one.
+// rootsfs runs programs and reads files for the owner. If a confined program can write one
+// of them, it could give orders in the owner's name. So each such program and file passes
+// a Judge; integration/deps lists all of them (ownerfiles_test.go), and fails for a new
+// one.
 
-// Judge says what programs can write.
+// Judge knows the directories that confined programs can write.
 type Judge struct {
 	coming  []string // without links
 	history *Dirs    // nil: no session was ever started
 	opener  guard.Opener
 }
 
-// Error is the reason why a program or file is refused that is to be run or read for the
-// owner: programs can write it, or what decides which one it is.
+// Error is the reason for refusing a program or file of the owner: confined programs can
+// write it, or a link or directory that decides which file it is.
 type Error struct {
 	Path string
 	Dir  string // that programs can write; "/": that is not known
@@ -47,9 +48,9 @@ func (e *Error) Error() string {
 		names.Quote(e.Path), names.Quote(e.Dir))
 }
 
-// NewJudge returns a Judge of what programs could write in any session so far, live ones
-// included. coming are directories that they are about to be able to write: roots of the
-// configuration and of the command line, and a HOME that is kept. What lies in a mount of
+// NewJudge returns a Judge that knows the directories of all sessions so far, including
+// live ones. coming are directories that programs will be able to write: roots of the
+// configuration and of the command line, and a HOME that is kept. A file in a mount of
 // rootsfs lies in a root, whatever its path.
 func NewJudge(coming ...string) *Judge {
 	j := &Judge{opener: vfs.Opener()}
@@ -71,8 +72,8 @@ func NewJudge(coming ...string) *Judge {
 	return j
 }
 
-// Holder returns the directory that programs can write and that place, a path without
-// links, is or lies in; "" if there is none.
+// Holder returns the directory that programs can write and that holds place, a path
+// without links, or is it; "" if there is none.
 func (j *Judge) Holder(place string) string {
 	for _, dir := range j.coming {
 		if names.Under(place, dir) {
@@ -121,8 +122,9 @@ func (j *Judge) ReadFile(path string) ([]byte, error) {
 }
 
 // Program returns the full path of a program, which it finds in PATH if name has no slash.
-// It refuses one that is not named in full otherwise, and one of which File refuses the
-// program, its interpreter, a library or whatever else sandbox.Interpreter looks at.
+// It refuses a relative path with a slash. It also refuses a program if File refuses the
+// program itself, its interpreter, a library or any other file that sandbox.Interpreter
+// examines.
 func (j *Judge) Program(name string) (string, error) {
 	invalid := func(format string, args ...any) error {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("%s "+format, append([]any{names.Quote(name)}, args...)...)}
@@ -154,14 +156,15 @@ func (j *Judge) Program(name string) (string, error) {
 	return path, err
 }
 
-// CheckProgram refuses what Program refuses. It is for sandbox.Options.
+// CheckProgram returns the error of Program. It is for sandbox.Options.
 func (j *Judge) CheckProgram(path string) error {
 	_, err := j.Program(path)
 	return err
 }
 
-// Command returns the full path of a command's program. It refuses what Program refuses, and
-// arguments with an absolute path that File refuses, as a script for an interpreter is one.
+// Command returns the full path of a command's program, or the error of Program. It also
+// refuses arguments with an absolute path that File refuses, such as a script for an
+// interpreter.
 func (j *Judge) Command(words []string) (path string, err error) {
 	if path, err = j.Program(words[0]); err != nil {
 		return "", err
@@ -178,7 +181,7 @@ func (j *Judge) Command(words []string) (path string, err error) {
 func (j *Judge) pathsOf(text string) error {
 	for _, p := range pathsIn(text) {
 		if _, _, err := j.opener.Trace(p); err != nil {
-			continue // it is no path, or nobody can reach it
+			continue // it is no path, or leads nowhere
 		}
 		if err := j.File(p); err != nil {
 			return err
@@ -190,7 +193,7 @@ func (j *Judge) pathsOf(text string) error {
 // separators end a path in a text, or stand before one: a name may have any of them.
 const separators = " \t\n\"'`;|&()<>=:,[]{}@+%!^#*?"
 
-// unquoted is a shell's reading of a text, as far as it matters where a path begins and ends.
+// unquoted removes a shell's quotes, which matter for where a path begins and ends.
 var unquoted = strings.NewReplacer(`"`, "", "'", "", `\`, "")
 
 // expanded returns a text with the values of its variables, as a shell has them in an argument
@@ -240,11 +243,12 @@ func mayBegin(text string, i int) bool {
 	return word == "" || word[0] == '-' && !strings.Contains(word, "/")
 }
 
-// Environ is the environment for a program that is run for the owner: this process's, without
-// the variables that drop names. PATH has no relative directory and none that programs can
-// write, so that what the program runs itself is not theirs either. Nor is what it loads
-// (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that programs can write is left
-// out. HOME stays: without it the program reads another one's files.
+// Environ returns the environment for a program that is run for the owner: this process's,
+// without the variables that drop names. PATH has no relative directory and none that confined
+// programs can write, so that they cannot supply a program that it runs. Nor can they supply a
+// file that it loads (LD_PRELOAD, PYTHONPATH, NODE_OPTIONS): a variable with a path that
+// programs can write is left out. HOME stays: without it the program would read another user's
+// files.
 func (j *Judge) Environ(drop func(name string) bool) (env []string) {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
@@ -269,9 +273,9 @@ func (j *Judge) searchPath(path string) string {
 	return strings.Join(list, string(os.PathListSeparator))
 }
 
-// CertificateFiles refuses certificate authorities that programs can write: those that
-// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It has them read at once: a root that is
-// granted later may hold them.
+// CertificateFiles refuses certificate authorities that programs can write: the files that
+// SSL_CERT_FILE and SSL_CERT_DIR name for crypto/x509. It makes crypto/x509 read them at once,
+// because a root that is granted later may hold them.
 func (j *Judge) CertificateFiles() error {
 	if file := os.Getenv("SSL_CERT_FILE"); file != "" {
 		if err := j.File(file); err != nil {

@@ -58,7 +58,7 @@ func isRefused(err error) bool {
 	return errors.As(err, new(*Error)) || errors.As(err, new(*guard.LinkError))
 }
 
-// What programs can write is refused by its path, and by each link on it.
+// A file that programs can write is refused by its path, and by each link on the path.
 func TestFile(t *testing.T) {
 	j, dir := judged(t)
 	for path, refused := range map[string]bool{
@@ -76,8 +76,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A program is refused by what else decides what it does, and a relative one by what that is
-// relative to.
+// A program is also refused because of other files that decide what it does, and a relative
+// one because of the directory that it is relative to.
 func TestProgram(t *testing.T) {
 	j, dir := judged(t)
 	t.Chdir(filepath.Join(dir, "own"))
@@ -132,7 +132,8 @@ func TestCommand(t *testing.T) {
 		{dir + "/a root, mine/tool", true}, {"--file=" + dir + "/a root, mine/tool", true}, {"exec '" + dir + "/a root, mine/tool'", true},
 		{"exec " + dir + `/a\ root\,\ mine/tool`, true}, {`sh "` + dir + `"/early/tool`, true},
 		{`exec "$HOME"/early/tool`, true}, {`exec "${HOME}/early/tool"`, true}, {`"$HOME/own"/tool`, false},
-		// behind the letters of an option, and of what curl and the like put before a file
+		// behind the letters of an option, and behind characters that curl and others put
+		// before a file
 		{"-I" + dir + "/early", true}, {"-I" + dir + "/own", false}, {"-Wl,-rpath," + dir + "/early", true}, {"@" + dir + "/root/x", true},
 		{"-d@" + dir + "/root/x", true}, {"--data=@" + dir + "/root/x", true}, {"owner" + dir + "/root/x", false},
 		// what a shell makes of a variable
@@ -147,7 +148,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// What a program of the owner's runs itself is not found where programs can write.
+// A program that the owner's program runs itself is not found where confined programs can
+// write.
 func TestEnviron(t *testing.T) {
 	j, dir := judged(t)
 	t.Setenv("PATH", strings.Join([]string{dir + "/root", ".", dir + "/own", "", dir + "/early/dir", dir + "/to-root", "/usr/bin"}, ":"))

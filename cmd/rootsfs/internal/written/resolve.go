@@ -7,8 +7,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Registry returns a registry for a command that tries grants, which no program is
-// ever given. It judges links by what programs could write, and remembers nothing.
+// Registry returns a registry for a command that only tries grants. It judges links by
+// the directories that programs could write, and remembers nothing.
 func Registry(rules guard.Rules) (*guard.Registry, error) {
 	d, err := Open()
 	if err != nil {
@@ -27,8 +27,7 @@ func CheckLinks(path string) error {
 	return reg.CheckLinks(path)
 }
 
-// Resolve is filepath.EvalSymlinks for a path that the owner approves: CheckLinks
-// first.
+// Resolve resolves the links of a path that the owner approves, after CheckLinks.
 func Resolve(path string) (string, error) {
 	if err := CheckLinks(path); err != nil {
 		return "", err

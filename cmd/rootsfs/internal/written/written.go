@@ -1,6 +1,6 @@
-// Package written remembers the directories that programs were allowed to write, in
-// all sessions of the owner: in one of them a program may have left a link that is to
-// lead another grant, or a program that rootsfs is to run for the owner. Judge refuses
+// Package written remembers the directories that confined programs were allowed to write,
+// in all sessions of the owner. A program may have left a link in one of them, to lead a
+// later grant elsewhere, or a program that rootsfs would run for the owner. Judge refuses
 // such programs and files.
 //
 // # Promises
@@ -10,10 +10,10 @@
 //
 // # Not promised
 //
-// The file holds the newest directories, see maxDirs. A directory that was renamed
-// is not known by its new path; the roots of a live session are, by their place. Nor is
-// a file with a second name (hard link) or a directory that is mounted in two places, nor
-// what was writable on another machine, for another user or with another state directory.
+// The file holds the newest directories, see maxDirs. A renamed directory is not known by
+// its new path, unless it is a root of a live session. Not known either are a file's
+// second name (hard link), a directory that is mounted in two places, and files that were
+// writable on another machine, for another user or with another state directory.
 package written
 
 import (
@@ -34,7 +34,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// maxDirs is how many directories are kept when there are twice as many.
+// maxDirs is how many directories are kept when the file is shortened, at twice as many.
 const maxDirs = 10_000
 
 // Dirs are the directories in one file. It implements guard.History.
@@ -50,7 +50,7 @@ type Dirs struct {
 
 var _ guard.History = (*Dirs)(nil)
 
-// Open returns the owner's. Nothing is read before it is needed.
+// Open returns the owner's Dirs. The file is not read before it is needed.
 func Open() (*Dirs, error) {
 	path, err := xdg.State("writable")
 	return &Dirs{path: path, set: map[string]bool{}}, err
@@ -136,7 +136,7 @@ func (d *Dirs) addLocked(dir string) error {
 	return nil
 }
 
-// openToWrite opens the file and locks it against others who write.
+// openToWrite opens the file and locks it against other writers.
 func (d *Dirs) openToWrite() (*os.File, error) {
 	for {
 		f, err := os.OpenFile(d.path, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -156,7 +156,7 @@ func (d *Dirs) openToWrite() (*os.File, error) {
 	}
 }
 
-// readLocked reads what has been added to the file since the last time.
+// readLocked reads the lines added to the file since the last time.
 func (d *Dirs) readLocked(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -191,7 +191,7 @@ func (d *Dirs) noteLocked(dir string) {
 	}
 }
 
-// replaceLocked puts a new file in the place of the one that is locked.
+// replaceLocked replaces the locked file by a new one.
 func (d *Dirs) replaceLocked(list []string) error {
 	tmp := d.path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

@@ -17,7 +17,8 @@ func open(t *testing.T) *Dirs {
 	return d
 }
 
-// What one session has noted every other one knows, also one that has read before.
+// Every session knows the directories that another one has noted, even if it read the
+// file before.
 func TestOthersKnow(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	a, b := open(t), open(t)

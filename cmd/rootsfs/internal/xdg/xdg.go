@@ -1,13 +1,8 @@
 // Package xdg finds the owner's directories for configuration, state and data, by the XDG
 // specification.
 //
-// # Promises
-//
-// Nothing is created, and nothing is read but the variables HOME and XDG_….
-//
-// # Not promised
-//
-// Whether the directory is there, and what it is.
+// It reads only the variables HOME and XDG_…. It creates nothing, and does not check that
+// a directory is there.
 package xdg
 
 import (
@@ -20,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Home is the home directory, which ~ stands for; "" if there is none.
+// Home returns the home directory, which ~ stands for; "" if there is none.
 func Home() string {
 	home, err := os.UserHomeDir()
 	if err != nil || !filepath.IsAbs(home) {
@@ -29,8 +24,9 @@ func Home() string {
 	return filepath.Clean(home)
 }
 
-// Path is what elem names below the directory of a variable, or below fallback in the home
-// directory if that is unset or, as the XDG specification wants it, relative.
+// Path joins elem to the directory that a variable holds. If the variable is unset, or
+// relative (the XDG specification then demands it), it joins elem to fallback in the home
+// directory.
 func Path(variable, fallback string, elem ...string) (string, error) {
 	dir := os.Getenv(variable)
 	if !filepath.IsAbs(dir) {
@@ -44,19 +40,19 @@ func Path(variable, fallback string, elem ...string) (string, error) {
 	return filepath.Join(append([]string{dir}, elem...)...), nil
 }
 
-// State is $XDG_STATE_HOME/rootsfs, or what elem names below it.
+// State returns $XDG_STATE_HOME/rootsfs, or the path elem below it.
 func State(elem ...string) (string, error) {
 	return Path("XDG_STATE_HOME", ".local/state", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Data is $XDG_DATA_HOME/rootsfs, or what elem names below it. HOMEs are kept there.
+// Data returns $XDG_DATA_HOME/rootsfs, or the path elem below it. HOMEs are kept there.
 func Data(elem ...string) (string, error) {
 	return Path("XDG_DATA_HOME", ".local/share", append([]string{"rootsfs"}, elem...)...)
 }
 
-// Unwritable adds to an error about a file in State what to do, where it is that
-// this user, or nobody, may write there, or that it can be no directory, as below /proc.
-// Another error, or nil, it returns as it is.
+// Unwritable adds advice to an error about a file in State, if it says that the place is
+// not writable, or can hold no directory, as below /proc. It returns another error, or
+// nil, as it is.
 func Unwritable(err error) error {
 	switch names.Errno(err) { //nolint:exhaustive // the others are not about the place
 	case unix.EROFS, unix.EACCES, unix.EPERM, unix.ENOENT, unix.ENOTDIR:

@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, dir, tool string, arguments json.RawMessage, server []string) error {
-	// What is approved from the beginning, and who decides about the rest.
+	// The roots approved from the beginning, and the Asker for the rest.
 	registry := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
 	_, err := registry.Grant(ctx, guard.Grant{
 		Root: "project", Dir: dir, Origin: "command line", Policy: guard.Policy{Rights: guard.ReadOnly},

@@ -59,7 +59,7 @@ func count(ctx context.Context, broker *client.Broker, session *mcp.ServerSessio
 			return "", err
 		}
 		words := len(strings.Fields(string(text)))
-		// The new contents appear at once: nobody ever reads half a report.
+		// The new contents appear at once: no reader gets half a report.
 		_, err = files.WriteFile(ctx, in.Reports+"/words.txt", fmt.Appendln(nil, words), client.WriteOptions{Create: true})
 		if err != nil || n == in.Changes {
 			return fmt.Sprintf("words: %d, changes: %d", words, n), err

@@ -14,9 +14,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// streams opens the command's standard streams, as far as they are no pipes, inside: its
-// terminal has the right name there, and the host's terminals and /dev/null have none. The
-// master side of the terminal goes out.
+// streams opens those standard streams of the command that are no pipes, inside: there its
+// terminal has the right name, which the host's terminals and /dev/null would not have. It
+// passes the master side of the terminal to the caller.
 func (p *initProc) streams() error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -26,7 +26,7 @@ func (p *initProc) streams() error {
 	var slave *os.File
 	for i, kind := range p.conf.Streams {
 		if kind != Passed {
-			// In the place of the host's, of whose mounts nothing may be held.
+			// It replaces the host's: no file of the host's mounts may be held.
 			if err := unix.Dup3(int(null.Fd()), i, unix.O_CLOEXEC); err != nil {
 				return step(err, "take over stream %d", i)
 			}
@@ -55,17 +55,17 @@ func (p *initProc) openTerminal() (*os.File, error) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: p.conf.Rows, Cols: p.conf.Cols}); err != nil {
 		return nil, step(err, "set the size of the terminal")
 	}
-	// The terminal's session is the init's, as a shell's is: a command that leads a session
-	// cannot be stopped by Ctrl-Z, because the kernel stops no process group that nobody in
-	// its session would continue.
+	// The terminal's session is the init's, as a shell's is. A command that leads a session
+	// cannot be stopped by Ctrl-Z: the kernel stops a process group only if another process
+	// of its session can continue it.
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TIOCSCTTY, 0); err != nil {
 		return nil, step(err, "make the terminal the session's")
 	}
 	return slave, step(passOut(TerminalFile, int(master.Fd())), "hand the terminal out")
 }
 
-// command starts the command from this very thread, in a process group of its own. step is
-// where it failed.
+// command starts the command from this very thread, in a process group of its own. step
+// names the step that failed.
 func (p *initProc) command() (pid int, step string, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.conf.Dir, Env: p.conf.Env,
@@ -104,8 +104,8 @@ func (p *initProc) command() (pid int, step string, err error) {
 	return pid, "", nil
 }
 
-// blame says what a failed start is to be blamed on: the error is the same for a
-// working directory, a program and an interpreter that are not there.
+// blame finds the cause of a failed start: the error is the same for a missing working
+// directory, program and interpreter.
 func (p *initProc) blame(path string, err error) (step string) {
 	fd, derr := unix.Open(p.conf.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if derr != nil {
@@ -141,7 +141,7 @@ func look(name string, env []string) (string, error) {
 	return path, err
 }
 
-// listen does what the caller says, and ends everything when the caller is gone.
+// listen obeys the caller's messages, and ends everything when the caller is gone.
 func (p *initProc) listen(pid int) {
 	for {
 		m, _, err := Receive(controlFD)
@@ -192,14 +192,14 @@ func (p *initProc) reap(pid int) {
 	}
 }
 
-// detach lets go of a child that has made this process its tracer (PTRACE_TRACEME), so that
-// the signal reaches it. It reports false if the child is not traced, and stopped by itself.
+// detach releases a child that has made this process its tracer (PTRACE_TRACEME), so that
+// the signal reaches it. It reports false if the child is not traced and has really stopped.
 func detach(pid int, sig syscall.Signal) bool {
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(pid), 0, uintptr(sig), 0, 0)
 	return errno == 0
 }
 
-// end takes everything with it.
+// end ends this process and everything started from it.
 func (p *initProc) end(code int) {
 	if os.Getpid() != 1 {
 		End(func() []int { return Descendants(os.Getpid()) })
@@ -207,12 +207,13 @@ func (p *initProc) end(code int) {
 	os.Exit(code)
 }
 
-// smallestRoom is how much room a file system has that is not full, in parts of its
-// size: a program that found none for a block of data leaves less than that.
+// smallestRoom is the least free part of a file system that counts as not full:
+// 1/smallestRoom of its size. A program that found no room for a block of data leaves
+// less than that.
 const smallestRoom = 100
 
-// isPrivateFull reports whether a private file system is full. What is not mounted, or
-// cannot be asked, is not.
+// isPrivateFull reports whether a private file system is full. One that is not mounted,
+// or cannot be asked, is not.
 func isPrivateFull() bool {
 	return slices.ContainsFunc([]string{layout.PrivateDir, "/tmp", "/var/tmp", "/run", "/dev/shm"}, func(dir string) bool {
 		var st unix.Statfs_t

@@ -19,19 +19,18 @@ const (
 	CoreLayer     = "core dumps" // said only where core dumps are not forbidden
 )
 
-// SparePids is what the init may use beyond the command's limit: the runtime
-// aborts when it cannot have a thread.
+// SparePids is how many threads the init may have beyond the command's limit: the Go
+// runtime aborts when it cannot create one.
 const SparePids = 64
 
-// confine drops what this thread, from which the command is started, has and
-// could get. The order matters: what a later step needs must not be taken by an
-// earlier one.
+// confine drops every right that this thread has or could get. The command is started
+// from this thread. The order matters: no step may take what a later one needs.
 //
-// The init's other threads keep capabilities over the namespaces: confining them
-// would take longer than all the rest (see package landlock). The command cannot
-// reach them: it may not trace this process, which is not dumpable and has no
-// directory in its /proc, nor stop it by a signal (as pid 1 it hears none that it
-// has not asked for; elsewhere package seccomp refuses it), and it holds no descriptor of it.
+// The init's other threads keep capabilities over the namespaces: confining them would take
+// longer than all the rest (see package landlock). The command cannot reach them. It may not
+// trace the init, which is not dumpable and has no directory in the command's /proc. It
+// cannot stop the init by a signal: as pid 1 the init gets only signals that it handles,
+// elsewhere package seccomp refuses the call. And it holds no descriptor of the init.
 func (p *initProc) confine() error {
 	if err := p.limits(); err != nil {
 		return err
@@ -75,9 +74,8 @@ func (p *initProc) confine() error {
 	default:
 		p.on(LandlockLayer, what)
 	}
-	// What the command can trace is what it has started: Landlock keeps tracers inside of its
-	// domain, and nobody else is in a pid namespace of this process's, but this process, which
-	// is not dumpable.
+	// The command can trace only its own descendants. Landlock keeps tracers inside its
+	// domain; in a pid namespace the only other process is this one, which is not dumpable.
 	p.conf.Filter.Trace = what != "" || os.Getpid() == 1
 	if err := p.filter(); err != nil {
 		return err
@@ -93,8 +91,9 @@ func (p *initProc) confine() error {
 	return nil
 }
 
-// userLimits are of what the kernel counts by user, so that a command could leave the
-// user's other programs without, and of open files, which take the machine's memory.
+// userLimits are limits of resources that the kernel counts by user, of which a command
+// could take all from the user's other programs, and of open files, which take the
+// machine's memory.
 var userLimits = []struct {
 	resource int
 	what     string
@@ -106,7 +105,7 @@ var userLimits = []struct {
 	{unix.RLIMIT_NOFILE, "open files", 16384}, // of each process
 }
 
-// limitTo lowers a limit of this process, and of what it starts.
+// limitTo lowers a limit of this process, and of its children.
 func limitTo(resource int, most uint64) error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(resource, &had); err != nil {
@@ -116,8 +115,8 @@ func limitTo(resource int, most uint64) error {
 	return unix.Setrlimit(resource, &unix.Rlimit{Cur: min(most, had.Cur), Max: most})
 }
 
-// filter installs the system call filter, and has the init make the calls of bind and
-// listen where the command has the host's network.
+// filter installs the system call filter. If the command has the host's network, the init
+// makes the calls bind and listen for it.
 func (p *initProc) filter() error {
 	const name = "listening"
 	p.conf.Filter.Binder = p.conf.Net
@@ -133,7 +132,8 @@ func (p *initProc) filter() error {
 		p.on(name, what)
 		go seccomp.Serve(fd, p.conf.Listen)
 		return nil
-	// One who confines us has such a filter already, or the kernel has none.
+	// A program that confines rootsfs has such a filter already, or the kernel lacks
+	// them.
 	case p.conf.Net && len(p.conf.Listen) == 0 && (errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL)):
 		p.conf.Filter.Binder, p.conf.Filter.NoBind = false, true
 		_, err = seccomp.Install(p.conf.Filter)
@@ -142,10 +142,10 @@ func (p *initProc) filter() error {
 	return err
 }
 
-// limits bounds what the command can use up. The init needs threads of its own
-// when the command has used everything, so the hard limit, which only it raises
-// its soft one to, is a little higher. Nobody here can raise the hard limits that
-// rootsfs was started with.
+// limits bounds the resources that the command can use up. The init needs threads of its
+// own when the command has used everything, so the hard limit, which only it raises its
+// soft one to, is a little higher. The hard limits that rootsfs was started with cannot
+// be raised here.
 func (p *initProc) limits() error {
 	var had unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &had); err != nil {
@@ -160,8 +160,8 @@ func (p *initProc) limits() error {
 			return step(err, "limit %s", l.what)
 		}
 	}
-	// Not 0: that would not stop a core_pattern with a pipe, which runs a
-	// program of the host's as root on what crashed here; 1 does (core(5)).
+	// Not 0: that would not stop a core_pattern with a pipe, which runs a program of the
+	// host as root on a crash here; 1 does (core(5)).
 	limited := "processes and threads, open files, queued signals, message queues, locked memory"
 	switch err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); {
 	case errors.Is(err, unix.EPERM):
@@ -175,16 +175,16 @@ func (p *initProc) limits() error {
 	return nil
 }
 
-// secureBits: uid 0 means nothing, and nobody can change that again. (There is
-// no uid 0 inside; this is for the day when there is.)
+// secureBits take all meaning from uid 0, for good. There is no uid 0 inside; these bits
+// are a second line.
 const secureBits = 1<<0 | 1<<1 | // SECBIT_NOROOT, _LOCKED
 	1<<2 | 1<<3 | // SECBIT_NO_SETUID_FIXUP, _LOCKED
 	1<<5 | // SECBIT_KEEP_CAPS_LOCKED
 	1<<6 | 1<<7 // SECBIT_NO_CAP_AMBIENT_RAISE, _LOCKED
 
-// dropCaps leaves the calling thread, and what is started from it, no capability
-// in any set. On the way, while it may still do so, it changes to another uid if
-// there is one. It returns what it could not do.
+// dropCaps drops all capabilities of the calling thread, and of its children, from every
+// set. While it may still do so, it changes to another uid if one is configured. It
+// returns a note about steps that failed.
 func dropCaps(c *Config) (note string, err error) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

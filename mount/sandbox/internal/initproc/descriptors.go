@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloseOnExec marks every descriptor from first on to be closed by execve(2), so that nothing
-// inherits what this process has inherited without knowing.
+// CloseOnExec marks every descriptor from first on to be closed by execve(2), so that
+// descriptors that this process has inherited unawares go no further.
 func CloseOnExec(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {

@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unsupported are the errors by which a kernel refuses what it does not have, or does not
-// let this user have. Every other error is about this one start.
+// Unsupported are the errors by which a kernel refuses a feature that it lacks, or that
+// this user may not use. Every other error is about one start.
 var Unsupported = []unix.Errno{unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EINVAL, unix.EOPNOTSUPP, unix.ENODEV, unix.ENOENT, unix.ENOPROTOOPT}
 
-// IsUnsupported reports whether an error says that a thing does not exist here.
+// IsUnsupported reports whether an error says that a feature does not exist here.
 func IsUnsupported(err error) bool {
 	return slices.ContainsFunc(Unsupported, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
-// resources are the errors of resources that are used up, with what to look at.
+// resources are the errors of resources that are used up, with advice what to check.
 var resources = map[unix.Errno]string{
 	unix.ENOSPC:       "namespaces, mounts or terminals (user.max_*_namespaces, fs.mount-max, kernel.pty.max)",
 	unix.EUSERS:       "namespaces of this user (user.max_user_namespaces)",

@@ -41,7 +41,7 @@ func (b *builder) skeleton() error {
 
 // write makes a file of the new root, and its directory.
 func (b *builder) write(path string, data []byte) error {
-	// Nothing is written to what is mounted in the new root.
+	// A mount in the new root is never written to.
 	fd, err := unix.Openat2(b.root, path[1:], &unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_CLOEXEC, Mode: 0o644,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,

@@ -1,16 +1,16 @@
 // Package initproc is the init of a confined command: this very program, started again. It
-// makes the command's root directory, drops all that it could use to get out of it, starts
-// the command, and waits.
+// makes the command's root directory, drops every right to leave it, starts the command,
+// and waits.
 //
 // # Promises
 //
-// The command is started only when everything that was asked for confines it, and when the
-// caller has said so. When the command ends, or the caller, the init ends all that was
-// started from it.
+// The command is started only when its confinement is complete, and the caller has
+// released it. When the command or the caller ends, the init ends all processes started
+// from it.
 //
 // # Not promised
 //
-// The init's own threads but the first are not confined: see confine.
+// Of the init's own threads only the first is confined: see confine.
 package initproc
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// A Go process cannot fork, because only one of its threads would be in the child: so the
+// A Go process cannot fork, because only one of its threads would be in the child. So the
 // init is this program started again, with Variable in its environment. It gets its end of a
-// socket on controlFD and its configuration in a memory file on configFD, and from FirstFD
-// on what the caller had to open for it.
+// socket on controlFD, its configuration in a memory file on configFD, and from FirstFD on
+// the files that the caller had to open for it.
 
 // Variable marks the init. It never reaches a command.
 const Variable = "ROOTSFS_SANDBOX_INIT"
@@ -41,16 +41,17 @@ const (
 	// FirstFD is the first of the descriptors that Config.Files names.
 	FirstFD = 5
 
-	// Self is this program, not by its name, which may by now be another's.
+	// Self is the path of this program. Its name may by now belong to another file.
 	Self = "/proc/self/exe"
 )
 
-// exitFailed is the exit code of an init that failed; nobody but us sees it.
+// exitFailed is the exit code of an init that failed. Only the caller of Start sees it.
 const exitFailed = 125
 
-// Env returns the environment of an init. It lives for long and makes little: no
-// garbage to collect at its start, and two threads' work at most. With containermaxprocs
-// the runtime would keep files of its control group open, which are of the host's mounts.
+// Env returns the environment of an init. An init lives long and does little: it collects
+// no garbage at its start, and has work for two threads at most. With containermaxprocs
+// the runtime would keep files of its control group open, which belong to the host's
+// mounts.
 func Env() []string {
 	env := []string{Variable + "=1", "GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2", "GODEBUG=containermaxprocs=0"}
 	if race, ok := os.LookupEnv("GORACE"); ok {
@@ -64,8 +65,8 @@ func isInit() bool {
 	return ok
 }
 
-// An init's main stays on the main thread: the one that carries the root of the mount
-// namespace and the bounding set, and that is the parent of the command.
+// An init's main stays on the main thread, which has the root of the mount namespace and
+// the bounding set, and is the parent of the command.
 func init() {
 	if isInit() {
 		runtime.LockOSThread()
@@ -86,16 +87,16 @@ func Main() {
 	(&initProc{}).run()
 }
 
-// Refuse ends this process, if it was started as an init, and has the caller be told why.
+// Refuse ends this process, if it was started as an init, and tells the caller why.
 func Refuse(why error) {
 	if isInit() {
 		(&initProc{}).fail(StepConfine, why)
 	}
 }
 
-// initProc is the init's state. As pid 1 of a pid namespace it reaps whatever the command
-// leaves behind, and takes everything with it when it ends; without a pid namespace it does
-// the same as a subreaper.
+// initProc is the init's state. As pid 1 of a pid namespace it reaps the processes that the
+// command leaves behind, and all of them end with it. Without a pid namespace it is a
+// subreaper and ends them itself.
 type initProc struct {
 	conf   Config
 	layers []Layer
@@ -134,7 +135,7 @@ func (p *initProc) fail(step string, err error) {
 	if errors.As(err, &errno) {
 		m.Errno = int(errno)
 	}
-	_ = Send(controlFD, m) // a caller that is gone has nobody to tell
+	_ = Send(controlFD, m) // the caller may be gone
 	os.Exit(exitFailed)
 }
 
@@ -172,7 +173,8 @@ func (p *initProc) setUp() error {
 	return nil
 }
 
-// configure reads what the caller wants, and keeps what was inherited from the command.
+// configure reads the caller's configuration, and keeps inherited descriptors from the
+// command.
 func (p *initProc) configure() error {
 	if err := CloseOnExec(controlFD); err != nil {
 		return step(err, "mark inherited descriptors")
@@ -188,24 +190,24 @@ func (p *initProc) configure() error {
 	return nil
 }
 
-// deadly are the signals that would end or stop a Go program that has not asked
-// for them; the others do nothing to it.
+// deadly are the signals that would end or stop a Go program that does not handle them;
+// the others do nothing to it.
 var deadly = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU,
 	unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
-// oomScoreAdj makes a process with little memory as likely to be ended for want of
-// memory as one that has half of the machine's (proc_pid_oom_score_adj(5)).
+// oomScoreAdj makes the kernel treat a process, when memory runs out, as if it had half
+// of the machine's memory besides its own (proc_pid_oom_score_adj(5)).
 const oomScoreAdj = 500
 
-// prepareProcess makes this process what it is while it builds and waits.
+// prepareProcess sets up this process: its session, signals and limits.
 func (p *initProc) prepareProcess() error {
 	// A session of this process's own, in which the command gets its terminal. At levels
 	// other than Bubblewrap it has one already.
 	_, _ = unix.Setsid()
-	// Signals from inside must not end this process, and those it is sent
-	// from outside come over the control socket.
+	// Signals from inside must not end this process. Signals from outside come over the
+	// control socket.
 	signal.Notify(make(chan os.Signal, 1), deadly...)
 	for _, sig := range p.conf.Ignore {
 		signal.Ignore(unix.Signal(sig)) // which the command inherits
@@ -258,8 +260,8 @@ func (p *initProc) namespaces() error {
 	return nil
 }
 
-// bubblewrap says what bwrap has made, and gives the private directories, which
-// a bwrap of root's has made for root, to the command's uid.
+// bubblewrap reports the layers that bwrap has made. A bwrap of root has made the private
+// directories for root: bubblewrap gives them to the command's uid.
 func (p *initProc) bubblewrap() error {
 	if p.conf.SetID {
 		p.on("namespaces", "mount, pid, ipc, uts")
@@ -283,13 +285,13 @@ func (p *initProc) on(name, detail string) {
 	p.layers = append(p.layers, Layer{name, On, detail})
 }
 
-// hold waits for the word that the command may be started.
+// hold waits until the caller releases the command.
 func (p *initProc) hold() {
 	if Send(controlFD, Message{Kind: KindReady}) != nil {
 		os.Exit(exitFailed) // the caller is gone
 	}
-	// Meanwhile the kernel may ask the tree's server for the way to where the
-	// command works. What is wrong with it shows when the command goes there.
+	// Meanwhile the kernel may ask the tree's server for the path of the working
+	// directory. An error shows when the command enters it.
 	var st unix.Stat_t
 	_ = unix.Stat(p.conf.Dir, &st)
 	if m, _, err := Receive(controlFD); err != nil || m.Kind != KindRelease {

@@ -43,7 +43,8 @@ func (b *builder) create(parent int, at string, file bool) error {
 	return createAt(parent, filepath.Base(at), file)
 }
 
-// mount mounts what fd is at a path, which is made if the new root does not have it.
+// mount attaches the mount of fd at a path, which is made if the new root does not have
+// it.
 func (b *builder) mount(fd int, at string) error {
 	file, err := isFile(fd)
 	if err != nil {
@@ -67,8 +68,8 @@ func (b *builder) mkdir(path string) error {
 	return unix.Close(fd)
 }
 
-// reach opens a path. What is not there it has create make, in an open directory: an empty
-// file or directory at the path, and the directories on the way.
+// reach opens a path. It calls create for missing names, in an open directory: for an
+// empty file or directory at the path, and for the directories on the way.
 func reach(at string, file bool, open func(path string) (int, error), create func(parent int, at string, file bool) error) (int, error) {
 	fd, err := open(at)
 	if !errors.Is(err, unix.ENOENT) || at == "/" {
@@ -94,7 +95,7 @@ func createAt(dir int, name string, file bool) error {
 	return unix.Mkdirat(dir, name, 0o755)
 }
 
-// isFile reports whether something open is anything but a directory.
+// isFile reports whether a descriptor is of anything but a directory.
 func isFile(fd int) (bool, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -134,12 +135,12 @@ func (b *builder) rebind(from, at string, attrs uint64) error {
 	return b.mount(fd, at)
 }
 
-// The command can connect to a socket in any directory that it sees: to the kernel that
-// is writing to a file, but neither a read-only mount nor Landlock before its ABI 9
-// refuses it. So the directories of the host are shown by way of an overlay, whose files
-// are those of the host and whose sockets are nobody's: whoever listens has bound another
-// inode, and connect(2) says ECONNREFUSED. FIFOs are nobody's likewise. Where no overlay
-// can be mounted the directories are bound, and sockets of the unix family are refused.
+// The command can connect to a socket in any directory that it sees: neither a read-only
+// mount nor Landlock before its ABI 9 refuses connect(2). So the directories of the host
+// are shown through an overlay. Its files are those of the host, but its sockets are
+// other inodes than the ones that servers have bound, so connect(2) says ECONNREFUSED.
+// FIFOs likewise have no other end. Where no overlay can be mounted the directories are
+// bound, and sockets of the unix family are refused.
 
 // mountHost shows a directory or file of the host's: by an overlay, if it is the system's and
 // that can be, otherwise by a bind.
@@ -157,8 +158,8 @@ func (b *builder) mountHost(m layout.Bind) error {
 	return err
 }
 
-// mountOverlay shows a directory of the host's by a read-only overlay. The kernel makes none
-// of a directory in which something else is mounted: what lies under that would show.
+// mountOverlay shows a directory of the host by a read-only overlay. The kernel refuses one
+// for a directory with a mount in it: the files under that mount would show.
 func (b *builder) mountOverlay(m layout.Bind) error {
 	// There must be two layers. The other one is empty.
 	lower := strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(m.From) + ":" + ownFD(b.root) + emptyDir
@@ -170,14 +171,13 @@ func (b *builder) mountOverlay(m layout.Bind) error {
 	return b.mount(fd, m.To)
 }
 
-// refreshEvery is how long the command may see a system directory as it was. An overlay
-// keeps what it has looked up, and does not notice that the host has installed a program
-// or replaced one. The kernel forgets what is not in use when the overlay is configured
-// anew.
+// refreshEvery is how long the command may see an old state of a system directory. An
+// overlay caches look-ups, and does not notice that the host has installed or replaced a
+// program. The kernel drops unused cache entries when the overlay is configured anew.
 const refreshEvery = 2 * time.Second
 
-// refreshSystem has the overlays forget, again and again. It returns at once if there are
-// none.
+// refreshSystem makes the overlays drop their caches every refreshEvery. It returns at
+// once if there are none.
 func refreshSystem(l *layout.Layout) {
 	var dirs []int
 	for _, m := range l.Binds {
@@ -203,7 +203,7 @@ func refreshSystem(l *layout.Layout) {
 	}
 }
 
-// refresh configures a file system anew, as it is.
+// refresh configures a file system anew, without changes.
 func refresh(fd int) {
 	fs, err := unix.Fspick(fd, "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {

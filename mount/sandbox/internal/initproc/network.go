@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// loopback brings the interface up that a new network namespace has.
+// loopback brings up the one interface of a new network namespace.
 func loopback() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -26,8 +26,8 @@ func loopback() error {
 	return step(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req), "bring the loopback interface up")
 }
 
-// networkNamespace notes what network the command has, and permits listing the interfaces of
-// its own.
+// networkNamespace notes the network that the command has, and permits listing the
+// interfaces if it is its own.
 func (p *initProc) networkNamespace() {
 	if p.conf.Net {
 		p.layers = append(p.layers, Layer{"network namespace", Off, "the host's network"})
@@ -37,9 +37,9 @@ func (p *initProc) networkNamespace() {
 	}
 }
 
-// networkSockets are the sockets that the init opens for the caller, who serves the command's
-// network: a socket stays in the namespace that it was opened in. Of all but "listener" there
-// is one, and none of a family that the kernel lacks.
+// networkSockets are the sockets that the init opens for the caller, which serves the
+// command's network: a socket stays in the namespace that it was opened in. There is one of
+// each, but many of "listener", and none of a family that the kernel lacks.
 var networkSockets = []struct {
 	name                   string
 	family, kind, protocol int
@@ -108,8 +108,8 @@ func passOut(name string, fd int) error {
 	return Send(controlFD, Message{Kind: KindFile, Name: name}, fd)
 }
 
-// unixSockets permits sockets of the unix family where the files and the names that they
-// can be bound to are the command's own; reachable is why files are not.
+// unixSockets permits sockets of the unix family if the files and names that they can
+// reach are the command's own. reachable says why files are not.
 func (p *initProc) unixSockets(reachable error) {
 	const name = "unix sockets"
 	why := ""

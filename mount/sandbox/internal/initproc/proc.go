@@ -11,8 +11,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// sysctls are copied into the /proc/sys that the command sees, as they are now:
-// libraries read them to size buffers and pools. The rest of /proc/sys is not
+// sysctls are copied, with their present values, into the /proc/sys that the command
+// sees: libraries read them to size buffers and pools. The rest of /proc/sys is missing
 // there. kernel/random/uuid makes a new value at each read, so it is bound.
 var sysctls = []string{
 	"kernel/ostype", "kernel/osrelease", "kernel/version", "kernel/cap_last_cap", "kernel/pid_max", "kernel/threads-max", "kernel/ngroups_max",
@@ -23,23 +23,23 @@ var sysctls = []string{
 
 const sysctlUUID = "kernel/random/uuid"
 
-// shares are what the kernel counts by user and not by namespace, with their limits
-// of a namespace. The command gets a part: it could leave the user's other programs,
-// and as root the machine's, without any.
+// shares maps resources that the kernel counts by user to their limits by namespace. The
+// command gets a part of each: otherwise it could leave the user's other programs, and as
+// root the machine's, without any.
 var shares = map[string]string{
 	"fs/inotify/max_user_instances": "max_inotify_instances", "fs/inotify/max_user_watches": "max_inotify_watches",
 }
 
-// sharePart: one part in so many is the command's.
+// sharePart divides the user's limits: the command gets one part in sharePart.
 const sharePart = 4
 
 // nestedLimits are the counters of namespaces that may be made below this one.
 var nestedLimits = []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"}
 
-// proc mounts a /proc of our pid namespace and hides what is the host's.
+// proc mounts a /proc of our pid namespace and hides the host's entries.
 func (b *builder) proc() error {
-	// hidepid: what belongs to another uid, and what is not dumpable, as our
-	// init is, has no directory.
+	// hidepid: processes of another uid have no directory, nor have processes that are
+	// not dumpable, such as the init.
 	fd, err := newFS("proc", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, "hidepid", "invisible")
 	if err != nil {
 		return err
@@ -51,8 +51,8 @@ func (b *builder) proc() error {
 	if err := b.write(sysDir+"/"+sysctlUUID, nil); err != nil { // for maskProc
 		return err
 	}
-	// Below what is about to be hidden.
-	if err := b.sysctls(fd); err != nil {
+	// The copies come from below the entries that maskProc hides.
+	if err := b.copySysctls(fd); err != nil {
 		return err
 	}
 	if err := b.mount(fd, "/proc"); err != nil {
@@ -87,8 +87,8 @@ func PutFile(dirfd int, path, value string) error {
 	return err
 }
 
-// sysctls copies those of a /proc.
-func (b *builder) sysctls(proc int) error {
+// copySysctls copies the listed sysctls of a /proc.
+func (b *builder) copySysctls(proc int) error {
 	for _, name := range sysctls {
 		fd, err := unix.Openat(proc, "sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if Exhausted(err) != "" {
@@ -116,8 +116,8 @@ func (b *builder) sysctls(proc int) error {
 	return nil
 }
 
-// share bounds what the command may have of something to its part of what the user
-// has, and returns that.
+// share limits the command to its part of a resource, of which the user has all. It
+// returns that part.
 func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(string(all)))
 	if err != nil {
@@ -127,12 +127,12 @@ func (b *builder) share(limit string, all []byte) ([]byte, error) {
 	if err := PutFile(b.limits, limit, part); Exhausted(err) != "" {
 		return nil, step(err, "set %s", limit)
 	} else if err != nil {
-		return all, nil // where it cannot be set, all is what the command has
+		return all, nil // the limit cannot be set, so the command shares all of it
 	}
 	return []byte(part + "\n"), nil
 }
 
-// maskProc hides what is not in procShown.
+// maskProc hides the entries that layout.HidesProc names.
 func (b *builder) maskProc(proc int) error {
 	entries, err := os.ReadDir(ownFD(proc))
 	if err != nil {
@@ -142,7 +142,7 @@ func (b *builder) maskProc(proc int) error {
 	if uuidErr == nil {
 		defer unix.Close(uuid)
 	}
-	if err := b.empties(); err != nil {
+	if err := b.makeMasks(); err != nil {
 		return err
 	}
 	for _, e := range entries {
@@ -159,11 +159,13 @@ func (b *builder) maskProc(proc int) error {
 	return nil
 }
 
-// hidingAttrs are those of what hides something.
+// hidingAttrs are the mount attributes of the empty files and directories that hide
+// entries.
 const hidingAttrs = readOnlyAttrs | unix.MOUNT_ATTR_NOEXEC
 
-// empties makes what hides, and mounts it over itself, so that its copies have the flags.
-func (b *builder) empties() error {
+// makeMasks makes the empty file and directory that hide entries. It mounts each over
+// itself, so that binds of them have hidingAttrs.
+func (b *builder) makeMasks() error {
 	if err := errors.Join(b.mkdir(emptyDir), b.write(emptyFile, nil)); err != nil {
 		return err
 	}

@@ -11,17 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nap is between two looks at what is still dying.
+// Nap is the time between two searches for processes that are still ending.
 const Nap = time.Millisecond
 
-// rounds bounds how often killAll looks for what it has not stopped yet.
+// rounds bounds how often killAll searches for processes that it has not stopped yet.
 const rounds = 20
 
-// killAll kills what find finds, which must not be able to go on making more: all
-// are stopped before the first is killed. While they can, they are found, and those
-// that are stopped keep what they count for their limit. Otherwise processes that
-// fork as fast as they can outrun whoever kills them one by one (measured: a
-// minute).
+// killAll kills the processes that find returns. It stops all of them before it kills the
+// first, so that none can fork any more, and the stopped ones still count for their limit
+// of processes. Killed one by one, processes that fork as fast as they can keep ahead
+// (measured: for a minute).
 func killAll(find func() []int) {
 	stopped := map[int]bool{}
 	for range rounds {
@@ -39,8 +38,8 @@ func killAll(find func() []int) {
 	}
 }
 
-// End kills and reaps what find finds, until it finds nothing: the children of a killed
-// process become those of this one, which is their subreaper.
+// End kills and reaps the processes that find returns, until it returns none. The
+// children of a killed process become children of this one, which is their subreaper.
 func End(find func() []int) {
 	for len(find()) > 0 {
 		killAll(find)
@@ -61,10 +60,10 @@ func Descendants(of int) []int {
 	return all
 }
 
-// byParent are the pids of all processes by those of their parents. They are taken
-// from each process's own file: /proc/PID/task/TID/children leaves some out when
-// others end meanwhile (proc(5)). While the machine has no descriptors or memory left it
-// waits: whoever ends processes would take those it cannot see for ended.
+// byParent maps the pid of each parent to the pids of its children. It reads each
+// process's own file: /proc/PID/task/TID/children leaves some out when others end
+// meanwhile (proc(5)). While the machine has no descriptors or memory left it waits: a
+// process that it cannot see would be taken for ended.
 func byParent() map[int][]int {
 	for {
 		all, err := readParents()

@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/initproc"
 )
 
-// Who ends processes must not take those for ended that it could not look for.
+// A process that could not be looked for must not be taken for ended.
 func TestDescendantsWithoutDescriptors(t *testing.T) {
 	child := exec.Command("sleep", "60")
 	if err := child.Start(); err != nil {

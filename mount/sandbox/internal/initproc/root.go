@@ -16,21 +16,22 @@ const (
 	// at most layout.CopyMax each.
 	rootSize = "64m"
 
-	// bindAttrs is what every bind gets on top of its own flags; readOnlyAttrs is for
-	// what the command may not even write to where modes would let it.
+	// bindAttrs are added to the flags of every bind. readOnlyAttrs also forbid writing
+	// where file modes would permit it.
 	bindAttrs     = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 	readOnlyAttrs = bindAttrs | unix.MOUNT_ATTR_RDONLY
 
-	// scratch holds what is bound elsewhere. It stays, and nobody may enter it.
+	// scratch holds files and directories that are bound elsewhere. It stays, and the
+	// command may not enter it.
 	scratch = "/.rootsfs"
 	// emptyDir and emptyFile hide what lies below them.
 	emptyDir  = scratch + "/empty"
 	emptyFile = scratch + "/none"
 	// sysDir is where the copies of sysctls are.
 	sysDir = scratch + "/sys"
-	// treeAt is where a tree that the caller has opened is while its
-	// directories are bound: in the host's root, which is let go of with all
-	// that is mounted there. (An unmount of its own takes a while.)
+	// treeAt is the place of a tree that the caller has opened, while its directories are
+	// bound. It is in the host's root, which is then unmounted with all mounts in it. (An
+	// unmount of its own takes a while.)
 	treeAt = "/usr"
 )
 
@@ -51,7 +52,7 @@ type builder struct {
 // buildRoot makes the root described by a layout and moves this process into it. The mount
 // namespace must be this process's own.
 func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
-	// Nothing of ours may reach the host's namespace.
+	// No mount made here may reach the host's namespace.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, step(err, "make the mounts private")
 	}
@@ -64,8 +65,8 @@ func buildRoot(l *layout.Layout, files map[string]int) (*builder, error) {
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return nil, step(err, "mount the new root")
 	}
-	// What is copied comes from the host, and goes to the new root, which the tree's
-	// directories may hide afterwards.
+	// Files are copied from the host into the new root before the tree's directories may
+	// hide it.
 	return b, steps(b.devpts, b.proc, b.skeleton, b.privateFS, b.binds, b.tree, b.pivot, b.seal, b.nested)
 }
 
@@ -145,8 +146,8 @@ func (b *builder) bind(m layout.Bind) error {
 	return b.mount(fd, m.To)
 }
 
-// maxTerminals is how many terminals the command can have: all of the machine's, but for
-// a reserve of the host's, are 3,072 by default (kernel.pty.max).
+// maxTerminals is how many terminals the command can have. By default the machine has
+// 3,072 outside the host's reserve (kernel.pty.max).
 const maxTerminals = "256"
 
 // devpts gives the command terminals of its own: the host's are not among them.
@@ -205,7 +206,7 @@ func (b *builder) bindTree(from, at string) error {
 	}
 }
 
-// pivot makes the new root this process's root and lets go of the host's.
+// pivot makes the new root this process's root and unmounts the host's.
 func (b *builder) pivot() error {
 	if err := unix.Fchdir(b.root); err != nil {
 		return step(err, "enter the new root")
@@ -221,8 +222,7 @@ func (b *builder) pivot() error {
 	return step(unix.Chdir("/"), "enter the new root")
 }
 
-// seal closes scratch and makes the root itself read-only; what is mounted in it
-// keeps its flags.
+// seal closes scratch and makes the root itself read-only; mounts in it keep their flags.
 func (b *builder) seal() error {
 	defer unix.Close(b.root)
 	if err := unix.Chmod(scratch, 0); err != nil {

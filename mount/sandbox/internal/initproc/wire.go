@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/seccomp"
 )
 
-// Config is what the init is told.
+// Config is the caller's configuration of the init.
 type Config struct {
 	Args []string
 	// Program is executed in the place of a command without a slash; "": it is looked for.
@@ -23,14 +23,14 @@ type Config struct {
 	Umask   int
 	// Layout is the root to build; nil: the init is in its root already.
 	Layout *layout.Layout
-	// Bwrap: bwrap has started the init, in the root that it has made.
+	// Bwrap reports that bwrap has started the init, in the root that bwrap has made.
 	Bwrap bool
-	// Unconfined: nothing is confined.
+	// Unconfined turns all confinement off.
 	Unconfined bool
 	Net        bool     // the host's network
 	Listen     []uint16 // ports that the command may listen on, in the host's network
-	// OpenNetwork: pass the sockets of the command's network out, and so many to listen on
-	// single ports.
+	// OpenNetwork passes the sockets of the command's network out, and Listeners sockets
+	// for single ports.
 	OpenNetwork bool
 	Listeners   int
 	Sockets     []string // names of the sockets of the host's that are granted
@@ -42,7 +42,7 @@ type Config struct {
 	Rules       landlock.Rules
 	Filter      seccomp.Wants
 	Files       map[string]int // descriptors that the caller has opened, by name
-	// SetID: the init itself changes to these (bwrap as root).
+	// SetID makes the init itself change to UID and GID (bwrap as root).
 	SetID    bool
 	UID, GID uint32
 	KeptHome bool // HOME is a directory of the host's, whose owner stays
@@ -52,17 +52,17 @@ type Config struct {
 // StderrFile is the name of the command's standard error, where bwrap's own is another.
 const StderrFile = "stderr"
 
-// Stream is what a standard stream of the command is.
+// Stream is the kind of a standard stream of the command.
 type Stream string
 
 // The kinds of streams.
 const (
-	Passed   Stream = "" // what the init was given
+	Passed   Stream = "" // the init's own
 	Null     Stream = "null"
 	Terminal Stream = "terminal"
 )
 
-// State is what became of a layer.
+// State is the state of a layer.
 type State string
 
 // The states. Their texts are part of `status --json`.
@@ -79,7 +79,7 @@ type Layer struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Message is what travels on the control socket, one per packet.
+// Message is one packet on the control socket.
 type Message struct {
 	Kind   string
 	Name   string  `json:",omitempty"` // of file
@@ -91,8 +91,8 @@ type Message struct {
 	Error  string  `json:",omitempty"`
 	Errno  int     `json:",omitempty"`
 	Step   string  `json:",omitempty"` // one of the steps below
-	// Of bind: what to show of the tree, "" for nothing any more, and where. The answer
-	// has the same Code.
+	// Of bind: From is the path in the tree to show, "" to unbind, and At the path
+	// inside. The answer has the same Code.
 	From string `json:",omitempty"`
 	At   string `json:",omitempty"`
 }
@@ -112,21 +112,22 @@ const (
 	KindBind    = "bind"
 )
 
-// The names of what KindFile carries: the master side of the terminal, and, followed by
-// names of their own, a granted socket, and the sockets of the command's network, with commas.
+// The names of descriptors that KindFile carries: the master side of the terminal, and,
+// followed by names of their own, a granted socket, and the sockets of the command's network,
+// with commas.
 const (
 	TerminalFile = "terminal"
 	SocketFile   = "socket:"
 	NetworkFile  = "net:"
 )
 
-// The steps at which an init can fail: the caller falls back to another level
-// only when it was the confinement that could not be had.
+// The steps at which an init can fail: the caller falls back to another level only if the
+// confinement failed.
 const (
 	StepConfine = "confine"
 	StepCommand = "command"
-	// Not the command itself is at fault, but the directory it is to work in,
-	// or the interpreter that its first line names, or its loader.
+	// Not the command itself is at fault, but its working directory, or the interpreter
+	// that its first line names, or its loader.
 	StepDir         = "directory"
 	StepInterpreter = "interpreter"
 )

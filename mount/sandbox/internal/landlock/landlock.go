@@ -3,13 +3,13 @@
 //
 // # Promises
 //
-// Restrict refuses all that the rules do not permit and the kernel's ABI of Landlock can
-// refuse, to the calling thread and to what is started from it.
+// For the calling thread and its children, Restrict refuses everything that the rules do
+// not permit, as far as the kernel's ABI of Landlock can refuse it.
 //
 // # Not promised
 //
-// What Landlock does not cover, such as stat and chmod of files outside of the rules. Where
-// the kernel has no Landlock nothing is refused, and Restrict says so.
+// Landlock does not cover all calls, such as stat and chmod of files outside the rules.
+// Where the kernel has no Landlock nothing is refused, and Restrict says so.
 package landlock
 
 import (
@@ -24,20 +24,20 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Package landlock of go-landlock applies it to all threads of the process, and as long
-// as kernels lack ABI 8 it does so through libpsx, which interrupts each of them
-// and waits for all, four times over: most of the start-up time, measured. So
-// we use its system call layer, and choose by ABI ourselves what package
-// landlock would (its BestEffort).
+// Package landlock of go-landlock applies rules to all threads of the process. Before ABI
+// 8 it does so through libpsx, which interrupts each thread and waits for all, four times
+// over: most of the start-up time, measured. So this package uses only its system call
+// layer, and chooses rights by ABI, as go-landlock does by BestEffort.
 
-// Rules are what may be read, and what may also be written.
+// Rules list the paths that may be read, and those that may also be written.
 type Rules struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"`
-	// Sockets are those of Write in which sockets may be made: what is the command's own, and
-	// the tree.
+	// Sockets are the paths of Write in which sockets may be made: the command's own
+	// directories, and the tree.
 	Sockets []string `json:"sockets,omitempty"`
-	// Reach are directories whose sockets may be connected to, whoever has made them.
+	// Reach are directories whose sockets may be connected to, even if a process outside
+	// made them.
 	Reach []string `json:"reach,omitempty"`
 	// Spare may be written to as well, and sockets made in it; relative to the tree.
 	Spare []string `json:"spare,omitempty"`
@@ -46,7 +46,7 @@ type Rules struct {
 	NoNet bool `json:"noNet,omitempty"`
 }
 
-// abis says what each ABI of Landlock brought
+// abis lists the rights that each ABI of Landlock added
 // (Documentation/userspace-api/landlock.rst). The rights are consecutive bits.
 var abis = []struct {
 	abi  int
@@ -73,7 +73,7 @@ const (
 // Kernel is the first kernel with Landlock.
 const Kernel = "5.13"
 
-// absences are the answers of a machine without Landlock, with what to do about it.
+// absences are the answers of a machine without Landlock, with the remedies.
 var absences = map[unix.Errno]string{
 	unix.ENOSYS:     "the kernel has no Landlock: use Linux " + Kernel + " or newer, built with it; in a container, a seccomp profile that permits it",
 	unix.EOPNOTSUPP: "the kernel has Landlock, switched off: add landlock to the list lsm= of the kernel's command line",
@@ -82,8 +82,8 @@ var absences = map[unix.Errno]string{
 	unix.EINVAL:     "the kernel's Landlock does not answer: use Linux " + Kernel + " or newer",
 }
 
-// ABI is the version that the kernel has. It is 0 where there is none, and missing then says why,
-// and what to do.
+// ABI returns the kernel's version of Landlock. It is 0 if there is none, and missing then says
+// why, and what to do.
 func ABI() (abi int, missing string, err error) {
 	v, err := ll.LandlockGetABIVersion()
 	if err == nil {
@@ -102,9 +102,10 @@ func Scoped() bool {
 	return err == nil && abi >= scopesABI
 }
 
-// Restrict confines the calling thread, and what is started from it, to the
-// rules, as far as this kernel can, and says what that is. Without Landlock, done is "", and
-// missing says why. tree is what their Spare is relative to. no_new_privs must be set.
+// Restrict confines the calling thread, and all processes started from it, to the rules as
+// far as this kernel can. done names what the kernel restricts. Without Landlock, done is ""
+// and missing says why. Rules.Spare is relative to the descriptor tree. no_new_privs must be
+// set.
 func Restrict(r Rules, tree int) (done, missing string, err error) {
 	abi, missing, err := ABI()
 	if err != nil || abi == 0 {
@@ -142,7 +143,7 @@ func Restrict(r Rules, tree int) (done, missing string, err error) {
 		{writeRights, unix.AT_FDCWD, r.Write},
 		{ll.AccessFSIoctlDev, unix.AT_FDCWD, devices},
 		{ll.AccessFSMakeSock, unix.AT_FDCWD, r.Sockets},
-		{resolveUnix, unix.AT_FDCWD, r.Reach}, // whoever listens there is outside of the rules
+		{resolveUnix, unix.AT_FDCWD, r.Reach}, // the server of such a socket is outside the rules
 		{writeRights | ll.AccessFSMakeSock, tree, r.Spare},
 	} {
 		for _, path := range rule.paths {
@@ -157,8 +158,8 @@ func Restrict(r Rules, tree int) (done, missing string, err error) {
 	return fmt.Sprintf("ABI %d: %s", abi, strings.Join(what, ", ")), "", nil
 }
 
-// addRule permits rights on a file, or on a directory and all below it. What is
-// not there, or not for this uid, needs no permission.
+// addRule permits rights on a file, or on a directory and all below it. A path that is
+// missing, or closed to this uid, needs no rule.
 func addRule(set, dir int, path string, rights uint64) error {
 	fd, err := unix.Openat(dir, path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOTDIR) {

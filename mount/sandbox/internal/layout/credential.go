@@ -30,7 +30,8 @@ var (
 // maxSettings bounds the files of one directory of settings. One with more is not shown.
 const maxSettings = 256
 
-// settings are the files with a credential, and what is shown of the directories around them.
+// settings are the files with a credential, and the other files and links of their
+// directories.
 type settings struct {
 	hidden []string // not shown: of /etc
 	masked []string // an empty file is in their place: of the system's directories
@@ -39,7 +40,7 @@ type settings struct {
 	links  []string // likewise
 }
 
-// findSettings looks at the machine's settings once.
+// findSettings searches the machine's settings once.
 var findSettings = sync.OnceValue(func() *settings {
 	s := &settings{}
 	for _, name := range settingsFiles {
@@ -60,7 +61,8 @@ var findSettings = sync.OnceValue(func() *settings {
 	return s
 })
 
-// addDir adds what is hidden and shown of a directory, if something in it is hidden.
+// addDir adds the hidden and the shown files of a directory, if something in it is
+// hidden.
 func (s *settings) addDir(dir string) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -99,17 +101,17 @@ func Hidden() (etc, system []string) {
 }
 
 var (
-	// assigned is a value that is given to something that is named like a credential.
+	// assigned matches a value that is assigned to a name like a credential's.
 	assigned = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)(?:_auth|_pwd|_pat|password|passwd|passphrase|token|secret|api_?key|access_?key|"auth")["']?(?:\[\])?\s*[=:>]\s*["']?([^\s"'<;]+)`)
 	})
-	// credential is what is one by its form: a URL with a user in it, a header, a private
-	// key, a token of a well-known kind.
+	// credential matches text that has the form of a credential: a URL with a user in it,
+	// a header, a private key, a token of a well-known kind.
 	credential = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)(?:https?|ftps?)://[^/\s"'<>$]+@|\b(?:authorization|cookie)["']?\s*[:=]\s*["']?[^\s"'$]|\bbearer\s+[\w.-]{8}|-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:(?:gh[pousr]_|npm_)[a-z0-9]{30}|(?:github_pat_|glpat-|pypi-|xox[abp]-|sk-)[\w-]{20})|\bAKIA[A-Z0-9]{16}`)
 	})
-	// noValue is a value that is none: a variable, a switch, and the samples in Maven's
-	// own settings.
+	// noValue matches values that are no credentials: a variable, a switch, and the
+	// samples in Maven's own settings.
 	noValue = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`(?i)^(?:\$\{[^{}]*\}|\$[\w(].*|true|false|yes|no|on|off|proxypass|repopwd|optional)$`)
 	})

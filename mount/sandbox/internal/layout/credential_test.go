@@ -46,7 +46,7 @@ func TestIsCredential(t *testing.T) {
 	}
 }
 
-// What distributions bring is shown.
+// The files of distributions are shown.
 func TestOwnSettingsAreShown(t *testing.T) {
 	for _, path := range []string{"/etc/profile", "/etc/bash.bashrc", "/etc/wgetrc", "/etc/maven/settings.xml", "/etc/maven/toolchains.xml", "/etc/skel/.bashrc", "/etc/profile.d/bash_completion.sh"} {
 		if text, err := os.ReadFile(path); err == nil && isCredential(string(text)) {

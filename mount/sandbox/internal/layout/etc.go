@@ -29,10 +29,10 @@ var etcFiles = []string{
 // etcNetFiles are there, too, when the command has a network.
 var etcNetFiles = []string{"resolv.conf", "hosts"}
 
-// ownHosts are the lines of /etc/hosts for what every command has.
+// ownHosts are the lines of /etc/hosts that every command has.
 const ownHosts = "127.0.0.1 localhost " + HostName + "\n::1 localhost ip6-localhost " + HostName + "\n"
 
-// hosts is the command's /etc/hosts. In the host's network it has the host's lines first.
+// hosts returns the command's /etc/hosts. In the host's network it has the host's lines first.
 func (o *Spec) hosts() []byte {
 	info, err := os.Stat("/etc/hosts")
 	if !o.Net || err != nil || !info.Mode().IsRegular() || info.Size() > CopyMax || info.Mode()&0o004 == 0 {

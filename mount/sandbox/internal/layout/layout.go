@@ -1,16 +1,11 @@
-// Package layout decides what a confined command sees where it has a root directory of its
-// own: which directories and files of the host and of the tree appear at which paths, and
-// what is the command's own. The init (package initproc) builds that root with system calls,
-// and bwrap from arguments.
+// Package layout plans the root directory of a confined command: which directories and files
+// of the host and of the tree appear at which paths, and which are the command's own. The
+// init (package initproc) builds that root with system calls; bwrap builds it from
+// arguments.
 //
-// # Promises
-//
-// Nothing is changed. What a layout shows of the host is the system's, read-only, or was
-// asked for by name.
-//
-// # Not promised
-//
-// That what it names is still there when the root is built.
+// The package changes nothing on the host. A layout shows only the system's files,
+// read-only, and files that were asked for by name. A file that it names may be gone when
+// the root is built.
 package layout
 
 import (
@@ -25,8 +20,8 @@ import (
 
 // SystemDirs are the host's directories that the minimal root shows, read-only,
 // where they exist. On most machines all but the first are links into /usr, and
-// then the minimal root has the same links. The stores of Nix and Guix are what
-// /usr is elsewhere: public by their design.
+// then the minimal root has the same links. The stores of Nix and Guix take the place of
+// /usr: they are public by design.
 var SystemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"}
 
 // PrivateDir holds the private places inside: HOME, TMPDIR and so on. It is a
@@ -51,25 +46,25 @@ var PrivateModes = map[string]uint32{
 // SocketDir is where granted sockets are inside.
 const SocketDir = Runtime + "/sockets"
 
-// ownDirs are made by us inside, whatever the host has there.
+// ownDirs are directories of the minimal root's own, whatever the host has there.
 var ownDirs = []string{"/etc", "/proc", "/dev", "/sys", PrivateDir, "/tmp", "/var", "/run"}
 
-// treeDirs are those of ownDirs that become the tree's when a root lies in them. Of
-// /tmp only the directories in it do: the rest is the command's to write in.
+// treeDirs are the directories of ownDirs that become the tree's when a root lies in
+// them. In /tmp only single directories do: the command can write to the rest.
 var treeDirs = []string{"/var", "/run"}
 
 // SysDirs are the directories of /sys that programs read to size their pools: lscpu, the
-// runtimes of Go, Java and Node, OpenMP. What they tell of the processors is in /proc/cpuinfo
-// and /proc/meminfo, too; what identifies them is the host's root's alone to read.
+// runtimes of Go, Java and Node, OpenMP. Their facts about processors are in /proc/cpuinfo
+// and /proc/meminfo, too; only the host's root can read the identifying ones.
 var SysDirs = []string{"/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage"}
 
 // groupDir is where control groups are mounted, by every convention.
 const groupDir = "/sys/fs/cgroup"
 
-// Devices are those that programs need and that reach nothing of the host.
+// Devices are the devices that programs need. They reach nothing of the host.
 var Devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
-// Spec is what a layout is made for.
+// Spec describes the command that a layout is for.
 type Spec struct {
 	Tree   string   // where the tree is mounted
 	FlatAt string   // where all of the tree appears; "": each root at its own path
@@ -100,10 +95,11 @@ type Bind struct {
 	System   bool // a directory of the system's, shown by an overlay
 }
 
-// TreeFile, and File of a bind, name what only the caller may open, and has.
+// TreeFile, and File of a bind, name descriptors that the caller has opened because only
+// it may.
 const TreeFile = "tree"
 
-// File is the name of what the caller has opened for the bind.
+// File names the descriptor that the caller has opened for the bind.
 func (m Bind) File() string { return "bind:" + m.To }
 
 // Link is a symbolic link.
@@ -143,7 +139,7 @@ type Layout struct {
 	TmpSize      int64
 }
 
-// New decides what appears inside and where.
+// New makes the layout of the root that a Spec describes.
 func New(o *Spec) (*Layout, error) {
 	l := &Layout{TmpSize: o.TmpSize, TreeFrom: o.Tree, FlatAt: o.FlatAt}
 	for _, dir := range SystemDirs {
@@ -206,7 +202,7 @@ func (l *Layout) link(at string) {
 	}
 }
 
-// topEntries are what the host has in / that the minimal root does not use.
+// topEntries returns the entries of the host's / that the minimal root does not use.
 func topEntries() []os.DirEntry {
 	entries, err := os.ReadDir("/")
 	if err != nil {
@@ -264,8 +260,8 @@ func (l *Layout) inTops(p string) bool {
 	return slices.ContainsFunc(l.Tops, func(top string) bool { return names.Under(p, top) })
 }
 
-// tmpTops are the directories in /tmp that have roots or links below them. One that is a root
-// itself is none: it is bound as that root.
+// tmpTops returns the directories in /tmp that have roots or links below them. A directory
+// that is a root itself is left out: it is bound as that root.
 func tmpTops(roots, links []string) []string {
 	var tops []string
 	for _, r := range slices.Concat(roots, links) {
@@ -278,7 +274,7 @@ func tmpTops(roots, links []string) []string {
 	return slices.Compact(tops)
 }
 
-// private places what belongs to the command alone.
+// private places the command's private directories.
 func (l *Layout) private(o *Spec) {
 	l.Places = []Bind{{From: Shm, To: "/dev/shm", Write: true}, {From: Tmp, To: "/tmp", Write: true}}
 	if !slices.Contains(l.Tops, "/run") {
@@ -322,8 +318,8 @@ func (l *Layout) inSystem(p string) bool {
 	})
 }
 
-// Rules are Landlock's for what this layout shows: a second line behind the
-// flags of the mounts.
+// Rules returns Landlock's rules for this layout: a second line behind the flags of the
+// mounts.
 func (l *Layout) Rules() landlock.Rules {
 	r := landlock.Rules{Read: []string{"/"}, Write: append([]string{PrivateDir, "/dev/pts"}, Devices...), Spare: l.Spare}
 	for dir := range PrivateModes {
@@ -343,7 +339,8 @@ func (l *Layout) Rules() landlock.Rules {
 	}
 	r.Write = append(r.Write, tree...)
 	for _, dir := range tree {
-		// Nobody outside reaches a socket in the tree by the source, but those in a HOME below.
+		// A process outside cannot reach a socket in the tree by the source, but can reach one
+		// in a HOME below it.
 		if !slices.ContainsFunc(l.Binds, func(b Bind) bool { return b.Write && names.Under(b.To, dir) }) {
 			r.Sockets = append(r.Sockets, dir)
 		}
@@ -352,9 +349,9 @@ func (l *Layout) Rules() landlock.Rules {
 }
 
 // procShown are the entries of /proc, besides those of processes, that programs
-// read to learn about the machine. Everything else there is hidden: it is the
-// host's (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and what drivers
-// add), and some of it can be written to by a root of the host.
+// read to learn about the machine. All other entries are hidden: they belong to the host
+// (kcore, keys, kallsyms, sysrq-trigger, scsi, acpi and entries of drivers), and root can
+// write to some of them.
 var procShown = []string{
 	"self", "thread-self", "mounts", "net", "cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "cgroups", "devices", "pressure", "vmstat", "swaps",
 }
@@ -368,8 +365,8 @@ func HidesProc(e os.DirEntry) bool {
 	if name[0] >= '0' && name[0] <= '9' || slices.Contains(procShown, name) {
 		return false
 	}
-	// What others have no rights to is closed to any uid inside; what can do
-	// the most harm is hidden all the same.
+	// An entry without rights for others is closed to any uid inside. The most dangerous
+	// ones are hidden nevertheless.
 	info, err := e.Info()
 	return err != nil || info.Mode()&0o007 != 0 || slices.Contains(procWorst, name)
 }

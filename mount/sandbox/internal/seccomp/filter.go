@@ -18,7 +18,7 @@ import (
 // has tables of names instead, and no way to say that one half of an argument
 // is to be ignored.)
 //
-// What is not refused is permitted, with one exception: system calls that are
+// A call that is not refused is permitted, with one exception: system calls that are
 // newer than this program do not exist.
 
 // Offsets in struct seccomp_data (linux/seccomp.h): nr, arch, then, after the
@@ -47,7 +47,7 @@ const nsFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix
 // kernel does (SOCK_TYPE_MASK in linux/net.h).
 const typeMask = 0xf
 
-// lastCall is the newest system call that was looked at when this was written.
+// lastCall is the newest system call that was known when this was written.
 const lastCall = unix.SYS_RSEQ_SLICE_YIELD
 
 // refused are the calls that no command needs and that reach out of a sandbox,
@@ -119,12 +119,12 @@ func program(w Wants) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(p)
 }
 
-// always is the body of a call that has one verdict, whatever its arguments are.
+// always returns the body of a call that has one verdict, whatever its arguments are.
 func always(verdict uint32) []bpf.Instruction {
 	return []bpf.Instruction{bpf.RetConstant{Val: verdict}}
 }
 
-// judged are the calls that are not simply allowed, by their numbers.
+// judged returns the calls that are not simply allowed, by their numbers.
 func judged(w Wants) map[uint32][]bpf.Instruction {
 	ioctls := []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCCONS}
 	if w.Init != 0 {
@@ -185,11 +185,12 @@ func flagged(arg, bits uint32) []bpf.Instruction {
 	}
 }
 
-// setID are the bits of a mode that give a program another's rights.
+// setID are the bits of a mode that give a program the rights of its file's owner or
+// group.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// setIDCalls are the calls that give a file its mode, with what is refused of them;
-// setIDCallsHere are those that only this architecture has.
+// setIDCalls maps the calls that give a file its mode to the filter of their arguments.
+// setIDCallsHere has the calls that only this architecture has.
 func setIDCalls() map[uint32][]bpf.Instruction {
 	return map[uint32][]bpf.Instruction{
 		unix.SYS_FCHMOD: modeIn(1), unix.SYS_FCHMODAT: modeIn(2), unix.SYS_FCHMODAT2: modeIn(2), unix.SYS_MKNODAT: modeIn(2), unix.SYS_OPENAT: createIn(2),
@@ -202,8 +203,8 @@ func setIDCalls() map[uint32][]bpf.Instruction {
 // modeIn refuses a mode with set-id bits in an argument.
 func modeIn(arg uint32) []bpf.Instruction { return flagged(arg, setID) }
 
-// createIn refuses it in the argument behind flags that make a file; without them
-// that argument is whatever was there before.
+// createIn refuses such a mode in the argument behind flags that make a file. Without
+// such flags that argument is arbitrary.
 func createIn(flags uint32) []bpf.Instruction {
 	const tmpfile = unix.O_TMPFILE &^ unix.O_DIRECTORY
 	return append([]bpf.Instruction{
@@ -213,9 +214,10 @@ func createIn(flags uint32) []bpf.Instruction {
 	}, modeIn(flags+1)...)
 }
 
-// ownLimits permits prlimit to read limits, and to set the caller's own: with a
-// pid it sets those of any process of the uid, which without namespaces are the
-// user's and our own (no files any more, killed for their CPU time).
+// ownLimits permits prlimit to read limits, and to set the caller's own. With a pid it
+// could set the limits of any process of the uid. Without namespaces these are the user's
+// processes and rootsfs itself, which could lose their files or be killed for their CPU
+// time.
 func ownLimits() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
@@ -230,9 +232,9 @@ func ownLimits() []bpf.Instruction {
 }
 
 // require ends a call with the verdict otherwise if an argument, of which only the bits of
-// mask count, is none of the values. If it is one, what follows decides. The arguments in
-// question are ints to the kernel, which ignores the upper half: looking at it would let
-// TIOCSTI + 1<<32 through.
+// mask count, is none of the values. If it is one, the following instructions decide. The
+// arguments in question are ints to the kernel, which ignores the upper half: looking at
+// it would let TIOCSTI + 1<<32 through.
 func require(arg, mask, otherwise uint32, values ...uint32) []bpf.Instruction {
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(arg), Size: 4},
@@ -252,11 +254,10 @@ func among(arg, other, verdict uint32, values ...uint32) []bpf.Instruction {
 	return append(require(arg, allBits, other, values...), always(verdict)...)
 }
 
-// socket permits TCP and UDP, and two more kinds where they reach only what is the command's
-// own: netlink, to list network interfaces, and unix sockets. Elsewhere a unix socket reaches
-// whatever listens in a directory or by an abstract name (D-Bus, Docker, our own control
-// socket). MPTCP and the rest go past Landlock's rules for TCP, and vsock past network
-// namespaces.
+// socket permits TCP and UDP. It permits netlink, to list network interfaces, and unix
+// sockets if they can reach only the command's own. Otherwise a unix socket reaches servers
+// in any directory or by an abstract name (D-Bus, Docker, rootsfs' control socket). MPTCP and
+// the rest bypass Landlock's rules for TCP, and vsock bypasses network namespaces.
 func socket(w Wants) []bpf.Instruction {
 	if w.NoSockets {
 		return always(refuse(unix.EAFNOSUPPORT))
@@ -275,7 +276,8 @@ func socket(w Wants) []bpf.Instruction {
 	return inet
 }
 
-// ofFamily has body decide about sockets of one family, and leaves the others to what follows.
+// ofFamily lets body decide about sockets of one family, and leaves the others to the
+// following instructions.
 func ofFamily(family uint32, body []bpf.Instruction) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(0), Size: 4},
@@ -284,7 +286,7 @@ func ofFamily(family uint32, body []bpf.Instruction) []bpf.Instruction {
 }
 
 // interfaceSocket permits the protocol of netlink by which programs list the interfaces,
-// addresses and routes of their network namespace (rtnetlink(7)). To change them takes
+// addresses and routes of their network namespace (rtnetlink(7)). Changing them takes
 // CAP_NET_ADMIN over the namespace, which no command has.
 func interfaceSocket() []bpf.Instruction {
 	return slices.Concat(
@@ -296,9 +298,9 @@ func interfaceSocket() []bpf.Instruction {
 // ipLocalPortRange is IP_LOCAL_PORT_RANGE of linux/in.h (Linux 6.3).
 const ipLocalPortRange = 51
 
-// portRange refuses the option by which a program chooses the port that the kernel gives it
-// when it asks for any, and so receives on a port of its choice. It is as on a kernel that
-// does not know it.
+// portRange refuses the option by which a program limits the ports that the kernel chooses
+// from, because it could so listen on a port of its choice. The error is that of a kernel
+// without the option.
 func portRange() []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(2), Size: 4},
@@ -310,8 +312,9 @@ func portRange() []bpf.Instruction {
 	}
 }
 
-// unixSocket permits sockets of the unix family, and leaves the others to what follows.
-// Those of type SOCK_RAW, which are datagram sockets to the kernel, nobody needs.
+// unixSocket permits sockets of the unix family, and leaves the others to the following
+// instructions. It refuses type SOCK_RAW, which the kernel treats as datagram sockets and
+// no program needs.
 func unixSocket() []bpf.Instruction {
 	return ofFamily(unix.AF_UNIX, append(require(1, typeMask, refuse(unix.EPERM), unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET), always(allow)...))
 }

@@ -145,7 +145,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Tracing is permitted where it reaches nobody else: debuggers and sanitizers need it.
+// Tracing is permitted where it reaches no process outside: debuggers and sanitizers need
+// it.
 func TestFilterTrace(t *testing.T) {
 	for _, nr := range tracing {
 		if got := machine(t, Wants{Trace: true})(filterArch, nr); got != "allow" {
@@ -196,8 +197,8 @@ func TestFilterNoSockets(t *testing.T) {
 	}
 }
 
-// Sockets of the unix family are permitted where they reach nobody else's, and no others
-// with them.
+// Sockets of the unix family are permitted where they reach no process outside, and no
+// other family with them.
 func TestFilterUnix(t *testing.T) {
 	run := machine(t, Wants{Unix: true})
 	for family := range uint64(unix.AF_MAX) {
@@ -268,8 +269,8 @@ func TestFilterNoIPC(t *testing.T) {
 	}
 }
 
-// Where the init has no pid namespace, no call sends it a signal, by whatever name
-// it has there; everybody else gets theirs.
+// Without a pid namespace no call sends the init a signal, by any of its numbers. All
+// other processes get theirs.
 func TestFilterSignals(t *testing.T) {
 	const pid, other = 4711, 4712
 	run, open := machine(t, Wants{Init: pid}), machine(t, Wants{})

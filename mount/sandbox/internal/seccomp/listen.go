@@ -19,7 +19,7 @@ import (
 // given. bind(2) and listen(2) have their address in memory, or in the kernel, where no
 // filter sees it, so the filter hands both calls to the init (seccomp_unotify(2)). The init
 // reads the address once, takes a copy of the socket's descriptor, and makes the call
-// itself or refuses it: what the command changes meanwhile changes nothing.
+// itself or refuses it. Changes that the command makes meanwhile have no effect.
 
 // maxSockaddr is the size of struct sockaddr_storage.
 const maxSockaddr = 128
@@ -49,7 +49,8 @@ type binder struct {
 }
 
 // Serve makes the command's calls of bind and listen, which come from the descriptor that
-// Install returned, and permits the ports, until the command and all it started have ended.
+// Install returned. It permits the ports. It returns when the command and its descendants
+// have ended.
 func Serve(fd int, ports []uint16) {
 	b := &binder{fd, ports}
 	for {
@@ -105,8 +106,8 @@ func (b *binder) call(n *notification) error {
 	return b.listen(sock, int(int32(n.args[1])))
 }
 
-// bind binds to a port that was given, or to one that the kernel chooses: without listen,
-// that is what a client has anyway.
+// bind binds to a permitted port, or to one that the kernel chooses. Any client gets one
+// of those anyway, and cannot listen on it.
 func (b *binder) bind(sock int, addr []byte) error {
 	if err := isInet(sock); err != nil {
 		return err
@@ -125,7 +126,8 @@ func (b *binder) bind(sock int, addr []byte) error {
 	return nil
 }
 
-// listen listens on a port that was given. An unbound socket would get a port.
+// listen listens on a permitted port. An unbound socket is refused, because the kernel
+// would choose a port.
 func (b *binder) listen(sock, backlog int) error {
 	if err := isInet(sock); err != nil {
 		return err

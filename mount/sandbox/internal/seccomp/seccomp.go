@@ -1,20 +1,21 @@
-// Package seccomp is the system call filter of a confined command (seccomp(2)), and what
-// makes the calls of bind and listen in the command's place.
+// Package seccomp filters the system calls of a confined command (seccomp(2)), and makes
+// the calls bind and listen in the command's place.
 //
 // # Promises
 //
-// Install refuses what reaches out of a sandbox, or into parts of the kernel that no command
-// needs, and every system call that is newer than this package. What a call is judged by is
-// read once: no memory of the command's, which it could change meanwhile.
+// Install refuses calls that reach out of a sandbox, or into parts of the kernel that no
+// command needs, and every system call that is newer than this package. Each call is
+// judged by values that are read once, so that the command cannot change them between the
+// check and the call.
 //
 // # Not promised
 //
-// A filter confines the calling thread, and what is started from it, and nobody else. Paths
-// are not looked at: that is for mounts and Landlock. There is none on processors other than
-// amd64 and arm64.
+// A filter confines only the calling thread and the processes started from it. It does not
+// look at paths: mounts and Landlock do. There is no filter on processors other than amd64
+// and arm64.
 package seccomp
 
-// Wants is what the system call filter refuses beyond its lists.
+// Wants selects the calls that the filter refuses or permits beyond its lists.
 type Wants struct {
 	NoSockets bool `json:"noSockets,omitempty"` // but pairs of its own
 	// Unix permits sockets of the unix family, where none of the host's can be reached.
@@ -22,16 +23,16 @@ type Wants struct {
 	// Interfaces permits listing the network interfaces, of a network of the command's own.
 	Interfaces bool `json:"interfaces,omitempty"`
 	NoIPC      bool `json:"noIPC,omitempty"` // what is shared by uid
-	// NoSetID: files that others could run with this uid's rights, where what is
-	// made stays on the host.
+	// NoSetID refuses to make files that other users could run with this uid's rights, if
+	// the command's files stay on the host.
 	NoSetID bool `json:"noSetID,omitempty"`
-	// Trace permits a process to trace others, as debuggers and sanitizers do, where all that
-	// it could trace is confined alike.
+	// Trace permits a process to trace others, as debuggers and sanitizers do, if it can
+	// reach only processes that are confined alike.
 	Trace bool `json:"-"`
-	// Binder has the init make the calls of bind and listen; NoBind refuses them.
+	// Binder makes the init make the calls of bind and listen; NoBind refuses them.
 	Binder bool `json:"binder,omitempty"`
 	NoBind bool `json:"noBind,omitempty"`
-	// Init is the pid of the init where it is to be out of reach of signals; 0: the
-	// kernel sees to that. The init fills it in.
+	// Init is the pid of the init that the filter protects from signals; 0: the kernel
+	// protects it. The init fills it in.
 	Init uint32 `json:"-"`
 }

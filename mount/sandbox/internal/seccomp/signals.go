@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where there is no pid namespace the kernel does not protect the init from what it
-// has started, and Landlock keeps signals inside the domain, in which the init's main
-// thread is, too (its others are not). A stopped init would neither end anything nor
-// pass a signal on.
+// Without a pid namespace the kernel does not protect the init from the processes that it
+// has started. Landlock keeps signals inside the domain, but the init's main thread is in
+// it (its other threads are not). A stopped init would neither end anything nor pass a
+// signal on.
 
-// signals are the calls by which a process could send the init a signal, or join its process
+// signals returns the calls by which a process could send the init a signal, or join its process
 // group, of which it would send signals to all; pid is the number that names it there.
 func signals(pid uint32) map[uint32][]bpf.Instruction {
 	toIt := func(arg uint32, more ...uint32) []bpf.Instruction {
@@ -22,7 +22,7 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 	}
 	const everybody = 0xffffffff // -1
 	return map[uint32][]bpf.Instruction{
-		unix.SYS_KILL:    toIt(0, -pid, everybody), // 0: nobody joins its process group
+		unix.SYS_KILL:    toIt(0, -pid, everybody), // pid 0 is safe: no process joins the init's process group
 		unix.SYS_SETPGID: toIt(1),
 		unix.SYS_TKILL:   toIt(0), unix.SYS_TGKILL: toIt(1),
 		unix.SYS_RT_SIGQUEUEINFO: toIt(0), unix.SYS_RT_TGSIGQUEUEINFO: toIt(1),
@@ -32,14 +32,14 @@ func signals(pid uint32) map[uint32][]bpf.Instruction {
 	}
 }
 
-// ownerIoctls name whom a socket's signals go to, as F_SETOWN_EX does: in memory,
-// where no filter sees it.
+// ownerIoctls set the process that gets a socket's signals, as F_SETOWN_EX does: its pid
+// is in memory, where no filter sees it.
 var ownerIoctls = []uint32{fiosetown, unix.SIOCSPGRP}
 
 const fiosetown = 0x8901 // FIOSETOWN in asm-generic/sockios.h
 
-// owners refuses to have the signals of a file, of whatever kind (F_SETSIG), go to
-// the init.
+// owners refuses to make the init the receiver of a file's signals, of whatever kind
+// (F_SETSIG).
 func owners(pid uint32) []bpf.Instruction {
 	return append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: argLow(1), Size: 4},

@@ -12,14 +12,14 @@ import (
 )
 
 // Roots that are granted while the command runs, the caller's side: most appear by
-// themselves, because the directory they lie in was bound at the start. For the
-// others the init binds a part of the tree when it is told to.
+// themselves, because the directory they lie in was bound at the start. For the others
+// the init binds a part of the tree on request.
 
-// answerLimit is how long the init has to do what it is told: it needs a few
-// system calls, on a machine that may be busy.
+// answerLimit is how long the init may take to answer: it needs a few system calls, on a
+// machine that may be busy.
 const answerLimit = 20 * time.Second
 
-// later is what the caller keeps for it.
+// later is the caller's state for binding roots while the command runs.
 type later struct {
 	can    bool
 	single []string // roots bound one by one at the start
@@ -30,44 +30,44 @@ type later struct {
 	answers chan initproc.Message // from supervise
 }
 
-// Follows reports whether what the tree shows at a path is at that path inside by
-// itself, whenever it comes.
+// Follows reports whether a root that the tree shows at a path appears at that path
+// inside without Bind.
 func (p *Process) Follows(path string) bool { return follows(path, p.report.Follows) }
 
-// follows reports whether a path is or lies in one of the directories. One in /tmp
-// (tmpTops) itself does not become a root by itself.
+// follows reports whether a path is one of the directories, or lies in one. A directory
+// in /tmp (tmpTops) does not become a root by itself.
 func follows(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool {
 		return names.Under(path, dir) && (path != dir || filepath.Dir(dir) != "/tmp")
 	})
 }
 
-// Single are the roots that Start has bound one by one. They do not follow the
+// Single returns the roots that Start has bound one by one. They do not follow the
 // tree: one that has ended stays as it was until Unbind, or Bind again.
 func (p *Process) Single() []string { return slices.Clone(p.later.single) }
 
-// Writes reports whether what Bind shows at a path may be written to, if the tree
-// lets it and whatever it shows.
+// Writes reports whether Landlock lets the command write to a root that Bind shows at a
+// path, whatever its place in the tree.
 func (p *Process) Writes(at string) bool { return follows(filepath.Dir(at), p.later.writes) }
 
 // CanBind reports whether Bind can work: at level Namespaces, with Options.Spare.
 func (p *Process) CanBind() bool { return p.later.can }
 
 // Bind shows a file or directory of the tree, by its path there, at a path inside,
-// over whatever is there. What it is to lie in is made where it can be: in what is
-// the command's own. The command may write there if the tree lets it, and from is
-// one of Options.Spare, or lies in a place where it may write anyway (Landlock's
-// rules are the ones it was started with). It returns when that is so.
+// over whatever is there. Missing parent directories are made if the command owns the
+// place. The command may write there if the tree permits it and from is one of
+// Options.Spare, or at lies in a directory where it may write anyway: Landlock's rules
+// stay those of the start. Bind returns when the command can see it.
 func (p *Process) Bind(from, at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, From: from, At: at})
 }
 
-// Unbind takes away what Bind, or Start (see Single), has shown at a path.
+// Unbind hides a root that Bind, or Start (see Single), has shown at a path.
 func (p *Process) Unbind(at string) error {
 	return p.ask(initproc.Message{Kind: initproc.KindBind, At: at})
 }
 
-// ask has the init do something, and waits until it has.
+// ask sends a message to the init, and waits for its answer.
 func (p *Process) ask(m initproc.Message) error {
 	l := &p.later
 	if !l.can {
@@ -107,6 +107,6 @@ func (p *Process) ask(m initproc.Message) error {
 func (l *later) answered(m initproc.Message) {
 	select {
 	case l.answers <- m:
-	default: // nobody asks any more
+	default: // the caller has given up
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // A host that has stopped reading ends a run by a signal, as it would end the command:
-// what the command wrote and nobody reads does not keep rootsfs alive.
+// unread output of the command does not keep rootsfs alive.
 func TestUnread(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestUnread(t *testing.T) {
 			go func() { ended <- cmd.Wait() }()
 			limit := time.After(giveUp)
 			for over := false; !over; {
-				_ = cmd.Process.Signal(unix.SIGTERM) // who asks again does not wait for long
+				_ = cmd.Process.Signal(unix.SIGTERM) // a second call does not wait for long
 				select {
 				case err = <-ended:
 					over = true

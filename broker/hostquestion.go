@@ -1,26 +1,16 @@
 package broker
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
 
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Kind is what a question is about.
-type Kind string
-
-// The kinds.
-const (
-	FileKind Kind = "file" // paths that a server asks for
-	HostKind Kind = "host" // a host that the session's command connects to
-)
-
-// Host is what a question of HostKind is about: a connection, which waits for the answer.
+// Host is the subject of a question of HostKind: a connection, which waits for the
+// answer.
 type Host struct {
 	Name    string    `json:"name"`              // host that the program asked for, or address
 	Port    uint16    `json:"port"`              // port at that host
@@ -30,7 +20,7 @@ type Host struct {
 	Others  int       `json:"others,omitempty"`  // how many more it has reached
 }
 
-// Reached is how much was exchanged with a host.
+// Reached counts the bytes exchanged with a host.
 type Reached struct {
 	Host     string `json:"host"`     // name or address
 	Port     uint16 `json:"port"`     // port at that host
@@ -41,31 +31,10 @@ type Reached struct {
 // String returns HOST:PORT, as rules of the network are written.
 func (h *Host) String() string { return net.JoinHostPort(h.Name, strconv.Itoa(int(h.Port))) }
 
-// Decisions returns an answer with no decision made: one for each item, or one for the host.
-func (q *Question) Decisions() []Decision {
-	if q.Host != nil {
-		return make([]Decision, 1)
-	}
-	return make([]Decision, len(q.Items))
-}
-
-// Subject returns who the session serves.
-func (s *Session) Subject() guard.Subject { return s.subject }
-
-// Ask asks through the person at the host of this session (see AskThrough), and is unanswered
-// where there is none.
-func (s *Session) Ask(ctx context.Context, q *Question) (Answer, error) {
-	asked := *q
-	s.mu.Lock()
-	asked.host = s.host
-	s.mu.Unlock()
-	return AskHost.Ask(ctx, &asked)
-}
-
 // maxNamedHosts is how many hosts the text of a question names as reached.
 const maxNamedHosts = 5
 
-// headHost is Heading for a host.
+// headHost returns the Heading of a question about a host.
 func headHost(q *Question) string {
 	var b strings.Builder
 	who := "A command"
@@ -95,17 +64,4 @@ func reachedText(h *Host) string {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// Lines are the lines of what is asked for, one for each decision, with nothing in them that
-// could pass for ours.
-func Lines(q *Question) []string {
-	if q.Host != nil {
-		return []string{fmt.Sprintf("%s port %d", names.Quote(q.Host.Name), q.Host.Port)}
-	}
-	var lines []string
-	for i := range q.Items {
-		lines = append(lines, Describe(&q.Items[i]))
-	}
-	return lines
 }

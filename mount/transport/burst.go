@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of what a request costs by read(2) is the waking of a reader on another processor than
+// Most of the time of a request by read(2) goes into waking a reader on another processor than
 // the caller's. So while the requests of one caller follow one another closely, in a burst, the
 // reader moves to the processor of the caller: it is woken there as the caller goes to sleep.
 // No other reader waits then, since the kernel would wake that one for every other request.
 // Another reader starts when the next request already waits, and when handlers block (see
-// watch). A reader that polled instead was as fast for one caller, but occupied a processor
-// and delayed several callers (measured).
+// watch). A reader that polled instead was as fast for one caller, but occupied a processor and
+// delayed several callers (measured).
 
 const (
 	// burstGap is how soon after an answer the next request belongs to the burst.

@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// reluctant connects a server that reads only what the test reads from out; line
-// sends a request of it.
+// reluctant connects a server that reads only when the test reads from out; line sends a
+// request of it.
 func (l *lab) reluctant() (s *Session, line func(id int, method, params string), out *bufio.Reader) {
 	l.t.Helper()
 	inR, inW := io.Pipe()
@@ -39,8 +39,8 @@ func (l *lab) reluctant() (s *Session, line func(id int, method, params string),
 	}, bufio.NewReader(outR)
 }
 
-// R043, R143: what one server replaces 500 times another that reads slowly is told
-// of a few times, the last of them after the last change.
+// R043, R143: if one server replaces a file 500 times, another that reads slowly gets a
+// few events, the last of them after the last change.
 func TestReplacedOftenToldSeldom(t *testing.T) {
 	const times = 500
 	l := newLab(t, nil)
@@ -80,8 +80,8 @@ func TestReplacedOftenToldSeldom(t *testing.T) {
 	}
 }
 
-// R005, R079: a server that reads nothing holds neither the revocation of a root
-// it watches, nor a narrowing of it, nor the end of its session and the broker's.
+// R005, R079: a server that reads nothing delays neither the revocation of a root it
+// watches, nor a narrowing of it, nor the end of its session and of the broker.
 func TestRevokeWithUnreadWatch(t *testing.T) {
 	l := newLab(t, nil)
 	narrowed := l.root("narrowed", guard.ReadWrite, nil)
@@ -121,10 +121,11 @@ func TestRevokeWithUnreadWatch(t *testing.T) {
 	if n, _ := l.b.hub.Counts(); n != 0 {
 		t.Errorf("%d watches are left", n)
 	}
-	l.b.Close() // returns, although nobody reads
+	l.b.Close() // returns, although no peer reads
 }
 
-// The progress of a copy is told with its token, before the answer, and only if there is one.
+// The progress of a copy is sent with its token, before the answer, and only if there is a
+// token.
 func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, map[string]string{"f": strings.Repeat("x", 3<<20)})

@@ -83,7 +83,7 @@ func TestReaderMovesNear(t *testing.T) {
 	})
 }
 
-// A handler that blocks in a burst keeps nobody else waiting.
+// A handler that blocks in a burst does not keep other callers waiting.
 func TestBlockedInABurst(t *testing.T) {
 	s, fd := startBursts(t)
 	hang, err := unix.Open(s.path("fhang"), unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -14,9 +14,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// R054, R075: what somebody has locked is neither changed nor replaced, nor taken
-// away: not by any method, not in the middle of a recursive removal. The error
-// names the locked file of the two.
+// R054, R075: a locked file is neither changed, replaced nor removed, by any method, even
+// in the middle of a recursive removal. The error names the locked file of the two.
 func TestLockedFile(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/locked": "kept", "source": "new"})
@@ -139,7 +138,7 @@ func TestLimitsOfEveryWrite(t *testing.T) {
 	}
 }
 
-// R092: what is wrong with a path is said, and not only that it is invalid.
+// R092: the error says why a path is invalid.
 func TestInvalidSaysWhy(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"d/e/": "", "f": ""})
@@ -163,8 +162,8 @@ func TestInvalidSaysWhy(t *testing.T) {
 	}
 }
 
-// R055, R077: a last chunk that leaves its upload open has been written, and counts:
-// nobody gets past the limit by sending every chunk as the last.
+// R055, R077: a last chunk that leaves its upload open has been written, and counts. A
+// server cannot get past the limit by sending every chunk as the last.
 func TestLimitOfLastChunks(t *testing.T) {
 	const maxWritten = 1000
 	l := newLab(t, func(c *Config) { c.Limits.MaxWritten = maxWritten })
@@ -204,8 +203,8 @@ func TestCopyAtTheLimit(t *testing.T) {
 	}
 }
 
-// R054, R073: a last chunk that cannot be taken now leaves the upload open, and
-// the same chunk again completes it; only what can never be taken says so.
+// R054, R073: a last chunk that cannot be taken now leaves the upload open, and the same
+// chunk again completes it. Only an upload that can never complete ends.
 func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	l := newLab(t, nil)
 	dir := l.root("r", guard.ReadWrite, map[string]string{"f": "old"})
@@ -249,7 +248,7 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	if _, d := p.fails(wire.Write, last(id, 3)); d.Reason != "Conflict" || d.Retryable || d.ETag == "" || d.Hint != beginAgain {
 		t.Errorf("changed meanwhile: %+v", d)
 	}
-	// R070: that its root has ended, or was narrowed, is what a chunk is told.
+	// R070: the refusal of a chunk says that its root has ended, or was narrowed.
 	id = begin()
 	for _, rights := range []guard.Rights{guard.ReadOnly, guard.ReadWrite} {
 		if err := l.reg.Set(t.Context(), "r", rights); err != nil {
@@ -268,7 +267,7 @@ func TestUploadSurvivesItsLastChunk(t *testing.T) {
 	}
 }
 
-// R092, R125: a list is refused with what is wrong with it.
+// R092, R125: the refusal of a list names its flaw.
 func TestListSaysWhatIsWrong(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("r", guard.ReadWrite, nil)

@@ -1,16 +1,17 @@
-// Package starved lets this program run where its user has no epoll watch left.
+// Package poller sets up the network poller of the Go runtime, or lets this program run
+// without one if its user has no epoll watch left.
 //
 // The Go runtime ends a process that cannot have a network poller: its first timer or
-// opened file makes an epoll instance with one watch (epoll_ctl(2)), and the kernel
-// counts watches by user, in all namespaces together (max_user_watches). Whoever
+// opened file makes an epoll instance with one watch (epoll_ctl(2)). The kernel counts
+// watches by user, in all namespaces together (max_user_watches). A confined program that
 // uses them up would thereby take away the owner's commands that end access.
 //
 // # Promises
 //
-// Its initialisation asks whether a watch can be had. If one can, the runtime takes it
-// at once. If not, Err says so, and the runtime believes that it has a poller:
-// files are then read by blocking calls, and package control speaks to sessions by
-// blocking calls in any case.
+// Its initialisation tries to add a watch. If that works, the runtime takes it at once.
+// If not, Err says so, and the runtime is made to believe that it has a poller. Files are
+// then read by blocking calls; package control speaks to sessions by blocking calls in
+// any case.
 //
 // A process that cannot open a handful of files ends at once and says so.
 //
@@ -22,7 +23,7 @@
 //
 // Without a poller timers may be late, and the process can start no set-user-id program
 // (no_new_privs). The main function refuses commands that need either.
-package starved
+package poller
 
 import (
 	"errors"
@@ -32,7 +33,7 @@ import (
 	"unsafe"
 )
 
-// missing: this process runs without a poller.
+// missing reports that this process runs without a poller.
 var missing = !takePoller()
 
 // requireFiles ends a process that cannot open as many files as are opened while packages
@@ -61,8 +62,8 @@ func Err() error {
 	return errors.New("programs of yours have used up your epoll watches, and without one this command cannot run; end them (rootsfs status, revoke and unmount work), or raise the limit: sysctl fs.epoll.max_user_watches")
 }
 
-// takePoller makes the runtime's poller while there is room for it, and reports whether
-// there was. Where there is none the runtime is made to do without.
+// takePoller makes the runtime's poller if there is room for it, and reports whether
+// there was. Otherwise it makes the runtime do without.
 func takePoller() bool {
 	requireFiles()
 	if watchesLeft() {
@@ -96,7 +97,7 @@ func watchesLeft() bool {
 	if errno != 0 {
 		return true
 	}
-	// The instance's watches end with it and with what is watched.
+	// The instance's watches end with it and with the watched files.
 	fds := [marginWatches]int{int(event)}
 	for i := range fds {
 		if i > 0 {
@@ -114,10 +115,10 @@ func watchesLeft() bool {
 	return true
 }
 
-// withoutPoller has a filter of system calls (seccomp(2)) answer epoll_ctl in the
-// kernel's place: "done" while the runtime makes its poller, and EPERM from then on,
-// which is what the kernel says of a regular file and makes package os use blocking
-// calls. Where filters cannot be installed nothing is changed, and it reports false.
+// withoutPoller makes a filter of system calls (seccomp(2)) answer epoll_ctl in the
+// kernel's place: "done" while the runtime makes its poller, and EPERM from then on. The
+// kernel answers EPERM for a regular file, which makes package os use blocking calls.
+// Where filters cannot be installed nothing is changed, and it reports false.
 func withoutPoller() bool {
 	if !answerEpollCtl(0) {
 		return false
@@ -138,8 +139,8 @@ const (
 	instructionsOfThis = 4
 )
 
-// answerEpollCtl has every thread's epoll_ctl answer with errno from now on. The
-// newest of several filters has the last word among answers of the same kind.
+// answerEpollCtl makes every thread's epoll_ctl answer with errno from now on. Of several
+// filters with the same kind of answer the newest decides.
 func answerEpollCtl(errno syscall.Errno) bool {
 	code := [instructionsOfThis]syscall.SockFilter{
 		{Code: syscall.BPF_LD | syscall.BPF_W | syscall.BPF_ABS, K: seccompDataNumber},

@@ -33,9 +33,9 @@ func lateLab(t *testing.T) (l *lab, dir string) {
 	return l, dir
 }
 
-// What was read in a root before it ended, or before less of it could be read, does not
-// reach a server after that: a server that asks and does not read gets the refusal of each
-// request that waits, and of the answer that is being written one piece at most.
+// Contents that were read in a root before it ended or was narrowed do not reach a server
+// after that. A server that asks and does not read gets a refusal of each request that
+// waits, and at most one more piece of the answer that is being written.
 func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	requests := []struct{ method, params string }{
 		{wire.Read, `{"path":"data/f"}`}, {wire.Read, `{"path":"data/f","encoding":"base64"}`},
@@ -108,8 +108,8 @@ func TestNothingLateAfterTheRootEnds(t *testing.T) {
 	}
 }
 
-// readLate reads until so many requests have their answers. contents is how many bytes there
-// are of lines that say what was read; reasons are those of the refusals, by id.
+// readLate reads until so many requests have their answers. contents is how many bytes of
+// lines with contents there are; reasons are the reasons of the refusals, by id.
 func readLate(t *testing.T, out *bufio.Reader, requests int) (contents int, reasons map[int]string) {
 	t.Helper()
 	reasons = map[int]string{}
@@ -151,7 +151,7 @@ func TestNoLateEventOfAHiddenName(t *testing.T) {
 		t.Fatal(err)
 	}
 	line(2, wire.Read, `{"path":"other/f"}`)
-	if _, err := out.Peek(1); err != nil { // the answer is being written, and what follows waits for it
+	if _, err := out.Peek(1); err != nil { // the answer is being written, and the next ones wait for it
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, secret), nil, 0o644); err != nil {

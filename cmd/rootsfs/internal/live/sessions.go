@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -41,9 +42,8 @@ const (
 	Every = control.StateEvery
 	// MaxRoots is how many roots of one session are passed on.
 	MaxRoots = 200
-	// Backlog is how many events a subscriber may be behind, and how many of the
-	// past it begins with.
-	Backlog = 500
+	// Past is how many events of the past a subscriber begins with.
+	Past = 500
 	// silence is how long a session tells nothing if it is stopped: it tells its state
 	// once in Every.
 	silence = 5 * time.Second
@@ -58,24 +58,6 @@ type Session struct {
 	MoreRoots int `json:"more_roots,omitempty"`
 }
 
-// Event is an event of a session.
-type Event struct {
-	Session string `json:"session"`
-	control.Event
-}
-
-// Question is a question that waits in a session.
-type Question struct {
-	Session string `json:"session"`
-	control.Question
-}
-
-// Denial is a denial that a session remembers.
-type Denial struct {
-	Session string `json:"session"`
-	control.Denial
-}
-
 // Update is what changed for one subscriber. Of what did not change the field is
 // nil.
 type Update struct {
@@ -86,26 +68,27 @@ type Update struct {
 	Empty bool `json:"empty,omitempty"`
 	// Questions are all that wait now, the oldest first, and Denials all that are
 	// remembered, likewise, if Asked is set.
-	Questions []Question `json:"questions,omitempty"`
-	Denials   []Denial   `json:"denials,omitempty"`
-	Asked     bool       `json:"asked,omitempty"`
+	Questions []control.Question `json:"questions,omitempty"`
+	Denials   []control.Denial   `json:"denials,omitempty"`
+	Asked     bool               `json:"asked,omitempty"`
 	// Events are those since the last update, the oldest first; Lost is how many
 	// more there were.
-	Events []Event `json:"events,omitempty"`
-	Lost   int     `json:"lost,omitempty"`
+	Events []control.Event `json:"events,omitempty"`
+	Lost   int             `json:"lost,omitempty"`
 }
 
-// Hub follows the sessions while Run runs. The zero Hub is ready to use.
-type Hub struct {
+// Sessions follows all sessions while Run runs. The zero Sessions is ready to use.
+type Sessions struct {
+	events events.Hub
+
 	mu       sync.Mutex // guards the fields below
-	subs     map[*Subscriber]struct{}
 	sessions map[string]*follower
-	past     []Event // the last events of all sessions, at most Backlog
+	past     []control.Event // the last events of all sessions, at most Past
 }
 
 // Run follows the sessions until ctx ends. The error is that of the directory of
 // the sessions, which cannot be read.
-func (h *Hub) Run(ctx context.Context) error {
+func (s *Sessions) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,7 +100,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		h.followNew(ctx, list, &running, dirs.changes)
+		s.followNew(ctx, list, &running, dirs.changes)
 		if err := dirs.follow(); err != nil {
 			return err
 		}
@@ -131,62 +114,53 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // followNew begins to follow sessions that are new, and leaves those that are gone. A
 // stream that ends leaves a token in ended.
-func (h *Hub) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sessions == nil {
-		h.sessions = map[string]*follower{}
+func (s *Sessions) followNew(ctx context.Context, list []control.Info, running *sync.WaitGroup, ended chan<- struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions == nil {
+		s.sessions = map[string]*follower{}
 	}
 	changed := false
-	for name, f := range h.sessions {
+	for name, f := range s.sessions {
 		same := func(in control.Info) bool { return in.Name == name && in.PID == f.info.PID && in.Start == f.info.Start }
 		if !slices.ContainsFunc(list, same) {
 			f.cancel()
-			delete(h.sessions, name)
+			delete(s.sessions, name)
 			changed = true
 		}
 	}
 	for _, in := range list {
-		if h.sessions[in.Name] != nil {
+		if s.sessions[in.Name] != nil {
 			continue
 		}
-		f := &follower{hub: h, info: in, client: control.Dial(in)}
+		f := &follower{all: s, info: in, client: control.Dial(in)}
 		var own context.Context
 		own, f.cancel = context.WithCancel(ctx)
-		h.sessions[in.Name] = f
+		s.sessions[in.Name] = f
 		running.Go(func() { f.run(own, ended) })
 		changed = true
 	}
 	if changed {
-		h.markLocked(func(s *Subscriber) { s.state, s.asked = true, true })
-	}
-}
-
-// markLocked notes something for every subscriber and wakes it; the caller holds
-// mu.
-func (h *Hub) markLocked(f func(*Subscriber)) {
-	for s := range h.subs {
-		f(s)
-		s.wake()
+		s.events.Mark(events.State | events.Waiting)
 	}
 }
 
 // Client returns a client of a live session, by its exact name.
-func (h *Hub) Client(session string) (*control.Client, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if f := h.sessions[session]; f != nil {
+func (s *Sessions) Client(session string) (*control.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.sessions[session]; f != nil {
 		return f.client, nil
 	}
 	return nil, fmt.Errorf("%w: %s has ended", control.ErrNoSession, names.Quote(session))
 }
 
 // Names are the names of the live sessions, sorted.
-func (h *Hub) Names() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := make([]string, 0, len(h.sessions))
-	for name := range h.sessions {
+func (s *Sessions) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]string, 0, len(s.sessions))
+	for name := range s.sessions {
 		out = append(out, name)
 	}
 	slices.Sort(out)
@@ -201,13 +175,13 @@ type Revoked struct {
 }
 
 // Revoke revokes in sessions, in all of them at the same time.
-func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
+func (s *Sessions) Revoke(ctx context.Context, sessions []string, req control.RevokeRequest) []Revoked {
 	out := make([]Revoked, len(sessions))
 	var all sync.WaitGroup
 	for i, name := range sessions {
 		all.Go(func() {
 			out[i] = Revoked{Session: name, Ended: []control.Ended{}}
-			c, err := h.Client(name)
+			c, err := s.Client(name)
 			if err == nil {
 				var a control.RevokeAnswer
 				if a, err = control.Revoke.Call(ctx, c, req); len(a.Ended) > 0 {
@@ -223,137 +197,65 @@ func (h *Hub) Revoke(ctx context.Context, sessions []string, req control.RevokeR
 	return out
 }
 
-// Subscriber is told what changes.
-type Subscriber struct {
-	hub    *Hub
-	ready  chan struct{} // holds one: something is to be told
-	last   time.Time     // of the last update; the reader's own
-	closed chan struct{}
-	once   sync.Once
-
-	// guarded by hub.mu
-	state, asked bool
-	events       []Event
-	lost         int
+// Subscribe begins with the state there is and the last events. See Next.
+func (s *Sessions) Subscribe() *events.Subscriber {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events.Subscribe(events.News{Events: slices.Clone(s.past), Changed: events.State | events.Waiting})
 }
 
-// Subscribe begins with the state there is and the last events.
-func (h *Hub) Subscribe() *Subscriber {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := &Subscriber{
-		hub: h, ready: make(chan struct{}, 1), closed: make(chan struct{}),
-		state: true, asked: true, events: slices.Clone(h.past),
-	}
-	s.wake()
-	if h.subs == nil {
-		h.subs = map[*Subscriber]struct{}{}
-	}
-	h.subs[s] = struct{}{}
-	return s
-}
-
-// Close ends the subscription; Next returns false then.
-func (s *Subscriber) Close() {
-	s.once.Do(func() {
-		s.hub.mu.Lock()
-		delete(s.hub.subs, s)
-		s.hub.mu.Unlock()
-		close(s.closed)
-	})
-}
-
-func (s *Subscriber) wake() {
-	select {
-	case s.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Next waits until there is something to tell. ok is false when ctx has ended or
+// Next waits until there is something to tell a subscriber. ok is false when ctx has ended or
 // the subscription is closed. It is called by one goroutine at a time.
-func (s *Subscriber) Next(ctx context.Context) (u Update, ok bool) {
-	pause := time.NewTimer(time.Until(s.last.Add(Interval)))
-	defer pause.Stop()
-	if !await(ctx, s, pause.C) || !await(ctx, s, s.ready) {
+func (s *Sessions) Next(ctx context.Context, sub *events.Subscriber) (u Update, ok bool) {
+	news, ok := sub.Next(ctx, Interval)
+	if !ok {
 		return Update{}, false
 	}
-	s.last = time.Now()
-	return s.hub.update(s), true
+	return s.update(news), true
 }
 
-// await reports whether something came before ctx or the subscription ended.
-func await[T any](ctx context.Context, s *Subscriber, c <-chan T) bool {
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-	case <-s.closed:
-	}
-	return false
-}
-
-// update takes what a subscriber is to be told.
-func (h *Hub) update(s *Subscriber) Update {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	u := Update{At: time.Now(), Events: s.events, Lost: s.lost}
-	s.events, s.lost = nil, 0
-	if s.state {
-		for _, f := range h.sessions {
+// update is the news, with what there is now of what has changed.
+func (s *Sessions) update(news events.News) Update {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := Update{At: time.Now(), Events: news.Events, Lost: news.Lost}
+	if news.Changed&events.State != 0 {
+		for _, f := range s.sessions {
 			if f.known {
 				u.Sessions = append(u.Sessions, f.state)
 			}
 		}
 		slices.SortFunc(u.Sessions, func(a, b Session) int { return strings.Compare(a.Session, b.Session) })
-		u.Empty = len(h.sessions) == 0
+		u.Empty = len(s.sessions) == 0
 	}
-	if s.asked {
+	if news.Changed&events.Waiting != 0 {
 		u.Asked = true
-		for name, f := range h.sessions {
-			for _, q := range f.questions {
-				u.Questions = append(u.Questions, Question{Session: name, Question: q})
-			}
-			for _, d := range f.denials {
-				u.Denials = append(u.Denials, Denial{Session: name, Denial: d})
-			}
+		for _, f := range s.sessions {
+			u.Questions = append(u.Questions, f.questions...)
+			u.Denials = append(u.Denials, f.denials...)
 		}
-		slices.SortFunc(u.Questions, func(a, b Question) int { return a.Asked.Compare(b.Asked) })
-		slices.SortFunc(u.Denials, func(a, b Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+		slices.SortFunc(u.Questions, func(a, b control.Question) int { return a.Asked.Compare(b.Asked) })
+		slices.SortFunc(u.Denials, func(a, b control.Denial) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
 	}
-	s.state, s.asked = false, false
 	return u
 }
 
 // passLocked keeps an event and tells every subscriber; the caller holds mu.
-func (h *Hub) passLocked(e Event) {
-	h.past = pushed(h.past, e)
-	h.markLocked(func(s *Subscriber) {
-		if len(s.events) == Backlog {
-			s.lost++
-		}
-		s.lost += e.Lost
-		s.events = pushed(s.events, e)
-	})
-}
-
-// pushed appends to a list of the last Backlog events.
-func pushed(list []Event, e Event) []Event {
-	if len(list) == Backlog {
-		copy(list, list[1:])
-		list = list[:Backlog-1]
+func (s *Sessions) passLocked(e control.Event) {
+	if s.past = append(s.past, e); len(s.past) > Past {
+		s.past = s.past[1:]
 	}
-	return append(list, e)
+	s.events.Publish(e)
 }
 
 // follower follows one session.
 type follower struct {
-	hub    *Hub
+	all    *Sessions
 	info   control.Info
 	client *control.Client
 	cancel context.CancelFunc
 
-	// guarded by hub.mu
+	// guarded by all.mu
 	known     bool // the session has answered, or is known not to
 	begun     bool // the first state was noted
 	state     Session
@@ -361,7 +263,7 @@ type follower struct {
 	denials   []control.Denial
 }
 
-// run follows the session until ctx ends. Its stream ends with it, and the hub then looks
+// run follows the session until ctx ends. Its stream ends with it, and Sessions.Run then looks
 // whether it is gone: a session that was killed changes nothing in its directory.
 func (f *follower) run(ctx context.Context, ended chan<- struct{}) {
 	for ctx.Err() == nil {
@@ -397,31 +299,38 @@ func (f *follower) follow(ctx context.Context) {
 	if err == nil {
 		return // the session has ended
 	}
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
 	f.state.Session, f.state.Point, f.state.Problem = f.info.Name, f.info.Point, err.Error()
 	f.known = true
-	f.hub.markLocked(func(s *Subscriber) { s.state = true })
+	f.all.events.Mark(events.State)
 }
 
 // apply notes what has changed.
 func (f *follower) apply(u control.Update) {
-	f.hub.mu.Lock()
-	defer f.hub.mu.Unlock()
+	f.all.mu.Lock()
+	defer f.all.mu.Unlock()
 	if u.Status != nil {
 		f.state, f.known = stateOf(*u.Status), true
 		if !f.begun {
 			f.begun = true
 			f.recallLocked(u.Status.Recent)
 		}
-		f.hub.markLocked(func(s *Subscriber) { s.state = true })
+		f.all.events.Mark(events.State)
 	}
 	if u.Waiting != nil {
 		f.questions, f.denials = u.Waiting.Questions, u.Waiting.Denials
-		f.hub.markLocked(func(s *Subscriber) { s.asked = true })
+		for i := range f.questions {
+			f.questions[i].Session = f.info.Name
+		}
+		for i := range f.denials {
+			f.denials[i].Session = f.info.Name
+		}
+		f.all.events.Mark(events.Waiting)
 	}
 	for _, e := range u.Events {
-		f.hub.passLocked(Event{Session: f.info.Name, Event: e})
+		e.Session = f.info.Name
+		f.all.passLocked(e)
 	}
 }
 
@@ -435,8 +344,8 @@ func stateOf(st control.Status) Session {
 	return out
 }
 
-// recallLocked tells of refusals from before the hub followed the session; the
-// caller holds hub.mu. One that is told by the stream, too, is told twice at most.
+// recallLocked tells of refusals from before the session was followed; the
+// caller holds all.mu. One that is told by the stream, too, is told twice at most.
 func (f *follower) recallLocked(recent []control.Operation) {
 	for i := len(recent) - 1; i >= 0; i-- { // the newest is the first
 		op := &recent[i]
@@ -444,10 +353,10 @@ func (f *follower) recallLocked(recent []control.Operation) {
 		if kind == "" {
 			continue
 		}
-		e := Event{Session: f.info.Name, Event: control.Event{Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}}
-		if slices.ContainsFunc(f.hub.past, func(p Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
+		e := control.Event{OfSession: control.OfSession{Session: f.info.Name}, Time: op.Time, Kind: kind, Op: op.Op, Path: op.Path, Reason: op.Reason, PID: op.PID}
+		if slices.ContainsFunc(f.all.past, func(p control.Event) bool { return p.Session == e.Session && p.Time.Equal(e.Time) && p.Op == e.Op }) {
 			continue
 		}
-		f.hub.passLocked(e)
+		f.all.passLocked(e)
 	}
 }

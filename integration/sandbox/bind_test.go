@@ -42,7 +42,7 @@ func (o *outside) talk(level sandbox.Level, flags ...string) *talk {
 	return s
 }
 
-// do runs a line inside and returns what it said.
+// do runs a line inside and returns its output.
 func (s *talk) do(line string) string {
 	s.t.Helper()
 	fmt.Fprintf(s.in, "{ %s; } 2>&1; echo; echo '<end>'\n", line)
@@ -66,7 +66,7 @@ func (s *talk) want(want, line string) {
 	}
 }
 
-// owner runs a command of the owner's.
+// owner runs a command of the owner.
 func (o *outside) owner(args ...string) string {
 	o.t.Helper()
 	out, err := o.driver(order{Args: o.rootsfs(args...)}).CombinedOutput()
@@ -76,8 +76,8 @@ func (o *outside) owner(args ...string) string {
 	return string(out)
 }
 
-// place is a directory of the host's for one class of places; those of before are
-// made before the command starts.
+// place is a directory of the host for one class of places. Some are made before the
+// command starts.
 func (o *outside) places() (before, after []string) {
 	t := o.t
 	make := func(parent string) string {
@@ -100,11 +100,11 @@ func (o *outside) places() (before, after []string) {
 	return before, after
 }
 
-// A root that is granted while the command runs is there when that is answered, at
-// its own path and wherever that is: a directory at the top that was there before
-// or was not, in the system's directories, in the command's own. It can be written
-// to if it is granted so; revoked, it is dead at once, and what is held of it; and
-// nothing else appears with it. R063.
+// R063: a root that is granted while the command runs is at its own path when the grant
+// is answered. This holds for a directory at the top that existed before or did not, in
+// the system's directories, and in the command's own. It can be written to if it is
+// granted so. Once it is revoked, it and all that is held of it are dead at once. Nothing
+// else appears with it.
 func TestLater(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestLater(t *testing.T) {
 						t.Errorf("%s after it was revoked: %s", dir, got)
 					}
 					s.do("exec 5<&-; cd /")
-					if !strings.HasPrefix(dir, "/usr") { // which everybody may read
+					if !strings.HasPrefix(dir, "/usr") { // which every user may read
 						if got := s.do("cat " + dir + "/f"); strings.Contains(got, "of the host") {
 							t.Errorf("%s after it was revoked: %s", dir, got)
 						}
@@ -147,8 +147,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// So do those that were there from the start, when they are revoked and granted
-// again, and all of several at once, one in another.
+// The same holds for roots from the start that are revoked and granted again, and for
+// several nested roots at once.
 func TestLaterAgain(t *testing.T) {
 	for _, w := range everybody {
 		t.Run(w.name, func(t *testing.T) {
@@ -234,8 +234,8 @@ func TestLaterReplaced(t *testing.T) {
 	}
 }
 
-// Where it cannot be (at the weaker levels, and for more than there is room for), it
-// is said, and the roots are granted all the same.
+// Where a root cannot be shown (at the weaker levels, and if there is no more room), this
+// is reported, and the root is granted nevertheless.
 func TestLaterTold(t *testing.T) {
 	o := newOutside(t, everybody[0])
 	s := o.talk(sandbox.Bubblewrap)
@@ -282,7 +282,7 @@ func TestLaterBounds(t *testing.T) {
 	if told == 0 || told == len(dirs) {
 		t.Errorf("%d of %d were told of", told, len(dirs))
 	}
-	// One that goes makes room.
+	// A root that goes makes room.
 	o.owner("revoke", "--session", sessionName, "r0")
 	o.gone("the wait of another", func() bool { return seenOf(dirs[1:]) == len(dirs)-told })
 	// A single file is seen; where the rules of the start do not let it be written to,

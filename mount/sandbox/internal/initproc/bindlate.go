@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Roots that are granted while the command runs, the init's side: it keeps the
-// whole tree, and a way to write to the minimal root, and binds what it is told to.
+// Roots that are granted while the command runs, the init's side: the init keeps the
+// whole tree and a writable copy of the minimal root, and binds parts of the tree on
+// request.
 
 // lateAt is where the init keeps the whole tree.
 const lateAt = scratch + "/tree"
 
-// lateMounts is what the init needs to show more of the tree later.
+// lateMounts holds the descriptors by which the init shows more of the tree later.
 type lateMounts struct {
 	tree int // the tree
 	root int // the minimal root, where it can be written to
@@ -24,8 +25,8 @@ type lateMounts struct {
 }
 
 type lateMount struct {
-	target  int           // what it is mounted on
-	created []createdName // what was made for that, the outermost first
+	target  int           // the place that it is mounted on
+	created []createdName // names made to mount it there, the outermost first
 }
 
 // createdName is a name in a directory.
@@ -35,7 +36,7 @@ type createdName struct {
 	file bool
 }
 
-// keepTree binds the tree where nobody gets to it, and keeps it.
+// keepTree binds the tree in a directory that the command cannot enter, and keeps it.
 func (b *builder) keepTree(from string) error {
 	if len(b.layout.Spare) == 0 {
 		return nil
@@ -60,8 +61,8 @@ func (b *builder) keepRoot() (err error) {
 	return step(err, "copy the mount of the new root")
 }
 
-// bindLate does what the caller asks for, and answers. The thread it runs on is not
-// the one that was confined, so it may mount: see confine.
+// bindLate binds or unbinds a path for the caller, and answers. The thread it runs on is
+// not the one that was confined, so it may mount: see confine.
 func (p *initProc) bindLate(m Message) {
 	err := errors.New("this confinement was not made for it")
 	if p.late != nil {
@@ -78,13 +79,13 @@ func (p *initProc) bindLate(m Message) {
 	_ = Send(controlFD, a) // a caller that is gone needs no answer
 }
 
-// bindTries is how often a mount is tried whose ends have gone between being found
-// and being used: the tree's server takes names back when it likes, and the command
-// may remove what is its own. Each try takes some microseconds.
+// bindTries is how often a mount is tried if its source or target vanishes between being
+// found and being used: the tree's server may forget names at any time, and the command
+// may remove its own files. Each try takes some microseconds.
 const bindTries = 128
 
-// bind shows a part of the tree. Everything is named by descriptors, since what
-// lies on the way may be the command's.
+// bind shows a part of the tree. Everything is named by descriptors, since directories on
+// the way may be the command's.
 func (k *lateMounts) bind(from, at string) error {
 	if k.bound[at] != nil {
 		if err := k.unbind(at); err != nil {
@@ -99,7 +100,7 @@ func (k *lateMounts) bind(from, at string) error {
 	}
 }
 
-// bindOnce is bind; again tells that it may well work the next time.
+// bindOnce tries bind once. again reports whether another try may succeed.
 func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	src, err := unix.Openat2(k.tree, from, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 	if err != nil {
@@ -113,7 +114,7 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	s := &lateMount{}
 	s.target, err = reach(at, file, openInside, func(parent int, at string, file bool) error { return k.create(parent, at, file, s) })
 	if err == nil {
-		// Not by open_tree: nested has forbidden what it would take.
+		// Not by open_tree: nested has forbidden the mount namespace that it would need.
 		err = step(unix.Mount(ownFD(src), ownFD(s.target), "", unix.MS_BIND, ""), "mount %s", at)
 		again = vanished(err)
 	}
@@ -125,8 +126,7 @@ func (k *lateMounts) bindOnce(from, at string) (again bool, err error) {
 	return false, nil
 }
 
-// vanished reports whether an error says that something is not there any more
-// that was found before.
+// vanished reports whether an error means that a name found before is gone.
 func vanished(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) }
 
 func ownFD(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
@@ -136,8 +136,8 @@ func openInside(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// create makes an empty file or directory in one of the minimal root's, which is read-only
-// for everybody else, or of the command's own.
+// create makes an empty file or directory in a directory of the minimal root, which is
+// read-only for the command, or in one of the command's own.
 func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) error {
 	var here, root unix.Stat_t
 	if err := errors.Join(unix.Fstat(parent, &here), unix.Fstat(k.root, &root)); err != nil {
@@ -145,8 +145,8 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	}
 	dir := "."
 	if here.Dev == root.Dev {
-		// What is at the root's top is where it seems to be: of the binds
-		// only those of /proc are of its own file system.
+		// A directory of the root's own file system is at its real path there: only the
+		// binds in /proc come from that file system, too.
 		parent, dir = k.root, filepath.Dir(at)
 	}
 	own, err := unix.Openat2(parent, dir, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_DIRECTORY, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
@@ -162,8 +162,8 @@ func (k *lateMounts) create(parent int, at string, file bool, s *lateMount) erro
 	return nil
 }
 
-// remove lets go of what something is mounted on, and removes what was made for it
-// as far as nobody has put anything there.
+// remove closes the place of the mount, and removes the names made for it unless they
+// have been filled since.
 func (s *lateMount) remove() {
 	if s.target > 0 {
 		unix.Close(s.target)
@@ -178,7 +178,7 @@ func (s *lateMount) remove() {
 	}
 }
 
-// unbind takes away what is shown at a path.
+// unbind unmounts whatever is shown at a path.
 func (k *lateMounts) unbind(at string) error {
 	s := k.bound[at]
 	if s == nil { // since the start
@@ -188,7 +188,7 @@ func (k *lateMounts) unbind(at string) error {
 		}
 		s = &lateMount{target: fd}
 	}
-	// Whoever is in it keeps it, with what the tree says to that.
+	// A process that is in it stays in it; the tree answers its calls.
 	err := unix.Unmount(ownFD(s.target), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
 		return step(err, "unmount %s", at)

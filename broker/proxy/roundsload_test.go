@@ -53,7 +53,7 @@ func (h *stormHost) read() {
 	}
 }
 
-// id is a new one, or one that was used.
+// id returns a new one, or one that was used.
 func (h *stormHost) id() string {
 	if h.last > 0 && h.rnd.IntN(4) == 0 {
 		return fmt.Sprint(1 + h.rnd.IntN(h.last))

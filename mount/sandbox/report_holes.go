@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox/internal/layout"
 )
 
-// holes are what stays possible at a level, each a sentence that a person can
-// weigh. They follow from the level, the options and what the layers say.
+// holes returns what the command can still do at a level, each in a sentence for a
+// person. They follow from the level, the options and the layers.
 func holes(o *Options, level Level, layers []Layer) []string {
 	var out []string
 	on := func(name string) bool {
@@ -76,7 +76,7 @@ func holes(o *Options, level Level, layers []Layer) []string {
 	return out
 }
 
-// notes are limits of what the command sees that its owner might run into.
+// notes returns limits of the command's view that its owner might run into.
 func notes(o *Options, level Level, lay *layout.Layout) []string {
 	var out []string
 	if hidden := Hidden(level); len(hidden) > 0 {
@@ -107,8 +107,8 @@ func Hidden(level Level) []string {
 	return append(etc, system...)
 }
 
-// appears are the places inside where roots appear by themselves, and those where none
-// does that is granted after the start.
+// appears returns the directories inside where roots appear by themselves, and those
+// where a root that is granted after the start does not appear.
 func (l *launch) appears() (follows, closed []string) {
 	switch {
 	case l.layout == nil || l.o.Map == Flat:
@@ -119,8 +119,8 @@ func (l *launch) appears() (follows, closed []string) {
 	return slices.Clone(l.layout.Tops), closed
 }
 
-// Appears reports whether a root that is granted after the start appears at its own
-// path inside, by what a Report says of its places.
+// Appears reports whether a root that is granted after the start appears at its own path
+// inside, by the directories of a Report.
 func Appears(path string, r Report) bool {
 	return follows(path, r.Follows) || !follows(path, r.Closed)
 }

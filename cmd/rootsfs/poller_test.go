@@ -15,7 +15,7 @@ import (
 )
 
 // nowatches is a program of TestMain: it runs a command for which the kernel has no
-// epoll watch left, as it is for whoever has used up fs.epoll.max_user_watches. (A
+// epoll watch left, as it is for a user who has used up fs.epoll.max_user_watches. (A
 // system call filter says so in its place: using them up takes a gigabyte.)
 func nowatches() {
 	code := []unix.SockFilter{
@@ -43,11 +43,11 @@ func nowatches() {
 	os.Exit(125)
 }
 
-// Package starved is initialised before nine tenths of the program, and before everything
+// Package poller is initialised before nine tenths of the program, and before everything
 // that could open a file, by which the runtime would make its poller. (The script starved
 // shows that nothing has.)
-func TestStarvedComesEarly(t *testing.T) {
-	before, after, found := strings.Cut(initTrace(t), "init github.com/rootsfs/rootsfs/cmd/rootsfs/internal/starved ")
+func TestPollerComesEarly(t *testing.T) {
+	before, after, found := strings.Cut(initTrace(t), "init github.com/rootsfs/rootsfs/cmd/rootsfs/internal/poller ")
 	if n, m := strings.Count(before, "init "), strings.Count(after, "init "); !found || n > m/5 {
 		t.Errorf("%d packages before it, %d after it:\n%s", n, m, before)
 	}

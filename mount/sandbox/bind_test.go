@@ -77,9 +77,9 @@ func spareTree(t *testing.T) string {
 	return point
 }
 
-// What is bound while the command runs is there at once, at its path and nowhere
-// else, can be written to, and is gone after Unbind with all that was made for it:
-// at the top, in the system's directories, and in the command's own. R063.
+// R063: a root bound while the command runs appears at once, at its path and nowhere
+// else, and can be written to. After Unbind it is gone, with the directories made for it.
+// This holds at the top, in the system's directories, and in the command's own.
 func TestBind(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0", "spare/1"}, Roots: []string{"/home/u/code"}}
 	s := startShell(t, o)
@@ -101,7 +101,7 @@ func TestBind(t *testing.T) {
 				t.Fatalf("%s again: %v", at, err)
 			}
 			s.want("of 1", "cat %s/f", at)
-			// What the command holds does not keep it.
+			// A root that the command holds open goes, too.
 			s.do("cd %s", at)
 			if err := s.p.Unbind(at); err != nil {
 				t.Fatal(err)
@@ -216,8 +216,8 @@ func TestUnbindSingle(t *testing.T) {
 	s.want("of 0", "cat /usr/share/doc/f")
 }
 
-// A command cannot have a bind made elsewhere by what it puts in the way in its own
-// directories, nor keep it from being taken away.
+// A command cannot redirect a bind by files in its own directories, nor keep it from
+// being taken away.
 func TestBindHostile(t *testing.T) {
 	o := Options{Level: Namespaces, Tree: spareTree(t), Spare: []string{"spare/0"}}
 	s := startShell(t, o)
@@ -235,7 +235,7 @@ func TestBindHostile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.want("gone", "cat /tmp/moved/x/f 2>/dev/null || echo gone")
-	// One that is full of processes can still be shown something.
+	// A sandbox that is full of processes can still be shown a root.
 	s.do("ulimit -u 3 2>/dev/null; for i in 1 2 3 4 5 6 7 8; do sleep 100 & done 2>/dev/null")
 	if err := s.p.Bind("spare/0", "/late"); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// R005, R139: a server that is granted one use of a file reads it once. What fails
-// or only looks is no use; of many requests at one moment one succeeds; the root is
-// gone afterwards, and the server is told.
+// R005, R139: a server that is granted one use of a file reads it once. A request that
+// fails or only looks is no use. Of many requests at one moment one succeeds. Afterwards
+// the root is gone, and the server is told.
 func TestOneUse(t *testing.T) {
 	l := newLab(t, nil)
 	file := filepath.Join(t.TempDir(), "letter")

@@ -13,8 +13,9 @@ import (
 )
 
 // A host has left: a server that waits for an answer, which cannot come any more, is stopped.
-// It may ask before the host leaves or after, and ask for what the session answers or the host.
-// (It lived on for as long as it waits for answers: servers on the TypeScript SDK for a minute.)
+// It may ask before the host leaves or after, and its request may be for the session or for the
+// host. (It lived on for as long as it waits for answers: servers on the TypeScript SDK for a
+// minute.)
 func TestHostLeaves(t *testing.T) {
 	l := newLab(t, nil)
 	l.root("work", guard.ReadOnly, nil)
@@ -44,7 +45,7 @@ func TestHostLeaves(t *testing.T) {
 	}
 }
 
-// A host that neither writes nor reads is gone: nobody hears the server.
+// A host that neither writes nor reads is gone: no one hears the server.
 func TestHostLeaves_Hanged(t *testing.T) {
 	stopped := make(chan struct{})
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { close(stopped) } })
@@ -64,7 +65,7 @@ func closed(c <-chan struct{}) func() bool {
 	}
 }
 
-// A server that asks nothing goes on with what it does, and its host hears it.
+// A server that asks nothing goes on with its work, and its host gets its output.
 func TestHostLeaves_AtWork(t *testing.T) {
 	n := newLab(t, nil).connect(func(o *proxy.Options) { o.Stop = func() { t.Error("it was stopped") } })
 	n.handshake(`{}`)

@@ -1,0 +1,165 @@
+// Package events passes on what happens in sessions: a session to the readers of its control
+// stream, and package live to the console and the terminal.
+//
+// # Promises
+//
+// Nobody who publishes waits. A subscriber that does not keep up loses the oldest events, is
+// told how many, and holds at most Backlog.
+//
+// # Not promised
+//
+// Nothing is kept for those who subscribe later.
+//
+// The exported functions may be called concurrently, but Next by one goroutine at a time.
+package events
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+)
+
+// Backlog is how many events a subscriber may be behind.
+const Backlog = 1024
+
+// Change names state of a publisher that subscribers read anew: several changes make one.
+type Change uint8
+
+// The changes.
+const (
+	State   Change = 1 << iota // the state of a session
+	Waiting                    // the questions and denials
+)
+
+// News holds the events and changes that a subscriber has not yet received.
+type News struct {
+	Events  []control.Event // the oldest first
+	Lost    int             // how many events there were before these
+	Changed Change
+}
+
+// Hub tells its subscribers what happens. The zero Hub is ready to use.
+type Hub struct {
+	mu       sync.Mutex // guards the fields below, and the news of the subscribers
+	subs     map[*Subscriber]struct{}
+	isClosed bool
+}
+
+// Subscriber is told what happens from the moment on that it is made.
+type Subscriber struct {
+	hub  *Hub
+	last time.Time // when Next returned
+	// ready holds a token while there is news. It is closed with the subscription.
+	ready chan struct{}
+	news  News // guarded by hub.mu
+}
+
+// Subscribe adds a subscriber, whose news begin with first. That of a closed hub is closed.
+func (h *Hub) Subscribe(first News) *Subscriber {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &Subscriber{hub: h, ready: make(chan struct{}, 1)}
+	if h.isClosed {
+		close(s.ready)
+		return s
+	}
+	if h.subs == nil {
+		h.subs = map[*Subscriber]struct{}{}
+	}
+	h.subs[s] = struct{}{}
+	if first.Changed != 0 || len(first.Events) > 0 {
+		s.news = first
+		s.wakeLocked()
+	}
+	return s
+}
+
+// Publish tells every subscriber of an event.
+func (h *Hub) Publish(e control.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs {
+		s.news.Lost += e.Lost
+		if s.news.Events = append(s.news.Events, e); len(s.news.Events) > Backlog {
+			s.news.Events = s.news.Events[1:]
+			s.news.Lost++
+		}
+		s.wakeLocked()
+	}
+}
+
+// Mark tells every subscriber that something has changed.
+func (h *Hub) Mark(c Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs {
+		s.news.Changed |= c
+		s.wakeLocked()
+	}
+}
+
+// Close ends all subscriptions. The subscribers are still told what was published before.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.isClosed = true
+	for s := range h.subs {
+		close(s.ready)
+	}
+	h.subs = nil
+}
+
+// Close ends the subscription. What was not told is dropped.
+func (s *Subscriber) Close() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	s.news = News{}
+	if _, ok := s.hub.subs[s]; ok {
+		delete(s.hub.subs, s)
+		close(s.ready)
+	}
+}
+
+func (s *Subscriber) wakeLocked() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Ready is ready to be received from while Take has something to return.
+func (s *Subscriber) Ready() <-chan struct{} { return s.ready }
+
+// Take returns the news. ok is false when the subscription has ended and all was told.
+func (s *Subscriber) Take() (news News, ok bool) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	news, s.news = s.news, News{}
+	select { // the token of what is returned here
+	case <-s.ready:
+	default:
+	}
+	_, isOpen := s.hub.subs[s]
+	return news, isOpen || len(news.Events) > 0 || news.Changed != 0
+}
+
+// Next waits until there is news, and for the time apart since it returned last. ok is false
+// when ctx or the subscription has ended.
+func (s *Subscriber) Next(ctx context.Context, apart time.Duration) (news News, ok bool) {
+	pause := time.NewTimer(time.Until(s.last.Add(apart)))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return News{}, false
+	case <-pause.C:
+	}
+	select {
+	case <-ctx.Done():
+		return News{}, false
+	case <-s.ready:
+	}
+	s.last = time.Now()
+	return s.Take()
+}

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+)
+
+// What is watched: the state and what waits at first, then what happens, none of it
+// missed; the state again when asked for and roots change.
+func TestWatch(t *testing.T) {
+	s, _ := start(t, "a", "b")
+	updates := make(chan control.Update)
+	watched := make(chan error, 1)
+	stop := errors.New("enough")
+	go func() {
+		watched <- s.Watch(t.Context(), control.WatchRequest{State: true}, func(u control.Update) error {
+			updates <- u
+			if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
+				return stop
+			}
+			return nil
+		})
+	}()
+	first := <-updates
+	if first.Status == nil || len(first.Status.Roots) != 2 || first.Waiting == nil {
+		t.Fatalf("the first update: %+v", first)
+	}
+	asked(t, s, "v", "/x")
+	for u := range updates {
+		if u.Waiting != nil && len(u.Waiting.Questions) == 1 {
+			break
+		}
+	}
+	if _, err := s.revoke(t.Context(), control.RevokeRequest{Names: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	for u := range updates {
+		if len(u.Events) > 0 && u.Status != nil && len(u.Status.Roots) == 1 {
+			break
+		}
+	}
+	if err := <-watched; err != stop {
+		t.Errorf("the reader's own end: %v", err)
+	}
+}
+
+// A denial that is remembered, and one that is lifted, is told to who watches.
+func TestWatchDenials(t *testing.T) {
+	s, _ := start(t)
+	updates := updatesOf(t, s)
+	denials := func(n int) (list []control.Denial) {
+		t.Helper()
+		for u := range updates {
+			if u.Waiting != nil && len(u.Waiting.Denials) == n {
+				return u.Waiting.Denials
+			}
+		}
+		return nil
+	}
+	denials(0)
+	if err := s.remember(&broker.Question{Subject: "v", Items: []broker.Item{{Requested: "/x", Resolved: "/x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	one := denials(1)[0]
+	if _, err := s.forgetDenial(t.Context(), control.ForgetRequest{ID: one.ID}); err != nil {
+		t.Fatal(err)
+	}
+	denials(0)
+}
+
+// Who does not keep up is told with the next event how many are missing before it.
+func TestWatchLosesEvents(t *testing.T) {
+	s, _ := start(t)
+	updates := updatesOf(t, s)
+	<-updates
+	const last = 3 * events.Backlog
+	for i := range last {
+		s.hub.Publish(control.Event{Kind: "x", PID: int32(i + 1)})
+	}
+	lost, before := 0, int32(0)
+	for before < last {
+		for _, e := range (<-updates).Events {
+			if e.PID != before+int32(e.Lost)+1 {
+				t.Fatalf("event %d with %d lost after event %d", e.PID, e.Lost, before)
+			}
+			lost, before = lost+e.Lost, e.PID
+		}
+	}
+	if lost < events.Backlog { // one backlog is taken when the first event comes, another at last
+		t.Errorf("%d lost", lost)
+	}
+}
+
+// updatesOf are the updates of a session, until the test ends.
+func updatesOf(t *testing.T, s *Session) <-chan control.Update {
+	updates := make(chan control.Update)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Watch(ctx, control.WatchRequest{}, func(u control.Update) error {
+			select {
+			case updates <- u:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return updates
+}

@@ -1,0 +1,170 @@
+package guard
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+)
+
+// A DryRun asks what the gate would answer to an operation (Request.Dry). The operation passes
+// Admit and the same judgements as a real one, so there is one verdict. It changes nothing,
+// charges no quota, leaves no record, uses no grant up, and waits for nobody: Lease.Change
+// refuses to run anything, and Lease.Making and Lease.Moving take no lock.
+//
+// A dry run does not ask for room in the audit log, and not for the speed at which records may
+// be written.
+//
+// The lease and the DryRun collect the steps that led to the answer.
+type DryRun struct {
+	mu       sync.Mutex // guards the fields below
+	steps    []Step
+	resolved Path // where the links of the request's path led; zero without any
+}
+
+// StepKind is what a step of a dry run came to.
+type StepKind uint8
+
+// The kinds.
+const (
+	StepRoot  StepKind = iota + 1 // a root whose policy holds; nested ones follow the operation's own
+	StepRight                     // rights that a root lacks
+	StepRule                      // a rule about a name
+	StepLink                      // a link that was met
+	StepLimit                     // a limit that would be exceeded
+)
+
+func (k StepKind) String() string {
+	return wordOf(k, "none", "root", "right", "rule", "link", "limit")
+}
+
+// Step is one step of a dry run.
+type Step struct {
+	Kind    StepKind
+	Root    RootName        // whose policy it is; "" for a limit of the subject
+	At      string          // of a rule: the path of the name, below Root
+	Lacks   Rights          // of a right
+	Verdict pattern.Verdict // of a rule; it may be one that another rule has lifted
+	Link    MetLink         // of a link
+	Refused bool            // the operation was refused for this
+}
+
+// MetLink is a link that the resolution of a path has met.
+type MetLink struct {
+	At     string // its path below the root, on which there are no links
+	Target string // its text, which a server may have chosen
+	Rest   string // what is left of the path behind the link
+}
+
+// maxSteps bounds the steps of a dry run: a directory to be moved may hold any number of names
+// with rules. The refusal is always among the steps.
+const maxSteps = 200
+
+// note adds a step. d may be nil.
+func (d *DryRun) note(s Step) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.steps) < maxSteps || s.Refused {
+		d.steps = append(d.steps, s)
+	}
+}
+
+// noteResolved notes where links have led. d may be nil.
+func (d *DryRun) noteResolved(p Path) {
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resolved = p
+}
+
+// Steps returns the steps so far.
+func (d *DryRun) Steps() []Step {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.steps)
+}
+
+// IsDry reports whether the operation is a dry run: it is resolved and judged, and then not done.
+func (l *Lease) IsDry() bool { return l.req.Dry != nil }
+
+var errDryChange = errors.New("a dry run changes nothing")
+
+// decide notes the verdict of the rules of r about a name for a dry run, and returns err, which
+// is the refusal or nil.
+func (l *Lease) decide(r *root, dir, base string, v pattern.Verdict, err error) error {
+	if l.req.Dry != nil && (v.Rule != nil || v.Lifted != nil) {
+		l.req.Dry.note(Step{Kind: StepRule, Root: r.name, At: strings.TrimSuffix(under(dir, base), "/"), Verdict: v, Refused: err != nil})
+	}
+	return err
+}
+
+// NoteLink notes a link that the resolution has met, for a dry run. isRefused says that it leaves
+// the root.
+func (l *Lease) NoteLink(link MetLink, isRefused bool) {
+	if l.req.Dry != nil {
+		l.req.Dry.note(Step{Kind: StepLink, Root: l.root.name, Link: link, Refused: isRefused})
+	}
+}
+
+// AskedAgain is the request of an operation by path that would be the one on record.
+func AskedAgain(rec *Record) Request {
+	return Request{Caller: Caller{Subject: rec.Subject, Via: rec.Via}, Op: rec.Op, Path: rec.Path, Path2: rec.Path2, Need: rec.Rights}
+}
+
+// Explanation says whether an operation would be admitted, and why not.
+type Explanation struct {
+	Allowed bool
+	// Kind is that of the refusal.
+	Kind Kind
+	// Lacks are the rights that are missing, if that is the reason. Where any of several rights
+	// would do, it is the plainest, Write.
+	Lacks Rights
+	// Verdict is what the rules say. If the operation is allowed, it can name a rule that was
+	// lifted.
+	Verdict pattern.Verdict
+	Path    Path     // where the links of the path led
+	Root    RootName // the root whose policy decided; it may be a nested one
+	At      string   // the path below Root that the rule was about
+	Link    *MetLink // the link that leaves the root, if that is the reason
+	// Missing says that the path leads to no file. Rules about its names were judged
+	// all the same.
+	Missing bool
+	Steps   []Step
+}
+
+// Explanation is the answer of a dry run on a path, which ended with err.
+func (d *DryRun) Explanation(p Path, err error) Explanation {
+	out := Explanation{Allowed: err == nil, Root: p.Root, Path: p, Steps: d.Steps()}
+	d.mu.Lock()
+	if d.resolved.Root != "" {
+		out.Path = d.resolved
+	}
+	d.mu.Unlock()
+	if err != nil {
+		out.Kind = names.Reason(err)
+	}
+	// The error decides, and not the last step: an operation may go on after a refusal, as the
+	// listing of a directory does.
+	var rule *Refusal
+	isByRule := errors.As(err, &rule)
+	for _, s := range out.Steps {
+		switch {
+		case s.Kind == StepRule && isByRule && s.Refused && s.Verdict.Rule == rule.Rule,
+			s.Kind == StepRule && err == nil && !s.Refused:
+			out.Verdict, out.Root, out.At = s.Verdict, s.Root, s.At
+		case s.Kind == StepRight && s.Refused && !isByRule && (out.Kind == names.Permission || out.Kind == names.ReadOnly):
+			out.Lacks, out.Root = s.Lacks, s.Root
+		case s.Kind == StepLink && s.Refused && out.Kind == names.Escaped:
+			out.Link = &s.Link
+		}
+	}
+	return out
+}

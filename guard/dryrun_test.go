@@ -1,0 +1,161 @@
+package guard_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// A dry run is answered as the operation that follows it, of every kind, with every right and
+// under every rule: the same refusal by the same rule, for the same rights. It leaves nothing
+// behind: no record, no event, no charge and no use. R110.
+func TestDryRunAgrees(t *testing.T) {
+	const roots, each = 250, 40
+	for n := range uint64(roots) {
+		rnd := rand.New(rand.NewPCG(n, 7))
+		s := newSetup(t, nil)
+		s.grant(t, "r", "/src", randomPolicy(rnd))
+		if rnd.IntN(3) == 0 {
+			s.grant(t, "inner", "/src/sub", randomPolicy(rnd))
+		}
+		if rnd.IntN(4) == 0 {
+			s.SetQuotas(map[guard.Subject]guard.Quota{"me": {MaxFile: 50, MaxCreated: 3}})
+		}
+		if rnd.IntN(10) == 0 {
+			s.SetAbuse(guard.Abuse{Refusals: 3, Suspend: true})
+		}
+		for range each {
+			req := randomRequest(t, rnd)
+			before := observed(s)
+			dry := guard.DryRun{}
+			asked := req
+			asked.Dry = &dry
+			e := dry.Explanation(req.Path, s.judged(asked))
+			if after := observed(s); !reflect.DeepEqual(before, after) {
+				t.Fatalf("root %d: the dry run of %v %v left something behind: %+v, before %+v", n, req.Op, req.Path, after, before)
+			}
+			agree(t, &req, &e, s.judged(req))
+		}
+		if _, err := s.RevokeAll(bg); err != nil { // also waits until no operation holds a root
+			t.Fatal(err)
+		}
+	}
+}
+
+// agree compares the answer of a dry run with the error of the operation.
+func agree(t *testing.T, req *guard.Request, e *guard.Explanation, err error) {
+	t.Helper()
+	var refused *guard.Refusal
+	switch byRule := errors.As(err, &refused); {
+	case e.Allowed != (err == nil), err != nil && e.Kind != names.Reason(err):
+	case byRule && refused.Rule != e.Verdict.Rule:
+	case err != nil && !byRule && e.Verdict.Rule != nil:
+	default:
+		return
+	}
+	t.Errorf("%v %v with %v: the dry run says %+v, the operation %v", req.Op, req.Path, req.Need, *e, err)
+}
+
+// judged admits a request, judges its name as a resolution does, and ends it.
+func (s *setup) judged(req guard.Request) error {
+	l, err := s.Admit(bg, req)
+	if err != nil {
+		return err
+	}
+	dir, base := req.Path.Split()
+	if err = l.JudgeDir(dir.Rel()); err == nil && base != "" {
+		err = l.Judge(dir.Rel(), base)
+	}
+	return l.Done(0, err)
+}
+
+// seen is what a dry run must not change.
+type seen struct {
+	roots   []guard.Status
+	usage   []guard.Usage
+	records int
+	events  int
+	stopped []guard.Suspension
+}
+
+func observed(s *setup) seen {
+	s.mu.Lock()
+	events := len(s.events)
+	s.mu.Unlock()
+	return seen{s.Roots(), s.Usage(), len(s.rec.All()), events, s.Suspended()}
+}
+
+func pick[T any](rnd *rand.Rand, of ...T) T { return of[rnd.IntN(len(of))] }
+
+// randomPolicy has any rights, and some rules and limits.
+func randomPolicy(rnd *rand.Rand) guard.Policy {
+	p := guard.Policy{Rights: 1 + guard.Rights(rnd.IntN(int(guard.ReadWrite)))}
+	if rnd.IntN(2) == 0 {
+		p.Rights = guard.ReadWrite
+	}
+	some := func() []guard.Pattern {
+		if rnd.IntN(2) == 0 {
+			return nil
+		}
+		return guard.Texts(pick(rnd, "*.sql", "/sub/", "b*", "!a", "/sub/.env", "**/x"))
+	}
+	p.Patterns = guard.Patterns{Deny: some(), Hide: some(), Protect: some(), Allow: some(), NoDefaults: rnd.IntN(3) == 0}
+	if rnd.IntN(2) == 0 {
+		p.Limits = guard.Limits{
+			MaxFile: pick[int64](rnd, 0, 10, 100), MaxWritten: pick[int64](rnd, 0, 30), MaxCreated: pick[int64](rnd, 0, 2),
+			OpsPerSecond: pick(rnd, 0, 0, 0.001), Burst: 5, Timeout: time.Minute,
+		}
+	}
+	return p
+}
+
+// randomRequest is for any operation, also one that there is not.
+func randomRequest(t *testing.T, rnd *rand.Rand) guard.Request {
+	p := func() guard.Path {
+		return path(t, pick(rnd, "r", "r", "r", "inner", "none"), pick(rnd, "", "a", "b", "x.sql", ".env", "sub", "sub/a", "sub/.env", ".git", ".git/hooks", ".git/hooks/x", ".vscode/settings.json"))
+	}
+	req := guard.Request{
+		Caller: guard.Caller{Via: pick(rnd, guard.ViaFUSE, guard.ViaFiles, guard.ViaControl), Subject: pick[guard.Subject](rnd, "", "me")},
+		Op:     guard.Op(rnd.IntN(int(names.Ops) + 2)), Path: p(), Need: pick(rnd, 0, 0, guard.Read, guard.Write, guard.Append, guard.Create),
+		Names: rnd.Int64N(2), Bytes: pick[int64](rnd, 0, 0, 5, 20), Size: pick[int64](rnd, 0, 0, 20, 200),
+		AttributesOnly: rnd.IntN(10) == 0, Quiet: rnd.IntN(5) == 0,
+	}
+	if rnd.IntN(3) == 0 {
+		req.Path2 = p()
+	}
+	return req
+}
+
+// A lease of a dry run runs no call that changes the source, and takes no lock.
+func TestDryRunChangesNothing(t *testing.T) {
+	s := newSetup(t, nil)
+	s.grant(t, "r", "/src", guard.Policy{})
+	r := req(t, names.OpRename)
+	r.Dry = &guard.DryRun{}
+	l, err := s.Admit(bg, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.Change(func() error { t.Error("the call was run"); return nil })
+	wantKind(t, err, names.Internal)
+	if _, err := l.Moving(bg); err != nil {
+		t.Fatal(err)
+	}
+	real, err := s.Admit(bg, req(t, names.OpCreate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := real.Making(bg) // would wait for a move
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock()
+	if err := errors.Join(real.Done(0, nil), l.Done(0, nil)); err != nil {
+		t.Fatal(err)
+	}
+}
