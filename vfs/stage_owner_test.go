@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -62,6 +63,19 @@ func (s *stageScene) united() map[string]string {
 	return out
 }
 
+// moveStore begins again with a store on another file system than the source, if there is one.
+func (s *stageScene) moveStore() {
+	s.Helper()
+	s.end()
+	dir, err := os.MkdirTemp("/dev/shm", "rootsfs-stage-")
+	if err != nil {
+		return
+	}
+	s.Cleanup(func() { s.end(); _ = os.RemoveAll(dir) })
+	s.stages, s.store = dir, ""
+	s.start()
+}
+
 // The owner changes the source while programs use a staged root: what is seen is the union of
 // both, by path, name and number.
 func TestUnionLookup(t *testing.T) {
@@ -71,6 +85,9 @@ func TestUnionLookup(t *testing.T) {
 	}
 	for seed := range runs {
 		s := newStageScene(t, seed)
+		if seed%4 == 0 {
+			s.moveStore()
+		}
 		for range 40 {
 			op := stageOps[s.rnd.IntN(len(stageOps))]
 			a, b, text := s.path(), s.path(), s.text()
@@ -85,12 +102,17 @@ func TestUnionLookup(t *testing.T) {
 			if !maps.Equal(have, want) {
 				s.fail("seen:\n%s", difference(have, want))
 			}
+			numbers := map[uint64]guard.Identity{}
 			for rel := range want {
 				if _, err := s.tree.Lstat(s.Context(), s.who, s.at(rel)); err != nil {
 					s.fail("%s is listed, and a look-up says %v", rel, err)
 				}
 				dir, name := filepath.Split(rel)
 				info := s.lstat(rel)
+				if other, twice := numbers[info.Ino]; twice && other != info.ID() {
+					s.fail("%s has the inode number of another file", rel)
+				}
+				numbers[info.Ino] = info.ID()
 				if got := s.list(strings.TrimSuffix(dir, "/"))[name]; got != info.Ino {
 					s.fail("the entry of %s shows the inode %d, and stat %d", rel, got, info.Ino)
 				}

@@ -314,7 +314,7 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 // nil, lies on.
 func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
 	req := at.request(c, names.OpStatfs, at.Path)
-	return onNode(ctx, t, req, at, f, func(_ *guard.Lease, n *node) (unix.Statfs_t, error) {
-		return beneath.Statfs(n.fd)
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (unix.Statfs_t, error) {
+		return beneath.Statfs(l, n.fd)
 	})
 }

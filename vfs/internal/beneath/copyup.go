@@ -371,6 +371,9 @@ func (st *staged) raise(l *guard.Lease, rel string) error {
 	if err != nil {
 		return err
 	}
+	if foldsNames(low) {
+		return unix.EOPNOTSUPP // the upper directory's would distinguish the spellings
+	}
 	dir, err := st.openUpperDir(parent)
 	if err != nil {
 		return err

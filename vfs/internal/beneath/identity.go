@@ -18,14 +18,14 @@ import (
 
 // identities say which identity the files of a staged root show.
 type identities struct {
-	upperDev uint64
+	upperDev, lowerDev uint64
 
 	mu sync.RWMutex // guards the fields below
 	// upper are the files of the upper directory that show another identity than their own,
 	// by inode number.
 	upper map[uint64]copied
-	// lower says how often files of the source were copied.
-	lower map[guard.Identity]uint64
+	// lower are the files of the source that were copied, by inode number.
+	lower map[uint64]original
 }
 
 // copied is a file of the upper directory. birth tells it from a later file with the same
@@ -35,8 +35,20 @@ type copied struct {
 	shows guard.Identity
 }
 
-// twinShift is where in Dev the number of a twin stands. Device numbers of Linux have 44 bits.
-const twinShift = 44
+// original is a file of the source. birth tells it from a later one with its number.
+type original struct {
+	birth  int64
+	copies uint64
+}
+
+// In the inode numbers that are shown, the bits from twinShift on count the copies of a file of
+// the source that is met elsewhere. apartBit marks files that were made in a store on another
+// file system than the source. So no two files of a root show one number, where file systems
+// give numbers below 1<<47, as all do but the largest.
+const (
+	apartBit  = 1 << 47
+	twinShift = 48
+)
 
 // id is the identity that a file shows.
 func (t *identities) id(own guard.Identity) guard.Identity {
@@ -49,8 +61,22 @@ func (t *identities) idLocked(own guard.Identity) guard.Identity {
 	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
 		return c.shows
 	}
-	own.Dev += t.lower[own] << twinShift
+	if own.Dev == t.upperDev && t.upperDev != t.lowerDev {
+		own.Ino = t.apart(own.Ino)
+		own.Dev = t.lowerDev
+		return own
+	}
+	if o, ok := t.lower[own.Ino]; ok && o.birth == own.Birth {
+		own.Ino += o.copies << twinShift
+	}
 	return own
+}
+
+func (t *identities) apart(ino uint64) uint64 {
+	if t.upperDev != t.lowerDev {
+		ino |= apartBit
+	}
+	return ino
 }
 
 // show changes attributes to those that the stage shows. Directories have one link, as on
@@ -66,14 +92,17 @@ func (t *identities) show(info *Info) {
 	}
 }
 
-// inode is the number that a directory entry of the upper directory shows.
-func (t *identities) inode(own uint64) uint64 {
+// inode is the number that a directory entry shows, of the upper directory or of the source.
+func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
+	if !isUpper {
+		return own + t.lower[own].copies<<twinShift
+	}
 	if c, ok := t.upper[own]; ok {
 		return c.shows.Ino
 	}
-	return own
+	return t.apart(own)
 }
 
 // copy notes that the file up of the upper directory was copied from the file low of the
@@ -82,7 +111,12 @@ func (t *identities) copy(up, low guard.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
-	t.lower[low]++
+	o := t.lower[low.Ino]
+	if o.birth != low.Birth {
+		o = original{birth: low.Birth}
+	}
+	o.copies++
+	t.lower[low.Ino] = o
 }
 
 // forget drops what is known of a file of the upper directory that had the inode number of

@@ -113,7 +113,7 @@ func (s *source) Check() error {
 
 // Free implements guard.Source.
 func (s *source) Free() (int64, error) {
-	st, err := Statfs(s.fd)
+	st, err := statfs(s.fd)
 	return int64(st.Bavail) * st.Bsize, err
 }
 

@@ -68,6 +68,9 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := st.probe(); err != nil {
+		return nil, err
+	}
 	low, err := stat(src.fd)
 	if err == nil && !store.Continued() {
 		// The top of the upper directory is what programs see of the root itself.
@@ -76,10 +79,31 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ids = identities{upperDev: up.Dev, upper: map[uint64]copied{}, lower: map[guard.Identity]uint64{}}
+	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, upper: map[uint64]copied{}, lower: map[uint64]original{}}
 	st.ids.copy(up.ID(), st.id)
 	src.stage = st
 	return st, nil
+}
+
+// probe refuses a store on a file system that cannot rename without replacing: a copy could
+// then take the place of what a program has just made.
+func (st *staged) probe() error {
+	const from, to = "probe", "probed"
+	err := change(nil, func() error { return unix.Mkdirat(st.tmp, from, 0o700) })
+	if err != nil {
+		return err
+	}
+	last := from
+	if err = change(nil, func() error { return unix.Renameat2(st.tmp, from, st.tmp, to, unix.RENAME_NOREPLACE) }); err == nil {
+		last = to
+	}
+	if rerr := change(nil, func() error { return unix.Unlinkat(st.tmp, last, unix.AT_REMOVEDIR) }); err == nil {
+		err = rerr
+	}
+	if err == unix.EINVAL { //nolint:errorlint // bare errno
+		err = &guard.Error{Kind: names.Invalid, Err: errors.New("changes cannot be kept on the file system of the state directory: set XDG_STATE_HOME to a local disk, or use :rw")}
+	}
+	return err
 }
 
 // Staged implements guard.Staged.

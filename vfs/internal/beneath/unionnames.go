@@ -33,7 +33,7 @@ func (u *union) names(quiet bool) ([]Entry, error) {
 	if up := u.upDir(); up >= 0 {
 		err := namesIn(up, quiet, func(e *Entry) {
 			have[e.Name] = true
-			e.Ino = u.st.ids.inode(e.Ino)
+			e.Ino = u.st.ids.inode(e.Ino, true)
 			list = append(list, *e)
 		})
 		if err != nil {
@@ -43,6 +43,7 @@ func (u *union) names(quiet bool) ([]Entry, error) {
 	if low := u.lowDir(); low >= 0 {
 		err := namesIn(low, quiet, func(e *Entry) {
 			if !have[e.Name] && !u.st.isHidden(join(u.rel, e.Name)) {
+				e.Ino = u.st.ids.inode(e.Ino, false)
 				list = append(list, *e)
 			}
 		})
@@ -125,10 +126,10 @@ func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list [
 			if own, err := u.own(); err == nil {
 				e.Ino = own.Ino
 			}
-		case isUpper:
-			e.Ino = u.st.ids.inode(e.Ino)
-		case u.st.isHidden(join(u.rel, e.Name)):
+		case !isUpper && u.st.isHidden(join(u.rel, e.Name)):
 			return false
+		default:
+			e.Ino = u.st.ids.inode(e.Ino, isUpper)
 		}
 		return keep(e)
 	})
