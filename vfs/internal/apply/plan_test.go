@@ -188,6 +188,15 @@ func TestTake(t *testing.T) {
 	}
 	s.wantSource("f=mine", "gone=mine", "new=mine", "other=staged")
 	s.wantChanges("")
+
+	// A part of a removed directory is not dropped alone.
+	s = newScene(t, "d/a", "d/b")
+	s.rm("d/a", "d/b")
+	s.rmdir("d")
+	s.write("d/a", "mine")
+	s.apply(vfs.StageApply{Paths: []string{"d/a"}, Take: "source"}, "", "C d/a")
+	s.apply(vfs.StageApply{Take: "source"}, "D d/b", "")
+	s.wantSource("d/", "d/a=mine")
 }
 
 // The policy of the moment of the apply counts. It also keeps a repository out that programs
