@@ -212,7 +212,10 @@ func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult
 	for i := range paths {
 		paths[i] = r.Dropped[i].Path
 	}
-	_, err = t.discard(ctx, root, paths)
+	dropped, err := t.discard(ctx, root, paths)
+	r.Dropped = dropped.Done
+	r.Left = append(r.Left, dropped.Left...)
+	apply.SortPaths(r.Left)
 	return err
 }
 

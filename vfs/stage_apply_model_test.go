@@ -124,6 +124,44 @@ func TestApplyIsKilled(t *testing.T) {
 	}
 }
 
+// What the owner writes between two kills stays where the owner wrote it.
+func TestApplyIsKilledAndEdited(t *testing.T) {
+	runs := uint64(500)
+	if testing.Short() {
+		runs = 60
+	}
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 30 {
+			s.programStep()
+		}
+		mine := map[string]string{}
+		for isKilled := true; isKilled; {
+			s.end()
+			s.start()
+			for range 2 {
+				rel, text := s.ownerStep()
+				mine[rel] = text
+			}
+			isKilled = s.isKilledAt(s.rnd.IntN(12), func() error {
+				_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true})
+				return err
+			})
+			s.log = append(s.log, fmt.Sprintf("killed: %v", isKilled))
+		}
+		after := seenIn(t, s.source)
+		for rel, text := range mine {
+			if text != "" && linkCount.ReplaceAllString(after[rel], "") != fmt.Sprintf("%q", text) {
+				s.fail("your %s (%q) is %s", rel, text, after[rel])
+			}
+		}
+		if temps, err := filepath.Glob(filepath.Join(s.source, "*", vfs.TempPrefix+"*")); err != nil || len(temps) > 0 {
+			s.fail("left: %v, %v", temps, err)
+		}
+		s.end()
+	}
+}
+
 // isKilledAt runs a command that is killed at its nth point, and reports whether it was.
 func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
 	s.Helper()

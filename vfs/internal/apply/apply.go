@@ -65,7 +65,7 @@ type Change struct {
 	isTaken    bool   // the owner's file there is replaced, and must go to the trash
 }
 
-// side is what one side has at a path.
+// side describes the file that the stage or the source has at a path.
 type side struct {
 	is   bool
 	info beneath.Info
@@ -73,7 +73,7 @@ type side struct {
 
 func (s *side) isDir() bool { return s.is && s.info.IsDir() }
 
-// Env is what the operations of this package need of the tree.
+// Env gives the operations of this package access to the tree.
 type Env struct {
 	Root  guard.RootName
 	Trash *trash.Store

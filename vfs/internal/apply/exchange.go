@@ -133,22 +133,19 @@ func (p *placement) back(temp string, why error) error {
 	if !p.isOurs(p.base) {
 		return p.leave(temp, why)
 	}
-	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil || !p.isOurs(temp) || p.isUsed(temp) {
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+		return errors.Join(why, err) // Recover tries again
+	}
+	if !p.isOurs(temp) || p.isUsed(temp) {
 		return p.leave(temp, why)
 	}
 	return errors.Join(why, p.rebase(), p.unmake(temp))
 }
 
-// rebase records the ctime that a file of the source has got by being moved and moved back.
-// Without that, it would look changed by the owner.
-func (p *placement) rebase() error {
-	now, err := beneath.StatIn(p.d, p.base)
-	rec, ok := p.store.Has(p.c.Path)
-	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != beneath.BaseOf(&p.c.have.info).Ctime {
-		return nil
-	}
-	rec.Base.Ctime = now.ChangeNanos()
-	return p.store.Replace(rec)
+// isOurs reports whether a name is that of the new file.
+func (p *placement) isOurs(name string) bool {
+	info, err := beneath.StatIn(p.d, name)
+	return err == nil && info.ID() == p.made
 }
 
 // isUsed reports whether somebody has written to the new file in the moment in which it had
@@ -170,10 +167,16 @@ func (p *placement) isUsed(temp string) bool {
 	return now.Size != p.info.Size || now.Mtime != p.info.Mtime || !stays()
 }
 
-// isOurs reports whether a name is that of the new file.
-func (p *placement) isOurs(name string) bool {
-	info, err := beneath.StatIn(p.d, name)
-	return err == nil && info.ID() == p.made
+// rebase records the ctime that a file of the source has got by being moved and moved back.
+// Without that, it would look changed by the owner.
+func (p *placement) rebase() error {
+	now, err := beneath.StatIn(p.d, p.base)
+	rec, ok := p.store.Has(p.c.Path)
+	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != p.c.have.info.ChangeNanos() {
+		return nil //nolint:nilerr // then it counts as changed
+	}
+	rec.Base.Ctime = now.ChangeNanos()
+	return p.store.Replace(rec)
 }
 
 // leave says that a file of the owner's is left under the temporary name.
@@ -221,8 +224,11 @@ func (p *placement) remove() error {
 	if err == nil {
 		return p.store.Placed(p.c.Path)
 	}
-	if beneath.RenameNew(p.l, p.d, temp, p.d, p.base) != nil {
+	switch back := beneath.RenameNew(p.l, p.d, temp, p.d, p.base); {
+	case errors.Is(back, unix.EEXIST):
 		return p.leave(temp, err)
+	case back != nil:
+		return errors.Join(err, back) // Recover tries again
 	}
 	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path))
 }

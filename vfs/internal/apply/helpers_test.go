@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,6 +20,7 @@ type scene struct {
 	*testing.T
 	source, stages, store string
 	policy                guard.Policy
+	deadline              time.Duration // of the root's end
 	reg                   *guard.Registry
 	tree                  *vfs.Tree
 	who                   guard.Caller
@@ -47,7 +49,7 @@ func newScene(t *testing.T, files ...string) *scene {
 // start grants the root with the changes of its store; end ends it.
 func (s *scene) start() {
 	s.Helper()
-	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test")})
+	s.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(s.stages, "test"), Deadline: s.deadline})
 	got, err := s.reg.Grant(s.Context(), guard.Grant{Root: "r", Dir: s.source, Origin: "test", Policy: s.policy, Store: s.store})
 	s.must(err)
 	s.store, s.tree = got.Store, vfs.New(s.reg)

@@ -6,15 +6,13 @@ import (
 	"strings"
 )
 
-// take has a conflict replace what the owner has there, which goes to the trash. It reports
-// false if the change cannot be taken.
+// take has a conflict, or an unsure change, replace what the owner has there, which goes to the
+// trash. It reports false if that cannot be: a directory of the owner's is not replaced.
 func (c *Change) take() bool {
-	if !c.want.is {
-		return c.takeRemoval()
-	}
 	switch {
-	case c.Class == Unsure && !c.want.isDir() && !c.have.isDir():
-	case c.Class != Conflict || c.want.isDir() || c.have.isDir() || c.want.info.Special():
+	case !c.want.is:
+		return c.takeRemoval()
+	case c.Class != Unsure && c.Class != Conflict || c.have.isDir() || c.want.info.Special():
 		return false
 	}
 	c.isTaken, c.mode, c.Why = c.have.is, c.Mode, ""

@@ -201,7 +201,7 @@ func (p *placement) create() error {
 	return errors.Join(err, p.unmake(r.temp))
 }
 
-// unmake removes a temporary file of ours, and notes that.
+// unmake removes a temporary file that this package has made, and notes that.
 func (p *placement) unmake(temp string) error {
 	info, err := beneath.StatIn(p.d, temp)
 	if err == nil && info.IsDir() {

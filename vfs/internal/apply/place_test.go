@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -85,6 +86,35 @@ func TestApplyWithTemporaryNames(t *testing.T) {
 	}
 }
 
+// If the root ends in the middle, nothing more is done in the source, and the next apply finishes
+// it.
+func TestRootEndsBetween(t *testing.T) {
+	for _, point := range []string{"exchange", "look", "move"} {
+		s := newScene(t, "f", "g")
+		s.deadline = 50 * time.Millisecond
+		s.restart()
+		after := "f=staged"
+		if point == "move" {
+			s.rm("f")
+			after = ""
+		} else {
+			s.put("f", "staged")
+		}
+		s.during(point, func(string) error {
+			_, _ = s.reg.Revoke(t.Context(), "r") // which waits for the operation, but not for long
+			return nil
+		})
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
+			t.Errorf("at %s: no error", point)
+		}
+		s.reg.AwaitStages(t.Context())
+		s.start()
+		_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+		s.must(err)
+		s.wantSource(append(strings.Fields(after), "g")...)
+	}
+}
+
 // If the owner replaces a file twice while it is replaced, the newest is at its path, and the
 // other is kept beside it, and named.
 func TestOwnerReplacesItTwice(t *testing.T) {
@@ -132,7 +162,7 @@ func TestOwnerHasItOpen(t *testing.T) {
 		s.wantSource("f", "g")
 		s.must(f.Close())
 
-		// An open that waits: it has the kernel tell whoever looks.
+		// An open that waits breaks the lease, which apply sees.
 		point := "exchange"
 		if isRemoved {
 			point = "move"

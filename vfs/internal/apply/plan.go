@@ -56,6 +56,7 @@ func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change
 		}
 	}
 	keepWithContents(list)
+	keepBelow(list)
 	keepGitWhole(list)
 	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
 }
@@ -424,6 +425,24 @@ func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
 	}
 	if err != nil {
 		c.Class, c.Why = Link, "it leads out of the root, to "+names.Quote(target)
+	}
+}
+
+// keepBelow makes a conflict of what lies in a directory that the source does not get. The list
+// is sorted, so the directory comes before.
+func keepBelow(list []Change) {
+	index := map[string]int{}
+	for i := range list {
+		c := &list[i]
+		index[c.Path] = i
+		parent, _ := splitRel(c.Path)
+		at, ok := index[parent]
+		if !ok || !c.Class.Applies() {
+			continue
+		}
+		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
+			_ = c.conflict("it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+		}
 	}
 }
 

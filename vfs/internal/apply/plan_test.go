@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -65,7 +66,7 @@ func TestClasses(t *testing.T) {
 		{"directory gone, new file", func(s *scene) { s.put("d/new", "x") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, "A d/new"},
 		{"directory gone, changed file", func(s *scene) { s.put("d/a", "x") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, "C d/a"},
 		{"directory gone, unchanged", func(s *scene) { s.put("d/new", "x"); s.rm("d/new") }, func(s *scene) { s.must(os.RemoveAll(s.at("d"))) }, ""},
-		{"file of the owner's for a new directory", func(s *scene) { s.mkdir("n"); s.put("n/f", "x") }, func(s *scene) { s.write("n", "mine") }, "C n, A n/f"},
+		{"file of the owner's for a new directory", func(s *scene) { s.mkdir("n"); s.put("n/f", "x") }, func(s *scene) { s.write("n", "mine") }, "C n, C n/f"},
 		{"directory of the owner's for a new file", func(s *scene) { s.put("n", "x") }, func(s *scene) { s.write("n/f", "mine") }, "C n"},
 		{"directory of the owner's for a changed file", func(s *scene) { s.put("f", "x") }, func(s *scene) { s.must(os.Remove(s.at("f"))); s.write("f/g", "mine") }, "C f"},
 	} {
@@ -162,6 +163,22 @@ func TestTake(t *testing.T) {
 		t.Errorf("the trash has %v, want the owner's three files", list)
 	}
 
+	// A file of the owner's makes room for a directory, too.
+	s = newScene(t, "f", "gone")
+	s.policy.Trash.On = true
+	s.restart()
+	for _, rel := range []string{"f", "gone"} {
+		s.rm(rel)
+		s.mkdir(rel)
+		s.put(rel+"/g", "staged")
+	}
+	s.write("f", "mine")
+	s.write("gone", "mine")
+	s.must(os.Remove(s.at("gone")))
+	s.apply(vfs.StageApply{Partial: true}, "A gone, A gone/g", "C f, C f/g")
+	s.apply(vfs.StageApply{Take: "stage"}, "T f, A f/g", "")
+	s.wantSource("f/", "f/g=staged", "gone/", "gone/g=staged")
+
 	s = newScene(t, "f", "gone")
 	change(s)
 	s.put("other", "staged")
@@ -171,6 +188,46 @@ func TestTake(t *testing.T) {
 	}
 	s.wantSource("f=mine", "gone=mine", "new=mine", "other=staged")
 	s.wantChanges("")
+
+	// A part of a removed directory is not dropped alone.
+	s = newScene(t, "d/a", "d/b")
+	s.rm("d/a", "d/b")
+	s.rmdir("d")
+	s.write("d/a", "mine")
+	s.apply(vfs.StageApply{Paths: []string{"d/a"}, Take: "source"}, "", "C d/a")
+	s.apply(vfs.StageApply{Take: "source"}, "D d/b", "")
+	s.wantSource("d/", "d/a=mine")
+}
+
+// The policy of the moment of the apply counts. It also keeps a repository out that programs
+// have begun, with all that is in it.
+func TestPolicyOfNow(t *testing.T) {
+	s := newScene(t, "a.lock", "b.lock", "d/f")
+	s.put("a.lock", "staged")
+	s.rm("b.lock")
+	s.put("new.lock", "staged")
+	s.put("d/f", "staged")
+	s.put("other", "staged")
+	s.mkdir("p")
+	s.mkdir("p/.git")
+	s.put("p/.git/HEAD", "staged")
+	s.policy.Protect, s.policy.Hide = guard.Texts("*.lock"), guard.Texts("d")
+	s.restart()
+	list, err := s.tree.StageChanges(t.Context(), "r", nil)
+	s.must(err)
+	if want := "P a.lock, P b.lock, P d/f, P new.lock, A other, A p, P p/.git, C p/.git/HEAD"; words(list) != want {
+		t.Errorf("changes are %q, want %q: %q", words(list), want, whys(list))
+	}
+	for _, c := range list {
+		if c.Class == vfs.StageProtected && !strings.Contains(c.Why, "protect") && !strings.Contains(c.Why, "hide") {
+			t.Errorf("%s does not name the rule: %s", c.Path, c.Why)
+		}
+	}
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true})
+	if err != nil || words(r.Done) != "A other, A p" {
+		t.Errorf("applied %q, %v", words(r.Done), err)
+	}
+	s.wantSource("a.lock", "b.lock", "d/", "d/f", "other=staged", "p/")
 }
 
 // What was written shortly before a power loss is applied only if the owner asks for it.

@@ -48,8 +48,8 @@ const (
 	Other   byte = 'o' // a device, FIFO or socket
 )
 
-// Base is what the source had at a path when a program first changed it. The zero Base says
-// that nothing was there.
+// Base describes the file that the source had at a path when a program first changed it. The
+// zero Base says that nothing was there.
 type Base struct {
 	Kind         byte
 	Ino          uint64
@@ -60,7 +60,7 @@ type Base struct {
 	Hash         [32]byte // SHA-256 of the contents, or of a link's target; zero if it was not taken
 }
 
-// Record is what the log says of one path of the source.
+// Record holds the state of one path of the source.
 type Record struct {
 	Path     string // relative to the source
 	Whiteout bool   // nothing of the source is seen at the path and below it
@@ -101,7 +101,7 @@ type Store struct {
 	size sizes
 }
 
-// flag is what lies at a path: a directory of the upper, a whiteout, or both.
+// flag says that a path has a directory of the upper, a whiteout, or both.
 type flag uint8
 
 const (

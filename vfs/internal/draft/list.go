@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Summary is what List tells of one store.
+// Summary describes one store.
 type Summary struct {
 	Dir     string
 	Meta    Meta

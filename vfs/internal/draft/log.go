@@ -141,7 +141,7 @@ func decode(b []byte) (line, error) {
 	dec.DisallowUnknownFields()
 	var l line
 	if err := dec.Decode(&l); err != nil {
-		return line{}, errNewer // the check says that it is what was written
+		return line{}, errNewer // the check is right, so the line is as it was written
 	}
 	return l, nil
 }
@@ -260,7 +260,7 @@ func (s *Store) takeRecord(r Record) {
 	}
 }
 
-// replayed is what replay found besides the lines.
+// replayed holds the facts about a log that replay found.
 type replayed struct {
 	end      int64  // of the last whole line
 	lines    int    // that were read

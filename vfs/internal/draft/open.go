@@ -169,7 +169,7 @@ func acquire(dir string, make bool) (int, error) {
 	switch {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
 		err = errHeld
-	case err == nil && st.Nlink == 0: // whoever had it has removed the store
+	case err == nil && st.Nlink == 0: // the last holder has removed the store
 		err = errRemoved
 	}
 	if err != nil {

@@ -190,7 +190,7 @@ func (r *runner) sessionOptions() session.Options {
 // end ends the session and waits for it. While it finishes its audit log, the
 // place goes.
 func (r *runner) end() error {
-	r.isStaged = slices.ContainsFunc(r.plan.session.Roots, func(g guard.Grant) bool { return g.Policy.Rights.Staged() }) ||
+	r.isStaged = isAnyStaged(r.plan.session.Roots) ||
 		slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool { return st.Stage != nil })
 	r.finish()
 	<-r.s.Ended()

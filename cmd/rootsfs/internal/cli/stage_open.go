@@ -144,6 +144,8 @@ func resolveParent(path string) string {
 func (c *chosenStage) below(path string) (string, error) {
 	at := filepath.Clean(path)
 	switch {
+	case path == "": // mostly a variable of a script that is not set
+		return "", usage(errors.New("a path is empty: leave it out, or write . for everything below the working directory"))
 	case filepath.IsAbs(at):
 		at = resolveParent(at)
 	case c.isInside():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -62,6 +63,11 @@ func heldByOther(st *guard.Status) string {
 		}
 	}
 	return ""
+}
+
+// isAnyStaged reports whether one of the grants is that of a staged root.
+func isAnyStaged(list []guard.Grant) bool {
+	return slices.ContainsFunc(list, func(g guard.Grant) bool { return g.Policy.Rights.Staged() })
 }
 
 // warnStaged says, after the session has ended, what its programs left staged, and what to

@@ -69,6 +69,7 @@ func TestStagePaths(t *testing.T) {
 		path, want string
 		ok         bool
 	}{
+		{inside, "", "", false},
 		{inside, "a", "src/a", true},
 		{inside, "../b", "b", true},
 		{inside, "..", "", true},
