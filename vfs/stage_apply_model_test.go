@@ -41,7 +41,7 @@ func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
 // Without edits of the owner's, apply makes the source what was seen, and leaves the stage
 // without a change. Half of it can be applied before, by path, and half of it dropped.
 func TestApplyModel(t *testing.T) {
-	runs := uint64(1000)
+	runs := uint64(300)
 	if testing.Short() {
 		runs = 60
 	}
@@ -79,7 +79,7 @@ func TestApplyModel(t *testing.T) {
 // Killed at any point of apply and discard, again and again, the two come to the same end; and
 // at each moment a file of the source is as it was or as it becomes.
 func TestApplyIsKilled(t *testing.T) {
-	runs := uint64(500)
+	runs := uint64(200)
 	if testing.Short() {
 		runs = 60
 	}
@@ -126,7 +126,7 @@ func TestApplyIsKilled(t *testing.T) {
 
 // What the owner writes between two kills stays where the owner wrote it.
 func TestApplyIsKilledAndEdited(t *testing.T) {
-	runs := uint64(500)
+	runs := uint64(200)
 	if testing.Short() {
 		runs = 60
 	}
@@ -199,7 +199,7 @@ func (s *stageScene) applyHalf() {
 // Whatever the owner does meanwhile, apply writes nothing while anything is in conflict, and
 // never over what the owner has written after the programs: it is where the owner wrote it.
 func TestApplyKeepsTheOwnersEdits(t *testing.T) {
-	runs := uint64(1000)
+	runs := uint64(300)
 	if testing.Short() {
 		runs = 60
 	}
