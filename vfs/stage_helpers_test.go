@@ -48,6 +48,20 @@ func emptyScene(t *testing.T) *stageScene {
 	return emptySceneIn(t, t.TempDir())
 }
 
+// inMemory is where a store may lie that is closed many times.
+const inMemory = "/dev/shm"
+
+// tempDirIn is a temporary directory in another, if that can be.
+func tempDirIn(t *testing.T, top string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(top, "rootsfs-stage-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 func emptySceneIn(t *testing.T, top string) *stageScene {
 	t.Helper()
 	s := &stageScene{T: t, who: guard.Caller{Via: guard.ViaFUSE, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}}
@@ -64,6 +78,9 @@ func emptySceneIn(t *testing.T, top string) *stageScene {
 func newStageScene(t *testing.T, seed uint64) *stageScene {
 	t.Helper()
 	s := emptyScene(t)
+	if seed%4 != 0 {
+		s.stages = tempDirIn(t, inMemory)
+	}
 	s.seed, s.rnd = seed, rand.New(rand.NewPCG(seed, 1))
 	for range 20 {
 		path, text, isDir := s.path(), s.text(), s.rnd.IntN(2) == 0

@@ -63,19 +63,6 @@ func (s *stageScene) united() map[string]string {
 	return out
 }
 
-// moveStore begins again with a store on another file system than the source, if there is one.
-func (s *stageScene) moveStore() {
-	s.Helper()
-	s.end()
-	dir, err := os.MkdirTemp("/dev/shm", "rootsfs-stage-")
-	if err != nil {
-		return
-	}
-	s.Cleanup(func() { s.end(); _ = os.RemoveAll(dir) })
-	s.stages, s.store = dir, ""
-	s.start()
-}
-
 // The owner changes the source while programs use a staged root: what is seen is the union of
 // both, by path, name and number.
 func TestUnionLookup(t *testing.T) {
@@ -85,9 +72,6 @@ func TestUnionLookup(t *testing.T) {
 	}
 	for seed := range runs {
 		s := newStageScene(t, seed)
-		if seed%4 == 0 {
-			s.moveStore()
-		}
 		for range 40 {
 			op := stageOps[s.rnd.IntN(len(stageOps))]
 			a, b, text := s.path(), s.path(), s.text()

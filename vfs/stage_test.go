@@ -24,7 +24,16 @@ import (
 // "name=text" a file.
 func newStaged(t *testing.T, files ...string) *stageScene {
 	t.Helper()
+	return newStagedIn(t, "", files...)
+}
+
+// newStagedIn is newStaged with a store that lies in a directory.
+func newStagedIn(t *testing.T, stages string, files ...string) *stageScene {
+	t.Helper()
 	s := emptyScene(t)
+	if stages != "" {
+		s.stages = tempDirIn(t, stages)
+	}
 	s.make(s.source, files...)
 	s.make(s.model, files...)
 	s.start()

@@ -24,8 +24,9 @@ type identities struct {
 	// upper are the files of the upper directory that show another identity than their own,
 	// by inode number.
 	upper map[uint64]copied
-	// lower are the files of the source that were copied, by inode number.
-	lower map[uint64]original
+	// lower says how often the files of the source with an inode number were copied. It counts
+	// for later files with the number, too, because the copies go on to show it.
+	lower map[uint64]uint64
 }
 
 // copied is a file of the upper directory. birth tells it from a later file with the same
@@ -33,12 +34,6 @@ type identities struct {
 type copied struct {
 	birth int64
 	shows guard.Identity
-}
-
-// original is a file of the source. birth tells it from a later one with its number.
-type original struct {
-	birth  int64
-	copies uint64
 }
 
 // In the inode numbers that are shown, the bits from twinShift on count the copies of a file of
@@ -62,21 +57,11 @@ func (t *identities) idLocked(own guard.Identity) guard.Identity {
 		return c.shows
 	}
 	if own.Dev == t.upperDev && t.upperDev != t.lowerDev {
-		own.Ino = t.apart(own.Ino)
-		own.Dev = t.lowerDev
+		own.Dev, own.Ino = t.lowerDev, own.Ino|apartBit
 		return own
 	}
-	if o, ok := t.lower[own.Ino]; ok && o.birth == own.Birth {
-		own.Ino += o.copies << twinShift
-	}
+	own.Ino += t.lower[own.Ino] << twinShift
 	return own
-}
-
-func (t *identities) apart(ino uint64) uint64 {
-	if t.upperDev != t.lowerDev {
-		ino |= apartBit
-	}
-	return ino
 }
 
 // show changes attributes to those that the stage shows. Directories have one link, as on
@@ -96,13 +81,15 @@ func (t *identities) show(info *Info) {
 func (t *identities) inode(own uint64, isUpper bool) uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if !isUpper {
-		return own + t.lower[own].copies<<twinShift
+	if isUpper {
+		if c, ok := t.upper[own]; ok {
+			return c.shows.Ino
+		}
+		if t.upperDev != t.lowerDev {
+			return own | apartBit
+		}
 	}
-	if c, ok := t.upper[own]; ok {
-		return c.shows.Ino
-	}
-	return t.apart(own)
+	return own + t.lower[own]<<twinShift
 }
 
 // copy notes that the file up of the upper directory was copied from the file low of the
@@ -111,12 +98,7 @@ func (t *identities) copy(up, low guard.Identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
-	o := t.lower[low.Ino]
-	if o.birth != low.Birth {
-		o = original{birth: low.Birth}
-	}
-	o.copies++
-	t.lower[low.Ino] = o
+	t.lower[low.Ino]++
 }
 
 // forget drops what is known of a file of the upper directory that had the inode number of

@@ -79,7 +79,7 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, upper: map[uint64]copied{}, lower: map[uint64]original{}}
+	st.ids = identities{upperDev: up.Dev, lowerDev: low.Dev, upper: map[uint64]copied{}, lower: map[uint64]uint64{}}
 	st.ids.copy(up.ID(), st.id)
 	src.stage = st
 	return st, nil
