@@ -10,7 +10,7 @@
 // # Not promised
 //
 // The smallest difference of texts longer than 256 KiB, which are compared piece by piece. Nothing
-// is escaped: the caller escapes the text that it shows to a person.
+// is escaped: a caller that shows a patch to a person escapes it.
 package textdiff
 
 import (

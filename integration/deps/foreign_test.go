@@ -57,7 +57,7 @@ var printed = map[string]string{
 	// Policies: a .gitignore of a repository that was cloned makes rules.
 	"control.PolicyRule.Effect": ours, "control.PolicyRule.Pattern": shown, "control.PolicyRule.From": shown, "control.PolicyRule.Dir": shown, "control.PolicyRule.When": ours,
 	"control.PolicyRule.Reason": owners, "control.RootPolicy.Root": shown, "control.RootPolicy.Mode": ours, "control.RootPolicy.Lifted": said, "control.RootPolicy.Repos": shown,
-	"control.CheckAnswer.Path": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
+	"control.CheckAnswer.Path": shown, "control.CheckAnswer.At": shown, "control.Link.At": shown, "control.Link.Target": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
 	// The trash and the audit log: names of a server's files.
 	"vfs.Trashed.ID": ours, "vfs.Trashed.Root": shown, "vfs.Trashed.Path": shown, "vfs.Trashed.Op": shown, "vfs.Trashed.Type": ours, "vfs.Trashed.Subject": shown, "vfs.Trashed.Via": ours,
 	"control.RestoreAnswer.Root": shown, "control.RestoreAnswer.Path": escaped, "audit.Report.Session": owners, "audit.Report.Problem": shown,

@@ -181,9 +181,11 @@ const mostChoices = 4
 func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
 		var paths []names.Foreign
+		above := "\x00" // the latest of them, which stands for what lies below it
 		for i := range left {
-			if is(&left[i]) && len(paths) < mostChoices {
-				paths = append(paths, names.Foreign(o.shown(left[i].Path)))
+			if c := &left[i]; is(c) && len(paths) < mostChoices && !names.Under(c.Path, above) {
+				above = c.Path
+				paths = append(paths, names.Foreign(o.shown(c.Path)))
 			}
 		}
 		if len(paths) > 0 {
