@@ -110,7 +110,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
-	return rights, nil
+	return rights.Told(), nil // whether it is staged is the owner's choice
 }
 
 func (c *consentCall) close() {
@@ -131,7 +131,7 @@ func (c *consentCall) approved(q guard.Path, rights guard.Rights) (guard.Grant, 
 // approve adds a path to the result, and the root by which it is reached.
 func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.ApprovedPaths = append(c.res.ApprovedPaths, path)
-	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.String()}
+	a := wire.Approved{Path: path, Root: root, Mode: g.Policy.Rights.Told().String()}
 	if !g.Expires.IsZero() {
 		a.Expires = stamp(g.Expires)
 	}

@@ -125,8 +125,12 @@ func (g *Registry) Set(ctx context.Context, name RootName, rights Rights) error 
 	if r == nil {
 		return NoRoot(name)
 	}
-	if rights == 0 || rights&^ReadWrite != 0 {
+	if !rights.valid() {
 		return &Error{Op: names.OpSet, Kind: names.Invalid, Err: errors.New("no rights are left; use revoke to end a root")}
+	}
+	rights, err := rightsOnSet(name, r.grant.Policy.Rights, rights)
+	if err != nil {
+		return err
 	}
 	g.mu.Lock()
 	rules := g.rules

@@ -270,6 +270,9 @@ func (l *Lease) enterHeld(h *Hold) error {
 // valid until Done, and never to be closed.
 func (l *Lease) Dir() int { return l.root.src.FD() }
 
+// Source is the opened root, for package beneath to tell a staged one from others.
+func (l *Lease) Source() Source { return l.root.src }
+
 // File is the one name a single-file root consists of, "" for a directory.
 func (l *Lease) File() string { return l.root.src.File() }
 

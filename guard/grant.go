@@ -101,8 +101,8 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	if _, err := names.ParseRootName(string(ask.Root)); err != nil {
 		return nil, err
 	}
-	if ask.Policy.Rights&^ReadWrite != 0 || ask.Policy.Rights == 0 {
-		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw or a list of rights")}
+	if !ask.Policy.Rights.valid() {
+		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw, stage or a list of rights")}
 	}
 	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.now().wall {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
@@ -180,7 +180,13 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	if err := got.Policy.Trash.check(p.src, got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}
+	if err := got.Policy.checkStage(p.src, got.Resolved); err != nil {
+		return nil, err
+	}
 	if err := g.objection(nil, got.Policy); err != nil {
+		return nil, err
+	}
+	if err := g.stage(p, &got); err != nil {
 		return nil, err
 	}
 	rules, err := got.Policy.compile(p.src)
@@ -192,6 +198,29 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 		return nil, err
 	}
 	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
+}
+
+// stage makes the source of a staged root keep changes apart. It comes after the checks: it
+// makes or opens a store.
+func (g *Registry) stage(p *Proposal, got *Grant) error {
+	if _, twice := p.src.(Staged); twice {
+		return errStagedTwice
+	}
+	if !got.Policy.Rights.Staged() {
+		return nil
+	}
+	// A root that has just ended may have the store that this one is to continue.
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Deadline)
+	defer cancel()
+	same := func(ended *Grant) bool { return ended.Resolved == got.Resolved && ended.Subject == got.Subject }
+	if err := g.awaitClosing(ctx, same); err != nil {
+		return &Error{Kind: names.Locked, Err: fmt.Errorf("a staged root at %s has ended and is still in use: try again", names.Quote(got.Resolved))}
+	}
+	src, err := g.cfg.Opener.Stage(p.src, got)
+	if err == nil {
+		p.src = src
+	}
+	return err
 }
 
 // announce records new roots that are visible now, and tells views and listeners of them.

@@ -28,6 +28,8 @@ type fakeOpener struct {
 	at     map[string]string // locations, by path
 	gone   map[string]bool   // Check fails
 	cannot error             // Check cannot look
+	// cannotStage is the error of Stage.
+	cannotStage error
 }
 
 func (o *fakeOpener) OpenRoot(path string) (guard.Source, error) {
@@ -47,6 +49,23 @@ type fakeSource struct {
 
 func (o *fakeOpener) Trace(path string) (string, []guard.Link, error) { return path, nil, nil }
 func (o *fakeOpener) LocationOf(string) string                        { return "" }
+func (o *fakeOpener) Stage(src guard.Source, g *guard.Grant) (guard.Source, error) {
+	if o.cannotStage != nil {
+		return nil, o.cannotStage
+	}
+	if g.Store == "" {
+		g.Store = "/stages/" + string(g.Root)
+	}
+	return &stagedSource{src, guard.StageStatus{Store: g.Store}}, nil
+}
+
+// stagedSource is a fake source that is staged.
+type stagedSource struct {
+	guard.Source
+	status guard.StageStatus
+}
+
+func (s *stagedSource) Staged() guard.StageStatus { return s.status }
 
 var errCannotLook = errors.New("the source cannot be asked")
 

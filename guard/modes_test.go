@@ -12,11 +12,16 @@ import (
 // Every mode's text is read back as the same rights.
 func TestModesRoundTrip(t *testing.T) {
 	for r := guard.Rights(1); r <= guard.ReadWrite; r++ {
-		if got, err := guard.ParseMode(r.String()); err != nil || got != r {
-			t.Fatalf("%s: %v, %v", r, got, err)
+		for _, r := range []guard.Rights{r, r | guard.Stage} {
+			if got, err := guard.ParseMode(r.String()); err != nil || got != r {
+				t.Fatalf("%s: %v, %v", r, got, err)
+			}
 		}
 	}
-	for _, bad := range []string{"", "RO", "ro,rw", "read ", "none"} {
+	if got, _ := guard.ParseMode("stage"); got != guard.ReadWrite|guard.Stage {
+		t.Errorf("stage is %d", got)
+	}
+	for _, bad := range []string{"", "RO", "ro,rw", "rw,stage", "read ", "none"} {
 		if r, err := guard.ParseMode(bad); err == nil {
 			t.Errorf("mode %q accepted as %v", bad, r)
 		}

@@ -327,6 +327,9 @@ func (s *snapshot) put(r *root) {
 		s.index.put(at, r)
 	}
 	s.longest = max(s.longest, len(r.grant.Resolved), len(r.requestedDir))
+	if r.isStaged() {
+		s.staged = append(slices.Clone(s.staged), r)
+	}
 }
 
 // drop removes a root from a snapshot that is not stored yet.
@@ -336,6 +339,9 @@ func (s *snapshot) drop(r *root) {
 	}
 	for _, at := range r.keys() {
 		s.index.drop(at, r)
+	}
+	if r.isStaged() {
+		s.staged = slices.DeleteFunc(slices.Clone(s.staged), func(have *root) bool { return have == r })
 	}
 }
 

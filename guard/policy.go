@@ -61,7 +61,7 @@ func (c Caller) InGroup(gid uint32) bool {
 const DefaultTimeout = 60 * time.Second
 
 // Limits bound what a root's users may do. Zero means no limit, except for
-// Timeout, where zero means DefaultTimeout.
+// Timeout and MaxStage, where zero means DefaultTimeout and DefaultMaxStage.
 type Limits struct {
 	OpsPerSecond  float64       `json:"ops_per_second,omitempty" toml:"ops_per_second"` // sustained speed; more waits
 	Burst         int           `json:"burst,omitempty" toml:"burst"`                   // operations that need not wait; default OpsPerSecond, at least 1
@@ -69,6 +69,7 @@ type Limits struct {
 	MaxFile       int64         `json:"max_file,omitempty" toml:"max_file"`       // bytes; larger files cannot be made (EFBIG)
 	MaxWritten    int64         `json:"max_written,omitempty" toml:"max_written"` // bytes over the grant's life (EDQUOT)
 	MaxCreated    int64         `json:"max_created,omitempty" toml:"max_created"` // names over the grant's life (EDQUOT)
+	MaxStage      int64         `json:"max_stage,omitempty" toml:"max_stage"`     // bytes that the store of a staged root takes (ENOSPC); 0: DefaultMaxStage
 	Timeout       time.Duration `json:"timeout,omitempty" toml:"timeout"`
 	Idle          time.Duration `json:"idle,omitempty" toml:"idle"`
 }
@@ -119,6 +120,9 @@ type Grant struct {
 	// Implicit marks a root that a command needs to run at all, such as its
 	// interpreter: servers are not told of it, though they may read it.
 	Implicit bool `json:"-"`
+	// Store is the directory with the changes of a staged root. Where it is "", Opener.Stage
+	// chooses one, and sets it.
+	Store string `json:"-"`
 }
 
 // with returns the rules for one grant: what the grant allows itself counts as allowed.
@@ -138,7 +142,7 @@ func isWider(ask, got *Grant) bool {
 		return true
 	case got.AllowSystem && !ask.AllowSystem, got.AllowRootDir && !ask.AllowRootDir:
 		return true
-	case b.Rights == 0, b.Rights&^a.Rights != 0,
+	case b.Rights == 0, b.Rights.WiderThan(a.Rights),
 		b.OtherFileSystems && !a.OtherFileSystems, b.PosixFull && !a.PosixFull,
 		a.Once && !b.Once, a.Trash.On && !b.Trash.On:
 		return true

@@ -129,6 +129,9 @@ type Registry struct {
 	past  map[RootName]Subject // roots that have ended in this session, and whose they were
 	tombs []tombstone
 	rules Rules
+	// closing has a channel for each staged root that has ended and whose store is not closed
+	// yet; closed with the store.
+	closing map[*root]chan struct{}
 }
 
 // snapshot is one state of the registry; nothing in it changes but the atomics
@@ -137,12 +140,13 @@ type snapshot struct {
 	version uint64
 	byName  map[RootName]*root
 	index   index
-	longest int // bytes; no path byDir or byRequested is longer
+	longest int     // bytes; no path byDir or byRequested is longer
+	staged  []*root // replaced, not changed: snapshots share it
 }
 
 // next is a copy to change.
 func (s *snapshot) next() *snapshot {
-	return &snapshot{version: s.version + 1, longest: s.longest, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
+	return &snapshot{version: s.version + 1, longest: s.longest, staged: s.staged, byName: maps.Clone(s.byName), index: maps.Clone(s.index)}
 }
 
 // tombstone says that a nested root was revoked, so that the root around it does not reach
@@ -225,6 +229,9 @@ func (g *Registry) commit(made []*root) (outers []*root, err error) {
 			return nil, &Error{Kind: names.Exist, Err: fmt.Errorf(
 				"%s is already the root %s; change it with: rootsfs roots set %s MODE",
 				names.Quote(r.grant.Resolved), names.Quote(string(have.name)), names.ShellWord(string(have.name)))}
+		}
+		if err := next.checkStagedNesting(r); err != nil {
+			return nil, err
 		}
 		next.put(r)
 		delete(g.past, r.name)

@@ -174,7 +174,11 @@ func (g *Registry) endLocked(ctx context.Context, roots []*root, to State) []End
 		}
 		out[i] = Ended{Root: r.name, State: to, Took: time.Since(start), Err: err}
 		r.report = out[i]
-		go r.closeWhenUnused()
+		closed := g.noteClosing(r)
+		go func() {
+			r.closeWhenUnused()
+			closed()
+		}()
 		g.notify(Event{Kind: states[to].event, Root: r.name, Detail: out[i].detail()})
 	})
 	return out

@@ -40,6 +40,11 @@ const (
 	rightsEnd
 )
 
+// Stage says that what programs change stays apart until the owner applies it: the root looks
+// writable to them, and its directory keeps what it had. It is no right: it allows nothing by
+// itself, and no operation takes it.
+const Stage Rights = 1 << 15
+
 // Modes: short names for common rights.
 const (
 	ReadOnly  = Read | List | Watch
@@ -48,6 +53,13 @@ const (
 	// them is read-only, and refuses with EROFS rather than EACCES.
 	mutating = Write | Append | Create | Delete | Rename
 )
+
+// stageName is the word for Stage. Alone it is the mode that allows everything and keeps it
+// apart.
+const stageName = "stage"
+
+// stagedReadOnly is the mode of a staged root that programs can only read for now.
+const stagedReadOnly = "ro," + stageName
 
 var rightNames = []string{"read", "list", "write", "append", "create", "delete", "rename", "watch"}
 
@@ -58,6 +70,10 @@ func (r Rights) String() string {
 		return "ro"
 	case ReadWrite:
 		return "rw"
+	case ReadWrite | Stage:
+		return stageName
+	case ReadOnly | Stage:
+		return stagedReadOnly
 	case 0:
 		return "none"
 	}
@@ -67,20 +83,31 @@ func (r Rights) String() string {
 			list = append(list, n)
 		}
 	}
+	if r&Stage != 0 {
+		list = append(list, stageName)
+	}
 	return strings.Join(list, ",")
 }
 
-// ParseMode reads "ro", "rw" or a comma list of rights.
+// ParseMode reads "ro", "rw", "stage" or a comma list of rights. In a list, "stage" keeps
+// apart what the rights of the list allow to change.
 func ParseMode(s string) (Rights, error) {
 	switch s {
 	case "ro":
 		return ReadOnly, nil
 	case "rw":
 		return ReadWrite, nil
+	case stageName:
+		return ReadWrite | Stage, nil
+	case stagedReadOnly:
+		return ReadOnly | Stage, nil
 	}
 	var r Rights
 	for word := range strings.SplitSeq(s, ",") {
 		bit := Rights(0)
+		if word == stageName {
+			bit = Stage
+		}
 		for i, n := range rightNames {
 			if n == word {
 				bit = 1 << i
@@ -88,7 +115,7 @@ func ParseMode(s string) (Rights, error) {
 		}
 		if bit == 0 {
 			return 0, &Error{Kind: names.Invalid, Err: fmt.Errorf(
-				"unknown mode %s: write ro, rw, or a comma list of %s", names.QuoteShort(s), strings.Join(rightNames, ", "))}
+				"unknown mode %s: write ro, rw, stage, or a comma list of %s", names.QuoteShort(s), strings.Join(rightNames, ", "))}
 		}
 		r |= bit
 	}
@@ -102,6 +129,22 @@ func (r Rights) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 func (r *Rights) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseMode(string(text))
 	return err
+}
+
+// valid reports whether the rights are those of a root: at least one, and no other bits.
+func (r Rights) valid() bool { return r&ReadWrite != 0 && r&^(ReadWrite|Stage) == 0 }
+
+// Staged reports whether what the rights allow to change is kept apart.
+func (r Rights) Staged() bool { return r&Stage != 0 }
+
+// Told returns the rights as programs are told of them. Nothing tells a program that a root
+// is staged.
+func (r Rights) Told() Rights { return r &^ Stage }
+
+// WiderThan reports whether the rights allow something that other does not: a right, or
+// changes that are not kept apart.
+func (r Rights) WiderThan(other Rights) bool {
+	return r&^other&^Stage != 0 || other.Staged() && !r.Staged() && r.Mutating()
 }
 
 // Mutating reports whether the rights can change anything.
@@ -156,6 +199,10 @@ var requiredRights = [names.Ops]required{
 	names.OpTrash:   {any: anything},
 	names.OpRestore: {any: anything},
 	names.OpEmpty:   {any: anything},
+	// Likewise: vfs.Tree.StageChanges and so on.
+	names.OpStage:   {any: anything},
+	names.OpApply:   {any: anything},
+	names.OpDiscard: {any: anything},
 }
 
 // lackedRights returns the rights that op lacks in a root with the rights have, none if it

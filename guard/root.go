@@ -74,6 +74,10 @@ type Opener interface {
 	// LocationOf is the location of a path, which need not exist; "" if it
 	// is not known.
 	LocationOf(path string) string
+	// Stage returns a source that shows src with the changes of the store g.Store, and keeps
+	// further changes there. If g.Store is "", Stage chooses a store and sets it. The result
+	// owns src. After an error, src is as it was.
+	Stage(src Source, g *Grant) (Source, error)
 }
 
 // State is where a root is in its life.

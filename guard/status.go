@@ -32,6 +32,8 @@ type Status struct {
 	// Once is the state of a root for one use: "unused", "in use" or "used". It is "" for
 	// any other root.
 	Once string
+	// Stage is what the store of a staged root holds; nil for any other root.
+	Stage *StageStatus
 }
 
 // Roots lists the roots, by name. The result is the caller's own. Like Lookup and RootsOf it
@@ -151,6 +153,10 @@ func (r *root) status() Status {
 	s.Repos = r.repos.tops()
 	if r.once != nil {
 		s.Once = r.once.state()
+	}
+	if src, ok := r.src.(Staged); ok {
+		stage := src.Staged()
+		s.Stage = &stage
 	}
 	return s
 }

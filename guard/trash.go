@@ -67,14 +67,20 @@ func (t Trash) check(src Source, resolved string, rights Rights) error {
 func (l *Lease) Trash() (dir int, below string, t Trash, ok bool) {
 	for i := len(l.crossed) - 1; i >= 0; i-- {
 		r := l.crossed[i].root
-		if p := r.policy.Load(); p.Trash.On && r.src.File() == "" {
+		if p := r.policy.Load(); r.keepsTrash(l, p) {
 			return r.src.FD(), l.pathOf(r), p.Trash, true
 		}
 	}
-	if l.policy.Trash.On && l.root.src.File() == "" {
+	if l.root.keepsTrash(l, l.policy) {
 		return l.root.src.FD(), "", l.policy.Trash, true
 	}
 	return -1, "", Trash{}, false
+}
+
+// keepsTrash reports whether what the operation removes in the root goes to the root's trash.
+// In a staged root only the owner's apply removes something for good.
+func (r *root) keepsTrash(l *Lease, p *Policy) bool {
+	return p.Trash.On && r.src.File() == "" && (!p.Rights.Staged() || l.req.Op == names.OpApply)
 }
 
 // pathOf is the path of a nested root below the lease's; "" of one at the same directory.

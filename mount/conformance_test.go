@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 
@@ -26,8 +27,39 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// A mount of roots that keep changes apart gives the same answers, and the sources stay as they
+// were.
+func TestConformanceStaged(t *testing.T) {
+	levels(t, func(t *testing.T, level Level) {
+		if level == Max {
+			t.Skip("a mount at this level takes no staged roots")
+		}
+		opt := Options{Level: level}
+		guardtest.Run(t, suite(opt, 200, func(s *guardtest.Suite) {
+			s.Opener, s.Staged = vfs.StagingOpener(t.TempDir(), "test"), true
+			inner, tree := s.Make, (*vfs.Tree)(nil)
+			s.Make = func(t testing.TB, reg *guard.Registry) guardtest.Front {
+				tree = vfs.New(reg)
+				return inner(t, reg)
+			}
+			s.Apply = func(root guard.RootName) error {
+				got, err := tree.StageApply(context.Background(), root, vfs.StageApply{Links: true})
+				if err == nil && len(got.Left) > 0 {
+					err = fmt.Errorf("left: %v", got.Left)
+				}
+				return err
+			}
+		}))
+	})
+}
+
 func conform(t *testing.T, opt Options, atLeast int) {
-	guardtest.Run(t, guardtest.Suite{
+	guardtest.Run(t, suite(opt, atLeast, func(*guardtest.Suite) {}))
+}
+
+// suite is the conformance suite of a mount.
+func suite(opt Options, atLeast int, change func(*guardtest.Suite)) guardtest.Suite {
+	s := guardtest.Suite{
 		Opener: vfs.Opener(), Subject: "peer",
 		Can: guardtest.Can{Attributes: true, Links: true, RawNames: true, GoneIsAbsent: true,
 			LearnsLater: opt.Level == Max, ReadOnlyByKernel: opt.ReadOnly},
@@ -36,7 +68,9 @@ func conform(t *testing.T, opt Options, atLeast int) {
 			return mountFront(t, opt, reg)
 		},
 		AtLeast: atLeast,
-	})
+	}
+	change(&s)
+	return s
 }
 
 func mountFront(t testing.TB, opt Options, reg *guard.Registry) childfs.Front {

@@ -246,7 +246,7 @@ func (m *Mount) view(name guard.RootName) *view {
 			return nil
 		}
 	}
-	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote}
+	v := &view{m: m, name: name, epoch: st.Epoch, fileRoot: st.FileRoot, remote: st.Remote || st.Grant.Policy.Rights.Staged()}
 	v.noteRights(&st)
 	hasEnded := func(v *view) bool { return v.ended.Load() }
 	m.views[name] = append(slices.DeleteFunc(all, hasEnded), v)
@@ -347,10 +347,14 @@ func checkPolicy(opt Options, old *guard.Policy, next guard.Policy) error {
 	switch {
 	case opt.ReadOnly && next.Rights.Mutating():
 		return refuse("a --read-only mount takes only read-only roots: leave --read-only out, or make the root :ro")
+	case opt.Locks == LocksHost && next.Rights.Staged():
+		return refuse("--locks host cannot lock the files of a staged root, which programs of the host do not see: use --locks local, or make the root :rw")
 	case opt.Level != Max:
 		return nil
 	case next.Once:
 		return refuse("--cache max cannot grant one use of a file (opens are not asked): use --cache audit")
+	case next.Rights.Staged():
+		return refuse("--cache max cannot keep changes apart (opens are not asked): use --cache audit, or make the root :rw")
 	case old != nil && old.Rights != next.Rights:
 		return refuse("with --cache max a root's mode cannot change while it is mounted: revoke it and mount again, or use --cache audit")
 	case len(next.Deny) > 0:

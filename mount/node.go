@@ -109,7 +109,7 @@ type view struct {
 	name     guard.RootName
 	epoch    uint64
 	fileRoot bool        // a single file
-	remote   bool        // changes on the source are not reported
+	remote   bool        // changes on the source are not watched: it is remote, or the root is staged
 	ended    atomic.Bool // the lifetime is over
 	// unreadable: the root's rights do not include reading, see request.refuseRead.
 	unreadable atomic.Bool

@@ -99,7 +99,7 @@ func (n *node) change(l *guard.Lease) (w beneath.Changeable, err error) {
 	if n.f != nil {
 		w, err = n.f.change(l)
 	} else {
-		w, err = beneath.Change(l, n.d)
+		w, err = n.d.Change(l)
 	}
 	if err == nil {
 		n.fd = w.FD()
@@ -121,7 +121,7 @@ func onNodeUnless[T any](ctx context.Context, t *Tree, req guard.Request, at At,
 ) (T, error) {
 	if f != nil {
 		return onFile(ctx, f, req, func(l *guard.Lease, fd int) (none T, n int64, err error) {
-			info, err := beneath.Stat(l, fd)
+			info, err := f.h.Stat(l)
 			if err == nil && at.Nameless {
 				err = nameless(&info)
 			}

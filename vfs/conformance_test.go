@@ -3,6 +3,7 @@ package vfs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -38,6 +39,27 @@ func TestOneCaseAlone(t *testing.T) {
 	if n := strings.Count(string(out), "--- PASS: TestConformance/"); err != nil || n != 1 {
 		t.Errorf("%d cases, %v\n%s", n, err, out)
 	}
+}
+
+// A root that keeps changes apart gives the same answers, and its source stays as it was.
+func TestConformanceStaged(t *testing.T) {
+	var tree *vfs.Tree
+	guardtest.Run(t, guardtest.Suite{
+		Opener: vfs.StagingOpener(t.TempDir(), "test"), Subject: peer.Subject, Staged: true,
+		Can: guardtest.Can{ParsesPaths: true, Attributes: true, Links: true, RawNames: true},
+		Make: func(_ testing.TB, reg *guard.Registry) guardtest.Front {
+			tree = vfs.New(reg)
+			return &treeFront{reg, tree, peer}
+		},
+		Apply: func(root guard.RootName) error {
+			got, err := tree.StageApply(bg, root, vfs.StageApply{Links: true})
+			if err == nil && len(got.Left) > 0 {
+				err = fmt.Errorf("left: %v", got.Left)
+			}
+			return err
+		},
+		AtLeast: 200,
+	})
 }
 
 // treeFront speaks to the tree as a broker does: it expands links by itself,

@@ -43,13 +43,19 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 		if err != nil {
 			return opened{}, err
 		}
-		h := dir.Handle()
-		if err := h.Hold(); err != nil {
+		dir.ByKernel()
+		h, err := dir.Handle()
+		if err == nil {
+			err = h.Hold()
+		}
+		if err != nil {
+			dir.Close()
 			return opened{}, err
 		}
 		info, err := dir.Stat(l)
 		if err != nil {
 			h.Close()
+			dir.Close()
 			return opened{}, err
 		}
 		// The identity is needed when the place has to be judged anew.
@@ -119,7 +125,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 				defer d.reading.Unlock()
 			}
 			r.At.ID, r.At.Held = d.f.at.ID, d.f
-			if out, err = readEntries(ctx, l, d.f.dir, &r, seek || l.Remote()); err != nil {
+			if out, err = readEntries(ctx, l, d.f, &r, seek || l.Remote()); err != nil {
 				return Read{}, 0, err
 			}
 		}
@@ -135,11 +141,11 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 }
 
 // readEntries reads until there are entries to be shown, or the directory ends.
-func readEntries(ctx context.Context, l *guard.Lease, dir *beneath.Names, r *Reading, seek bool) (Read, error) {
-	out := Read{Next: r.Off}
-	err := walk.StillThere(l, r.At.Path.Rel(), dir.FD())
+func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek bool) (Read, error) {
+	out, dir := Read{Next: r.Off}, f.dir
+	err := walk.StillThere(l, r.At.Path.Rel(), f.h.Stat)
 	for try := 0; err == unix.ESTALE && try < maxExchanges && r.At.follow(l); try++ { //nolint:errorlint // bare errno
-		err = walk.StillThere(l, r.At.Path.Rel(), dir.FD())
+		err = walk.StillThere(l, r.At.Path.Rel(), f.h.Stat)
 	}
 	if err != nil {
 		if errors.Is(err, walk.ErrRemoved) {
@@ -147,6 +153,7 @@ func readEntries(ctx context.Context, l *guard.Lease, dir *beneath.Names, r *Rea
 		}
 		return out, err
 	}
+	dir.Refresh(r.At.Path.Rel())
 	if seek {
 		if err := dir.SeekTo(int64(r.Off)); err != nil {
 			return Read{}, err

@@ -175,6 +175,9 @@ func (f *File) change(l *guard.Lease) (beneath.Changeable, error) { return f.h.C
 func (f *File) leave() {
 	if f.users.Add(-1) == 0 {
 		f.h.Close()
+		if f.dir != nil {
+			f.dir.Close()
+		}
 		f.room.closed()
 		if f.isWriter {
 			f.t.claims.EndWriting(f.at.ID)

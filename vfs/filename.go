@@ -88,7 +88,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 	if seen := f.lastPath.Load(); seen != nil && *seen == path {
 		return true, nil
 	}
-	info, err := beneath.Stat(l, fd)
+	info, err := f.h.Stat(l)
 	if err != nil {
 		return false, err
 	}
@@ -131,12 +131,13 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 // relNow turns a path of the host into one below the present path of the lease's root. below
 // is false if the path does not lie there.
 func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
-	root, err := beneath.PathOf(l.Dir())
-	if err != nil {
-		return "", false, err
+	tops, err := beneath.PathsOfRoot(l)
+	for _, top := range tops {
+		if rel, below = strings.CutPrefix(path, strings.TrimSuffix(top, "/")+"/"); below {
+			break
+		}
 	}
-	rel, below = strings.CutPrefix(path, strings.TrimSuffix(root, "/")+"/")
-	return rel, below, nil
+	return rel, below, err
 }
 
 // otherName finds a name of the file in the root, by which it was not opened. last is the name

@@ -197,7 +197,7 @@ func killPrivFor(l *guard.Lease, c guard.Caller, w beneath.Changeable) error {
 func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr}
 	return onFile(ctx, f, req, func(l *guard.Lease, fd int) (Info, int64, error) {
-		info, err := beneath.Stat(l, fd)
+		info, err := f.h.Stat(l)
 		walk.Present(l, &info)
 		return info, 0, err
 	})
@@ -207,11 +207,7 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 // the data back.
 func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, _ int) error {
-		w, err := f.change(l)
-		if err != nil {
-			return err
-		}
-		return beneath.Fsync(l, w, dataOnly)
+		return f.h.Sync(l, dataOnly)
 	})
 }
 

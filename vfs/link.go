@@ -43,13 +43,12 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 			if req.HeldTarget.Domain() != d.Domain {
 				return Info{}, unix.EXDEV
 			}
-			fd, err := f.enter()
-			if err != nil {
+			if _, err := f.enter(); err != nil {
 				return Info{}, err
 			}
 			defer f.leave()
 			if old.Nameless {
-				info, err := beneath.Stat(l, fd)
+				info, err := f.h.Stat(l)
 				if err == nil {
 					err = nameless(&info)
 				}
@@ -77,7 +76,7 @@ func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At
 		if src.Domain != d.Domain {
 			return Info{}, unix.EXDEV
 		}
-		w, err := beneath.Change(l, &src)
+		w, err := src.Change(l)
 		if err != nil {
 			return Info{}, err
 		}

@@ -186,6 +186,9 @@ func lockFile(l *guard.Lease, h *beneath.Handle) error {
 	if lk, err := beneath.OFDConflict(h.FD(), unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
 		return &guard.Error{Kind: names.Locked}
 	}
+	if !h.InPlace() {
+		return nil // the source's file, which a stage neither changes nor locks
+	}
 	w, err := h.Change(l)
 	if err != nil {
 		return err

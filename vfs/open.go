@@ -169,7 +169,11 @@ func (t *Tree) truncate(ctx context.Context, l *guard.Lease, h *beneath.Handle, 
 
 // openExpected opens the file that at is about by its name.
 func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) (h beneath.Handle, info Info, err error) {
-	h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
+	if flags&unix.O_TRUNC != 0 {
+		h, info, err = beneath.OpenToEmpty(l, d, base, flags&keptFlags, at.ID)
+	} else {
+		h, info, err = beneath.OpenFile(l, d, base, flags&keptFlags)
+	}
 	if err == nil {
 		err = h.Hold()
 	}
@@ -209,7 +213,7 @@ func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopen
 		defer room.release()
 		writes := !quiet && flags&unix.O_ACCMODE != unix.O_RDONLY
 		if !quiet && (writes || !how.Read) {
-			info, err := beneath.Stat(l, fd)
+			info, err := f.h.Stat(l)
 			if err == nil {
 				err = nameless(&info)
 			}

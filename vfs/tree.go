@@ -3,6 +3,7 @@ package vfs
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,8 @@ type Tree struct {
 	preparer wholefile.Preparer
 	trash    *trash.Store
 	shares   userShares
+	// applying is held while changes of a stage are applied or discarded.
+	applying sync.Mutex
 
 	inotify, remoteInotify watch.Inotify
 }
@@ -53,6 +56,12 @@ func MaxKept() int { return beneath.MaxKept() }
 
 // Opener returns the guard.Opener that registries for this tree need.
 func Opener() guard.Opener { return beneath.Opener{} }
+
+// StagingOpener is Opener for a session whose roots can be staged. The directory stages, which
+// must lie in no root, has the stores of all sessions.
+func StagingOpener(stages, session string) guard.Opener {
+	return beneath.Opener{Stages: stages, Session: session}
+}
 
 // LeadsToLocal reports whether an absolute path without links leads to a file system
 // that is known to be local, so that walking the path cannot hang. LeadsToLocal does not
@@ -137,7 +146,7 @@ func (a *At) follow(l *guard.Lease) bool {
 		return false
 	}
 	if last, deleted := strings.CutSuffix(rel, beneath.Deleted); deleted {
-		info, err := beneath.Stat(l, fd)
+		info, err := a.Held.h.Stat(l)
 		if err != nil || info.Nlink == 0 {
 			return false
 		}
@@ -305,7 +314,7 @@ func (t *Tree) Lstat(ctx context.Context, c guard.Caller, at At) (Info, error) {
 // nil, lies on.
 func (t *Tree) Statfs(ctx context.Context, c guard.Caller, at At, f *File) (unix.Statfs_t, error) {
 	req := at.request(c, names.OpStatfs, at.Path)
-	return onNode(ctx, t, req, at, f, func(_ *guard.Lease, n *node) (unix.Statfs_t, error) {
-		return beneath.Statfs(n.fd)
+	return onNode(ctx, t, req, at, f, func(l *guard.Lease, n *node) (unix.Statfs_t, error) {
+		return beneath.Statfs(l, n.fd)
 	})
 }

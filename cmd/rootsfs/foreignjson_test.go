@@ -113,6 +113,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	do("revoke", "--all")
 	do("audit show")
 	do("unmount", a.s.Point())
+	tryStages(t, do, at("pre"))
 	if escaped < 12 {
 		t.Errorf("only %d commands showed what the server chose", escaped)
 	}
@@ -127,4 +128,18 @@ func TestJSONShowsEverything(t *testing.T) {
 		}
 	}
 	walk(tree())
+}
+
+// tryStages tries the commands about stages on one that a program has left in dir.
+func tryStages(t *testing.T, do func(command string, args ...string) string, dir string) {
+	t.Helper()
+	run := exec.Command("rootsfs", "run", "--root", dir+":stage", "--", "sh", "-c", `for n in 1 2 3; do echo "$1" >"$1$n"; done`, "sh", odd)
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	do("stage")
+	do("stage list")
+	do("stage diff")
+	do("stage apply", filepath.Join(dir, odd+"1"))
+	do("stage discard", "--all", "--yes")
 }

@@ -138,7 +138,7 @@ func TestRunInProcess(t *testing.T) {
 		{"consent approve x --for 0", cli.ExitUsage, "", "rootsfs: --for 0s: write a duration of a second or more, such as 30m\n"},
 		{"consent approve x --idle 10ms", cli.ExitUsage, "", "rootsfs: --idle 10ms: write a duration from 1s to 8760h0m0s, such as 10m\n"},
 		{"consent approve x --only y", cli.ExitUsage, "", "rootsfs: --only \"y\": write whole numbers, as in 1,3; see: rootsfs consent approve --help\n"},
-		{"consent approve x --mode rx", cli.ExitUsage, "", "rootsfs: --mode: unknown mode \"rx\": write ro, rw, or a comma list of read, list, write, append, create, delete, rename, watch\n"},
+		{"consent approve x --mode rx", cli.ExitUsage, "", "rootsfs: --mode: unknown mode \"rx\": write ro, rw, stage, or a comma list of read, list, write, append, create, delete, rename, watch\n"},
 		{"consent deny", cli.ExitUsage, "", "rootsfs: name the question to deny, or use --all; see: rootsfs consent list\n"},
 		{"consent forget", cli.ExitUsage, "", "rootsfs: name the denial to lift, or use --all; see: rootsfs consent denials\n"},
 		{"consent forget --all x", cli.ExitUsage, "", "rootsfs: an id and --all cannot be combined: use one of them\n"},
@@ -154,7 +154,7 @@ func TestRunInProcess(t *testing.T) {
 		{"frobnicate", cli.ExitUsage, "", "rootsfs: unknown command \"frobnicate\"; see: rootsfs --help\n"},
 		// A beginner's mistakes are told from what was meant.
 		{"mont --root d m", cli.ExitUsage, "", "rootsfs: unknown command \"mont\": did you mean mount; see: rootsfs --help\n"},
-		{"stats", cli.ExitUsage, "", "rootsfs: unknown command \"stats\": did you mean status; see: rootsfs --help\n"},
+		{"stats", cli.ExitUsage, "", "rootsfs: unknown command \"stats\": did you mean stage or status; see: rootsfs --help\n"},
 		{"roots lst", cli.ExitUsage, "", "rootsfs: unknown command \"lst\": did you mean list or set; see: rootsfs roots --help\n"},
 		{"renew code", cli.ExitUsage, "", "rootsfs: unknown command \"renew\": did you mean roots renew; see: rootsfs --help\n"},
 		{"show --denied", cli.ExitUsage, "", "rootsfs: unknown command \"show\": did you mean audit show or policy show; see: rootsfs --help\n"},

@@ -76,7 +76,7 @@ func endedCases() []Case {
 	}
 	return append(all,
 		Case{Name: "ended/nobody-approved", Req: "R067", Call: read("other/a", whatever), Want: names.NoConsent, Gone: true},
-		Case{Name: "ended/expired", Req: "R070", Tree: tree, Then: func(e *Env) { expire(e, "soon", e.Src+"/sub") },
+		Case{Name: "ended/expired", Req: "R070", Tree: tree, Overlaps: true, Then: func(e *Env) { expire(e, "soon", e.Src+"/sub") },
 			Call: read("soon/b", whatever), Want: names.Revoked, Gone: true},
 		unavailable("root-moved", func(e *Env) { e.Must(os.Rename(e.Src, e.Src+".moved")) }),
 		unavailable("root-replaced", func(e *Env) {

@@ -31,6 +31,10 @@ type Case struct {
 	// More grants further roots, "" for the directory of the tree itself:
 	// name -> path below it.
 	More map[string]string
+	// Overlaps: the case grants a root that overlaps "code" later. A staged root refuses that.
+	Overlaps bool
+	// Special: the call makes or changes a special file.
+	Special bool
 	// Root: only root can set the case up (mounts, trusted attributes); for other users it is
 	// left out.
 	Root bool
@@ -80,6 +84,7 @@ type Env struct {
 	Front    Front
 	Records  *Recorder
 	prefix   string
+	apply    func(root guard.RootName) error
 }
 
 // RootName is the name that one of the case's roots has in the registry. Front and
@@ -125,6 +130,11 @@ type Suite struct {
 	Make   Maker
 	// Subject is whom the front end speaks for, "" for nobody in particular.
 	Subject guard.Subject
+	// Staged grants roots that keep changes apart. Roots that cannot be staged are left out, and
+	// the source must stay as it was.
+	Staged bool
+	// Apply applies the changes of a staged root before its case looks at the host.
+	Apply func(root guard.RootName) error
 	// AtLeast is how many cases have to run, so that a front end that can do
 	// nothing does not pass. It does not hold where the command line chooses cases
 	// (go test -run TestConformance/plain/read).
@@ -148,10 +158,13 @@ func Run(t *testing.T, s Suite) {
 		if c.Parsed && !s.Can.ParsesPaths || c.Raw && !s.Can.RawNames || !fits(&c, s.Can) {
 			continue
 		}
+		if s.Staged && !c.stage() {
+			continue
+		}
 		fitting++
 		t.Run(c.Name, func(t *testing.T) {
 			entered++
-			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, prefix: "c" + itoa(i) + "-"}
+			e := &Env{TB: t, Src: t.TempDir(), Out: t.TempDir(), Reg: reg, Records: rec, Subject: s.Subject, apply: s.Apply, prefix: "c" + itoa(i) + "-"}
 			e.Front = prefixed{front, e.prefix}
 			if c.run(e, s.Can) {
 				ran++
@@ -161,6 +174,16 @@ func Run(t *testing.T, s Suite) {
 	if entered == fitting && ran < s.AtLeast {
 		t.Errorf("only %d cases ran, want at least %d", ran, s.AtLeast)
 	}
+}
+
+// stage makes the case's root one that keeps changes apart. It reports false for a case whose
+// root cannot be staged.
+func (c *Case) stage() bool {
+	if c.Policy.Rights == 0 {
+		c.Policy.Rights = guard.ReadWrite
+	}
+	c.Policy.Rights |= guard.Stage
+	return c.File == "" && len(c.More) == 0 && !c.Overlaps && !c.Policy.OtherFileSystems
 }
 
 // objects reports whether the front end cannot carry a policy.
@@ -205,9 +228,23 @@ func (c *Case) run(e *Env, can Can) bool {
 			e.Fatalf("%s: %v", step.Text, err)
 		}
 	}
-	before := len(e.Records.All())
+	before, source := len(e.Records.All()), ""
+	if c.Policy.Rights.Staged() {
+		source = sourceState(e)
+	}
 	c.ask(e, can)
 	c.recorded(e, can, e.Records.All()[before:])
+	if c.Policy.Rights.Staged() {
+		if now := sourceState(e); now != source {
+			e.Errorf("%s: the source has changed:\n%s\nbefore:\n%s", c.Call.Text, now, source)
+		}
+		if c.Special {
+			return true // it is not applied
+		}
+		if _, live := e.Reg.Lookup(e.RootName("code")); live && (c.Check != nil || c.Unguarded) {
+			e.Must(e.apply(e.RootName("code")))
+		}
+	}
 	if c.Check != nil {
 		c.Check(e)
 	}

@@ -61,6 +61,10 @@ const (
 	OpTrash
 	OpRestore
 	OpEmpty
+	// The owner's operations on what a root's programs changed and is kept apart.
+	OpStage
+	OpApply
+	OpDiscard
 	// What happens to a subject that is refused too often: in audit records only.
 	OpAbuse
 	OpSuspend
@@ -82,7 +86,7 @@ var opNames = [opCount]string{
 	"getxattr", "listxattr", "setxattr", "removexattr", "statfs", "getlk", "setlk", "watch",
 	"replace", "close",
 	"grant", "revoke", "set", "expire", "unavailable", "mount", "unmount", "reload", "panic",
-	"trash", "restore", "empty", "abuse", "suspend", "resume",
+	"trash", "restore", "empty", "stage", "apply", "discard", "abuse", "suspend", "resume",
 	"run", "connect", "disconnect", "request",
 }
 

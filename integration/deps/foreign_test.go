@@ -31,7 +31,7 @@ var printed = map[string]string{
 	// The session and its roots. A root that consent made has a name and a path that a server chose.
 	"control.Root.Name": shown, "control.Root.Path": shown, "control.Root.Resolved": shown, "control.Root.Mode": ours, "control.Root.State": ours,
 	"control.Root.Why": said, "control.Root.FSType": ours, "control.Root.Perm": ours, "control.Root.Origin": owners, "control.Root.Subject": shown,
-	"control.Root.SharedBy": ours, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
+	"control.Root.SharedBy": ours, "control.UnmountAnswer.HeldBy": escaped, "control.Stage.Store": shown, "control.Stage.Damaged": shown, "control.Root.Nested": shown, "control.Root.Repos": shown, "control.Root.Lifted": said, "control.Root.Once": ours,
 	"control.Status.Session": owners, "control.Status.Version": ours, "control.Status.Point": shown, "control.Status.Cache": ours, "control.Status.Locks": ours,
 	"control.Status.Transport": ours, "control.Status.NoRings": said, "control.Status.Posix": ours, "control.Status.Profile": owners, "control.Status.Config": owners, "control.Status.ConfigError": shown,
 	"control.Status.Audit": owners, "control.Status.Unwatched": shown, "control.Status.PathsPolled": said, "control.Quota.Subject": shown, "control.Suspended.Subject": shown, "control.Suspended.Why": shown,
@@ -57,13 +57,19 @@ var printed = map[string]string{
 	// Policies: a .gitignore of a repository that was cloned makes rules.
 	"control.PolicyRule.Effect": ours, "control.PolicyRule.Pattern": shown, "control.PolicyRule.From": shown, "control.PolicyRule.Dir": shown, "control.PolicyRule.When": ours,
 	"control.PolicyRule.Reason": owners, "control.RootPolicy.Root": shown, "control.RootPolicy.Mode": ours, "control.RootPolicy.Lifted": said, "control.RootPolicy.Repos": shown,
-	"control.CheckAnswer.Path": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
+	"control.CheckAnswer.Path": shown, "control.CheckAnswer.At": shown, "control.Link.At": shown, "control.Link.Target": shown, "control.CheckAnswer.Op": owners, "control.CheckAnswer.Reason": ours, "control.CheckAnswer.Lacks": ours, "control.CheckAnswer.Root": shown,
 	// The trash and the audit log: names of a server's files.
 	"vfs.Trashed.ID": ours, "vfs.Trashed.Root": shown, "vfs.Trashed.Path": shown, "vfs.Trashed.Op": shown, "vfs.Trashed.Type": ours, "vfs.Trashed.Subject": shown, "vfs.Trashed.Via": ours,
 	"control.RestoreAnswer.Root": shown, "control.RestoreAnswer.Path": escaped, "audit.Report.Session": owners, "audit.Report.Problem": shown,
 	"audit.Entry.Session": shown, "audit.Entry.Verdict": shown, "audit.Entry.Op": shown, "audit.Entry.Root": shown, "audit.Entry.Root2": shown,
 	"audit.Entry.Path": shown, "audit.Entry.Path2": shown, "audit.Entry.PathHash": shown, "audit.Entry.Path2Hash": shown, "audit.Entry.Kind": shown, "audit.Entry.Errno": shown,
 	"audit.Entry.Rights": shown, "audit.Entry.Via": shown, "audit.Entry.Subject": shown, "audit.Entry.Detail": shown,
+	// Stages: names and contents of a server's files.
+	"cli.stageEntry.Stage": shown, "cli.stageEntry.Root": shown, "cli.stageEntry.Path": shown, "cli.stageEntry.Subject": shown, "cli.stageEntry.HeldBy": shown,
+	"cli.stageEntry.Store": shown, "cli.stageEntry.Damaged": shown, "cli.stageResult.Root": shown, "cli.stageResult.Path": shown,
+	"cli.stageDiffEntry.Path": shown, "cli.stageDiffEntry.From": shown, "cli.stageDiffEntry.Patch": shown, "cli.stageDiffEntry.Why": shown,
+	"cli.stageDiffEntry.Change": ours, "cli.stageDiffEntry.Mode": ours, "cli.stageDiffEntry.OldMode": ours,
+	"vfs.StageChange.Path": shown, "vfs.StageChange.Why": shown,
 	// wrap: a repository's .mcp.json.
 	"hostconfig.Server.Name": shown, "hostconfig.Server.Project": shown, "hostconfig.Server.Type": shown, "hostconfig.Server.Command": shown, "hostconfig.Server.Args": shown,
 	"hostconfig.Server.Env": shown, "hostconfig.Server.EnvFile": shown, "hostconfig.Server.Dir": shown, "cli.wrapResult.File": owners, "cli.wrapResult.Target": owners,
@@ -78,8 +84,8 @@ var printed = map[string]string{
 	"cli.refusedLink.at": shown, "cli.refusedLink.text": shown, "cli.refusedLink.dest": shown,
 	// What only the owner and the machine decide.
 	"cli.configReport.File": owners, "cli.configReport.Resolved": owners, "cli.configProblem.Key": owners, "cli.configProblem.Error": said, "cli.configSet.Profile": owners,
-	"cli.trial.Name": owners, "cli.trial.Path": owners, "cli.trial.Resolved": owners, "cli.trial.Mode": ours, "cli.trial.Subject": owners,
-	"cli.trial.Lifted": said, "cli.trial.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
+	"cli.rootTrial.Name": owners, "cli.rootTrial.Path": owners, "cli.rootTrial.Resolved": owners, "cli.rootTrial.Mode": ours, "cli.rootTrial.Subject": owners,
+	"cli.rootTrial.Lifted": said, "cli.rootTrial.Problem": said, "cli.consoleMessage.URL": ours, "cli.readyMessage.Session": owners, "cli.readyMessage.Point": owners,
 	"cli.readyMessage.Line": said, "cli.readyMessage.Log": owners, "cli.readyMessage.Error": said, "cli.check.Name": ours, "cli.check.Path": owners,
 	"cli.check.Status": ours, "cli.check.Detail": said, "cli.check.Remedy": said, "cli.diagnosis.Verdict": ours, "cli.addResult.Saved": owners,
 	"cli.servingMessage.URL": ours, "cli.servingMessage.Session": owners, "cli.servingMessage.TokenFile": owners, "cli.servingMessage.Issuer": owners,
@@ -97,6 +103,7 @@ var media = map[string]string{
 	"commands to type":             "guard/names/foreign.go: func ShellWord[",
 	"notifications":                "cmd/rootsfs/internal/notify/notify.go: names.EscapeQuoted(s)",
 	"labels of metrics":            "cmd/rootsfs/internal/session/metrics.go: names.Escape(st.Subject)",
+	"the patch of a stage":         "cmd/rootsfs/internal/cli/stage_diff.go: func visibleText(",
 	"records for people":           "cmd/rootsfs/internal/cli/cmd_audit.go: func auditDetails(",
 	"the console's page":           "cmd/rootsfs/internal/console/web/dom.js: export function visible(",
 	"the change that wrap shows":   "cmd/rootsfs/internal/cli/wrap_report.go: func visibleLine(",
@@ -132,7 +139,7 @@ func TestForeignTextIsShown(t *testing.T) {
 				if !ok || len(call.Args) == 0 {
 					return true
 				}
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Report" || sel.Sel.Name == "Line") {
+				if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"report", "line"}, sel.Sel.Name) {
 					c.texts(c.info.Types[call.Args[0]].Type, seen)
 				}
 				return true

@@ -43,6 +43,17 @@ func TestMount(t *testing.T) {
 	}
 }
 
+// TestStaged runs the suite on a root that keeps changes apart. Its source stays empty.
+func TestStaged(t *testing.T) {
+	slow(t)
+	dir := lab.Dir(t)
+	m := lab.Start(t, "audit", []lab.Root{{Name: "p", Dir: dir}}, lab.PosixFull, lab.Staged(lab.Dir(t)))
+	Run(t, m.Path("p"), Options{Full: true, Root: os.Getuid() == 0, UncountedDirs: true, Light: !lab.Soak()})
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
+		t.Errorf("the source has %v, %v", list, err)
+	}
+}
+
 // all reports whether no -run pattern leaves sub-tests out.
 func all() bool { return !strings.Contains(flag.Lookup("test.run").Value.String(), "/") }
 

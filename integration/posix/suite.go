@@ -22,6 +22,9 @@ type Options struct {
 	// Root says that the process may become other users, give files away and
 	// make device nodes. Without it only the process's own user acts.
 	Root bool
+	// UncountedDirs says that directories have one link, whatever is in them, as on file
+	// systems that do not count.
+	UncountedDirs bool
 	// Light makes the large cases smaller (depth, entries).
 	Light bool
 }

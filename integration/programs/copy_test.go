@@ -23,9 +23,9 @@ func TestCpA(t *testing.T) {
 		b.run("", "cp", "-a", out, "in")
 		b.run("", "cp", "-a", "in", "within")
 		b.run("", "cp", "-a", "within", filepath.Join(b.home, "back"))
-		equal(t, "copied in, on the source", listing(t, filepath.Join(b.src, "in")), want)
+		equal(t, "copied in, on the source", listing(t, filepath.Join(b.result, "in")), want)
 		equal(t, "copied in, in the mount", listing(t, filepath.Join(b.dir, "in")), want)
-		equal(t, "copied within", listing(t, filepath.Join(b.src, "within")), want)
+		equal(t, "copied within", listing(t, filepath.Join(b.result, "within")), want)
 		equal(t, "copied out", listing(t, filepath.Join(b.home, "back")), want)
 	})
 }
@@ -41,7 +41,7 @@ func TestRsync(t *testing.T) {
 		sample(t, out)
 		want := listing(t, out)
 		b.run("", "rsync", "-aHX", toTheNanosecond, out+"/", "in/")
-		equal(t, "rsync in, on the source", listing(t, filepath.Join(b.src, "in")), want)
+		equal(t, "rsync in, on the source", listing(t, filepath.Join(b.result, "in")), want)
 		b.run("", "rsync", "-aHX", toTheNanosecond, "in/", back+"/")
 		equal(t, "rsync out", listing(t, back), want)
 		if again := b.run("", "rsync", "-aHXi", toTheNanosecond, out+"/", "in/"); again != "" {
@@ -51,7 +51,7 @@ func TestRsync(t *testing.T) {
 		must(t, os.Remove(filepath.Join(out, "big")))
 		b.run("", "rsync", "-aHX", toTheNanosecond, "--delete", "--inplace", out+"/", "in/")
 		// Without the top: --inplace leaves its time alone (also on ext4).
-		equal(t, "rsync of a change", listing(t, filepath.Join(b.src, "in"))[1:], listing(t, out)[1:])
+		equal(t, "rsync of a change", listing(t, filepath.Join(b.result, "in"))[1:], listing(t, out)[1:])
 	})
 }
 
@@ -66,7 +66,7 @@ func TestTar(t *testing.T) {
 		b.sh(`mkdir in; tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C ` + out + ` -cpf archive.tar .
 			tar --xattrs --xattrs-include='user.*' -C in -xpf archive.tar
 			tar --xattrs --xattrs-include='user.*' --sparse --format=pax -C in -cpf - . | tar --xattrs --xattrs-include='user.*' -C ` + back + ` -xpf -`)
-		equal(t, "extracted in", listing(t, filepath.Join(b.src, "in")), want)
+		equal(t, "extracted in", listing(t, filepath.Join(b.result, "in")), want)
 		equal(t, "extracted out", listing(t, back), want)
 	})
 }
@@ -90,11 +90,11 @@ func TestFind(t *testing.T) {
 			}
 		}
 		b.run("s", "find", ".", "-name", "*.txt", "-delete")
-		if left, _ := filepath.Glob(filepath.Join(b.src, "s/many/*/*.txt")); len(left) != 0 {
+		if left, _ := filepath.Glob(filepath.Join(b.result, "s/many/*/*.txt")); len(left) != 0 {
 			t.Errorf("find -delete left %q", left)
 		}
 		b.run("", "rm", "-rf", "s")
-		if _, err := os.Lstat(filepath.Join(b.src, "s")); err == nil {
+		if _, err := os.Lstat(filepath.Join(b.result, "s")); err == nil {
 			t.Error("rm -rf left something")
 		}
 	})

@@ -53,7 +53,7 @@ func TestSqliteWAL(t *testing.T) {
 		}
 		b.run("", "sqlite3", "db", "VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")
 		host := *b
-		host.dir = b.src
+		host.dir = b.result
 		if out := host.run("", "sqlite3", "db", ask); out != want {
 			t.Errorf("on the source: %q", out)
 		}
@@ -118,7 +118,7 @@ func TestEditorsSave(t *testing.T) {
 					if got := b.run("", "cat", "f"); got != text {
 						t.Errorf("after the save: %q, want %q", got, text)
 					}
-					if got, _ := os.ReadFile(filepath.Join(b.src, "f")); string(got) != text {
+					if got, _ := os.ReadFile(filepath.Join(b.result, "f")); string(got) != text {
 						t.Errorf("on the source: %q", got)
 					}
 					kept := make([]byte, 100)
@@ -128,7 +128,7 @@ func TestEditorsSave(t *testing.T) {
 					}
 					must(t, old.Close())
 				}
-				if left, _ := os.ReadDir(b.src); len(left) != 1 {
+				if left, _ := os.ReadDir(b.result); len(left) != 1 {
 					t.Errorf("left on the source: %v", left)
 				}
 			})
@@ -141,10 +141,10 @@ func TestSedInPlace(t *testing.T) {
 	inside(t, everywhere, func(t *testing.T, b *box) {
 		must(t, os.WriteFile(filepath.Join(b.dir, "f"), []byte("one two\n"), 0o755))
 		b.run("", "sed", "-i.bak", "s/two/three/", "f")
-		if got, _ := os.ReadFile(filepath.Join(b.src, "f")); string(got) != "one three\n" {
+		if got, _ := os.ReadFile(filepath.Join(b.result, "f")); string(got) != "one three\n" {
 			t.Errorf("%q", got)
 		}
-		if fi, err := os.Stat(filepath.Join(b.src, "f")); err != nil || fi.Mode() != 0o755 {
+		if fi, err := os.Stat(filepath.Join(b.result, "f")); err != nil || fi.Mode() != 0o755 {
 			t.Errorf("mode %v, %v", fi.Mode(), err)
 		}
 	})
@@ -185,7 +185,7 @@ func TestMappedWriters(t *testing.T) {
 				t.Errorf("nosync %v: in the mount it differs, %v", nosync, err)
 			}
 			eventually(t, "what was stored", func() bool {
-				got, err := os.ReadFile(filepath.Join(b.src, "m"))
+				got, err := os.ReadFile(filepath.Join(b.result, "m"))
 				return err == nil && bytes.Equal(got, want)
 			})
 		}

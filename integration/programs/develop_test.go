@@ -26,7 +26,7 @@ func TestGit(t *testing.T) {
 			t.Errorf("status after a change: %q", s)
 		}
 		host := *b
-		host.dir = b.src
+		host.dir = b.result
 		if s := host.run("repo", "git", "fsck", "--strict"); strings.Contains(s, "missing") {
 			t.Error(s)
 		}
@@ -121,7 +121,7 @@ func TestNpm(t *testing.T) {
 		if out := b.sh(`cd app; npm run -s go`); out != "tool says 42\n" {
 			t.Errorf("the bin link: %q", out)
 		}
-		if l, err := os.Readlink(filepath.Join(b.src, "app/node_modules/.bin/tool")); err != nil || l != "../tool/cli.js" {
+		if l, err := os.Readlink(filepath.Join(b.result, "app/node_modules/.bin/tool")); err != nil || l != "../tool/cli.js" {
 			t.Errorf("on the source: %q, %v", l, err)
 		}
 		// A link to the directory instead of a copy.
@@ -144,7 +144,7 @@ func TestPythonVenv(t *testing.T) {
 		if out := b.run("", "v/bin/python", "-c", "import mod, sys; print(mod.x, sys.prefix)"); out != "42 "+b.dir+"/v\n" {
 			t.Errorf("python says %q", out)
 		}
-		if cached, _ := filepath.Glob(filepath.Join(b.src, "__pycache__/mod.*.pyc")); len(cached) != 1 {
+		if cached, _ := filepath.Glob(filepath.Join(b.result, "__pycache__/mod.*.pyc")); len(cached) != 1 {
 			t.Errorf("compiled: %q", cached)
 		}
 	})
@@ -175,7 +175,7 @@ func TestMake(t *testing.T) {
 		step("again", "0", "1 1\n")
 		must(t, os.WriteFile(filepath.Join(b.dir, "b.c"), []byte("int f(void) { return 2; }\n"), 0o644))
 		step("changed in the mount", "2", "2 1\n")
-		must(t, os.WriteFile(filepath.Join(b.src, "h.h"), []byte("#define N 2\n"), 0o644))
+		must(t, os.WriteFile(filepath.Join(b.result, "h.h"), []byte("#define N 2\n"), 0o644))
 		eventually(t, "the header's change on the source", func() bool {
 			got, err := os.ReadFile(filepath.Join(b.dir, "h.h"))
 			return err == nil && string(got) == "#define N 2\n"

@@ -23,11 +23,14 @@ func TestMain(m *testing.M) { lab.Main(m, map[string]func(string) error{jobVar: 
 // box is one writable root "w" and where programs run in it.
 type box struct {
 	*lab.Mount
-	t    testing.TB
-	src  string // the source
-	dir  string // the root in the mount
-	home string // of the programs; outside the mount
-	uid  int    // as whom they run; 0 is root
+	t   testing.TB
+	src string // the source
+	// result is where the programs' changes lie on the host: the source, or the upper
+	// directory of a stage, whose source is empty at the beginning.
+	result string
+	dir    string // the root in the mount
+	home   string // of the programs; outside the mount
+	uid    int    // as whom they run; 0 is root
 }
 
 // packages is where each program comes from, on Debian.
@@ -53,10 +56,18 @@ func need(t testing.TB, programs ...string) {
 // everywhere is all cache levels, for tests that are quick; the others run
 // where round trips are few, or at the default level only.
 var (
-	everywhere = []string{"audit", "strict", "max"}
-	cached     = []string{"audit", "max"}
-	byDefault  = []string{"audit"}
+	everywhere = []string{"audit", "strict", "max", staged}
+	cached     = []string{"audit", "max", staged}
+	byDefault  = []string{"audit", staged}
 )
+
+// staged stands among the cache levels for the default one, with a root that keeps changes apart.
+const staged = "staged"
+
+// unstaged are the levels for roots that are not written.
+func unstaged(levels []string) []string {
+	return slices.DeleteFunc(slices.Clone(levels), func(level string) bool { return level == staged })
+}
 
 // inside runs a test in a fresh writable root at each of the levels.
 func inside(t *testing.T, levels []string, f func(t *testing.T, b *box)) {
@@ -74,7 +85,19 @@ func newBox(t testing.TB, level string) *box {
 	must(t, os.Mkdir(b.src, 0o755))
 	must(t, os.Mkdir(b.home, 0o777))
 	must(t, os.Chmod(b.home, 0o777))
-	b.Mount = lab.Start(t, level, []lab.Root{{Name: "w", Dir: b.src}})
+	b.result = b.src
+	roots := []lab.Root{{Name: "w", Dir: b.src}}
+	if level == staged {
+		stages := filepath.Join(base, "stages")
+		b.Mount = lab.Start(t, "audit", roots, lab.Staged(stages))
+		found, err := filepath.Glob(filepath.Join(stages, "*", "upper"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("stores: %v, %v", found, err)
+		}
+		b.result = found[0]
+	} else {
+		b.Mount = lab.Start(t, level, roots)
+	}
 	b.dir = b.Path("w")
 	return b
 }

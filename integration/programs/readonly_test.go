@@ -51,7 +51,7 @@ var writes = []string{
 
 // In a read-only root each write fails with EROFS and nothing changes.
 func TestReadOnlyRefusesWrites(t *testing.T) {
-	for _, level := range everywhere {
+	for _, level := range unstaged(everywhere) {
 		t.Run(level, func(t *testing.T) {
 			b := newReadOnly(t, level)
 			before := listing(t, b.src)
@@ -118,7 +118,7 @@ const uncounted = ` | tr -s ' ' | sed -E -e '/^total /d' -e 's/^(d[^ ]*) [0-9]+/
 
 // In a read-only root every read works, and shows the contents of the source.
 func TestReadOnlyReads(t *testing.T) {
-	for _, level := range everywhere {
+	for _, level := range unstaged(everywhere) {
 		t.Run(level, func(t *testing.T) {
 			b := newReadOnly(t, level)
 			t.Setenv("GIT_OPTIONAL_LOCKS", "0")

@@ -33,7 +33,7 @@ func TestAnotherUser(t *testing.T) {
 			sqlite3 db 'PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1);'
 			tar -cf - d q | (mkdir x; tar -C x -xf -); sed -i s/x/y/ d/f; mkfifo pipe 2>/dev/null || true`)
 		n := 0
-		must(t, filepath.WalkDir(filepath.Join(b.src, "mine"), func(p string, _ fs.DirEntry, err error) error {
+		must(t, filepath.WalkDir(filepath.Join(b.result, "mine"), func(p string, _ fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func TestAnotherUser(t *testing.T) {
 		if n < 30 {
 			t.Errorf("only %d files were made", n)
 		}
-		if fi, err := os.Stat(filepath.Join(b.src, "mine/repo/a")); err != nil || fi.Mode() != 0o640 {
+		if fi, err := os.Stat(filepath.Join(b.result, "mine/repo/a")); err != nil || fi.Mode() != 0o640 {
 			t.Errorf("under umask 027: %v, %v", fi.Mode(), err)
 		}
 		for _, c := range []string{

@@ -38,15 +38,24 @@ func TestNothingEscapes(t *testing.T) {
 	if lab.Soak() {
 		want = wanted{swaps: 1_000_000, rounds: 500, leaks: 1000}
 	}
-	for _, level := range []string{"strict", "audit", "max"} {
+	for _, level := range []string{"strict", "audit", "max", staged} {
 		t.Run(level, func(t *testing.T) { raceAt(t, level, want) })
 	}
 }
 
+// staged stands among the cache levels for the default one, with a root that keeps changes apart.
+const staged = "staged"
+
 func raceAt(t *testing.T, level string, want wanted) {
 	base := lab.Dir(t)
 	src, out := buildTrees(t, base)
-	m := lab.Start(t, level, []lab.Root{{Name: "code", Dir: src}})
+	roots := []lab.Root{{Name: "code", Dir: src}}
+	m := (*lab.Mount)(nil)
+	if level == staged {
+		m = lab.Start(t, "audit", roots, lab.Staged(filepath.Join(base, "stages")))
+	} else {
+		m = lab.Start(t, level, roots)
+	}
 	board := filepath.Join(base, "board")
 	b, err := openBoard(board)
 	must(t, err)

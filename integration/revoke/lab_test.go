@@ -31,6 +31,7 @@ func reps(short, full int) int {
 
 // lab is a registry and its mount, served by this process.
 type lab struct {
+	stages string // where the changes of staged roots lie
 	t      testing.TB
 	reg    *guard.Registry
 	m      *mount.Mount
@@ -57,8 +58,8 @@ func needFUSE(t testing.TB) {
 func newLab(t testing.TB, opt mount.Options, grants ...guard.Grant) *lab {
 	t.Helper()
 	needFUSE(t)
-	l := &lab{t: t, point: t.TempDir(), events: make(chan guard.Event, 64)}
-	l.reg = guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Observe: func(e guard.Event) {
+	l := &lab{t: t, point: t.TempDir(), stages: t.TempDir(), events: make(chan guard.Event, 64)}
+	l.reg = guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(l.stages, "revoke"), Observe: func(e guard.Event) {
 		if e.Kind == guard.EventRefusal {
 			return
 		}

@@ -33,6 +33,8 @@ var settings = []setting{
 	{"audit-ro", mount.Audit, guard.ReadOnly, false},
 	{"max-rw", mount.Max, guard.ReadWrite, false},
 	{"max-ro", mount.Max, guard.ReadOnly, true},
+	{"strict-staged", mount.Strict, guard.ReadWrite | guard.Stage, false},
+	{"audit-staged", mount.Audit, guard.ReadWrite | guard.Stage, false},
 }
 
 // scene is a lab with two holders: one plain, one through a bind copy in a
@@ -262,14 +264,27 @@ func endOnce(t *testing.T, s setting, e ending, c *tally) {
 	}
 }
 
+// written is the directory that has what programs wrote.
+func (sc *scene) written() string {
+	sc.t.Helper()
+	if !sc.s.rights.Staged() {
+		return sc.src
+	}
+	found, err := filepath.Glob(filepath.Join(sc.stages, "*", "upper"))
+	if err != nil || len(found) != 1 {
+		sc.t.Fatalf("stores: %v, %v", found, err)
+	}
+	return found[0]
+}
+
 // checkSaved looks for the pages that were dirty before the ending.
 func (sc *scene) checkSaved(e ending) {
 	sc.t.Helper()
 	if !sc.s.rights.Mutating() {
 		return
 	}
-	src := sc.src
-	if e.name == "replaced" {
+	src := sc.written()
+	if e.name == "replaced" && !sc.s.rights.Staged() {
 		src += ".old"
 	}
 	data, err := os.ReadFile(filepath.Join(src, "mapw"))

@@ -51,6 +51,7 @@ type config struct {
 	Level     string
 	ReadOnly  bool // the mount itself (MS_RDONLY)
 	PosixFull bool
+	Stages    string // of staged roots: where their changes lie; "": the roots are not staged
 	Roots     []Root
 }
 
@@ -97,11 +98,14 @@ func serve(raw string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	ctx := context.Background()
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(c.Stages, "lab")})
 	for _, r := range c.Roots {
 		rights := guard.ReadWrite
 		if r.ReadOnly {
 			rights = guard.ReadOnly
+		}
+		if c.Stages != "" {
+			rights |= guard.Stage
 		}
 		g := guard.Grant{Root: guard.RootName(r.Name), Dir: r.Dir, Origin: "test",
 			Policy: guard.Policy{Rights: rights, PosixFull: c.PosixFull}}
@@ -161,6 +165,9 @@ type Option func(*config)
 // PosixFull lifts the restrictions on special files, set-id bits and security
 // attributes.
 func PosixFull(c *config) { c.PosixFull = true }
+
+// Staged keeps the changes of all roots apart, in a directory.
+func Staged(stages string) Option { return func(c *config) { c.Stages = stages } }
 
 // MountReadOnly makes the mount itself read-only, which level max needs for
 // read-only roots.

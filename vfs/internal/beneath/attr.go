@@ -104,8 +104,24 @@ func Removexattr(l *guard.Lease, w Changeable, name string) error {
 	return change(l, func() error { return unix.Removexattr(procPath(w.FD()), name) })
 }
 
-// Statfs describes the file system fd lies on.
-func Statfs(fd int) (unix.Statfs_t, error) {
+// Statfs describes the file system fd lies on. That of a staged root is the source's, with as
+// much space as the store has.
+func Statfs(l *guard.Lease, fd int) (unix.Statfs_t, error) {
+	st := stageOf(l)
+	if st == nil {
+		return statfs(fd)
+	}
+	low, err := statfs(st.fd)
+	if err != nil {
+		return low, err
+	}
+	up, err := statfs(st.up)
+	room := uint64(min(int64(up.Bavail)*up.Bsize, st.store.Room()) / low.Bsize)
+	low.Bavail, low.Bfree = min(low.Bavail, room), min(low.Bfree, room)
+	return low, err
+}
+
+func statfs(fd int) (unix.Statfs_t, error) {
 	var st unix.Statfs_t
 	err := retry(func() error { return unix.Fstatfs(fd, &st) })
 	return st, err

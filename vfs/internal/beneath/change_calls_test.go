@@ -14,7 +14,7 @@ import (
 // harmless are the calls that change no source. Calls that open files are, as long as
 // none of their flags does.
 var harmless = map[string][]string{
-	"unix": {"Close", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
+	"unix": {"Close", "Dup3", "Faccessat", "FcntlInt", "Fstat", "Fstatfs", "Getdents", "Geteuid", "Getrlimit", "Getxattr", "InotifyAddWatch", "InotifyInit1",
 		"InotifyRmWatch", "IoctlGetInt", "Listxattr", "Mkdev", "Poll", "Pread", "Readlinkat", "Seek", "Setfsgid", "Setfsuid", "Statx",
 		"Open", "Openat", "Openat2"},
 	"os": {"Getegid", "Geteuid", "NewFile", "ReadFile", "Readlink"},

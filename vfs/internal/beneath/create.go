@@ -86,10 +86,20 @@ func Tmpfile(l *guard.Lease, d Dir, flags int, mode uint32, o Owner) (Changeable
 
 // create makes a file on the owner's behalf, with all permissions of mode.
 func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner) (w Changeable, info Info, err error) {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return Changeable{}, Info{}, err
+	}
+	defer u.end()
+	if base != "." {
+		if err := u.vacant(base); err != nil {
+			return Changeable{}, Info{}, err
+		}
+	}
 	fd := -1
 	openat := func() error {
 		return change(l, func() (err error) {
-			fd, err = unix.Openat(d.fd, base, flags|unix.O_CLOEXEC, mode)
+			fd, err = unix.Openat(dirfd, base, flags|unix.O_CLOEXEC, mode)
 			return err
 		})
 	}
@@ -100,6 +110,7 @@ func create(l *guard.Lease, d Dir, base string, flags int, mode uint32, o Owner)
 		return o.own(l, changeable(fd), mode)
 	})
 	if err == nil {
+		u.madeFile(fd)
 		info, err = Stat(l, fd)
 	}
 	if err == nil {
@@ -141,9 +152,29 @@ func (o Owner) own(l *guard.Lease, w Changeable, mode uint32) error {
 
 // makeNode creates a directory, device or link by calling make, which returns no descriptor
 // of it, and returns its attributes.
-func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func() error) (Info, error) {
-	err := o.as(make, func() error {
-		if err := make(); err != nil {
+func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) (Info, error) {
+	if err := makeName(l, d, base, mode, o, make); err != nil {
+		return Info{}, err
+	}
+	info, err := StatIn(d, base)
+	if err == nil {
+		err = unmaskName(l, d, base, &info, mode)
+	}
+	return info, err
+}
+
+// makeName is makeNode up to the attributes.
+func makeName(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make func(dirfd int) error) error {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	defer u.end()
+	if err := u.vacant(base); err != nil {
+		return err
+	}
+	err = o.as(func() error { return make(dirfd) }, func() error {
+		if err := make(dirfd); err != nil {
 			return err
 		}
 		fd, err := openChild(d, base)
@@ -159,20 +190,16 @@ func makeNode(l *guard.Lease, d Dir, base string, mode uint32, o Owner, make fun
 		}
 		return o.own(l, changeable(fd), mode)
 	})
-	if err != nil {
-		return Info{}, err
-	}
-	info, err := StatIn(d, base)
 	if err == nil {
-		err = unmaskName(l, d, base, &info, mode)
+		u.madeName(base)
 	}
-	return info, err
+	return err
 }
 
 // Mkdir makes a directory called base in d.
 func Mkdir(l *guard.Lease, d Dir, base string, mode uint32, o Owner) (Info, error) {
-	return makeNode(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func() error {
-		return change(l, func() error { return unix.Mkdirat(d.fd, base, mode) })
+	return makeNode(l, d, base, mode&^(unix.S_ISUID|unix.S_ISGID), o, func(dirfd int) error {
+		return change(l, func() error { return unix.Mkdirat(dirfd, base, mode) })
 	})
 }
 
@@ -181,7 +208,16 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 	if t := mode & unix.S_IFMT; t == unix.S_IFCHR || t == unix.S_IFBLK {
 		// Making a device takes a capability that a change of file-system
 		// uid drops; the kernel has checked the caller's.
-		if err := change(l, func() error { return unix.Mknodat(d.fd, base, mode, int(decodeDev(dev))) }); err != nil {
+		dirfd, u, err := d.begin(l)
+		if err != nil {
+			return Info{}, err
+		}
+		err = u.vacant(base)
+		if err == nil {
+			err = change(l, func() error { return unix.Mknodat(dirfd, base, mode, int(decodeDev(dev))) })
+		}
+		u.end()
+		if err != nil {
 			return Info{}, err
 		}
 		info, err := StatIn(d, base)
@@ -190,15 +226,15 @@ func Mknod(l *guard.Lease, d Dir, base string, mode, dev uint32, o Owner) (Info,
 		}
 		return info, err
 	}
-	return makeNode(l, d, base, mode&07777, o, func() error {
-		return change(l, func() error { return unix.Mknodat(d.fd, base, mode, 0) })
+	return makeNode(l, d, base, mode&07777, o, func(dirfd int) error {
+		return change(l, func() error { return unix.Mknodat(dirfd, base, mode, 0) })
 	})
 }
 
 // Symlink makes a link. The target is not looked at.
 func Symlink(l *guard.Lease, target string, d Dir, base string, o Owner) (Info, error) {
-	return makeNode(l, d, base, 0, o, func() error {
-		return change(l, func() error { return unix.Symlinkat(target, d.fd, base) })
+	return makeNode(l, d, base, 0, o, func(dirfd int) error {
+		return change(l, func() error { return unix.Symlinkat(target, dirfd, base) })
 	})
 }
 

@@ -14,6 +14,11 @@
 // A function that changes something takes the lease, and makes each of its system calls
 // by guard.Lease.Change: none begins when the lease is dead.
 //
+// In a staged root a directory is the union of two, of the source and of the store's upper
+// directory (union.go). A call that changes something takes a Changeable, and what refers to a
+// file of such a source cannot be one: so a stage never changes its source. What is seen after
+// a crash is as before the change that was under way, or as after it.
+//
 // # Not promised
 //
 // The package decides nothing (package guard does). It cannot cancel a system call that

@@ -63,10 +63,24 @@ func nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 const statxMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME
 
 // Stat reads the attributes of what a descriptor of the lease's root refers to.
-func Stat(_ *guard.Lease, fd int) (Info, error) { return stat(fd) }
+func Stat(l *guard.Lease, fd int) (Info, error) {
+	info, err := stat(fd)
+	if st := stageOf(l); st != nil && err == nil {
+		st.ids.show(&info)
+	}
+	return info, err
+}
 
 // Stat reads the attributes of what d refers to.
-func (d Dir) Stat(l *guard.Lease) (Info, error) { return Stat(l, d.fd) }
+func (d Dir) Stat(l *guard.Lease) (Info, error) {
+	if d.union != nil {
+		// The directory may have been raised since it was resolved.
+		if up := d.union.upDir(); up >= 0 {
+			return Stat(l, up)
+		}
+	}
+	return Stat(l, d.fd)
+}
 
 // stat reads the attributes that a descriptor has on its file system.
 func stat(fd int) (Info, error) {
@@ -81,6 +95,9 @@ func stat(fd int) (Info, error) {
 // A name on which something is mounted is outside (Escaped), unless the grant
 // allows other file systems.
 func StatIn(d Dir, name string) (Info, error) {
+	if d.union != nil {
+		return d.union.statIn(d, name)
+	}
 	var st unix.Statx_t
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if d.local && !d.across {
@@ -148,7 +165,17 @@ func decodeDev(dev uint32) uint64 {
 
 // change makes a system call that changes the source, again if a signal interrupted
 // it. Every such call of this package is made here: see guard.Lease.Change.
+// Of a staged root it changes the store. Without a lease, it is a store whose root is not
+// granted yet.
 func change(l *guard.Lease, call func() error) error {
+	if l == nil {
+		return retry(call)
+	}
+	if st := stageOf(l); st != nil {
+		if err := st.store.Wrote(0); err != nil {
+			return err
+		}
+	}
 	return retry(func() error { return l.Change(call) })
 }
 

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Close closes a descriptor that this package opened.
@@ -15,11 +16,27 @@ func Close(fd int) { _ = unix.Close(fd) }
 // in between, again on the descriptor; then the file is opened by a reference to it, which
 // nobody can exchange. O_NONBLOCK keeps the opening from hanging on a FIFO.
 func OpenFile(l *guard.Lease, d Dir, base string, flags int) (Handle, Info, error) {
+	if d.union != nil {
+		return d.union.openFile(l, d, base, flags, nil)
+	}
 	fd, info, err := openFileOnce(l, d, base, flags)
 	if err == unix.ESTALE { //nolint:errorlint // bare errno
 		fd, info, err = openByReference(l, d, base, flags)
 	}
-	return Handle{fd}, info, err
+	return Handle{fd: fd}, info, err
+}
+
+// OpenToEmpty is OpenFile for a file that is about to be truncated to nothing: from a staged
+// root's source it is copied without its contents. If another file than the expected one has
+// the name, the error is ESTALE; the zero identity stands for any file.
+func OpenToEmpty(l *guard.Lease, d Dir, base string, flags int, expected guard.Identity) (Handle, Info, error) {
+	if d.union == nil {
+		return OpenFile(l, d, base, flags)
+	}
+	if err := room(); err != nil { // while the contents are still there
+		return Handle{}, Info{}, err
+	}
+	return d.union.openFile(l, d, base, flags, &expected)
 }
 
 // openByReference is openFileOnce with one system call more, and cannot be outrun.
@@ -105,6 +122,9 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	if appending {
 		flags = unix.RWF_APPEND
 	}
+	if err := charge(l, bufs); err != nil {
+		return 0, err
+	}
 	total := 0
 	for {
 		for len(bufs) > 0 && len(bufs[0]) == 0 {
@@ -123,6 +143,20 @@ func Pwritev(l *guard.Lease, w Changeable, bufs [][]byte, off int64, appending b
 	}
 }
 
+// charge counts bytes that are written to the store of a staged root. What apply writes goes
+// to the source.
+func charge(l *guard.Lease, bufs [][]byte) error {
+	st := stageOf(l)
+	if st == nil || l.Op() == names.OpApply {
+		return nil
+	}
+	n := 0
+	for _, b := range bufs {
+		n += len(b)
+	}
+	return st.store.Wrote(int64(n))
+}
+
 // advance drops the first n bytes without changing the caller's slices.
 func advance(bufs [][]byte, n int) [][]byte {
 	for n > 0 && n >= len(bufs[0]) {
@@ -137,6 +171,11 @@ func advance(bufs [][]byte, n int) [][]byte {
 
 // Fsync writes a file's data to the disk, and its attributes unless dataOnly.
 func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
+	if st := stageOf(l); st != nil {
+		if err := st.store.Sync(); err != nil {
+			return err
+		}
+	}
 	return change(l, func() error {
 		if dataOnly {
 			return unix.Fdatasync(w.FD())
@@ -147,6 +186,11 @@ func Fsync(l *guard.Lease, w Changeable, dataOnly bool) error {
 
 // Fallocate is fallocate(2).
 func Fallocate(l *guard.Lease, w Changeable, mode uint32, off, length int64) error {
+	if st := stageOf(l); st != nil && mode&unix.FALLOC_FL_PUNCH_HOLE == 0 {
+		if err := st.store.Wrote(length); err != nil {
+			return err
+		}
+	}
 	return change(l, func() error { return unix.Fallocate(w.FD(), mode, off, length) })
 }
 

@@ -21,15 +21,26 @@ func (s *source) Look(rel string, across bool) (guard.Looked, error) {
 	}
 	defer d.Close()
 	info, err := stat(d.fd)
+	if s.stage != nil {
+		s.stage.ids.show(&info)
+	}
 	return guard.Looked{ID: info.ID(), Dir: info.IsDir()}, err
+}
+
+// top is the directory of the root.
+func (s *source) top(across bool) Dir {
+	if s.stage != nil {
+		return Dir{fd: s.stage.up, local: true, union: topOf(s.stage)}
+	}
+	return Dir{fd: s.fd, across: across, local: !s.remote}
 }
 
 // at resolves whatever lies at a path. If nothing does, the error is names.NotExist.
 func (s *source) at(rel string, across bool) (Dir, error) {
 	if rel == "" {
-		return Dir{fd: s.fd}, nil
+		return s.top(across), nil
 	}
-	d, err := walkFrom(nil, Dir{fd: s.fd, across: across, local: !s.remote}, rel, unix.O_NOFOLLOW)
+	d, err := walkFrom(nil, s.top(across), rel, unix.O_NOFOLLOW)
 	if err == unix.ENOENT || err == unix.ENOTDIR { //nolint:errorlint // bare errnos
 		err = &guard.Error{Kind: names.NotExist}
 	}
@@ -131,7 +142,7 @@ func (s *source) ignore(dir string) (string, error) {
 
 // subdirs are the paths of the directories in a directory.
 func (s *source) subdirs(dir string) (out []string, err error) {
-	d := Dir{fd: s.fd, local: !s.remote}
+	d := s.top(false)
 	if dir != "" {
 		if d, err = walkFrom(nil, d, dir, unix.O_DIRECTORY|unix.O_NOFOLLOW); err != nil {
 			return nil, passOver(err)

@@ -15,19 +15,40 @@ func Link(l *guard.Lease, w Changeable, d Dir, base string) error {
 	if err != nil {
 		return err
 	}
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	defer u.end()
+	if err := u.vacant(base); err != nil {
+		return err
+	}
 	return change(l, func() error {
-		return unix.Linkat(proc, strconv.Itoa(w.FD()), d.fd, base, unix.AT_SYMLINK_FOLLOW)
+		return unix.Linkat(proc, strconv.Itoa(w.FD()), dirfd, base, unix.AT_SYMLINK_FOLLOW)
 	})
 }
 
 // Unlink removes a name that is no directory's.
 func Unlink(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.fd, base, 0) })
+	return remove(l, d, base, 0)
 }
 
 // Rmdir removes an empty directory.
 func Rmdir(l *guard.Lease, d Dir, base string) error {
-	return change(l, func() error { return unix.Unlinkat(d.fd, base, unix.AT_REMOVEDIR) })
+	return remove(l, d, base, unix.AT_REMOVEDIR)
+}
+
+// remove removes a name; flags are those of unlinkat(2).
+func remove(l *guard.Lease, d Dir, base string, flags int) error {
+	dirfd, u, err := d.begin(l)
+	if err != nil {
+		return err
+	}
+	if u != nil {
+		defer u.end()
+		return u.remove(l, base, flags)
+	}
+	return change(l, func() error { return unix.Unlinkat(dirfd, base, flags) })
 }
 
 // IgnoreAbsent returns nil for ENOENT, and any other error as it is: a removal that finds
@@ -41,6 +62,13 @@ func IgnoreAbsent(err error) error {
 
 // Rename moves a name; flags are those of renameat2(2).
 func Rename(l *guard.Lease, from Dir, oldBase string, to Dir, newBase string, flags uint) error {
+	if st := stageOf(l); st != nil && !(from.source && to.source) {
+		if from.union == nil || to.union == nil {
+			return unix.EROFS
+		}
+		m := unionMove{l: l, st: st, from: from.union, to: to.union, oldName: oldBase, newName: newBase, flags: flags}
+		return m.run()
+	}
 	return change(l, func() error { return unix.Renameat2(from.fd, oldBase, to.fd, newBase, flags) })
 }
 

@@ -48,7 +48,16 @@ func (s *source) foldsIn(dir string, across bool) bool {
 		return names.Reason(err) != names.NotExist
 	}
 	defer d.Close()
-	fd, err := openToRead(d.fd)
+	return foldsNames(d.fd)
+}
+
+// foldsNames reports whether a directory takes several spellings for one name. If that cannot
+// be found out, it reports true.
+func foldsNames(dirfd int) bool {
+	fd, err := openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+	if err != nil {
+		fd, err = openToRead(dirfd)
+	}
 	if err != nil {
 		return err != unix.ENOTDIR //nolint:errorlint // bare errno
 	}

@@ -8,7 +8,10 @@ import (
 )
 
 // Names is a directory that is open for reading its names.
-type Names struct{ Dir }
+type Names struct {
+	Dir
+	merged *merged // of a staged root
+}
 
 // OpenNames opens a directory for reading its names.
 func OpenNames(d Dir) (Names, error) {
@@ -21,7 +24,16 @@ func named(d Dir, fd int, err error) (Names, error) {
 	if err != nil {
 		return Names{}, err
 	}
-	return Names{Dir{fd: fd, owned: true, across: d.across, local: d.local}}, nil
+	n := Names{Dir: Dir{fd: fd, owned: true, across: d.across, local: d.local}}
+	if d.union != nil {
+		n.merged, n.union = &merged{}, &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		if d.union.up == d.fd {
+			n.union.up = fd
+		} else {
+			n.union.low = fd
+		}
+	}
+	return n, nil
 }
 
 // openToRead opens a directory for reading its names.
@@ -41,7 +53,7 @@ func openToRead(dirfd int) (int, error) {
 // OpenDirNames resolves and judges a directory of the lease's root, and opens it for
 // reading its names: as OpenDir and OpenNames, but in one system call where possible.
 func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
-	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) {
+	if rel != "" && len(rel) <= chunk && l.File() == "" && !l.HasNested() && !spells(l, rel) && stageOf(l) == nil {
 		if err := l.JudgeDir(rel); err != nil {
 			return Names{}, err
 		}
@@ -55,7 +67,7 @@ func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
 		return Names{}, err
 	}
 	defer d.Close()
-	return OpenNames(d)
+	return quietNames(d)
 }
 
 // OpenSubdir opens the subdirectory called name for reading its names: one step of a walk
@@ -63,13 +75,22 @@ func OpenDirNames(l *guard.Lease, rel string) (Names, error) {
 // another file system not entered unless the grant allows it. The caller judges the name and
 // shows what was opened to the lease (CrossChild).
 func (n *Names) OpenSubdir(name string) (Names, error) {
+	if n.union != nil {
+		return openUnionNames(n.Dir, name)
+	}
 	fd, err := openQuietly(n.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, n.resolve())
 	return named(n.Dir, fd, err)
 }
 
 // OpenForRemoval opens a directory for reading its names, which are to be removed. Unlike a
 // resolution, it enters no other file system even if the grant allows that; the error is EXDEV.
-func OpenForRemoval(l *guard.Lease, d Dir, name string) (Names, Info, error) {
+func OpenForRemoval(l *guard.Lease, d Dir, name string) (n Names, info Info, err error) {
+	if d.union != nil {
+		if n, err = openUnionNames(d, name); err == nil {
+			info, err = n.Stat(l)
+		}
+		return n, info, err
+	}
 	fd, err := open(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath|unix.RESOLVE_NO_XDEV)
 	if err != nil {
 		if names.Reason(err) == names.Escaped {
@@ -77,10 +98,9 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (Names, Info, error) {
 		}
 		return Names{}, Info{}, err
 	}
-	n, _ := named(d, fd, nil)
+	n, _ = named(d, fd, nil)
 	n.across = false
-	info, err := n.Stat(l)
-	if err != nil {
+	if info, err = n.Stat(l); err != nil {
 		n.Close()
 	}
 	return n, info, err
@@ -89,13 +109,58 @@ func OpenForRemoval(l *guard.Lease, d Dir, name string) (Names, Info, error) {
 // IsOpen reports whether the directory was opened.
 func (n *Names) IsOpen() bool { return n.owned }
 
-// Handle is the directory's descriptor, as one that is kept.
-func (n *Names) Handle() Handle { return Handle{n.fd} }
+// Handle is the directory's descriptor, as one that is kept. It is the Names's own, which Close
+// then leaves open. In a staged root it is another one: it moves to the upper directory when
+// the directory is raised, while the reading of names goes on.
+func (n *Names) Handle() (Handle, error) {
+	if n.union == nil {
+		n.owned = false
+		return Handle{fd: n.fd}, nil
+	}
+	fd, err := unix.FcntlInt(uintptr(n.fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n.handle(fd, err)
+}
+
+// ByKernel is for a reader that keeps the Names from the first name to the last. It may then get
+// the kernel's offsets, which mean nothing to another Names of the directory.
+func (n *Names) ByKernel() {
+	if n.merged != nil {
+		n.merged.byKernel = true
+	}
+}
+
+// Close closes the directory.
+func (n *Names) Close() {
+	n.merged.close()
+	n.Dir.Close()
+}
+
+// openUnionNames opens a subdirectory of a staged root for reading its names.
+func openUnionNames(d Dir, name string) (Names, error) {
+	sub, err := step(nil, d, name, unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return Names{}, err
+	}
+	defer sub.Close()
+	return quietNames(sub)
+}
+
+// quietNames is OpenNames for a reading that no caller has asked for, see openQuietly.
+func quietNames(d Dir) (Names, error) {
+	n, err := OpenNames(d)
+	if err == nil && n.merged != nil {
+		n.merged.quiet = true
+	}
+	return n, err
+}
 
 // Read reads the next names of the directory into buf, and returns those for which keep
 // returns true. more is false at the end of the directory. If shared is set, the names are
 // parts of one string, see ParseDirents.
 func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	if n.merged != nil {
+		return n.merged.read(n.union, buf, keep)
+	}
 	got := 0
 	err = retry(func() (err error) { got, err = unix.Getdents(n.fd, buf); return err })
 	if err != nil || got == 0 {
@@ -108,8 +173,21 @@ func (n *Names) Read(buf []byte, shared bool, keep func(e *Entry) bool) (list []
 	return ParseDirents(buf[:got], text, keep), true, nil
 }
 
+// Refresh tells an open directory of a staged root where it lies now: what the source shows
+// in it depends on that.
+func (n *Names) Refresh(rel string) {
+	if n.union == nil || n.union.rel == rel {
+		return
+	}
+	n.union.close()
+	n.union = &union{st: n.union.st, rel: rel, up: -1, low: -1}
+}
+
 // SeekTo sets the position in the directory to an offset that an entry carried.
 func (n *Names) SeekTo(off int64) error {
+	if n.merged != nil {
+		return n.merged.seek(off)
+	}
 	_, err := unix.Seek(n.fd, off, unix.SEEK_SET)
 	return err
 }
@@ -146,13 +224,28 @@ func Dup(d Dir) (Dir, error) {
 	if err != nil {
 		return Dir{}, err
 	}
+	if d.union != nil {
+		u := &union{st: d.union.st, rel: d.union.rel, up: -1, low: -1}
+		if d.union.up == d.fd {
+			u.up = fd
+		} else {
+			u.low = fd
+		}
+		d.union = u
+	}
 	d.fd, d.owned = fd, true
 	return d, nil
 }
 
 // SyncDir writes the names of a directory to the disk.
 func SyncDir(l *guard.Lease, d Dir) error {
-	fd, err := openToRead(d.fd)
+	from := d.fd
+	if d.union != nil {
+		if from = d.union.upDir(); from < 0 {
+			return d.union.st.store.Sync() // nothing was changed in it but by records
+		}
+	}
+	fd, err := openToRead(from)
 	if err != nil {
 		return err
 	}

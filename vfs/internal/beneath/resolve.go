@@ -31,6 +31,11 @@ type Dir struct {
 	// id is the directory's identity, by which nested roots in it that are single files
 	// are recognised. Zero: not looked up yet.
 	id guard.Identity
+	// union is what the directory of a staged root consists of; nil in other roots.
+	union *union
+	// source is set if the directory is the source's of a staged root, and the owner's
+	// apply may change it.
+	source bool
 	// spelled is the path below the root as the source spells it, where that
 	// differs from what was asked for.
 	spelled string
@@ -68,6 +73,9 @@ func Root(l *guard.Lease) Dir { return in(l, l.Dir()) }
 
 // in returns a directory of the lease's root that the caller keeps open.
 func in(l *guard.Lease, fd int) Dir {
+	if st := stageOf(l); st != nil {
+		return Dir{fd: st.up, local: true, union: topOf(st)}
+	}
 	return Dir{fd: fd, across: l.OtherFileSystems(), local: !l.Remote()}
 }
 
@@ -81,6 +89,9 @@ func (d Dir) resolve() uint64 {
 
 // Close closes the descriptor, unless it is the root's own.
 func (d Dir) Close() {
+	if d.union != nil {
+		d.union.close()
+	}
 	if d.owned {
 		_ = unix.Close(d.fd)
 	}
@@ -89,28 +100,35 @@ func (d Dir) Close() {
 // Keep makes the descriptor the caller's, to close when it likes. On an error d
 // is closed.
 func Keep(d Dir) (Handle, error) {
-	if d.owned {
-		return Handle{d.fd}, Hold(d.fd)
+	if !d.owned {
+		kept, err := Dup(d)
+		return Handle{fd: kept.fd}, err
 	}
-	kept, err := Dup(d)
-	return Handle{kept.fd}, err
+	if err := Hold(d.fd); err != nil {
+		return Handle{}, err
+	}
+	if d.union != nil {
+		d.union.close()
+	}
+	return d.handle(d.fd, nil)
 }
 
 // Reference takes a reference to one name of a directory, whatever it is and without
 // following it, to be kept.
 func Reference(l *guard.Lease, d Dir, name string) (Handle, Info, error) {
-	fd, err := openChild(d, name)
-	if err == nil {
-		err = Hold(fd)
-	}
+	child, err := OpenChild(d, name)
 	if err != nil {
 		return Handle{}, Info{}, err
 	}
-	info, err := Stat(l, fd)
+	h, err := Keep(child)
 	if err != nil {
-		_ = unix.Close(fd)
+		return Handle{}, Info{}, err
 	}
-	return Handle{fd}, info, err
+	info, err := Stat(l, h.fd)
+	if err != nil {
+		h.Close()
+	}
+	return h, info, err
 }
 
 // OpenDir resolves a directory of the lease's root, and judges it and those above.
@@ -282,7 +300,7 @@ func walkFrom(l *guard.Lease, d Dir, rel string, last uint64) (Dir, error) {
 
 // step opens a path below d (O_PATH); with a lease, one name, as walkFrom says.
 func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
-	next := Dir{Domain: d.Domain, owned: true, across: d.across, local: d.local}
+	next := Dir{Domain: d.Domain, owned: true, across: d.across, local: d.local, source: d.source}
 	if l != nil {
 		err := Enter(l, &d, part)
 		if err == nil {
@@ -294,7 +312,12 @@ func step(l *guard.Lease, d Dir, part string, flags uint64) (Dir, error) {
 		next.Domain = d.Domain
 	}
 	var err error
-	if next.fd, err = open(d.fd, part, unix.O_PATH|flags, d.resolve()); err != nil {
+	if d.union != nil {
+		next.fd, next.union, err = d.union.enter(part, unix.O_PATH|flags)
+	} else {
+		next.fd, err = open(d.fd, part, unix.O_PATH|flags, d.resolve())
+	}
+	if err != nil {
 		return Dir{}, err
 	}
 	if l != nil {
@@ -398,14 +421,21 @@ func CrossChild(l *guard.Lease, info *Info) (uint64, error) {
 // OpenChild takes a reference to one name of a directory, not following a link. The caller
 // closes it.
 func OpenChild(d Dir, base string) (Dir, error) {
+	if d.union != nil {
+		return step(nil, d, base, unix.O_NOFOLLOW)
+	}
 	fd, err := openChild(d, base)
 	if err != nil {
 		return Dir{}, err
 	}
-	return Dir{fd: fd, owned: true, across: d.across, local: d.local}, nil
+	return Dir{fd: fd, owned: true, across: d.across, local: d.local, source: d.source}, nil
 }
 
 func openChild(d Dir, base string) (int, error) {
+	if d.union != nil {
+		fd, _, err := d.union.openName(base, unix.O_PATH|unix.O_NOFOLLOW)
+		return fd, err
+	}
 	return open(d.fd, base, unix.O_PATH|unix.O_NOFOLLOW, d.resolve())
 }
 

@@ -15,7 +15,12 @@ import (
 )
 
 // Opener opens approved paths as roots; it implements guard.Opener.
-type Opener struct{}
+type Opener struct {
+	// Stages is the directory of the stores of staged roots; "": no root can be staged.
+	Stages string
+	// Session names the session in the stores that it holds.
+	Session string
+}
 
 // OpenRoot opens the directory that path leads to, or the directory of the single file.
 // Links in path are resolved here, once. The directory or file at their end is the one that
@@ -70,6 +75,7 @@ type source struct {
 	naming                guard.Naming
 	links                 []guard.Link // passed on the way
 	once                  sync.Once
+	stage                 *staged // that keeps the changes of the root apart, unless nil
 }
 
 func (s *source) FD() int             { return s.fd }
@@ -107,7 +113,7 @@ func (s *source) Check() error {
 
 // Free implements guard.Source.
 func (s *source) Free() (int64, error) {
-	st, err := Statfs(s.fd)
+	st, err := statfs(s.fd)
 	return int64(st.Bavail) * st.Bsize, err
 }
 
@@ -199,6 +205,21 @@ func PathOf(fd int) (string, error) {
 		return "", errors.New("it cannot be reached from this mount namespace")
 	}
 	return p, nil
+}
+
+// PathsOfRoot returns the present host paths of the lease's root: of its directory, and of the
+// directory in which a staged root keeps its changes.
+func PathsOfRoot(l *guard.Lease) ([]string, error) {
+	top, err := PathOf(l.Dir())
+	if err != nil {
+		return nil, err
+	}
+	st := stageOf(l)
+	if st == nil {
+		return []string{top}, nil
+	}
+	up, err := PathOf(st.up)
+	return []string{top, up}, err
 }
 
 // remoteTypes are the file systems that can hang with their server, and whose

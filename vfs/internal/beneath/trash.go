@@ -29,7 +29,7 @@ func Trash(root int) (Dir, Info, error) {
 		_ = unix.Close(fd)
 		return Dir{}, Info{}, err
 	}
-	d := Dir{fd: fd, owned: true}
+	d := Dir{fd: fd, owned: true, source: true} // of staged roots only what apply removes is kept
 	if int(info.UID) != unix.Geteuid() || info.Mode&0o077 != 0 {
 		d.Close()
 		return Dir{}, Info{}, &guard.Error{Kind: names.Permission, Err: errTrash}

@@ -227,7 +227,7 @@ func (b *Bin) keep(d beneath.Dir, name, rel string) (id string, err error) {
 	if err != nil || b.leaves(&info) {
 		return "", err
 	}
-	w, err := beneath.Change(b.l, &old)
+	w, err := old.Change(b.l)
 	if err != nil {
 		return "", err
 	}

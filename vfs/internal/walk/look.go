@@ -106,11 +106,11 @@ func LookUp(l *guard.Lease, d beneath.Dir, name string) (beneath.Info, error) {
 // ErrRemoved is the error of StillThere for a directory that was removed.
 var ErrRemoved = errors.New("directory was removed")
 
-// StillThere checks that the open directory fd lies at the path rel: a descriptor
-// keeps serving a directory that was moved out of the root. If it does not, the error
-// is ErrRemoved, ESTALE, or that of the look-up.
-func StillThere(l *guard.Lease, rel string, fd int) error {
-	now, err := beneath.Stat(l, fd)
+// StillThere checks that an open directory lies at the path rel: a descriptor keeps serving a
+// directory that was moved out of the root. stat returns the attributes of the directory. If
+// it does not lie there, the error is ErrRemoved, ESTALE, or that of the look-up.
+func StillThere(l *guard.Lease, rel string, stat func(*guard.Lease) (beneath.Info, error)) error {
+	now, err := stat(l)
 	if err != nil {
 		return err
 	}

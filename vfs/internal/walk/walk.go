@@ -209,7 +209,7 @@ func (w *Walker) read() error {
 	w.steps += readSteps
 	if w.steps >= verifyEvery || len(w.Rel()) < w.o.VerifyBelow {
 		w.steps = 0
-		if err := StillThere(w.l, w.Rel(), v.dir.FD()); err != nil {
+		if err := StillThere(w.l, w.Rel(), v.dir.Stat); err != nil {
 			if errors.Is(err, ErrRemoved) {
 				err = unix.ENOENT
 			}

@@ -186,12 +186,12 @@ func newConsentApproveCmd(a *app) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	pathVar(fs, &f.path, "path", "allow only this `path`, below what was asked for")
-	fs.StringVar(&f.Mode, "mode", "", "allow only this `mode`: ro, rw or a list of rights")
+	fs.StringVar(&f.Mode, "mode", "", "allow only this `mode`: ro, rw, stage or a list of rights")
 	fs.DurationVar(&f.forTime, "for", 0, "revoke it after this `duration`, such as 30m (default: when the session ends)")
 	fs.DurationVar(&f.idle, "idle", 0, "revoke it when nothing has used it for this `duration`, such as 10m; an open file alone is no use")
 	fs.IntSliceVar(&f.Only, "only", nil, "allow only the paths with these numbers, from 1: a `number` or a list")
 	fs.BoolVar(&f.Save, "save", false, "write the host to the configuration as well, for runs of the same name")
-	fixedWords(cmd, "mode", "ro", "rw")
+	fixedWords(cmd, "mode", "ro", "rw", "stage")
 	return do(a, cmd, control.AnswerQuestion, func(args []string) (control.AnswerRequest, error) {
 		return f.request(cmd, args[0])
 	}, a.printAnswered)

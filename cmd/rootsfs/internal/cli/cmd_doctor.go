@@ -81,7 +81,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 			defer a.waiting("checking")()
 			conf, checks := checkConfig(file)
 			opened := openRoots(cmd.Context(), slices.Concat(args, rootPaths(conf)))
-			checks = slices.Concat(checkSystem(), []check{checkConfinement(cmd.Context())}, checks, []check{checkRuntime()}, checkSessions(cmd.Context()))
+			checks = slices.Concat(checkSystem(), []check{checkConfinement(cmd.Context())}, checks, []check{checkRuntime()}, checkSessions(cmd.Context()), checkStages())
 			if conf != nil {
 				checks = append(checks, checkRoots(cmd.Context(), conf, opened)...)
 			}

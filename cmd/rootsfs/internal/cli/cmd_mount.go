@@ -139,7 +139,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 func mountedLine(s *session.Session) string {
 	var roots []string
 	for _, r := range s.Registry().Roots() {
-		roots = append(roots, fmt.Sprintf("%s (%s)", quoteIfNeeded(string(r.Grant.Root)), r.Grant.Policy.Rights))
+		roots = append(roots, fmt.Sprintf("%s (%s)", quoteIfNeeded(string(r.Grant.Root)), modeText(&r)))
 	}
 	what := "no roots yet; add one: rootsfs roots add SPEC"
 	if n := len(roots); n > 10 {

@@ -232,7 +232,8 @@ func newRootsRemoveCmd(a *app) *cobra.Command {
 const rootsSetLong = `Change a root's mode: ro, rw or a comma list of read, list, write, append, create,
 delete, rename, watch. When set returns, everything that the new mode forbids is dead,
 descriptors and mappings included. This is not possible with --cache max. A root's
-limits do not change with its mode: see "rootsfs roots add".`
+limits do not change with its mode: see "rootsfs roots add". A staged root stays staged,
+and takes stage in place of rw.`
 
 const rootsSetExamples = `  rootsfs roots set out ro
   rootsfs roots set inbox read,list,create`
@@ -244,7 +245,7 @@ func newRootsSetCmd(a *app) *cobra.Command {
 		Long:              rootsSetLong,
 		Example:           rootsSetExamples,
 		Args:              argCount(2, 2, "the name of the root, or its new mode,"),
-		ValidArgsFunction: a.completeRoots(1, "ro", "rw"),
+		ValidArgsFunction: a.completeRoots(1, "ro", "rw", "stage"),
 	}
 	return do(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
 		_, err := guard.ParseMode(args[1])

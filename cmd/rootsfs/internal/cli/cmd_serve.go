@@ -111,11 +111,16 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 		return err
 	}
 	revokes(s)
+	a.warnContinued(s)
 	stop, over := make(chan struct{}), make(chan error, 1)
 	go func() { over <- s.Run(stop) }()
 	err = a.converse(cmd.Context(), s, f)
 	close(stop)
-	return errors.Join(err, <-over)
+	err = errors.Join(err, <-over)
+	if isAnyStaged(opt.Roots) {
+		a.warnStaged(cmd.Context(), s.Name())
+	}
+	return err
 }
 
 // leaveOutMissing leaves out the roots that are not there, or cannot be read, with a warning,

@@ -296,6 +296,7 @@ func (a *app) printRootFigures(roots []control.Root) {
 	}
 	a.table(rows)
 	a.printWhy(roots)
+	a.printStages(roots)
 	for _, r := range roots {
 		if r.SharedBy != "" {
 			a.say("  %s was allowed without a session: %s has it until the server ends", quoteIfNeeded(r.Name), r.SharedBy)

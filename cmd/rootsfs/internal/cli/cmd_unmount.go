@@ -86,6 +86,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 		return err
 	}
 	res := unmountResult{Session: in.Name, Point: in.Point, UnmountAnswer: answer}
+	defer a.warnStaged(ctx, in.Name)
 	return a.report(res, func() {
 		if in.Point == "" { // such as of `rootsfs serve`
 			a.say("ended session %s; %s revoked", in.Name, plural(len(answer.Ended), "root"))

@@ -15,6 +15,7 @@ const (
 	exitNotApproved = 3 // the rules or the owner refuse
 	ExitNoSuch      = 4 // no such session or root
 	ExitSystem      = 5 // the machine cannot: no FUSE, no confinement
+	exitConflict    = 6 // changes of a stage were left, mostly because the owner changed the files, too
 
 	// Of run, as shells say it.
 	exitNotExecutable = 126 // the command is there and cannot be executed
@@ -29,6 +30,7 @@ var ExitTexts = [...]string{
 	exitNotApproved: "not approved",
 	ExitNoSuch:      "no such session, root or question",
 	ExitSystem:      "the system cannot (no FUSE, no confinement, no permission)",
+	exitConflict:    "changes of a stage were not applied: `stage apply` lists them",
 }
 
 // exitError carries an exit code of its own. With a nil err nothing is printed

@@ -190,8 +190,13 @@ func homeDirs() []string {
 // What is misspelt, or stands in the wrong place, is answered with what was
 // probably meant. Nothing is guessed and done.
 
-// similarWords returns those of the words that were probably meant, in their order.
+// similarWords returns those of the words that were probably meant, in their order: those
+// that begin with what was typed, else those that differ in up to two characters.
 func similarWords(typed string, words []string) []string {
+	begun := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, typed) })
+	if len(begun) > 0 {
+		return begun
+	}
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, w := range words {
 		c.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})

@@ -112,6 +112,7 @@ func (r *runner) hints(box *sandbox.Options) {
 	for _, note := range r.plan.notes {
 		r.a.warn("%s", note)
 	}
+	r.a.warnContinued(r.s)
 	r.hintNames()
 	if box.Level == sandbox.None {
 		return

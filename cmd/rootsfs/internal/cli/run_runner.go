@@ -39,6 +39,7 @@ type runner struct {
 	confined control.Confined // what status was told at the start
 	umask    int              // that we were started with
 	refused  bool             // for want of the confinement that was asked for
+	isStaged bool             // a root is, or was when the session was ended
 	// initialRoots are the roots that the command found, by their paths.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
@@ -69,6 +70,9 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	r.finish = sync.OnceFunc(func() { close(r.stop) })
 	r.drain = sync.OnceFunc(func() { close(r.drained) })
 	exit, err := r.run(cmd.Context(), signals)
+	if r.isStaged {
+		a.warnStaged(cmd.Context(), r.s.Name())
+	}
 	if err != nil {
 		return err
 	}
@@ -186,6 +190,8 @@ func (r *runner) sessionOptions() session.Options {
 // end ends the session and waits for it. While it finishes its audit log, the
 // place goes.
 func (r *runner) end() error {
+	r.isStaged = isAnyStaged(r.plan.session.Roots) ||
+		slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool { return st.Stage != nil })
 	r.finish()
 	<-r.s.Ended()
 	r.place.Remove()

@@ -60,7 +60,9 @@ func DiffRoots(old, new []Root) Changes {
 		but.Rights = r.Rights
 		renamed := was
 		renamed.Patterns = r.Patterns
-		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: same(but, r), PatternsOnly: same(renamed, r)})
+		// Whether a root is staged changes with a new grant only.
+		modeOnly := same(but, r) && was.Rights.Staged() == r.Rights.Staged()
+		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: modeOnly, PatternsOnly: same(renamed, r)})
 		c.Widened = append(c.Widened, widened(was, r)...)
 	}
 	for _, r := range old {
@@ -100,7 +102,7 @@ func widened(old, new Root) (list []string) {
 	if old.Subject != new.Subject {
 		add("for %s -> %s", whom(old.Subject), whom(new.Subject))
 	}
-	if new.Rights&^old.Rights != 0 {
+	if new.Rights.WiderThan(old.Rights) {
 		add("mode %s -> %s", old.Rights, new.Rights)
 	}
 	if new.CrossFileSystems && !old.CrossFileSystems {
@@ -185,7 +187,7 @@ func WidenedFile(old, new *Config, abuses bool) (list []string) {
 		add("files.", []string{"consent deny -> ask"})
 	}
 	for _, a := range new.Files.Allow {
-		if !slices.ContainsFunc(old.Files.Allow, func(b Allow) bool { return a.Path == b.Path && a.Rights&^b.Rights == 0 }) {
+		if !slices.ContainsFunc(old.Files.Allow, func(b Allow) bool { return a.Path == b.Path && !a.Rights.WiderThan(b.Rights) }) {
 			add("files.", []string{fmt.Sprintf("allow %s, mode %s", names.Quote(a.Path), a.Rights)})
 		}
 	}

@@ -19,6 +19,9 @@ func TestDiff(t *testing.T) {
 		{"mode up", a, a + "mode = \"rw\"\n", "~a(mode) !a: mode ro -> rw"},
 		{"mode down", a + "mode = \"rw\"\n", a, "~a(mode)"},
 		{"mode aside", a + "mode = \"read\"\n", a + "mode = \"list\"\n", "~a(mode) !a: mode read -> list"},
+		{"staged", a + "mode = \"rw\"\n", a + "mode = \"stage\"\n", "~a"},
+		{"staged no more", a + "mode = \"stage\"\n", a + "mode = \"rw\"\n", "~a !a: mode stage -> rw"},
+		{"staged, of reading", a + "mode = \"stage\"\n", a, "~a"},
 		{"mode and limit", a, a + "mode = \"rw\"\nlimits.max_file = 1\n", "~a !a: mode ro -> rw"},
 		{"path", a, "[[root]]\nname = \"a\"\npath = \"/srv/\\u202eb\"\n", `~a !a: path "/srv/a" -> "/srv/\u{202e}b"`},
 		{"crossing", a, a + "cross_file_systems = true\n", "~a !a: crosses file systems"},
@@ -41,6 +44,7 @@ func TestDiff(t *testing.T) {
 		{"for becomes expires", a + "for = \"1h\"\n", a + "expires = 2030-01-01T00:00:00Z\n", "~a !a: for 1h0m0s -> expires 2030-01-01T00:00:00Z"},
 		{"pre-approved", "[[files.allow]]\npath = \"/srv/a\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n[[files.allow]]\npath = \"/srv/b\"\n",
 			`!files.allow "/srv/a", mode rw !files.allow "/srv/b", mode ro`},
+		{"pre-approved, staged", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"stage\"\n", "[[files.allow]]\npath = \"/srv/a\"\nmode = \"rw\"\n", `!files.allow "/srv/a", mode rw`},
 		{"pre-approved no more", "[[files.allow]]\npath = \"/srv/a\"\n", "", ""},
 		{"asked again", "files.consent = \"deny\"\n", "", "!files.consent deny -> ask"},
 	} {

@@ -164,7 +164,7 @@ type Files struct {
 // below it, without asking the owner.
 type Allow struct {
 	Path   string       `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/"` // ~ undone, links not resolved
-	Rights guard.Rights `toml:"mode" jsonschema:"the most that is granted: ro (default), rw, or a comma list of rights"`
+	Rights guard.Rights `toml:"mode" jsonschema:"the most that is granted: ro (default), rw, stage, or a comma list of rights"`
 	Line   int          // of the file
 }
 
@@ -199,6 +199,7 @@ type limits struct {
 	MaxFile       int64         `toml:"max_file" kind:"size" jsonschema:"largest file that may be made, such as 10M"`
 	MaxWritten    int64         `toml:"max_written" kind:"size" jsonschema:"bytes that may be written while the grant lives"`
 	MaxCreated    int64         `toml:"max_created" jsonschema:"names that may be created while the grant lives"`
+	MaxStage      int64         `toml:"max_stage" kind:"size" jsonschema:"most that the stage of a root takes on the disk (default \"10G\"); beyond it programs are told that the disk is full"`
 	Timeout       time.Duration `toml:"timeout" min:"1ms" max:"24h" jsonschema:"how long one operation may take (default \"1m\")"`
 	Idle          time.Duration `toml:"idle" min:"1s" max:"8760h" jsonschema:"revoke a root that nothing has used for this time; the kernel's caches, and files that are merely open, are no use"`
 }
@@ -226,7 +227,7 @@ type reload struct {
 type Root struct {
 	Name             guard.RootName `toml:"name" jsonschema:"default: the last element of the path"`
 	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"` // ~ and URIs undone, links not resolved
-	Rights           guard.Rights   `toml:"mode" jsonschema:"ro (default), rw, or a comma list of rights"`
+	Rights           guard.Rights   `toml:"mode" jsonschema:"ro (default), rw, stage, or a comma list of rights"`
 	Subject          guard.Subject  `toml:"subject" jsonschema:"the one server that it is for; default: every server"`
 	For              time.Duration  `toml:"for" min:"1s" max:"876000h" jsonschema:"how long the grant lasts; default: as long as the session"`
 	Expires          time.Time      `toml:"expires" jsonschema:"when the grant ends, with the time zone"`

@@ -14,7 +14,7 @@ func TestLimitSet(t *testing.T) {
 	var got guard.Limits
 	for text, bad := range map[string]string{
 		"ops_per_second=0.5": "-1 NaN many 1e10", "burst=1_000": "many 0.5 -1 3000000000", "bytes-in-flight=64M": "0 1.5 10X -1",
-		"max_file=4096": "0 big", "max_written=1G": "0", "max_created=0x10": "-1 some", "timeout=90s": "0s 25h soon 5", "idle=1h": "10ms 9000h",
+		"max_file=4096": "0 big", "max_written=1G": "0", "max_created=0x10": "-1 some", "max_stage=2G": "0 -1", "timeout=90s": "0s 25h soon 5", "idle=1h": "10ms 9000h",
 	} {
 		name, value, _ := strings.Cut(text, "=")
 		l, err := KeyNamed(Limits(), name)
@@ -30,9 +30,9 @@ func TestLimitSet(t *testing.T) {
 			}
 		}
 	}
-	want := guard.Limits{OpsPerSecond: 0.5, Burst: 1000, BytesInFlight: 64 << 20, MaxFile: 4096, MaxWritten: 1 << 30, MaxCreated: 16,
+	want := guard.Limits{OpsPerSecond: 0.5, Burst: 1000, BytesInFlight: 64 << 20, MaxFile: 4096, MaxWritten: 1 << 30, MaxCreated: 16, MaxStage: 2 << 30,
 		Timeout: 90 * time.Second, Idle: time.Hour}
-	if got != want || len(Limits()) != 8 {
+	if got != want || len(Limits()) != 9 {
 		t.Errorf("%+v", got)
 	}
 	if _, err := KeyNamed(Limits(), "max_fil"); err == nil || !strings.Contains(err.Error(), "write one of ops_per_second, burst, ") {
@@ -50,7 +50,7 @@ func TestStricter(t *testing.T) {
 		t.Errorf("%+v, %+v, want %+v", ab, ba, want)
 	}
 	for _, l := range Limits() {
-		negative := guard.Limits{OpsPerSecond: -1, Burst: -1, BytesInFlight: -1, MaxFile: -1, MaxWritten: -1, MaxCreated: -1, Timeout: -1, Idle: -1}
+		negative := guard.Limits{OpsPerSecond: -1, Burst: -1, BytesInFlight: -1, MaxFile: -1, MaxWritten: -1, MaxCreated: -1, MaxStage: -1, Timeout: -1, Idle: -1}
 		if !l.IsNegative(&negative) || l.IsNegative(&a) {
 			t.Errorf("%s: IsNegative is wrong", l.Name())
 		}

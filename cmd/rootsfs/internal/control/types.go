@@ -17,7 +17,7 @@ type Root struct {
 	Name      string          `json:"name"`                           // the name it appears under
 	Path      string          `json:"path"`                           // as it was asked for
 	Resolved  string          `json:"resolved"`                       // the path that links lead to
-	Mode      string          `json:"mode"`                           // `ro`, `rw` or a comma list of rights
+	Mode      string          `json:"mode"`                           // `ro`, `rw`, `stage` or a comma list of rights
 	State     string          `json:"state"`                          // `live` or `unavailable`
 	Why       string          `json:"why,omitempty"`                  // why it is unavailable, and what to do
 	File      bool            `json:"file,omitempty"`                 // the root is a single file
@@ -42,7 +42,17 @@ type Root struct {
 	Lifted    string          `json:"lifted_protections,omitempty"`   // built-in protections that are not in force
 	Once      string          `json:"once,omitempty"`                 // of a root for one use: `unused` or `in use`
 	Trash     *guard.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
+	Stage     *Stage          `json:"stage,omitempty"`                // of a staged root: what its programs changed
 	Free      *int64          `json:"free_bytes,omitempty"`           // free space that the owner may use on its file system
+}
+
+// Stage is what programs changed in a staged root and its owner has not applied.
+type Stage struct {
+	Store     string `json:"store"`               // directory that the changes lie in
+	Changed   int    `json:"changed"`             // names that were changed, made or removed
+	Bytes     int64  `json:"bytes"`               // bytes that the store takes on the disk
+	Continued bool   `json:"continued,omitempty"` // some were there when the session began
+	Damaged   string `json:"damaged,omitempty"`   // what was lost of the store, and why
 }
 
 // Status is the whole session.

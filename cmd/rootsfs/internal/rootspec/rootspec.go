@@ -48,7 +48,7 @@ func Parse(s string) (Spec, error) {
 	}
 	switch {
 	case spec.Path == "":
-		return bad("the path is missing: write [NAME=]PATH[:ro|:rw]")
+		return bad("the path is missing: write [NAME=]PATH[:ro|:rw|:stage]")
 	case strings.IndexByte(spec.Path, 0) >= 0:
 		return bad("the path has a NUL byte")
 	}

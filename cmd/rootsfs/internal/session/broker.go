@@ -121,7 +121,7 @@ func (s *Session) setFiles(f *config.Files) {
 // covers reports whether an item asks for no more than is pre-approved.
 func (p *preapproved) covers(it *broker.Item) bool {
 	rel, err := filepath.Rel(p.dir, it.Resolved)
-	return it.Problem == "" && it.Rights != 0 && it.Rights&^p.rights == 0 &&
+	return it.Problem == "" && it.Rights != 0 && !it.Rights.WiderThan(p.rights) &&
 		err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 

@@ -167,7 +167,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 			if err != nil {
 				return nil, err
 			}
-			if rights&^it.Rights != 0 {
+			if rights.WiderThan(it.Rights) {
 				return nil, invalid("%s is more than was asked for (%s): a consent may be narrower, not wider", rights, it.Mode)
 			}
 		}

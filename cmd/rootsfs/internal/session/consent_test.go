@@ -33,6 +33,25 @@ func TestApproveReadOnly(t *testing.T) {
 	}
 }
 
+// A consent may keep apart what a server asked to write, and never the other way round.
+func TestApproveStaged(t *testing.T) {
+	staged := guard.ReadWrite | guard.Stage
+	for _, tt := range []struct {
+		asked guard.Rights
+		mode  string
+		ok    bool
+	}{{guard.ReadWrite, "stage", true}, {staged, "rw", false}, {guard.ReadOnly, "stage", false}} {
+		q := &broker.Question{Items: []broker.Item{{Requested: "/a", Resolved: "/a", Mode: tt.asked.String(), Rights: tt.asked}}}
+		if d, err := decide(q, control.AnswerRequest{Approve: true, Mode: tt.mode}); (err == nil) != tt.ok {
+			t.Errorf("asked for %v, answered %s: %+v, %v", tt.asked, tt.mode, d, err)
+		}
+	}
+	p := preapproved{dir: "/a", rights: staged}
+	if p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadWrite}) || !p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadOnly}) {
+		t.Error("what is pre-approved as staged covers plain writing, or not reading")
+	}
+}
+
 // asked is a question about one directory that waits in a session; answered gets what the
 // server would be told.
 func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {

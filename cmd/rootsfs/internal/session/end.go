@@ -170,6 +170,9 @@ func (s *Session) close() {
 	if s.srv != nil {
 		s.srv.Close()
 	}
+	if s.reg != nil {
+		s.closeStages()
+	}
 	if s.avail != nil {
 		s.avail.close()
 	}

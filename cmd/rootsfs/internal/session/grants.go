@@ -346,6 +346,9 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 	if m.Timeout > 0 && l.Timeout == 0 {
 		l.Timeout = guard.DefaultTimeout // what 0 means
 	}
+	if m.MaxStage > 0 && l.MaxStage == 0 {
+		l.MaxStage = guard.DefaultMaxStage
+	}
 	g.Policy.Limits = config.Stricter(config.Limits(), l, m)
 	return g
 }

@@ -34,6 +34,8 @@ func TestBound(t *testing.T) {
 			own: guard.Limits{OpsPerSecond: 5, Burst: 3}, want: guard.Limits{OpsPerSecond: 0.5, Burst: 1}},
 		{name: "a long timeout does not widen the default", bound: Bound{Limits: guard.Limits{Timeout: time.Hour}},
 			want: guard.Limits{Timeout: guard.DefaultTimeout}},
+		{name: "a large stage does not widen the default", bound: Bound{Limits: guard.Limits{MaxStage: 1 << 40}},
+			want: guard.Limits{MaxStage: guard.DefaultMaxStage}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.bound.Apply(guard.Grant{Expires: tt.expires, Policy: guard.Policy{Limits: tt.own, OtherFileSystems: true}})

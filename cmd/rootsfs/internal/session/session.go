@@ -267,8 +267,12 @@ func (s *Session) grantFirst(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	stages, err := Stages()
+	if err != nil {
+		return err
+	}
 	s.reg = guard.NewRegistry(guard.Config{
-		Opener: vfs.Opener(), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: dirs,
+		Opener: vfs.StagingOpener(stages, s.dir.Name()), Auditor: s.audit, Observe: s.observe, Rules: s.opt.Rules, History: dirs,
 	})
 	s.reg.Keep(keeps...)
 	s.reg.SetAbuse(s.opt.Abuse)

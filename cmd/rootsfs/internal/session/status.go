@@ -149,7 +149,7 @@ func (s *Session) describe(r guard.Status) control.Root {
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
 	}
-	out.Once = r.Once
+	out.Once, out.Stage = r.Once, stageOf(&r)
 	if r.State == guard.UnavailableState {
 		out.Why = unavailable(out.Name, place.reappeared)
 	} else {

@@ -32,10 +32,11 @@ func (s *Session) pruneTrashes(ctx context.Context) {
 	}
 }
 
-// trashRoots are the live roots of a registry that keep what is removed.
+// trashRoots are the live roots of a registry that keep what is removed. A staged root is
+// none: its programs remove nothing of its directory.
 func trashRoots(reg *guard.Registry) (out []guard.RootName) {
 	for _, st := range reg.Roots() {
-		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot {
+		if st.State == guard.Live && st.Grant.Policy.Trash.On && !st.FileRoot && st.Stage == nil {
 			out = append(out, st.Grant.Root)
 		}
 	}
@@ -47,8 +48,13 @@ func trashes(reg *guard.Registry, name string) ([]guard.RootName, error) {
 	if name == "" {
 		return trashRoots(reg), nil
 	}
-	if _, ok := reg.Lookup(guard.RootName(name)); !ok {
+	st, ok := reg.Lookup(guard.RootName(name))
+	if !ok {
 		return nil, guard.NoRoot(guard.RootName(name))
+	}
+	if st.Stage != nil {
+		return nil, invalid("root %s is staged, so nothing of its directory is removed while it lives; the trash of the directory: rootsfs trash list --root %s",
+			names.Quote(name), names.ShellWord(st.Grant.Resolved))
 	}
 	return []guard.RootName{guard.RootName(name)}, nil
 }

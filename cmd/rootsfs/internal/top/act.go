@@ -52,10 +52,18 @@ func sayEnded(session string, ended []control.Ended, took time.Duration) string 
 	return fmt.Sprintf("%s: %s (%d in all, %v)", names.Escape(session), strings.Join(parts, ", "), len(ended), took.Round(100*time.Microsecond))
 }
 
-// setMode gives a root the other of ro and rw.
+// widest is the mode of a root with all rights.
+func widest(r *control.Root) string {
+	if r.Stage != nil {
+		return "stage"
+	}
+	return "rw"
+}
+
+// setMode gives a root the other of ro and its widest mode.
 func (m *model) setMode(r rootRow) tea.Cmd {
-	mode := "rw"
-	if r.root.Mode == "rw" {
+	mode := widest(&r.root)
+	if r.root.Mode == mode {
 		mode = "ro"
 	}
 	return m.do(r.session, func(ctx context.Context, c *control.Client) (string, error) {

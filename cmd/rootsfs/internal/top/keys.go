@@ -71,7 +71,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 		return nil
 	}
 	at := rows[m.row]
-	if key == "m" && at.root.Mode != "rw" && m.early() {
+	if key == "m" && at.root.Mode != widest(&at.root) && m.early() {
 		return nil
 	}
 	switch key {

@@ -90,7 +90,7 @@ export class RootRow extends HTMLElement {
   drawModes(r) {
     if (this.modes === r.mode || document.activeElement === this.mode) return;
     this.modes = r.mode;
-    const list = [...new Set([r.mode, "ro", "rw"])];
+    const list = [...new Set([r.mode, "ro", r.stage ? "stage" : "rw"])];
     this.mode.replaceChildren(...list.map((m) => h("option", { value: m, selected: m === r.mode }, m)));
   }
 

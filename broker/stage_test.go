@@ -1,0 +1,49 @@
+package broker
+
+import (
+	"testing"
+
+	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// staging is an opener whose staged sources are the plain ones: what servers are told of a
+// staged root does not depend on where its changes lie.
+type staging struct{ guard.Opener }
+
+func (staging) Stage(src guard.Source, _ *guard.Grant) (guard.Source, error) {
+	return stagedSource{src}, nil
+}
+
+type stagedSource struct{ guard.Source }
+
+func (stagedSource) Staged() guard.StageStatus { return guard.StageStatus{} }
+
+// Nothing tells a server that a root is staged, and a server cannot ask for it: the owner
+// chooses, also where a server asked to write.
+func TestStagedLooksWritable(t *testing.T) {
+	a := &answers{}
+	l := newLabOn(t, staging{vfs.Opener()}, func(c *Config) { c.Asker, c.Limits.Consents = a, -1 })
+	l.root("code", guard.ReadWrite|guard.Stage, map[string]string{"f": "f"})
+	p := l.connect("alice")
+	var list wire.ListResult
+	p.must("files/list", obj{"path": ""}, &list)
+	if len(list.Entries) != 1 || list.Entries[0].Mode != "rw" {
+		t.Errorf("listed: %+v", list.Entries)
+	}
+	if r := ask(p, "rw", "code"); len(r.Approved) != 1 || r.Approved[0].Mode != "rw" || len(a.asked) != 0 {
+		t.Errorf("approved already: %+v, asked %d", r, len(a.asked))
+	}
+	dir := t.TempDir()
+	a.give = allow(Decision{Allow: true, Mode: "stage"})
+	r := ask(p, "stage", dir)
+	if len(r.Approved) != 1 || r.Approved[0].Mode != "rw" || a.asked[0].Items[0].Mode != "rw" {
+		t.Errorf("asked for stage: %+v, the owner saw %+v", r, a.asked)
+	}
+	if q, err := l.reg.Parse("alice", dir); err != nil {
+		t.Error(err)
+	} else if st, _ := l.reg.Lookup(q.Root); !st.Grant.Policy.Rights.Staged() {
+		t.Errorf("the owner said stage, and it is %s", st.Grant.Policy.Rights)
+	}
+}

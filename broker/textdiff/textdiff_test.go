@@ -1,0 +1,132 @@
+package textdiff
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aymanbagabas/go-udiff"
+)
+
+// someText is a text of n lines of few kinds; the last may lack its end.
+func someText(r *rand.Rand, n int) string {
+	var b strings.Builder
+	for range n {
+		fmt.Fprintf(&b, "%d\n", r.IntN(6))
+	}
+	text := b.String()
+	if r.IntN(3) == 0 {
+		text = strings.TrimSuffix(text, "\n")
+	}
+	return text
+}
+
+// changed is a text with some of its lines changed, taken out or put in.
+func changed(r *rand.Rand, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		switch r.IntN(20) {
+		case 0:
+		case 1:
+			b.WriteString("new\n")
+		case 2:
+			b.WriteString(line + "more\n")
+		default:
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// patched applies a patch as strictly as its heads allow: the lines have to stand
+// where they say, on both sides, and be as many.
+func patched(t *testing.T, old, patch string) string {
+	t.Helper()
+	from, to := slices.Collect(strings.Lines(old)), []string{}
+	used, left, mark := 0, [2]int{}, byte(0)
+	for line := range strings.Lines(patch) {
+		var a, n, b, m int
+		switch _, err := fmt.Sscanf(line, "@@ -%d,%d +%d,%d @@\n", &a, &n, &b, &m); {
+		case err == nil:
+			if left != [2]int{} {
+				t.Fatalf("a hunk lacks %d lines", left)
+			}
+			a, b, left = a-min(1, n), b-min(1, m), [2]int{n, m}
+			to = append(to, from[used:a]...)
+			if used = a; len(to) != b {
+				t.Fatalf("%q says +%d, and %d lines are before it", line, b, len(to))
+			}
+			continue
+		case strings.HasPrefix(line, "\\ No newline"):
+			if mark != '-' {
+				to[len(to)-1] = strings.TrimSuffix(to[len(to)-1], "\n")
+			}
+			continue
+		}
+		mark = line[0]
+		if line[0] != '+' {
+			if strings.TrimSuffix(from[used], "\n") != strings.TrimSuffix(line[1:], "\n") {
+				t.Fatalf("%q is not line %d, %q", line, used+1, from[used])
+			}
+			used, left[0] = used+1, left[0]-1
+		}
+		if line[0] != '-' {
+			to, left[1] = append(to, line[1:]), left[1]-1
+		}
+	}
+	if left != [2]int{} {
+		t.Fatalf("the last hunk lacks %d lines", left)
+	}
+	return strings.Join(append(to, from[used:]...), "")
+}
+
+// The patch of two texts makes the one of the other.
+func TestHunksAreAPatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		old := someText(r, r.IntN(60))
+		text := changed(r, old)
+		if r.IntN(10) == 0 {
+			text = someText(r, r.IntN(5))
+		}
+		changes, err := Lines(context.Background(), old, text, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, around := range []int{0, 3, 4} {
+			var patch strings.Builder
+			WriteHunks(&patch, old, changes, around)
+			if got := patched(t, old, patch.String()); got != text {
+				t.Fatalf("%q to %q: the patch with context %d makes %q of it:\n%s", old, text, around, got, &patch)
+			}
+		}
+	}
+}
+
+// Texts that are compared piece by piece have changes that make the one of the
+// other, and what was put in or taken out in one go is one change.
+func TestLinesByPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		old := someText(r, r.IntN(200))
+		text := changed(r, old)
+		if r.IntN(10) == 0 {
+			text = someText(r, r.IntN(200))
+		}
+		changes, err := lines(context.Background(), old, text, 1+r.IntN(80), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := udiff.Apply(old, changes); err != nil || got != text {
+			t.Fatalf("%q to %q: the changes %v make %q, %v", old, text, changes, got, err)
+		}
+	}
+	old, much := strings.Repeat("a\n", 500), strings.Repeat("b\n", 500)
+	changes, err := lines(context.Background(), old+"end", old+much+"end", 80, 1<<20)
+	if err != nil || len(changes) != 1 || changes[0].New != much || changes[0].Start != len(old) {
+		t.Errorf("%v, %v", changes, err)
+	}
+}

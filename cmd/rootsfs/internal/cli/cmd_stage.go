@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+const stageLong = `List, show, apply and discard what programs changed in staged roots.
+
+Programs change a root of mode stage (--root PATH:stage) as they like, and your files stay
+as they are. The changes are its stage, which outlives the session and is continued by the
+next one with the same root. Apply or discard it when the session has ended.`
+
+const stageExamples = `  rootsfs run --root .:stage -- my-agent
+  rootsfs stage diff
+  rootsfs stage apply src docs/new.md
+  rootsfs stage discard --all`
+
+// pathsText is about the arguments of the commands below stage.
+const pathsText = `A PATH is absolute, ROOT/PATH, or relative to a working directory in the root; it stands
+for everything below it.`
+
+func (a *app) newStageCmd() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "stage",
+		Short:   "Look at staged changes, and take or drop them",
+		Long:    stageLong,
+		Example: stageExamples,
+	}, newStageListCmd(a), newStageDiffCmd(a), newStageApplyCmd(a), newStageDiscardCmd(a))
+	a.listsStages(cmd)
+	return cmd
+}
+
+// stageRootFlag adds --root.
+func stageRootFlag(cmd *cobra.Command, root *string) {
+	cmd.Flags().StringVar(root, "root", "", "only the stage of this `root`: its name, its directory, or the name of the stage")
+	completeFlag(cmd, "root", func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
+		for _, s := range everyStage() {
+			out = append(out, cobra.CompletionWithDesc(filepath.Base(s.Dir), stagedWhere(&s)))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// everyStage returns all stages, none if they cannot be listed.
+func everyStage() []vfs.StageSummary {
+	dir, err := session.Stages()
+	if err != nil {
+		return nil
+	}
+	all, _ := vfs.Stages(dir)
+	return all
+}
+
+const stageListLong = `List the stages of all roots: which session has one open, how many names are
+changed in it, and when it was changed last.`
+
+const stageListExamples = `  rootsfs stage
+  rootsfs stage list -v`
+
+func newStageListCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the stages",
+		Long:    stageListLong,
+		Example: stageListExamples,
+	}
+	a.listsStages(cmd)
+	return cmd
+}
+
+// listsStages makes a command list the stages.
+func (a *app) listsStages(cmd *cobra.Command) {
+	var verbose bool
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "also show where the changes lie")
+	a.jsonFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		dir, err := session.Stages()
+		if err != nil {
+			return err
+		}
+		all, err := vfs.Stages(dir)
+		if err != nil {
+			return err
+		}
+		list := make([]stageEntry, 0, len(all))
+		for i := range all {
+			list = append(list, entryOf(&all[i]))
+		}
+		return a.report(list, func() { a.printStageList(list, verbose) })
+	}
+}
+
+// stageEntry is a stage in the list.
+type stageEntry struct {
+	Stage   string    `json:"stage"`             // its name, as `--root` takes it
+	Root    string    `json:"root"`              // name of the root
+	Path    string    `json:"path"`              // directory of the root
+	Subject string    `json:"subject,omitempty"` // the one server that the root is for
+	HeldBy  string    `json:"held_by,omitempty"` // session that has it open
+	Changed int       `json:"changed"`           // names that were changed, made or removed
+	Bytes   int64     `json:"bytes"`             // that it takes on the disk
+	Last    time.Time `json:"last"`              // time of the last change
+	Store   string    `json:"store"`             // directory that the changes lie in
+	Damaged string    `json:"damaged,omitempty"` // what was lost of it, and why
+}
+
+func entryOf(s *vfs.StageSummary) stageEntry {
+	e := stageEntry{
+		Stage: filepath.Base(s.Dir), Root: string(s.Meta.Root), Path: s.Meta.Path, Subject: string(s.Meta.Subject),
+		Changed: s.Changed, Bytes: s.Bytes, Last: s.Last, Store: s.Dir, Damaged: s.Damaged,
+	}
+	if s.Held {
+		e.HeldBy = s.Meta.Session
+	}
+	return e
+}
+
+func (a *app) printStageList(list []stageEntry, verbose bool) {
+	if len(list) == 0 {
+		a.say("nothing is staged; stage the changes of a program: rootsfs run --root .:stage -- COMMAND")
+		return
+	}
+	rows := [][]string{{"STAGE", "ROOT", "HELD BY", "CHANGED", "SIZE", "AGE"}}
+	for _, e := range list {
+		held := "-"
+		if e.HeldBy != "" {
+			held = quoteIfNeeded(e.HeldBy)
+		}
+		rows = append(rows, []string{quoteIfNeeded(e.Stage), quoteIfNeeded(e.Path), held, strconv.Itoa(e.Changed), sizeText(e.Bytes), ageText(time.Since(e.Last))})
+	}
+	a.table(rows)
+	for _, e := range list {
+		if verbose {
+			a.say("  %s lies in %s", quoteIfNeeded(e.Stage), quoteIfNeeded(filepath.Join(e.Store, "upper")))
+		}
+		if e.Damaged != "" {
+			a.say("  %s: %s", quoteIfNeeded(e.Stage), quoteIfNeeded(e.Damaged))
+		}
+	}
+}
+
+// A stage of that age or size is one that its owner may have forgotten.
+const (
+	oldStage   = 30 * 24 * time.Hour
+	largeStage = 1 << 30 // bytes
+)
+
+// isForgotten reports whether nobody uses a stage that is old or large.
+func (e *stageEntry) isForgotten() bool {
+	return e.HeldBy == "" && (time.Since(e.Last) > oldStage || e.Bytes > largeStage)
+}
+
+// checkStages names stages that their owner may have forgotten, or that are damaged.
+func checkStages() []check {
+	c := check{Name: "stages"}
+	dir, err := session.Stages()
+	if err != nil {
+		return []check{c.warn("as it says", "%s", oneLine(err))}
+	}
+	c.Path = dir
+	all, err := vfs.Stages(dir)
+	if err != nil {
+		return []check{c.warn("as it says", "cannot be listed: %s", oneLine(err))}
+	}
+	var checks []check
+	for i := range all {
+		e := entryOf(&all[i])
+		one := check{Name: "stage", Path: e.Stage}
+		name := names.ShellWord(e.Stage)
+		switch {
+		case e.Damaged != "":
+			checks = append(checks, one.warn("look at what is left: rootsfs stage diff --root "+name, "of %s: %s", quoteIfNeeded(e.Path), quoteIfNeeded(e.Damaged)))
+		case e.isForgotten():
+			checks = append(checks, one.warn("look: rootsfs stage diff --root "+name+"; then apply or discard it",
+				"of %s: %s, %s, last changed %s ago", quoteIfNeeded(e.Path), plural(e.Changed, "change"), sizeText(e.Bytes), ageText(time.Since(e.Last))))
+		}
+	}
+	return append(checks, c.ok("%d kept", len(all)))
+}
+
+// ageText shows about how long ago something was.
+func ageText(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return "now"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

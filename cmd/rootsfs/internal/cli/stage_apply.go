@@ -1,0 +1,331 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+const stageApplyLong = `Bring staged changes into your files.
+` + pathsText + `
+
+A change is applied only if the file is as it was when the program changed it. If a change
+cannot be applied, it is listed, nothing is applied, and the exit code is 6; --partial
+applies the rest.`
+
+const stageApplyExamples = `  rootsfs stage apply
+  rootsfs stage apply --dry-run
+  rootsfs stage apply src --partial
+  rootsfs stage apply --take stage src/main.go`
+
+// applyFlags are the flags of `rootsfs stage apply`.
+type applyFlags struct {
+	root    string
+	take    string
+	partial bool
+	links   bool
+	dryRun  bool
+	verbose bool
+}
+
+func newStageApplyCmd(a *app) *cobra.Command {
+	f := &applyFlags{}
+	cmd := &cobra.Command{
+		Use:     "apply [PATH]...",
+		Short:   "Bring changes into your files",
+		Long:    stageApplyLong,
+		Example: stageApplyExamples,
+		Args: func(*cobra.Command, []string) error {
+			if f.take != "" && f.take != "stage" && f.take != "source" {
+				return usage(fmt.Errorf("--take %s: write stage or source", names.Quote(f.take)))
+			}
+			return nil
+		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageApply(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&f.partial, "partial", false, "apply what can be applied, and leave the rest staged")
+	fs.StringVar(&f.take, "take", "", "of what you changed too, keep this `side`: stage (yours goes to the trash) or source")
+	fs.BoolVar(&f.links, "links", false, "also apply links that leave the root")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show what would be applied, and change nothing")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "list every change that was applied")
+	fixedWords(cmd, "take", "stage", "source")
+	stageRootFlag(cmd, &f.root)
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+// stageResult is what apply and discard print as JSON.
+type stageResult struct {
+	Root    string           `json:"root"`              // name of the root
+	Path    string           `json:"path"`              // directory of the root
+	DryRun  bool             `json:"dry_run"`           // nothing was done
+	Done    []stageDiffEntry `json:"done"`              // changes that were applied, or discarded; as those of `stage diff --json`
+	Left    []stageDiffEntry `json:"left"`              // changes that were not, and why
+	Dropped []stageDiffEntry `json:"dropped,omitempty"` // changes that `--take source` dropped
+}
+
+func resultOf(o *openStage, r *vfs.StageResult, dryRun bool) stageResult {
+	out := stageResult{Root: string(o.Meta.Root), Path: o.Meta.Path, DryRun: dryRun, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	for i := range r.Done {
+		out.Done = append(out.Done, entryOfChange(&r.Done[i]))
+	}
+	for i := range r.Left {
+		out.Left = append(out.Left, entryOfChange(&r.Left[i]))
+	}
+	for i := range r.Dropped {
+		out.Dropped = append(out.Dropped, entryOfChange(&r.Dropped[i]))
+	}
+	return out
+}
+
+func (a *app) stageApply(ctx context.Context, f *applyFlags, paths []string) (err error) {
+	c, err := chooseStage(f.root, paths)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	o, err := c.open(ctx, f.take == "stage")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	defer a.waiting("applying")()
+	r, err := o.tree.StageApply(ctx, o.root, vfs.StageApply{Paths: c.paths, Partial: f.partial, Links: f.links, DryRun: f.dryRun, Take: f.take})
+	if err != nil && len(r.Done) == 0 {
+		return err
+	}
+	// What was applied before an error is told all the same.
+	if reportErr := a.report(resultOf(o, &r, f.dryRun), func() { a.printApplied(o, f, &r) }); err != nil || reportErr != nil {
+		return errors.Join(err, reportErr)
+	}
+	if len(r.Left) > 0 {
+		return &exitError{Code: exitConflict, Err: leftError(f, &r)}
+	}
+	return nil
+}
+
+// leftError says in a line what was not applied.
+func leftError(f *applyFlags, r *vfs.StageResult) error {
+	left := countText(r.Left)
+	if f.partial {
+		return fmt.Errorf("left staged: %s", left)
+	}
+	if f.dryRun {
+		return fmt.Errorf("nothing would be applied: %s; apply the rest with --partial", left)
+	}
+	return fmt.Errorf("nothing was applied: %s; apply the rest with --partial", left)
+}
+
+// printApplied lists what was applied: always what was removed or replaced by something of
+// another kind, and the rest if that was asked for. Behind it comes what was left, and what to do.
+func (a *app) printApplied(o *openStage, f *applyFlags, r *vfs.StageResult) {
+	for i := range r.Done {
+		c := &r.Done[i]
+		if f.verbose || f.dryRun || takesAway(c) {
+			a.printChange(o, c)
+		}
+	}
+	for i := range r.Left {
+		a.printChange(o, &r.Left[i])
+	}
+	a.printChoices(o, r.Left)
+	verb, drop := "applied", "dropped"
+	if f.dryRun {
+		verb, drop = "would apply", "would drop"
+	}
+	if f.dryRun && len(r.Left) > 0 && !f.partial {
+		verb = "with --partial, would apply"
+	}
+	if len(r.Dropped) > 0 {
+		a.say("%s %s, for what the root has", drop, plural(len(r.Dropped), "change"))
+	}
+	switch {
+	case len(r.Done) > 0:
+		a.say("%s %s: %s", verb, plural(len(r.Done), "change"), countText(r.Done))
+	case len(r.Left) == 0 && len(r.Dropped) == 0:
+		a.say("nothing has changed in the stage of %s", quoteIfNeeded(o.Meta.Path))
+	}
+}
+
+// takesAway reports whether a change removes something, or replaces it by something of
+// another kind. Those are listed in full, however many there are.
+func takesAway(c *vfs.StageChange) bool {
+	return c.Class == vfs.StageRemoved || c.Class == vfs.StageReplaced || c.OldMode != 0 && c.Mode == 0
+}
+
+// printChange prints a line for a change.
+func (a *app) printChange(o *openStage, c *vfs.StageChange) {
+	line := fmt.Sprintf("%c %s", c.Class, quoteIfNeeded(o.shown(c.Path)))
+	if c.Why != "" {
+		line += "  " + names.EscapeQuoted(c.Why)
+	}
+	a.say("%s", line)
+}
+
+// mostChoices is how many paths a command has that is shown as a choice.
+const mostChoices = 4
+
+// printChoices says what can be done with each kind of change that was left.
+func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
+	choice := func(what string, is func(c *vfs.StageChange) bool, words ...names.Foreign) {
+		var paths []names.Foreign
+		above := "\x00" // the latest of them, which stands for what lies below it
+		for i := range left {
+			if c := &left[i]; is(c) && len(paths) < mostChoices && !names.Under(c.Path, above) {
+				above = c.Path
+				paths = append(paths, names.Foreign(o.shown(c.Path)))
+			}
+		}
+		if len(paths) > 0 {
+			a.say("  %s: %s", what, o.command(append(words, paths...)...))
+		}
+	}
+	of := func(class vfs.StageClass) func(*vfs.StageChange) bool {
+		return func(c *vfs.StageChange) bool { return c.Class == class }
+	}
+	isDir := func(mode uint32) bool { return mode&unix.S_IFMT == unix.S_IFDIR }
+	choice("keep yours", of(vfs.StageConflict), "discard")
+	choice("take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && !isDir(c.OldMode) }, "apply", "--take", "stage")
+	choice("move your directory away to take the stage's", func(c *vfs.StageChange) bool { return c.Class == vfs.StageConflict && isDir(c.OldMode) }, "apply")
+	choice("if it is whole", of(vfs.StageUnsure), "apply", "--take", "stage")
+	choice("with the links", of(vfs.StageLink), "apply", "--links")
+	choice("when nobody writes it any more", of(vfs.StageInUse), "apply")
+	for i := range left {
+		if left[i].Class == vfs.StageProtected {
+			a.say("  what is protected you can copy yourself from %s", quoteIfNeeded(filepath.Join(o.Dir, "upper")))
+			break
+		}
+	}
+}
+
+// classWords are the classes for people and programs.
+var classWords = map[vfs.StageClass]string{
+	vfs.StageNew: "new", vfs.StageChanged: "changed", vfs.StageMode: "mode", vfs.StageRemoved: "removed", vfs.StageReplaced: "replaced",
+	vfs.StageConflict: "conflict", vfs.StageInUse: "in use", vfs.StageProtected: "protected", vfs.StageLink: "link",
+	vfs.StageSpecial: "special file", vfs.StageUnsure: "unsure",
+}
+
+// countText counts changes by their classes: "3 changed, 1 new".
+func countText(list []vfs.StageChange) string {
+	order := []vfs.StageClass{
+		vfs.StageChanged, vfs.StageMode, vfs.StageNew, vfs.StageRemoved, vfs.StageReplaced, vfs.StageConflict,
+		vfs.StageInUse, vfs.StageProtected, vfs.StageLink, vfs.StageSpecial, vfs.StageUnsure,
+	}
+	count := map[vfs.StageClass]int{}
+	for i := range list {
+		count[list[i].Class]++
+	}
+	var parts []string
+	for _, class := range order {
+		switch n := count[class]; {
+		case n == 0:
+		case class == vfs.StageConflict || class == vfs.StageSpecial:
+			parts = append(parts, plural(n, classWords[class]))
+		case class == vfs.StageLink:
+			parts = append(parts, plural(n, "link")+" out of the root")
+		case class == vfs.StageMode:
+			parts = append(parts, fmt.Sprintf("%d with another mode", n))
+		default:
+			parts = append(parts, fmt.Sprintf("%d %s", n, classWords[class]))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+const stageDiscardLong = `Drop staged changes; programs see your files again.
+` + pathsText + `
+
+--all drops everything, and asks first: what is dropped cannot be brought back.`
+
+const stageDiscardExamples = `  rootsfs stage discard src/main.go
+  rootsfs stage discard --all`
+
+func newStageDiscardCmd(a *app) *cobra.Command {
+	var root string
+	var all, yes bool
+	cmd := &cobra.Command{
+		Use:     "discard [PATH]... | --all",
+		Short:   "Drop changes",
+		Long:    stageDiscardLong,
+		Example: stageDiscardExamples,
+		Args: func(_ *cobra.Command, args []string) error {
+			return oneOf("paths and --all", "name what to drop, or use --all; see: rootsfs stage diff --stat", len(args) > 0, all)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.stageDiscard(cmd.Context(), root, args, yes)
+		},
+		ValidArgsFunction: completeChanges(&root),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "everything that is staged of the root")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	stageRootFlag(cmd, &root)
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) stageDiscard(ctx context.Context, root string, paths []string, yes bool) (err error) {
+	c, err := chooseStage(root, paths)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	if len(c.paths) == 0 && !yes {
+		what := fmt.Sprintf("in the stage of %s: %s", quoteIfNeeded(c.Meta.Path), cmp.Or(c.counts(ctx), "nothing that differs"))
+		if err := confirm(what, "drop all of it for good?"); err != nil {
+			return err
+		}
+	}
+	o, err := c.open(ctx, false)
+	if len(c.paths) == 0 && (errors.Is(err, names.NotExist) || errors.Is(err, names.Conflict)) {
+		return a.removeStage(c) // the directory that it was of is gone
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	r, err := o.tree.StageDiscard(ctx, o.root, c.paths)
+	if err != nil {
+		return err
+	}
+	if err := a.report(resultOf(o, &r, false), func() { a.printDiscarded(o, &r) }); err != nil {
+		return err
+	}
+	if len(r.Left) > 0 {
+		return &exitError{Code: exitFailure, Err: fmt.Errorf("left staged: %s", plural(len(r.Left), "change"))}
+	}
+	return nil
+}
+
+// removeStage drops a stage whose directory is not there any more.
+func (a *app) removeStage(c *chosenStage) error {
+	if err := vfs.RemoveStage(c.Dir); err != nil {
+		return err
+	}
+	r := stageResult{Root: string(c.Meta.Root), Path: c.Meta.Path, Done: []stageDiffEntry{}, Left: []stageDiffEntry{}}
+	return a.report(r, func() {
+		a.say("discarded %s; %s is gone, or another directory now", plural(c.Changed, "change"), quoteIfNeeded(c.Meta.Path))
+	})
+}
+
+func (a *app) printDiscarded(o *openStage, r *vfs.StageResult) {
+	for i := range r.Left {
+		a.printChange(o, &r.Left[i])
+	}
+	a.say("discarded %s", plural(len(r.Done), "change"))
+}

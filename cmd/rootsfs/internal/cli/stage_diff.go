@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+const stageDiffLong = `Show staged changes as a patch to your files as they are now.
+` + pathsText + `
+
+In a pipe, the patch is one that git apply takes; on a terminal, what it would not show is
+escaped.`
+
+const stageDiffExamples = `  rootsfs stage diff
+  rootsfs stage diff --stat src
+  rootsfs stage diff --root code | git apply --stat`
+
+// diffFlags are the flags of `rootsfs stage diff`.
+type diffFlags struct {
+	root           string
+	stat, nameOnly bool
+}
+
+func newStageDiffCmd(a *app) *cobra.Command {
+	f := &diffFlags{}
+	cmd := &cobra.Command{
+		Use:     "diff [PATH]...",
+		Short:   "Show the changes as a patch",
+		Long:    stageDiffLong,
+		Example: stageDiffExamples,
+		Args: func(*cobra.Command, []string) error {
+			if f.stat && f.nameOnly || f.stat && a.JSON || f.nameOnly && a.JSON {
+				return usage(errors.New("--stat, --name-only and --json cannot be combined: use one of them"))
+			}
+			return nil
+		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.stageDiff(cmd.Context(), f, args) },
+		ValidArgsFunction: completeChanges(&f.root),
+	}
+	cmd.Flags().BoolVar(&f.stat, "stat", false, "one line for each change")
+	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "only the paths")
+	stageRootFlag(cmd, &f.root)
+	a.jsonFlag(cmd)
+	return cmd
+}
+
+func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err error) {
+	c, err := chooseStage(f.root, paths)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := interruptible(ctx)
+	defer cancel()
+	o, err := c.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close(ctx)) }()
+	defer a.waiting("comparing")()
+	list, err := o.tree.StageChanges(ctx, o.root, c.paths)
+	if err != nil {
+		return err
+	}
+	p := &patcher{renamed: map[string]string{}, read: func(ctx context.Context, path string, staged bool) ([]byte, error) {
+		return o.tree.StageContents(ctx, o.root, path, staged, mostText)
+	}}
+	switch {
+	case f.nameOnly:
+		return a.printChangedNames(o, list)
+	case f.stat:
+		return a.printStat(ctx, o, p, list)
+	}
+	if err := p.findRenames(ctx, list); err != nil {
+		return err
+	}
+	if a.JSON {
+		return a.encodeDiff(ctx, p, list)
+	}
+	if len(list) == 0 {
+		a.say("nothing has changed in the stage of %s", quoteIfNeeded(c.Meta.Path))
+		return nil
+	}
+	return a.printPatch(ctx, p, list)
+}
+
+// printPatch prints a patch: in a pipe as it is, and on a terminal with what a person does
+// not see escaped.
+func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange) error {
+	terminal := isTerminal(a.Stdout)
+	var shown strings.Builder // on the terminal
+	write := func(patch string) error {
+		if !terminal {
+			_, err := a.Write([]byte(patch))
+			return err
+		}
+		for line := range strings.Lines(patch) {
+			shown.WriteString(names.Fold(visibleText(strings.TrimSuffix(line, "\n")), "", columns(a.Stdout)))
+			shown.WriteByte('\n')
+		}
+		return nil
+	}
+	var ofGit []vfs.StageChange
+	for i := range list {
+		if isOfGit(list[i].Path) {
+			ofGit = append(ofGit, list[i])
+			continue
+		}
+		patch, err := p.patch(ctx, &list[i])
+		if err == nil {
+			err = write(patch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := write(gitNotes(ofGit)); err != nil {
+		return err
+	}
+	return a.page(shown.String())
+}
+
+// isOfGit reports whether a path is that of a .git, or of what is in it.
+func isOfGit(path string) bool {
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".git" {
+			return true
+		}
+	}
+	return false
+}
+
+// gitNotes tells of changes in a .git, of which git takes no patch, and which are applied
+// together. What is not applied, and what is removed, is listed.
+func gitNotes(list []vfs.StageChange) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# .git: %s; applied as a whole, listed by --stat\n", countText(list))
+	for i := range list {
+		c := &list[i]
+		if c.Why != "" {
+			fmt.Fprintf(&b, "# %s %s: %s\n", classWords[c.Class], gitQuote(c.Path), strings.ReplaceAll(c.Why, "\n", " "))
+		} else if takesAway(c) {
+			fmt.Fprintf(&b, "# %s %s\n", classWords[c.Class], gitQuote(c.Path))
+		}
+	}
+	return b.String()
+}
+
+// visibleText is a line of a file for the terminal. Tabs and spaces stay, as programs align
+// their lines with them, but for so many that the rest would not be seen.
+func visibleText(line string) string {
+	var b strings.Builder
+	for line != "" {
+		blank := len(line) - len(strings.TrimLeft(line, " \t"))
+		if blank > maxIndent {
+			fmt.Fprintf(&b, `\{%d spaces}`, blank)
+		} else {
+			b.WriteString(line[:blank])
+		}
+		line = line[blank:]
+		end := strings.IndexAny(line, " \t")
+		if end < 0 {
+			end = len(line)
+		}
+		b.WriteString(names.EscapeQuoted(line[:end]))
+		line = line[end:]
+	}
+	return b.String()
+}
+
+// printChangedNames prints the paths of changes as the commands take them: in a pipe, one
+// that is not plain is quoted as git quotes it.
+func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
+	for i := range list {
+		line := quoteIfNeeded(o.shown(list[i].Path))
+		if !isTerminal(a.Stdout) {
+			line = gitQuote(o.shown(list[i].Path))
+		}
+		if _, err := a.Write([]byte(line + "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printStat prints a line for each change, and a sum.
+func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange) error {
+	rows := make([][]string, 0, len(list))
+	for i := range list {
+		c := &list[i]
+		size, err := p.size(ctx, c)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, []string{" " + string(c.Class), quoteIfNeeded(o.shown(c.Path)), size})
+	}
+	a.table(rows)
+	a.say("%s", countText(list))
+	return a.outputError()
+}
+
+// stageDiffEntry is a change for --json.
+type stageDiffEntry struct {
+	Path    string `json:"path"`                   // below the root
+	Change  string `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
+	Mode    string `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
+	OldMode string `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
+	Size    int64  `json:"size"`                   // bytes in the stage
+	OldSize int64  `json:"old_size"`               // bytes in the root now
+	Why     string `json:"why,omitempty"`          // why it is not applied
+	From    string `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
+	Patch   string `json:"patch,omitempty"`        // as `stage diff` prints it; only there
+}
+
+func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange) error {
+	out := make([]stageDiffEntry, 0, len(list))
+	for i := range list {
+		e := entryOfChange(&list[i])
+		e.From = p.renamed[e.Path]
+		patch, err := p.patch(ctx, &list[i])
+		if err != nil {
+			return err
+		}
+		e.Patch = strings.ToValidUTF8(patch, "\uFFFD")
+		out = append(out, e)
+	}
+	return a.encode(out, "  ")
+}
+
+func entryOfChange(c *vfs.StageChange) stageDiffEntry {
+	return stageDiffEntry{
+		Path: c.Path, Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
+		Size: c.Size, OldSize: c.OldSize, Why: c.Why,
+	}
+}

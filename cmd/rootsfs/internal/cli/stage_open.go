@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// chosenStage is the stage that a command line means.
+type chosenStage struct {
+	vfs.StageSummary
+	dir   string   // working directory, without links
+	flag  string   // --root as it was given
+	paths []string // below the root; none: everything
+}
+
+// isInside reports whether the working directory lies in the root.
+func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
+
+// shown is a path below the root as the command line takes it.
+func (c *chosenStage) shown(rel string) string {
+	if c.isInside() {
+		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel)); err == nil {
+			return to
+		}
+	}
+	return string(c.Meta.Root) + "/" + rel
+}
+
+// command is a command line about the same stage.
+func (c *chosenStage) command(words ...names.Foreign) string {
+	line := append(commandWords{"stage"}, words...)
+	if c.flag != "" {
+		line = append(line, "--root", names.Foreign(c.flag))
+	}
+	return line.line()
+}
+
+// stagedWhere tells which root a stage is of, for people.
+func stagedWhere(s *vfs.StageSummary) string {
+	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
+}
+
+// chooseStage finds the stage of --root, of the paths or of the working directory.
+func chooseStage(root string, paths []string) (*chosenStage, error) {
+	store, err := session.Stages()
+	if err != nil {
+		return nil, err
+	}
+	all, err := vfs.Stages(store)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := workingDir()
+	if err != nil {
+		return nil, err
+	}
+	dir = session.Resolve(dir)
+	meant, err := stagesMeant(all, root, dir, paths)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(meant) == 0:
+		return nil, noStage(root, paths, all)
+	case len(meant) > 1:
+		return nil, usage(fmt.Errorf("several stages can be meant: %s; name one with --root", stageNames(meant)))
+	}
+	c := &chosenStage{StageSummary: meant[0], dir: dir, flag: root}
+	for _, p := range paths {
+		rel, err := c.below(p)
+		if err != nil {
+			return nil, err
+		}
+		if rel == "" {
+			c.paths = nil // everything
+			break
+		}
+		c.paths = append(c.paths, rel)
+	}
+	return c, nil
+}
+
+// stagesMeant returns the stages that a command line can mean: those of --root, else those
+// around the first path or the working directory, else all.
+func stagesMeant(all []vfs.StageSummary, root, dir string, paths []string) ([]vfs.StageSummary, error) {
+	which := func(is func(s *vfs.StageSummary) bool) (out []vfs.StageSummary) {
+		for i := range all {
+			if is(&all[i]) {
+				out = append(out, all[i])
+			}
+		}
+		return out
+	}
+	if root != "" {
+		at, err := expandHome(root)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if isTrashPath(at) {
+			at = session.Resolve(at)
+			return which(func(s *vfs.StageSummary) bool { return s.Meta.Path == at }), nil
+		}
+		if exact := which(func(s *vfs.StageSummary) bool { return filepath.Base(s.Dir) == root }); len(exact) > 0 {
+			return exact, nil
+		}
+		return which(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == root }), nil
+	}
+	around := func(path string) []vfs.StageSummary {
+		return which(func(s *vfs.StageSummary) bool { return names.Under(path, s.Meta.Path) })
+	}
+	if len(paths) > 0 && filepath.IsAbs(paths[0]) {
+		return around(resolveParent(paths[0])), nil
+	}
+	if inside := around(dir); len(inside) > 0 {
+		return inside, nil
+	}
+	if len(paths) > 0 {
+		first, _, _ := strings.Cut(paths[0], "/")
+		return which(func(s *vfs.StageSummary) bool { return string(s.Meta.Root) == first }), nil
+	}
+	return all, nil
+}
+
+// resolveParent follows the links of a path, but not one at its end.
+func resolveParent(path string) string {
+	path = filepath.Clean(path)
+	return filepath.Join(session.Resolve(filepath.Dir(path)), filepath.Base(path))
+}
+
+// below is a path of the command line as a path below the root; "" is the root itself.
+func (c *chosenStage) below(path string) (string, error) {
+	at := filepath.Clean(path)
+	switch {
+	case path == "": // mostly a variable of a script that is not set
+		return "", usage(errors.New("a path is empty: leave it out, or write . for everything below the working directory"))
+	case filepath.IsAbs(at):
+		at = resolveParent(at)
+	case c.isInside():
+		at = resolveParent(filepath.Join(c.dir, at))
+	default:
+		first, rest, _ := strings.Cut(at, "/")
+		if first != string(c.Meta.Root) {
+			return "", usage(fmt.Errorf("%s is not in root %s: write %s",
+				names.Quote(path), names.Quote(string(c.Meta.Root)), names.ShellWord(string(c.Meta.Root)+"/PATH")))
+		}
+		at = filepath.Join(c.Meta.Path, rest)
+	}
+	rel, err := filepath.Rel(c.Meta.Path, at)
+	if err != nil || !filepath.IsLocal(rel) {
+		return "", usage(fmt.Errorf("%s lies outside of the root %s", names.Quote(path), names.Quote(c.Meta.Path)))
+	}
+	if rel == "." {
+		return "", nil
+	}
+	return rel, nil
+}
+
+func noStage(root string, paths []string, all []vfs.StageSummary) error {
+	text := "nothing is staged"
+	if root != "" {
+		text += " of a root " + names.Quote(root)
+	} else if len(paths) > 0 {
+		text += " at " + names.Quote(paths[0])
+	}
+	if len(all) > 0 {
+		text += fmt.Sprintf("; there is: %s", stageNames(all))
+	}
+	return &control.Error{Class: control.NoSuch, Text: text}
+}
+
+// stageNames lists stages, for an error.
+func stageNames(list []vfs.StageSummary) string {
+	var out []string
+	for i := range list[:min(len(list), 5)] {
+		out = append(out, fmt.Sprintf("%s (%s)", quoteIfNeeded(filepath.Base(list[i].Dir)), quoteIfNeeded(list[i].Meta.Path)))
+	}
+	if more := len(list) - len(out); more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(out, ", ")
+}
+
+// openStage is a stage that the command has open, until close.
+type openStage struct {
+	*chosenStage
+	reg  *guard.Registry
+	tree *vfs.Tree
+	root guard.RootName
+}
+
+// open opens the stage, which no session may have open. What is applied is judged by the
+// rules that the configuration has for the root now, or by the built-in ones. What it replaces
+// goes to the trash if the configuration says so, or keepsReplaced.
+func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage, error) {
+	if c.Held {
+		return nil, c.heldError()
+	}
+	store, err := session.Stages()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := configuredRoot(&c.StageSummary)
+	if err != nil {
+		return nil, err
+	}
+	conf.Trash.On = conf.Trash.On || keepsReplaced
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.StagingOpener(store, "")})
+	got, err := reg.Grant(ctx, guard.Grant{
+		Root: c.Meta.Root, Dir: c.Meta.Path, Store: c.Dir, Origin: "command line", AllowSystem: true, AllowRootDir: true,
+		Policy: guard.Policy{Rights: guard.ReadWrite | guard.Stage, Patterns: conf.Patterns, Trash: conf.Trash},
+	})
+	if errors.Is(err, names.Locked) {
+		return nil, c.heldError()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &openStage{c, reg, vfs.New(reg), got.Root}, nil
+}
+
+// close lets go of the stage. Changes are on the disk afterwards.
+func (o *openStage) close(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	_, err := o.reg.RevokeAll(ctx)
+	return errors.Join(err, o.reg.AwaitStages(ctx))
+}
+
+// heldError says who has the stage open, and what to do.
+func (c *chosenStage) heldError() error {
+	by := c.Meta.Session
+	all, err := control.List()
+	if err == nil && !slices.ContainsFunc(all, func(in control.Info) bool { return in.Name == by }) {
+		return fmt.Errorf("the stage of %s is in use by another command, or by a session that is ending: try again", names.Quote(c.Meta.Path))
+	}
+	return fmt.Errorf("the stage of %s is in use by session %s, which must end first: end its program, or do: rootsfs unmount %s",
+		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
+}
+
+// configuredRoot is what the configuration says of the root of a stage; nothing if it does not
+// have that root.
+func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
+	conf, path, err := config.LoadFlag("")
+	if err != nil {
+		return config.Root{}, badConfig(path, err)
+	}
+	for _, set := range append(slices.Collect(maps.Values(conf.Profiles)), conf.Roots) {
+		for _, r := range set {
+			if r.Name == s.Meta.Root && session.Resolve(r.Path) == s.Meta.Path {
+				return r, nil
+			}
+		}
+	}
+	return config.Root{}, nil
+}
+
+// completeChanges offers the paths that are changed in the stage of the working directory or of
+// --root.
+func completeChanges(root *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return completing(func(ctx context.Context) (out []string, err error) {
+			c, err := chooseStage(*root, nil)
+			if err != nil {
+				return nil, err
+			}
+			o, err := c.open(ctx, false)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, o.close(ctx)) }()
+			list, err := o.tree.StageChanges(ctx, o.root, nil)
+			for i := range list {
+				out = append(out, cobra.CompletionWithDesc(c.shown(list[i].Path), classWords[list[i].Class]))
+			}
+			return out, err
+		})
+	}
+}

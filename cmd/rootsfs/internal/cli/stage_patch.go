@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/broker/textdiff"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// patcher makes patches of the changes of a stage.
+type patcher struct {
+	// read returns what a file has, in the stage or in the root. If it is more than mostText,
+	// the error is names.Quota.
+	read    func(ctx context.Context, path string, staged bool) ([]byte, error)
+	renamed map[string]string // the old path of each new one
+}
+
+// mostText is how much of a file is compared, bytes. More is called binary.
+const mostText = 8 << 20
+
+// contents is what a file has on one side, "" if there is none. isText is false for what is
+// not compared line by line.
+func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool) (text string, isText bool, err error) {
+	mode := c.OldMode
+	if staged {
+		mode = c.Mode
+	}
+	if mode == 0 || mode&unix.S_IFMT == unix.S_IFDIR {
+		return "", true, nil
+	}
+	data, err := p.read(ctx, c.Path, staged)
+	if errors.Is(err, names.Quota) {
+		return "", false, nil
+	}
+	return string(data), !isBinary(data), err
+}
+
+// isBinary reports whether git would call contents binary: they have a NUL byte near the
+// beginning.
+func isBinary(data []byte) bool {
+	return bytes.IndexByte(data[:min(len(data), 8000)], 0) >= 0
+}
+
+// isFile reports whether a mode is that of what git keeps: a file or a link.
+func isFile(mode uint32) bool {
+	kind := mode & unix.S_IFMT
+	return kind == unix.S_IFREG || kind == unix.S_IFLNK
+}
+
+// findRenames finds new files with the contents of removed ones.
+func (p *patcher) findRenames(ctx context.Context, list []vfs.StageChange) error {
+	sum := func(c *vfs.StageChange, staged bool) ([32]byte, bool, error) {
+		data, err := p.read(ctx, c.Path, staged)
+		if errors.Is(err, names.Quota) {
+			return [32]byte{}, false, nil
+		}
+		return sha256.Sum256(data), err == nil, err
+	}
+	added := map[int64][]*vfs.StageChange{}
+	for i := range list {
+		if c := &list[i]; c.Class == vfs.StageNew && isFile(c.Mode) && c.Size > 0 {
+			added[c.Size] = append(added[c.Size], c)
+		}
+	}
+	for i := range list {
+		old := &list[i]
+		if old.Class != vfs.StageRemoved || !isFile(old.OldMode) || len(added[old.OldSize]) == 0 {
+			continue
+		}
+		want, ok, err := sum(old, false)
+		if err != nil {
+			return err
+		}
+		for _, c := range added[old.OldSize] {
+			if !ok || p.renamed[c.Path] != "" || c.Mode&unix.S_IFMT != old.OldMode&unix.S_IFMT {
+				continue
+			}
+			have, same, err := sum(c, true)
+			if err != nil {
+				return err
+			}
+			if same && have == want {
+				p.renamed[c.Path] = old.Path
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// patch is the patch of one change, as git writes it.
+func (p *patcher) patch(ctx context.Context, c *vfs.StageChange) (string, error) {
+	var b strings.Builder
+	if c.Why != "" {
+		fmt.Fprintf(&b, "# %s: %s\n", classWords[c.Class], strings.ReplaceAll(c.Why, "\n", " "))
+	}
+	if c.Mode&unix.S_IFMT == unix.S_IFDIR || c.OldMode&unix.S_IFMT == unix.S_IFDIR {
+		fmt.Fprintf(&b, "# %s\n", directoryLine(c))
+	}
+	if from, ok := p.renamed[c.Path]; ok {
+		fmt.Fprintf(&b, "# renamed from %s\n", gitQuote(from))
+	}
+	// Git has no patch from one kind to another: it removes the old and makes the new.
+	if isFile(c.OldMode) && isFile(c.Mode) && c.OldMode&unix.S_IFMT != c.Mode&unix.S_IFMT {
+		before, after := *c, *c
+		before.Mode, after.OldMode = 0, 0
+		if err := p.filePatch(ctx, &b, &before); err != nil {
+			return "", err
+		}
+		err := p.filePatch(ctx, &b, &after)
+		return b.String(), err
+	}
+	err := p.filePatch(ctx, &b, c)
+	return b.String(), err
+}
+
+var kindWords = map[uint32]string{0: "nothing", unix.S_IFDIR: "directory", unix.S_IFREG: "file", unix.S_IFLNK: "link"}
+
+// directoryLine tells of a change of a directory, of which git knows nothing.
+func directoryLine(c *vfs.StageChange) string {
+	before, after := kindWords[c.OldMode&unix.S_IFMT], kindWords[c.Mode&unix.S_IFMT]
+	switch {
+	case c.OldMode == 0:
+		return "new directory " + gitQuote(c.Path)
+	case c.Mode == 0:
+		return "removed directory " + gitQuote(c.Path)
+	case before == after:
+		return fmt.Sprintf("directory %s: mode %s, was %s", gitQuote(c.Path), gitMode(c.Mode), gitMode(c.OldMode))
+	}
+	return fmt.Sprintf("%s: %s, was %s", gitQuote(c.Path), cmp.Or(after, "special file"), cmp.Or(before, "special file"))
+}
+
+// filePatch writes the patch of a file or link.
+func (p *patcher) filePatch(ctx context.Context, b *strings.Builder, c *vfs.StageChange) error {
+	before, after := isFile(c.OldMode), isFile(c.Mode)
+	if !before && !after {
+		return nil
+	}
+	one := *c
+	if !before {
+		one.OldMode = 0
+	}
+	if !after {
+		one.Mode = 0
+	}
+	old, oldText, err := p.contents(ctx, &one, false)
+	if err != nil {
+		return err
+	}
+	text, isText, err := p.contents(ctx, &one, true)
+	if err != nil {
+		return err
+	}
+	from, to := gitQuote("a/"+c.Path), gitQuote("b/"+c.Path)
+	fmt.Fprintf(b, "diff --git %s %s\n", from, to)
+	switch {
+	case !before:
+		fmt.Fprintf(b, "new file mode %s\n", gitMode(c.Mode))
+		from = "/dev/null"
+	case !after:
+		fmt.Fprintf(b, "deleted file mode %s\n", gitMode(c.OldMode))
+		to = "/dev/null"
+	case gitMode(c.OldMode) != gitMode(c.Mode):
+		fmt.Fprintf(b, "old mode %s\nnew mode %s\n", gitMode(c.OldMode), gitMode(c.Mode))
+	}
+	if !oldText || !isText {
+		fmt.Fprintf(b, "Binary files %s and %s differ\n", from, to)
+		return nil
+	}
+	changes, err := textdiff.Lines(ctx, old, text, 1<<30)
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	end := "" // which tells that a space belongs to the name
+	if strings.Contains(c.Path, " ") {
+		end = "\t"
+	}
+	fmt.Fprintf(b, "--- %s%s\n+++ %s%s\n", from, end, to, end)
+	textdiff.WriteHunks(b, old, changes, 3)
+	return nil
+}
+
+// size tells how much of a file changes: lines of a text, bytes of anything else.
+func (p *patcher) size(ctx context.Context, c *vfs.StageChange) (string, error) {
+	if !isFile(c.Mode) && !isFile(c.OldMode) {
+		return cmp.Or(kindWords[(c.Mode|c.OldMode)&unix.S_IFMT], "special file"), nil
+	}
+	old, oldText, err := p.contents(ctx, c, false)
+	if err != nil {
+		return "", err
+	}
+	text, isText, err := p.contents(ctx, c, true)
+	if err != nil {
+		return "", err
+	}
+	if !oldText || !isText {
+		return fmt.Sprintf("%s -> %s", sizeText(c.OldSize), sizeText(c.Size)), nil
+	}
+	changes, err := textdiff.Lines(ctx, old, text, 1<<30)
+	if err != nil {
+		return "", err
+	}
+	minus, plus := 0, 0
+	for _, e := range changes {
+		minus += lineCount(old[e.Start:e.End])
+		plus += lineCount(e.New)
+	}
+	return fmt.Sprintf("+%d -%d", plus, minus), nil
+}
+
+func lineCount(text string) int {
+	n := strings.Count(text, "\n")
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		n++
+	}
+	return n
+}
+
+// gitMode is a mode as git writes it, "" if there is none.
+func gitMode(mode uint32) string {
+	if mode == 0 {
+		return ""
+	}
+	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "120000"
+	case unix.S_IFREG:
+		if mode&0o111 != 0 {
+			return "100755"
+		}
+		return "100644"
+	}
+	return fmt.Sprintf("%06o", mode)
+}
+
+// gitQuote is a path as git writes it in a patch: quoted as in C, if it has to be.
+func gitQuote(path string) string {
+	var b strings.Builder
+	quote := false
+	for _, c := range []byte(path) {
+		switch {
+		case c == '"' || c == '\\':
+			quote = true
+			b.Write([]byte{'\\', c})
+		case c < 0x20 || c >= 0x7f:
+			quote = true
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	if !quote {
+		return path
+	}
+	return `"` + b.String() + `"`
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// printStages says what lies in the stages of a session's roots.
+func (a *app) printStages(roots []control.Root) {
+	for _, r := range roots {
+		st := r.Stage
+		if st == nil {
+			continue
+		}
+		a.say("  %s: %s staged, %s, in %s", quoteIfNeeded(r.Name), plural(st.Changed, "change"), sizeText(st.Bytes), quoteIfNeeded(st.Store))
+		if st.Damaged != "" {
+			a.say("  %s: %s", quoteIfNeeded(r.Name), names.Escape(st.Damaged))
+		}
+	}
+}
+
+// modeText is a root's mode, and says of a staged one what is there already.
+func modeText(st *guard.Status) string {
+	mode := st.Grant.Policy.Rights.String()
+	if st.Stage != nil && st.Stage.Continued {
+		mode += fmt.Sprintf(", with %s of earlier sessions", plural(st.Stage.Changed, "change"))
+	}
+	return mode
+}
+
+// warnContinued says which stages of earlier sessions a session continues, and which it does
+// not, because another session has them open.
+func (a *app) warnContinued(s *session.Session) {
+	for _, st := range s.Registry().Roots() {
+		if st.Stage == nil {
+			continue
+		}
+		name := quoteIfNeeded(string(st.Grant.Root))
+		if other := heldByOther(&st); st.Stage.Continued {
+			a.warn("root %s continues its stage: %s of earlier sessions", name, plural(st.Stage.Changed, "change"))
+		} else if other != "" {
+			a.warn("root %s has a new stage, %s: session %s has the other one open", name, quoteIfNeeded(filepath.Base(st.Stage.Store)), quoteIfNeeded(other))
+		}
+		if st.Stage.Damaged != "" {
+			a.warn("root %s: %s", name, names.Escape(st.Stage.Damaged))
+		}
+	}
+}
+
+// heldByOther names a session that has another stage of the same root open, "" if none has.
+func heldByOther(st *guard.Status) string {
+	for _, s := range everyStage() {
+		if s.Held && s.Dir != st.Stage.Store && s.Meta.Root == st.Grant.Root && s.Meta.Path == st.Grant.Resolved && s.Meta.Subject == st.Grant.Subject {
+			return s.Meta.Session
+		}
+	}
+	return ""
+}
+
+// isAnyStaged reports whether one of the grants is that of a staged root.
+func isAnyStaged(list []guard.Grant) bool {
+	return slices.ContainsFunc(list, func(g guard.Grant) bool { return g.Policy.Rights.Staged() })
+}
+
+// warnStaged says, after the session has ended, what its programs left staged, and what to
+// type.
+func (a *app) warnStaged(ctx context.Context, ended string) {
+	dir, err := workingDir()
+	if err != nil {
+		return
+	}
+	all := everyStage()
+	for i := range all {
+		s := &all[i]
+		if s.Meta.Session != ended || s.Held || s.Changed == 0 {
+			continue
+		}
+		c := &chosenStage{StageSummary: *s, dir: session.Resolve(dir)}
+		if meant, _ := stagesMeant(all, "", c.dir, nil); len(meant) != 1 || meant[0].Dir != s.Dir {
+			c.flag = stageFlag(all, s)
+		}
+		if text := c.counts(ctx); text != "" {
+			a.warn("staged: %s in %s (your files are as they were)", text, quoteIfNeeded(s.Meta.Path))
+			a.warn("  look: %s    take: %s    drop: %s", c.command("diff"), c.command("apply"), c.command("discard", "--all"))
+		}
+	}
+}
+
+// stageFlag is a --root that means one stage alone.
+func stageFlag(all []vfs.StageSummary, s *vfs.StageSummary) string {
+	named := 0
+	for i := range all {
+		if all[i].Meta.Root == s.Meta.Root {
+			named++
+		}
+	}
+	if named == 1 {
+		return string(s.Meta.Root)
+	}
+	return filepath.Base(s.Dir)
+}
+
+// counts says how many changes of each class a stage has, "" if nothing is changed.
+func (c *chosenStage) counts(ctx context.Context) string {
+	inexact := plural(c.Changed, "change")
+	o, err := c.open(ctx, false)
+	if err != nil {
+		return inexact
+	}
+	list, err := o.tree.StageChanges(ctx, o.root, nil)
+	if closeErr := o.close(ctx); err != nil || closeErr != nil {
+		return inexact
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return countText(list)
+}

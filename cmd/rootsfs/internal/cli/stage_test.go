@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// stageAt is a stage of a root at a directory.
+func stageAt(store, root, path string) vfs.StageSummary {
+	s := vfs.StageSummary{Dir: "/stages/" + store, Changed: 1}
+	s.Meta.Root, s.Meta.Path = names.RootName(root), path
+	return s
+}
+
+// A command line means the stage of --root, of its first path or of its working directory, and
+// says which there are if it could mean several.
+func TestStagesMeant(t *testing.T) {
+	all := []vfs.StageSummary{stageAt("p-1", "p", "/home/u/p"), stageAt("p-1-2", "p", "/home/u/p"), stageAt("q-2", "q", "/home/u/q")}
+	for _, tt := range []struct {
+		root, dir string
+		paths     []string
+		want      string
+	}{
+		{"", "/", nil, "p-1 p-1-2 q-2"},
+		{"", "/home/u/q", nil, "q-2"},
+		{"", "/home/u/q/src", []string{"a"}, "q-2"},
+		{"", "/home/u/qq", []string{"q/a"}, "q-2"},
+		{"", "/home/u/p", []string{"/home/u/q/a"}, "q-2"},
+		{"", "/home/u/p", []string{"/etc/passwd"}, ""},
+		{"", "/home/u/p", nil, "p-1 p-1-2"},
+		{"p-1-2", "/home/u/q", nil, "p-1-2"},
+		{"p", "/home/u/q", nil, "p-1 p-1-2"},
+		{"/home/u/q", "/", nil, "q-2"},
+		{"nosuch", "/home/u/q", nil, ""},
+		{"", "/", []string{"nosuch/a"}, ""},
+	} {
+		got, err := stagesMeant(all, tt.root, tt.dir, tt.paths)
+		var have []string
+		for i := range got {
+			have = append(have, filepath.Base(got[i].Dir))
+		}
+		if err != nil || strings.Join(have, " ") != tt.want {
+			t.Errorf("--root %q in %s, %v: %v, %v; want %s", tt.root, tt.dir, tt.paths, have, err, tt.want)
+		}
+	}
+}
+
+// A path of the command line is one below the root, and what a command shows is a path that
+// it takes.
+func TestStagePaths(t *testing.T) {
+	top := t.TempDir()
+	if top, err := filepath.EvalSymlinks(top); err != nil || os.MkdirAll(top+"/p/src", 0o755) != nil || os.Symlink("src", top+"/p/link") != nil {
+		t.Fatal(err)
+	}
+	inside := &chosenStage{StageSummary: stageAt("p-1", "p", top+"/p"), dir: top + "/p/src"}
+	outside := &chosenStage{StageSummary: stageAt("p-1", "p", top+"/p"), dir: top}
+	for _, tt := range []struct {
+		c          *chosenStage
+		path, want string
+		ok         bool
+	}{
+		{inside, "", "", false},
+		{inside, "a", "src/a", true},
+		{inside, "../b", "b", true},
+		{inside, "..", "", true},
+		{inside, "../link", "link", true}, // the link itself
+		{inside, "../link/a", "src/a", true},
+		{inside, "../../x", "", false},
+		{inside, top + "/p/new/deep", "new/deep", true},
+		{inside, "/etc/passwd", "", false},
+		{outside, "p/src/a", "src/a", true},
+		{outside, "p", "", true},
+		{outside, "src/a", "", false},
+		{outside, "p/../x", "", false},
+	} {
+		got, err := tt.c.below(tt.path)
+		if got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("in %s, %s: %q, %v; want %q", tt.c.dir, tt.path, got, err, tt.want)
+		}
+		if err == nil && got != "" {
+			if again, err := tt.c.below(tt.c.shown(got)); err != nil || again != got {
+				t.Errorf("%q is shown as %s, which is %q, %v", got, tt.c.shown(got), again, err)
+			}
+		}
+	}
+}
+
+// side is what a file has on one side of a stage.
+type side struct {
+	mode uint32
+	text string
+}
+
+// patchOf makes a patch of files of two sides.
+func patchOf(t *testing.T, old, staged map[string]side) string {
+	t.Helper()
+	p := &patcher{renamed: map[string]string{}, read: func(_ context.Context, path string, isStaged bool) ([]byte, error) {
+		of := old
+		if isStaged {
+			of = staged
+		}
+		f, ok := of[path]
+		if !ok {
+			return nil, &names.Error{Kind: names.NotExist}
+		}
+		return []byte(f.text), nil
+	}}
+	var list []vfs.StageChange
+	for path, o := range old {
+		n := staged[path]
+		c := vfs.StageChange{Path: path, OldMode: o.mode, OldSize: int64(len(o.text)), Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageChanged}
+		if n.mode == 0 {
+			c.Class = vfs.StageRemoved
+		}
+		list = append(list, c)
+	}
+	for path, n := range staged {
+		if _, has := old[path]; !has {
+			list = append(list, vfs.StageChange{Path: path, Mode: n.mode, Size: int64(len(n.text)), Class: vfs.StageNew})
+		}
+	}
+	if err := p.findRenames(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for i := range list {
+		one, err := p.patch(t.Context(), &list[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(one)
+	}
+	return b.String()
+}
+
+// Git applies the patch of a stage, whatever the names and kinds are.
+func TestStagePatchForGit(t *testing.T) {
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("no git")
+	}
+	const plain, run, link = unix.S_IFREG | 0o644, unix.S_IFREG | 0o755, unix.S_IFLNK | 0o777
+	old := map[string]side{
+		"a": {plain, "one\ntwo\nthree\n"}, "gone": {plain, "x\n"}, "mode": {plain, "m\n"}, "end": {plain, "no end"},
+		"d/with space": {plain, "s\n"}, "quo\"te\n": {plain, "q\n"}, "kind": {plain, "was a file\n"}, "moved": {plain, "the same\n"},
+	}
+	staged := map[string]side{
+		"a": {plain, "one\n2\nthree\nfour\n"}, "mode": {run, "m\n"}, "end": {plain, "an end\n"}, "new/né": {run, "n\n"},
+		"d/with space": {plain, "t\n"}, "quo\"te\n": {plain, "r\n"}, "kind": {link, "a"}, "l": {link, "somewhere"}, "to": {plain, "the same\n"},
+	}
+	patch := patchOf(t, old, staged)
+	dir := t.TempDir()
+	for path, f := range old {
+		at := filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(f.text), os.FileMode(f.mode&0o777))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(git, "apply", "-")
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(patch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s\n%s", err, out, patch)
+	}
+	for path := range old {
+		if _, has := staged[path]; has {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(dir, path)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q is still there", path)
+		}
+	}
+	for path, want := range staged {
+		at := filepath.Join(dir, path)
+		info, err := os.Lstat(at)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		var text string
+		if want.mode&unix.S_IFMT == unix.S_IFLNK {
+			text, err = os.Readlink(at)
+		} else {
+			var data []byte
+			data, err = os.ReadFile(at)
+			text = string(data)
+			if (info.Mode()&0o100 != 0) != (want.mode&0o100 != 0) {
+				t.Errorf("%q has mode %v", path, info.Mode())
+			}
+		}
+		if err != nil || text != want.text {
+			t.Errorf("%q has %q, %v; want %q", path, text, err, want.text)
+		}
+	}
+}
+
+// The patch names a rename, a directory and what is not applied, in lines that git passes over.
+func TestStagePatchNotes(t *testing.T) {
+	const plain = unix.S_IFREG | 0o644
+	patch := patchOf(t, map[string]side{"moved": {plain, "the same\n"}}, map[string]side{"to": {plain, "the same\n"}})
+	if !strings.Contains(patch, "# renamed from moved\n") {
+		t.Errorf("no word of the rename:\n%s", patch)
+	}
+	p := &patcher{}
+	for _, tt := range []struct {
+		c    vfs.StageChange
+		want string
+	}{
+		{vfs.StageChange{Path: "d", Class: vfs.StageRemoved, OldMode: unix.S_IFDIR | 0o755}, "# removed directory d\n"},
+		{vfs.StageChange{Path: "d", Class: vfs.StageNew, Mode: unix.S_IFDIR | 0o755}, "# new directory d\n"},
+		{vfs.StageChange{Path: "d", Class: vfs.StageConflict, Why: "changed by you,\nand here", OldMode: unix.S_IFDIR | 0o755, Mode: unix.S_IFDIR | 0o700},
+			"# conflict: changed by you, and here\n# directory d: mode 040700, was 040755\n"},
+	} {
+		if got, err := p.patch(t.Context(), &tt.c); err != nil || got != tt.want {
+			t.Errorf("%q, %v; want %q", got, err, tt.want)
+		}
+	}
+}
+
+// A line of a file is shown on a terminal as it is, but for what a terminal would obey or not
+// show.
+func TestVisibleText(t *testing.T) {
+	for in, want := range map[string]string{
+		"+\tx   = 1": "+\tx   = 1", `+say("a\n")`: `+say("a\n")`, "+\x1b[2J": `+\u{1b}[2J`, "+a\u202eb": `+a\u{202e}b`,
+		"+" + strings.Repeat(" ", 300) + "rm -rf": `+\{300 spaces}rm -rf`, "+\r-x": `+\u{d}-x`,
+	} {
+		if got := visibleText(in); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Changes in a .git are one note of the patch, which git takes; what is removed there, or not
+// applied, is listed.
+func TestStagePatchOfGit(t *testing.T) {
+	const plain = unix.S_IFREG | 0o644
+	for path, want := range map[string]bool{".git": true, ".git/index": true, "sub/.git/HEAD": true, ".gitignore": false, "a.git/x": false} {
+		if isOfGit(path) != want {
+			t.Errorf("%s is of git: %v", path, !want)
+		}
+	}
+	got := gitNotes([]vfs.StageChange{
+		{Path: ".git/index", Class: vfs.StageChanged, Mode: plain, OldMode: plain},
+		{Path: ".git/old\n", Class: vfs.StageRemoved, OldMode: plain},
+		{Path: ".git/config", Class: vfs.StageProtected, Mode: plain, OldMode: plain, Why: "a rule"},
+	})
+	want := "# .git: 1 changed, 1 removed, 1 protected; applied as a whole, listed by --stat\n# removed \".git/old\\012\"\n# protected .git/config: a rule\n"
+	if got != want || gitNotes(nil) != "" {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

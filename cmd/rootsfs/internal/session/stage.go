@@ -1,0 +1,32 @@
+package session
+
+import (
+	"context"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Stages is the directory with the stores of all staged roots. It lies in the state directory,
+// which no root may touch (Keeps).
+func Stages() (string, error) { return config.StateDir("stage") }
+
+// stageOf is what the owner sees of a root's stage, nil if the root is not staged.
+func stageOf(r *guard.Status) *control.Stage {
+	st := r.Stage
+	if st == nil {
+		return nil
+	}
+	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+}
+
+// closeStages waits until the changes of staged roots are on the disk, and their stores can be
+// opened by the owner's commands.
+func (s *Session) closeStages() {
+	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
+	defer cancel()
+	if err := s.reg.AwaitStages(ctx); err != nil && s.log != nil {
+		s.log.Warn("the store of a staged root is still in use; its changes are kept", "error", err)
+	}
+}

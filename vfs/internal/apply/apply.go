@@ -1,0 +1,149 @@
+// Package apply compares the changes of a staged root with its source, and brings them there.
+//
+// # Promises
+//
+// Plan changes nothing. What the owner did to a file since a program first changed it is never
+// overwritten: the file is a conflict, unless the owner says otherwise, and then it goes to the
+// trash. A file of the source has at each moment its old contents or all of the new ones.
+// After a crash, Recover finishes what was begun or takes it back. No link is followed, on
+// either side.
+//
+// # Not promised
+//
+// The steps of one file are one after another, but those of several files are no transaction.
+package apply
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+	"github.com/rootsfs/rootsfs/vfs/internal/trash"
+)
+
+// Class says what applying a change would do, or why it is not done.
+type Class byte
+
+// The classes. Those from Conflict on are not applied.
+const (
+	Same      Class = 0 // nothing to do; not listed
+	New       Class = 'A'
+	Changed   Class = 'M' // contents
+	Mode      Class = 'm' // the mode alone
+	Removed   Class = 'D'
+	Replaced  Class = 'T' // by something of another kind
+	Conflict  Class = 'C' // the owner has changed it, too
+	InUse     Class = 'W' // somebody has it open for writing
+	Protected Class = 'P' // the policy of now protects or hides the name
+	Link      Class = 'L' // a link that leaves the root
+	Special   Class = 'S' // a device, FIFO or socket
+	Unsure    Class = '?' // written shortly before the machine stopped
+)
+
+// Applies reports whether a change of the class can be applied.
+func (c Class) Applies() bool { return strings.IndexByte("AMmDT", byte(c)) >= 0 }
+
+// Blocks reports whether nothing is applied because of a change of the class, unless the owner
+// asks for the rest.
+func (c Class) Blocks() bool { return strings.IndexByte("CWPL?", byte(c)) >= 0 }
+
+// Change is one change.
+type Change struct {
+	Path          string // below the root
+	Class         Class
+	Mode, OldMode uint32 // with the type, as stat has it; 0: there is nothing
+	Size, OldSize int64
+	Why           string // of a class that is not applied: a clause, with names quoted
+
+	want, have side
+	mode       uint32 // that the file gets
+	ready      *ready // waits for its turn; see Env.Ready
+	isTaken    bool   // the owner's file there is replaced, and must go to the trash
+}
+
+// side describes the file that the stage or the source has at a path.
+type side struct {
+	is   bool
+	info beneath.Info
+}
+
+func (s *side) isDir() bool { return s.is && s.info.IsDir() }
+
+// Env gives the operations of this package access to the tree.
+type Env struct {
+	Root  guard.RootName
+	Trash *trash.Store
+	// IsWritten reports whether a program has a file open for writing.
+	IsWritten func(guard.Identity) bool
+	// StaysInside refuses a link's target that leads out of the root.
+	StaysInside func(l *guard.Lease, dir guard.Path, target string) error
+}
+
+// AtStep, unless nil, is called at points of an operation. If it returns an error the operation
+// ends there, as if the process were killed. It is for tests.
+var AtStep func(point, path string) error
+
+func atStep(point, path string) error {
+	if AtStep == nil {
+		return nil
+	}
+	return AtStep(point, path)
+}
+
+// applier is one operation on a stage.
+type applier struct {
+	Env
+	ctx   context.Context
+	l     *guard.Lease
+	st    beneath.Stage
+	store *draft.Store
+}
+
+func (e Env) begin(ctx context.Context, l *guard.Lease) applier {
+	st, _ := beneath.StageOf(l)
+	return applier{Env: e, ctx: ctx, l: l, st: st, store: st.Store()}
+}
+
+// splitRel splits a path into its directory and its last element.
+func splitRel(rel string) (parent, base string) {
+	i := strings.LastIndexByte(rel, '/')
+	return rel[:max(i, 0)], rel[i+1:]
+}
+
+// look looks at what one side has at a path. A link on the way is an error (ELOOP).
+func look(top beneath.Dir, rel string) (side, error) {
+	d, err := top.Below(rel, false)
+	if beneath.IsAbsent(err) {
+		return side{}, nil
+	}
+	if err != nil {
+		return side{}, err
+	}
+	defer d.Close()
+	info, err := d.Own()
+	return side{err == nil, info}, err
+}
+
+// lookUpper looks at what the upper directory has at a path. Nothing lies below its links.
+func (a *applier) lookUpper(rel string) (side, error) {
+	got, err := look(a.st.Upper(), rel)
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		return side{}, nil
+	}
+	return got, err
+}
+
+// Selects reports whether a path was asked for: it is one of paths, or lies below one. Without
+// paths, all are.
+func Selects(paths []string, rel string) bool {
+	for _, p := range paths {
+		if p == "" || rel == p || strings.HasPrefix(rel, p+"/") {
+			return true
+		}
+	}
+	return len(paths) == 0
+}

@@ -1,0 +1,234 @@
+package apply
+
+import (
+	"crypto/rand"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// A file takes its place in three steps. The new file is complete under a temporary name; the
+// two names are exchanged; and then what came out must be what was compared, or they are
+// exchanged back. The owner's edit that came in between is so always at its path again.
+
+// tempName is a name for a file on its way.
+func tempName() string { return beneath.TempPrefix + strings.ToLower(rand.Text()) }
+
+// exchange replaces what the source has.
+func (p *placement) exchange() error {
+	temp, err := p.makeTemp()
+	if err != nil {
+		return err
+	}
+	stays, end, err := p.hold()
+	if err != nil {
+		return errors.Join(err, p.unmake(temp))
+	}
+	defer end()
+	if err := atStep("exchange", p.c.Path); err != nil {
+		return err
+	}
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+		return errors.Join(err, p.unmake(temp))
+	}
+	if err := atStep("look", p.c.Path); err != nil {
+		return err
+	}
+	out, err := beneath.StatIn(p.d, temp)
+	switch {
+	case err != nil:
+		return err
+	case !equal(&out, &p.c.have.info):
+		return p.back(temp, errLater)
+	case !stays():
+		return p.back(temp, errOpen)
+	}
+	if err := p.retire(temp, &out); err != nil {
+		return p.back(temp, err)
+	}
+	if err := atStep("retired", p.c.Path); err != nil {
+		return err
+	}
+	return p.store.Placed(p.c.Path)
+}
+
+// makeTemp makes the new file under a temporary name, and records that it is about to be
+// exchanged.
+func (p *placement) makeTemp() (string, error) {
+	if p.info.IsRegular() {
+		return p.nameReady()
+	}
+	temp := tempName()
+	if err := p.place(temp, draft.Placing{Making: true}); err != nil {
+		return "", err
+	}
+	var err error
+	if p.info.IsDir() {
+		_, err = beneath.Mkdir(p.l, p.d, temp, p.c.mode&0o777|0o700, beneath.Owner{})
+	} else {
+		err = p.symlink(temp)
+	}
+	if err != nil {
+		return "", errors.Join(err, p.store.Placed(p.c.Path))
+	}
+	info, err := beneath.StatIn(p.d, temp)
+	if err != nil {
+		return "", err
+	}
+	p.made = info.ID()
+	return temp, p.place(temp, draft.Placing{New: beneath.BaseOf(&info)})
+}
+
+// hold has the kernel keep writers from the file of the source until end is called, if it is a
+// regular file that may be read.
+func (p *placement) hold() (stays func() bool, end func(), err error) {
+	nobody := func() bool { return true }
+	if !p.c.have.info.IsRegular() {
+		return nobody, func() {}, nil
+	}
+	h, info, err := beneath.OpenFile(nil, p.d, p.base, unix.O_RDONLY)
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		return nobody, func() {}, nil
+	}
+	if err != nil {
+		return nil, nil, errLater
+	}
+	if !equal(&info, &p.c.have.info) {
+		h.Close()
+		return nil, nil, errLater
+	}
+	stays, release, err := beneath.Alone(h.FD())
+	if err != nil {
+		h.Close()
+		return nil, nil, errOpen
+	}
+	return stays, func() { release(); h.Close() }, nil
+}
+
+// retire removes what came out of the source, or moves it to the trash.
+func (p *placement) retire(temp string, out *beneath.Info) error {
+	if out.IsDir() {
+		return beneath.Rmdir(p.l, p.d, temp)
+	}
+	bin, err := p.Trash.Open(p.ctx, p.l)
+	if err != nil {
+		return err
+	}
+	defer bin.Close()
+	if bin == nil && p.c.isTaken {
+		return &guard.Error{Kind: names.Invalid, Err: errors.New("what you have there would be lost: the root needs a trash")}
+	}
+	return bin.Unlink(p.l, p.d, temp, p.c.Path)
+}
+
+// back exchanges back, because of what the error says. If the owner has replaced the file once
+// more meanwhile, the newest stays at the path, and the other under the temporary name.
+func (p *placement) back(temp string, why error) error {
+	if !p.isOurs(p.base) {
+		return p.leave(temp, why)
+	}
+	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+		return errors.Join(why, err) // Recover tries again
+	}
+	if !p.isOurs(temp) || p.isUsed(temp) {
+		return p.leave(temp, why)
+	}
+	return errors.Join(why, p.rebase(), p.unmake(temp))
+}
+
+// isOurs reports whether a name is that of the new file.
+func (p *placement) isOurs(name string) bool {
+	info, err := beneath.StatIn(p.d, name)
+	return err == nil && info.ID() == p.made
+}
+
+// isUsed reports whether somebody has written to the new file in the moment in which it had
+// the path, or is about to.
+func (p *placement) isUsed(temp string) bool {
+	if !p.info.IsRegular() {
+		return false
+	}
+	h, now, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
+	if err != nil {
+		return true
+	}
+	defer h.Close()
+	stays, end, err := beneath.Alone(h.FD())
+	if err != nil {
+		return true
+	}
+	defer end()
+	return now.Size != p.info.Size || now.Mtime != p.info.Mtime || !stays()
+}
+
+// rebase records the ctime that a file of the source has got by being moved and moved back.
+// Without that, it would look changed by the owner.
+func (p *placement) rebase() error {
+	now, err := beneath.StatIn(p.d, p.base)
+	rec, ok := p.store.Has(p.c.Path)
+	if err != nil || !ok || !equal(&now, &p.c.have.info) || rec.Base.Ctime != p.c.have.info.ChangeNanos() {
+		return nil //nolint:nilerr // then it counts as changed
+	}
+	rec.Base.Ctime = now.ChangeNanos()
+	return p.store.Replace(rec)
+}
+
+// leave says that a file of the owner's is left under the temporary name.
+func (p *placement) leave(temp string, why error) error {
+	parent, _ := splitRel(p.c.Path)
+	p.why = why.Error() + "; what was there lies in " + names.Quote(strings.TrimPrefix(parent+"/"+temp, "/"))
+	return errors.Join(why, p.store.Placed(p.c.Path))
+}
+
+// remove removes what the source has.
+func (p *placement) remove() error {
+	if p.c.have.isDir() {
+		return beneath.Rmdir(p.l, p.d, p.base)
+	}
+	stays, end, err := p.hold()
+	if err != nil {
+		return err
+	}
+	defer end()
+	r, err := p.takeReady()
+	if err != nil {
+		return err
+	}
+	temp := r.temp
+	if err := atStep("move", p.c.Path); err != nil {
+		return err
+	}
+	if err := beneath.RenameNew(p.l, p.d, p.base, p.d, temp); err != nil {
+		return errors.Join(err, p.store.Placed(p.c.Path))
+	}
+	if err := atStep("look", p.c.Path); err != nil {
+		return err
+	}
+	out, err := beneath.StatIn(p.d, temp)
+	switch {
+	case err != nil:
+		return err
+	case !equal(&out, &p.c.have.info):
+		err = errLater
+	case !stays():
+		err = errOpen
+	default:
+		err = p.retire(temp, &out)
+	}
+	if err == nil {
+		return p.store.Placed(p.c.Path)
+	}
+	switch back := beneath.RenameNew(p.l, p.d, temp, p.d, p.base); {
+	case errors.Is(back, unix.EEXIST):
+		return p.leave(temp, err)
+	case back != nil:
+		return errors.Join(err, back) // Recover tries again
+	}
+	return errors.Join(err, p.rebase(), p.store.Placed(p.c.Path))
+}

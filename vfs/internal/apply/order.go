@@ -1,0 +1,97 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// take has a conflict, or an unsure change, replace what the owner has there, which goes to the
+// trash. It reports false if that cannot be: a directory of the owner's is not replaced.
+func (c *Change) take() bool {
+	switch {
+	case !c.want.is:
+		return c.takeRemoval()
+	case c.Class != Unsure && c.Class != Conflict || c.have.isDir() || c.want.info.Special():
+		return false
+	}
+	c.isTaken, c.mode, c.Why = c.have.is, c.Mode, ""
+	switch {
+	case !c.have.is:
+		c.Class = New
+	case c.want.info.Type() != c.have.info.Type():
+		c.Class = Replaced
+	default:
+		c.Class = Changed
+	}
+	return true
+}
+
+// takeRemoval is take for what the stage has removed.
+func (c *Change) takeRemoval() bool {
+	if c.have.isDir() || c.Class != Conflict && c.Class != Unsure {
+		return false
+	}
+	c.isTaken, c.Class, c.Why = c.have.is, Removed, ""
+	return true
+}
+
+// Order sorts changes so that each can be applied when it is its turn: what goes away, from the
+// inside out; directories, from the outside in; files, and of a repository what others name
+// before what names it; and the modes of directories last.
+func Order(list []*Change) {
+	slices.SortStableFunc(list, func(a, b *Change) int {
+		x, y := a.phase(), b.phase()
+		if x != y {
+			return cmp.Compare(x, y)
+		}
+		if x == removing {
+			return strings.Compare(b.Path, a.Path)
+		}
+		return cmp.Or(cmp.Compare(gitRank(a.Path), gitRank(b.Path)), strings.Compare(a.Path, b.Path))
+	})
+}
+
+// The phases of an apply.
+const (
+	removing = iota
+	makingDirs
+	placing
+	settingModes
+)
+
+func (c *Change) phase() int {
+	switch {
+	case c.Class == Removed:
+		return removing
+	case c.Class == Mode && c.want.isDir():
+		return settingModes
+	case c.want.isDir():
+		return makingDirs
+	}
+	return placing
+}
+
+// IsNewDir reports whether applying the change makes a directory.
+func (c *Change) IsNewDir() bool { return c.phase() == makingDirs }
+
+// IsDir reports whether the stage has a directory there.
+func (c *Change) IsDir() bool { return c.want.isDir() }
+
+// gitOrder are the parts of a repository, each after those that it refers to.
+var gitOrder = []string{"objects", "packed-refs", "refs", "logs", "HEAD", "index"}
+
+// gitRank is a path's place in that order; other files come before.
+func gitRank(path string) int {
+	unit, ok := gitUnit(path)
+	if !ok {
+		return -1
+	}
+	part, _, _ := strings.Cut(strings.TrimPrefix(path[len(unit):], "/"), "/")
+	return slices.Index(gitOrder, part)
+}
+
+// SortPaths sorts changes by path.
+func SortPaths(list []Change) {
+	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+}

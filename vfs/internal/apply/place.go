@@ -1,0 +1,271 @@
+package apply
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
+)
+
+// errLater is the error for a file that is not as it was compared.
+var errLater = errors.New("changed by you at this moment")
+
+// errOpen is the error for a file of the source that somebody has open for writing.
+var errOpen = errors.New("somebody has it open for writing: try again")
+
+// Finish gives a directory that Apply has made the attributes that it has in the stage. It comes
+// last, because they may not let anything be made in it.
+func (e Env) Finish(ctx context.Context, l *guard.Lease, c *Change) error {
+	p := placement{applier: e.begin(ctx, l), c: c}
+	parent, base := splitRel(c.Path)
+	var err error
+	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
+		return err
+	}
+	defer p.d.Close()
+	if p.up, err = p.st.Upper().Below(c.Path, true); err != nil {
+		return err
+	}
+	defer p.up.Close()
+	if p.info, err = p.up.Own(); err != nil {
+		return err
+	}
+	return p.like(p.up, &p.info, base, p.info.Mode)
+}
+
+// Apply brings one change into the source. What cannot be applied any more is no error: the
+// change has the class Conflict or InUse then.
+func (e Env) Apply(ctx context.Context, l *guard.Lease, c *Change) (written int64, err error) {
+	p := placement{applier: e.begin(ctx, l), c: c}
+	defer func() { p.d.Close() }()
+	parent, base := splitRel(c.Path)
+	p.base = base
+	if p.d, err = p.parent(parent); err == nil {
+		err = p.run()
+	}
+	switch {
+	case errors.Is(err, errOpen):
+		c.Class, c.Why = InUse, err.Error()
+	case errors.Is(err, errLater), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY):
+		c.Class, c.Why = Conflict, errLater.Error()
+	case errors.Is(err, unix.ELOOP) || beneath.IsAbsent(err):
+		c.Class, c.Why = Conflict, "its directory in the source has gone"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		c.Class, c.Why = Conflict, "the source does not let you: "+err.Error()
+	default:
+		return p.written, err
+	}
+	if p.why != "" {
+		c.Why = p.why
+	}
+	return p.written, nil
+}
+
+// placement is one change on its way to the source.
+type placement struct {
+	applier
+	c       *Change
+	d       beneath.Dir // of the source
+	base    string
+	up      beneath.Dir // the stage's file
+	info    beneath.Info
+	made    guard.Identity // of the new file, once it has a temporary name
+	written int64
+	why     string // it is a conflict
+}
+
+// parent opens a directory of the source. A directory that the stage has and the source has
+// not is made.
+func (p *placement) parent(rel string) (beneath.Dir, error) {
+	d, err := p.st.Source(p.l).Below(rel, true)
+	if err != unix.ENOENT || rel == "" { //nolint:errorlint // bare errno
+		return d, err
+	}
+	up, err := p.lookUpper(rel)
+	if err != nil || !up.isDir() {
+		return beneath.Dir{}, unix.ENOENT
+	}
+	above, base := splitRel(rel)
+	outer, err := p.parent(above)
+	if err != nil {
+		return beneath.Dir{}, err
+	}
+	defer outer.Close()
+	if _, err := beneath.Mkdir(p.l, outer, base, up.info.Mode&0o777|0o700, beneath.Owner{}); err != nil && err != unix.EEXIST { //nolint:errorlint // bare errno
+		return beneath.Dir{}, err
+	}
+	return outer.Below(base, true)
+}
+
+func (p *placement) run() error {
+	c := p.c
+	if err := atStep("begin", c.Path); err != nil {
+		return err
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	if !c.want.is {
+		return p.remove()
+	}
+	var err error
+	if p.up, err = p.st.Upper().Below(c.Path, false); err != nil {
+		return err
+	}
+	defer p.up.Close()
+	if p.info, err = p.up.Own(); err != nil {
+		return err
+	}
+	if p.info.ID() != c.want.info.ID() || p.info.Ctime != c.want.info.Ctime {
+		return errOpen // a program has changed it since it was compared
+	}
+	switch {
+	case c.Class == Mode:
+		return p.chmod()
+	case c.have.is:
+		return p.exchange()
+	case p.info.IsDir():
+		_, err = beneath.Mkdir(p.l, p.d, p.base, c.mode&0o777|0o700, beneath.Owner{})
+		return err
+	default:
+		return p.create()
+	}
+}
+
+// check compares what the source has now with what was compared.
+func (p *placement) check() error {
+	now, err := beneath.StatIn(p.d, p.base)
+	switch {
+	case beneath.IsAbsent(err) && !p.c.have.is:
+		return nil
+	case beneath.IsAbsent(err):
+		return errLater
+	case err != nil:
+		return err
+	case !p.c.have.is || !equal(&now, &p.c.have.info) || !now.IsDir() && now.Ctime != p.c.have.info.Ctime:
+		return errLater
+	}
+	return nil
+}
+
+// equal reports whether a file is the one that was compared. Its names may have changed, which
+// also changes its ctime, and what is in a directory is judged by itself.
+func equal(now, then *beneath.Info) bool {
+	if now.ID() != then.ID() || now.Mode != then.Mode {
+		return false
+	}
+	return now.IsDir() || now.Size == then.Size && now.Mtime == then.Mtime
+}
+
+// chmod changes the mode in place.
+func (p *placement) chmod() error {
+	at, err := beneath.OpenChild(p.d, p.base)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	now, err := at.Own()
+	if err != nil {
+		return err
+	}
+	if !equal(&now, &p.c.have.info) {
+		return errLater
+	}
+	w, err := at.Change(p.l)
+	if err != nil {
+		return err
+	}
+	return beneath.Chmod(p.l, w, p.c.mode&0o7777)
+}
+
+// create makes a file at a name that is free.
+func (p *placement) create() error {
+	if p.info.Type() == unix.S_IFLNK {
+		return p.symlink(p.base)
+	}
+	r, err := p.takeReady()
+	if err != nil {
+		return err
+	}
+	defer r.w.Close()
+	if !r.isNamed {
+		return beneath.Link(p.l, r.w, p.d, p.base)
+	}
+	if err = beneath.RenameNew(p.l, p.d, r.temp, p.d, p.base); err == nil {
+		return p.store.Placed(p.c.Path)
+	}
+	return errors.Join(err, p.unmake(r.temp))
+}
+
+// unmake removes a temporary file that this package has made, and notes that.
+func (p *placement) unmake(temp string) error {
+	info, err := beneath.StatIn(p.d, temp)
+	if err == nil && info.IsDir() {
+		err = beneath.Rmdir(p.l, p.d, temp)
+	} else if err == nil {
+		err = beneath.Unlink(p.l, p.d, temp)
+	}
+	if err = beneath.IgnoreAbsent(err); err != nil {
+		return err
+	}
+	return p.store.Placed(p.c.Path)
+}
+
+func (p *placement) symlink(name string) error {
+	target, err := beneath.Readlink(p.up.FD())
+	if err != nil {
+		return err
+	}
+	if _, err = beneath.Symlink(p.l, target, p.d, name, beneath.Owner{}); err != nil {
+		return err
+	}
+	return p.like(p.up, &p.info, name, 0)
+}
+
+// like gives a name of the source the attributes of a file of the stage.
+func (p *placement) like(up beneath.Dir, info *beneath.Info, name string, mode uint32) error {
+	at, err := beneath.OpenChild(p.d, name)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	now, err := at.Own()
+	if err != nil {
+		return err
+	}
+	if now.Type() != info.Type() {
+		return errLater
+	}
+	w, err := at.Change(p.l)
+	if err != nil {
+		return err
+	}
+	return beneath.CopyAttributes(p.l, up.FD(), info, w, mode)
+}
+
+// fill gives the new file contents and attributes.
+func (p *placement) fill(w beneath.Changeable) error {
+	in, err := beneath.Reopen(p.up.FD(), unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer beneath.Close(in)
+	to := wholefile.Copier{Ctx: p.ctx, Lease: p.l, To: w}
+	if err := to.Copy(&wholefile.Source{FD: in, Info: p.info}, p.info.Size, func(int64) {}); err != nil {
+		return err
+	}
+	p.written = p.info.Size
+	if err := beneath.CopyAttributes(p.l, in, &p.info, w, p.c.mode); err != nil {
+		return err
+	}
+	if p.c.have.is { // it keeps its owner, as far as this process may give files away
+		if err := beneath.Chown(p.l, w, int(p.c.have.info.UID), int(p.c.have.info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package apply_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+)
+
+// watch notes which files are exchanged, in order.
+func (s *scene) watch(order *[]string) {
+	apply.AtStep = func(point, rel string) error {
+		if point == "exchange" {
+			*order = append(*order, rel)
+		}
+		return nil
+	}
+	s.Cleanup(func() { apply.AtStep = nil })
+}
+
+// What the owner does to a file while it is replaced or removed is at its path afterwards.
+func TestOwnerBetweenLookAndExchange(t *testing.T) {
+	for _, c := range []struct {
+		name, point, after string
+		change             func(s *scene)
+	}{
+		{"replaces it before", "exchange", "f=mine", func(s *scene) { s.replace("f", "mine") }},
+		{"changes its mode before", "exchange", "f", func(s *scene) { s.must(os.Chmod(s.at("f"), 0o640)) }},
+		{"changes it before, and restores its time", "begin", "f=F", func(s *scene) {
+			was, err := os.Stat(s.at("f"))
+			s.must(err)
+			s.write("f", "F")
+			s.must(os.Chtimes(s.at("f"), was.ModTime(), was.ModTime()))
+		}},
+		{"replaces it after", "look", "f=mine", func(s *scene) { s.replace("f", "mine") }},
+		{"replaces it with a directory before", "exchange", "f/ f/g=mine", func(s *scene) { s.must(os.Remove(s.at("f"))); s.write("f/g", "mine") }},
+		{"replaces it before it is removed", "move", "f=mine", func(s *scene) { s.replace("f", "mine") }},
+		{"makes it anew while it is removed", "look", "f=mine", func(s *scene) { s.write("f", "mine") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, "f")
+			if strings.Contains(c.name, "removed") {
+				s.rm("f")
+			} else {
+				s.put("f", "staged")
+			}
+			s.during(c.point, func(string) error { c.change(s); return nil })
+			r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+			s.must(err)
+			if c.point != "look" && (len(r.Left) != 1 || r.Left[0].Class != vfs.StageConflict) {
+				t.Errorf("applied %+v, left %+v; want a conflict", r.Done, r.Left)
+			}
+			s.wantSource(strings.Split(c.after, " ")...)
+		})
+	}
+}
+
+// Where the file system has no files without names it is the same: no temporary file is left,
+// whether the change is applied, refused or killed.
+func TestApplyWithTemporaryNames(t *testing.T) {
+	t.Cleanup(apply.WithoutNameless())
+	s := newScene(t, "f", "g")
+	s.put("f", "staged")
+	s.put("g", "staged")
+	s.put("new", "staged")
+	s.during("begin", func(rel string) error { s.replace("g", "mine"); return nil })
+	s.apply(vfs.StageApply{}, "M f, A new", "C g")
+	s.wantSource("f=staged", "g=mine", "new=staged")
+	for _, point := range []string{"ready", "exchange", "look", "retired"} {
+		s.put("f", "killed at "+point)
+		s.put("other", "killed at "+point)
+		s.during(point, func(string) error { return errKilled })
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true}); err == nil {
+			t.Fatalf("not killed at %s", point)
+		}
+		s.restart()
+		s.apply(vfs.StageApply{Paths: []string{"f", "other"}}, map[string]string{"ready": "M f, A other", "exchange": "M f, A other", "look": "A other", "retired": "A other"}[point], "")
+		s.wantSource("f=killed at "+point, "g=mine", "new=staged", "other=killed at "+point)
+		s.must(os.Remove(s.at("other")))
+	}
+}
+
+// If the root ends in the middle, nothing more is done in the source, and the next apply finishes
+// it.
+func TestRootEndsBetween(t *testing.T) {
+	for _, point := range []string{"exchange", "look", "move"} {
+		s := newScene(t, "f", "g")
+		s.deadline = 50 * time.Millisecond
+		s.restart()
+		after := "f=staged"
+		if point == "move" {
+			s.rm("f")
+			after = ""
+		} else {
+			s.put("f", "staged")
+		}
+		s.during(point, func(string) error {
+			_, _ = s.reg.Revoke(t.Context(), "r") // which waits for the operation, but not for long
+			return nil
+		})
+		if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
+			t.Errorf("at %s: no error", point)
+		}
+		s.reg.AwaitStages(t.Context())
+		s.start()
+		_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+		s.must(err)
+		s.wantSource(append(strings.Fields(after), "g")...)
+	}
+}
+
+// If the owner replaces a file twice while it is replaced, the newest is at its path, and the
+// other is kept beside it, and named.
+func TestOwnerReplacesItTwice(t *testing.T) {
+	s := newScene(t, "f")
+	s.put("f", "staged")
+	apply.AtStep = func(point, _ string) error {
+		switch point {
+		case "exchange":
+			s.replace("f", "first")
+		case "look":
+			s.replace("f", "second")
+		}
+		return nil
+	}
+	t.Cleanup(func() { apply.AtStep = nil })
+	r, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+	s.must(err)
+	temps, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
+	s.must(err)
+	if len(temps) != 1 || len(r.Left) != 1 || !strings.Contains(r.Left[0].Why, filepath.Base(temps[0])) {
+		t.Fatalf("left %+v beside %v; want the first named", r.Left, temps)
+	}
+	if b, err := os.ReadFile(temps[0]); err != nil || string(b) != "first" {
+		t.Errorf("%s has %q, %v; want the first", temps[0], b, err)
+	}
+	s.must(os.Remove(temps[0]))
+	s.wantSource("f=second")
+}
+
+// A file that the owner has open for writing is not replaced, and what the owner writes to a
+// file that is opened while it is replaced is not lost.
+func TestOwnerHasItOpen(t *testing.T) {
+	for _, isRemoved := range []bool{false, true} {
+		s := newScene(t, "f", "g")
+		change := "M f"
+		if s.put("g", "staged"); isRemoved {
+			s.rm("f")
+			change = "D f"
+		} else {
+			s.put("f", "staged")
+		}
+		f, err := os.OpenFile(s.at("f"), os.O_WRONLY, 0)
+		s.must(err)
+		s.apply(vfs.StageApply{}, "", "W f")
+		s.wantSource("f", "g")
+		s.must(f.Close())
+
+		// An open that waits breaks the lease, which apply sees.
+		point := "exchange"
+		if isRemoved {
+			point = "move"
+		}
+		s.during(point, func(rel string) error {
+			if fd, err := unix.Open(s.at(rel), unix.O_WRONLY|unix.O_NONBLOCK, 0); err != unix.EWOULDBLOCK { //nolint:errorlint // bare errno
+				t.Errorf("an open for writing meanwhile: %d, %v; want that it would wait", fd, err)
+			}
+			return nil
+		})
+		before, err := os.Stat(s.at("f"))
+		s.must(err)
+		s.apply(vfs.StageApply{Paths: []string{"f"}}, "", "W f")
+		if now, err := os.Stat(s.at("f")); err != nil || !os.SameFile(now, before) {
+			t.Errorf("another file is at the path: %v, %v", now, err)
+		}
+		s.wantSource("f", "g")
+		s.apply(vfs.StageApply{}, change+", M g", "")
+	}
+}
+
+// A program that still writes to a file keeps it in the stage.
+func TestProgramHasItOpen(t *testing.T) {
+	s := newScene(t, "f")
+	f, _, err := s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDWR)
+	s.must(err)
+	s.apply(vfs.StageApply{}, "", "") // not written yet
+	_, err = f.WriteAt(t.Context(), s.who, [][]byte{[]byte("staged")}, 0, vfs.Writing{})
+	s.must(err)
+	s.apply(vfs.StageApply{}, "", "W f")
+	f.Close()
+	s.apply(vfs.StageApply{}, "M f", "")
+	s.wantSource("f=staged")
+}
+
+// After a kill at any point, the next look finishes what was begun or takes it back: the owner's
+// file, or all of the stage's, is at the path, and no temporary file is left. What the owner
+// has done to the file meanwhile is not overwritten.
+func TestRecoverPlacing(t *testing.T) {
+	temp := func(s *scene) string {
+		list, err := filepath.Glob(s.at(".rootsfs-tmp-*"))
+		s.must(err)
+		if len(list) != 1 {
+			s.Fatalf("temporary files are %v, want one", list)
+		}
+		return list[0]
+	}
+	for _, c := range []struct {
+		name, point   string
+		owner         func(s *scene)
+		change        string // the changes after the recovery
+		source, after string // after the recovery, and after another apply
+	}{
+		{"before the exchange", "exchange", nil, "M f", "f", "f=staged"},
+		{"after it", "look", nil, "", "f=staged", "f=staged"},
+		{"before, and the owner replaces it", "exchange", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"after, and the owner writes to the old one", "look", func(s *scene) {
+			s.must(os.WriteFile(temp(s), []byte("mine"), 0o644))
+		}, "C f", "f=mine", "f=mine"},
+		{"after, and the owner replaces the new one", "look", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"before the removal", "move", nil, "D f", "f", ""},
+		{"after the removal", "look", nil, "", "", ""},
+		{"after the removal, and the owner writes to it", "look", func(s *scene) {
+			s.must(os.WriteFile(temp(s), []byte("mine"), 0o644))
+		}, "C f", "f=mine", "f=mine"},
+		{"after the removal, and the owner makes it anew", "look", func(s *scene) { s.write("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"in a link", "exchange", nil, "T f", "f", "f->x"},
+		{"in a link, after it", "look", nil, "", "f->x", "f->x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, "f")
+			switch {
+			case strings.Contains(c.name, "removal"):
+				s.rm("f")
+			case strings.Contains(c.name, "link"):
+				s.rm("f")
+				s.link("f", "x")
+			default:
+				s.put("f", "staged")
+			}
+			s.during(c.point, func(string) error { return errKilled })
+			if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
+				t.Fatal("it was not killed")
+			}
+			s.end()
+			if c.owner != nil {
+				c.owner(s)
+			}
+			s.start()
+			s.wantChanges(c.change)
+			s.wantSource(strings.Fields(c.source)...)
+			_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+			s.must(err)
+			s.wantSource(strings.Fields(c.after)...)
+		})
+	}
+}
+
+// A file that replaces another has its owner, mode and ACL, but for the mode that a program
+// gave it; and the times of the stage. A new directory has its mode even if nothing can be
+// made in it.
+func TestAttributes(t *testing.T) {
+	s := newScene(t, "f", "x")
+	s.must(os.Chmod(s.at("f"), 0o640), os.Chmod(s.at("x"), 0o4755))
+	s.must(unix.Setxattr(s.at("f"), "user.a", []byte("b"), 0))
+	s.put("f", "staged")
+	s.put("x", "staged")
+	s.chmod("x", 0o700)
+	s.mkdir("n")
+	s.put("n/f", "staged")
+	s.chmod("n/f", 0o600)
+	s.chmod("n", 0o500)
+	want, _, err := s.tree.Open(t.Context(), s.who, s.place("f"), unix.O_RDONLY)
+	s.must(err)
+	info, err := want.Stat(t.Context(), s.who)
+	s.must(err)
+	want.Close()
+	s.apply(vfs.StageApply{}, "M f, A n, A n/f, M x", "")
+	for rel, mode := range map[string]os.FileMode{"f": 0o640, "x": 0o700, "n": os.ModeDir | 0o500, "n/f": 0o600} {
+		if now, err := os.Lstat(s.at(rel)); err != nil || now.Mode() != mode {
+			t.Errorf("%s has the mode %v, %v; want %v", rel, now.Mode(), err, mode)
+		}
+	}
+	s.must(os.Chmod(s.at("n"), 0o700)) // for the end of the test
+	buf := make([]byte, 8)
+	n, err := unix.Getxattr(s.at("f"), "user.a", buf)
+	if err != nil || string(buf[:n]) != "b" {
+		t.Errorf("user.a is %q, %v", buf[:max(n, 0)], err)
+	}
+	if now, err := os.Lstat(s.at("f")); err != nil || !now.ModTime().Equal(info.ModTime()) {
+		t.Errorf("f is of %v, %v; want %v", now.ModTime(), err, info.ModTime())
+	}
+}

@@ -1,0 +1,500 @@
+package apply
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// Asked says what of a stage is asked for.
+type Asked struct {
+	Paths []string // below the root; none: everything
+	// TakeStage has conflicts and what is unsure replace what the owner has.
+	TakeStage bool
+	Links     bool // also links that leave the root
+	// IsFor says that the changes are about to be applied: files that somebody has open for
+	// writing are found.
+	IsFor bool
+}
+
+// Plan returns the changes that are asked for, sorted by path, and the paths at which the stage
+// has what the source has by now.
+func (e Env) Plan(ctx context.Context, l *guard.Lease, ask Asked) (list []Change, same []string, err error) {
+	a := e.begin(ctx, l)
+	paths := map[string]bool{}
+	walkErr := a.store.Walk(func(rel string, _ *unix.Stat_t) { paths[rel] = true })
+	for r := range a.store.Records() {
+		paths[r.Path] = true
+	}
+	delete(paths, "") // the attributes of the root itself stay the owner's
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		if err := l.Ended(ctx); err != nil {
+			return nil, nil, err
+		}
+		c := a.classify(path)
+		if Selects(ask.Paths, path) {
+			a.settle(&c, &ask)
+		}
+		if c.Class != Same {
+			list = append(list, c)
+		} else if !a.isOpen(&c) {
+			same = append(same, path)
+		}
+	}
+	keepWithContents(list)
+	keepBelow(list)
+	keepGitWhole(list)
+	return slices.DeleteFunc(list, func(c Change) bool { return !Selects(ask.Paths, c.Path) }), same, walkErr
+}
+
+// settle applies what was asked for to one change.
+func (a *applier) settle(c *Change, ask *Asked) {
+	if ask.TakeStage && c.take() {
+		a.judgePolicy(c)
+	}
+	if ask.Links && c.Class == Link {
+		c.Class, c.Why = New, ""
+		if c.have.is {
+			c.Class = Replaced
+		}
+	}
+	if !ask.IsFor || !c.Class.Applies() || c.Class == Mode || !c.have.is || !c.have.info.IsRegular() {
+		return
+	}
+	p := placement{applier: *a, c: c}
+	parent, base := splitRel(c.Path)
+	d, err := a.st.Source(a.l).Below(parent, true)
+	if err != nil {
+		return // applying it says why
+	}
+	defer d.Close()
+	p.d, p.base = d, base
+	if _, end, err := p.hold(); err == nil {
+		end()
+	} else if errors.Is(err, errOpen) {
+		c.Class, c.Why = InUse, err.Error()
+	}
+}
+
+// classify compares what both sides have at a path, and what the source had when a program
+// first changed it.
+func (a *applier) classify(path string) Change {
+	c := Change{Path: path}
+	var err error
+	if c.want, err = a.lookUpper(path); err == nil {
+		c.have, err = look(a.st.Source(a.l), path)
+	}
+	if err == unix.ELOOP && !c.want.is { //nolint:errorlint // bare errno
+		err = nil // nothing lies below a link, such as one that was applied before
+	}
+	if c.want.is {
+		c.Mode, c.Size = c.want.info.Mode, c.want.info.Size
+	}
+	if c.have.is {
+		c.OldMode, c.OldSize = c.have.info.Mode, c.have.info.Size
+	}
+	rec, ok := a.store.Has(path)
+	if !ok {
+		rec.Base = draft.Base{}
+	}
+	if err == nil {
+		switch {
+		case !c.want.is:
+			err = a.removal(&c, &rec)
+		case c.want.isDir():
+			err = a.directory(&c, &rec)
+		default:
+			err = a.file(&c, &rec)
+		}
+	}
+	if err != nil {
+		c.Class, c.Why = Conflict, whyError(err)
+	}
+	if c.Class.Applies() {
+		a.judge(&c)
+	}
+	return c
+}
+
+func whyError(err error) string {
+	if err == unix.ELOOP { //nolint:errorlint // bare errno
+		return "a link is on its way in the source"
+	}
+	return "it cannot be compared: " + err.Error()
+}
+
+func (c *Change) conflict(format string, args ...any) error {
+	c.Class, c.Why = Conflict, fmt.Sprintf(format, args...)
+	return nil
+}
+
+// since says when the owner changed what is there.
+func (c *Change) since() string { return c.have.info.ModTime().Format("2006-01-02 15:04:05") }
+
+// removal is classify where the stage has nothing.
+func (a *applier) removal(c *Change, rec *draft.Record) error {
+	if !rec.Whiteout || !c.have.is {
+		return nil
+	}
+	if c.have.isDir() && rec.Base.Kind == draft.Dir {
+		return a.emptied(c, Removed)
+	}
+	isOld, err := a.isBase(c, &rec.Base)
+	if err != nil {
+		return err
+	}
+	if !isOld {
+		return c.conflict("removed in the stage, and changed by you at %s", c.since())
+	}
+	c.Class = Removed
+	return nil
+}
+
+// emptied sets the class of a directory of the source that is to go: class, if the stage
+// removes all that is in it.
+func (a *applier) emptied(c *Change, class Class) error {
+	d, err := a.st.Source(a.l).Below(c.Path, true)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	c.Class = class
+	return beneath.EachName(d, func(e *beneath.Entry) bool {
+		if rec, _ := a.store.Has(c.Path + "/" + e.Name); !rec.Whiteout {
+			_ = c.conflict("removed in the stage, and you made %s in it", names.Quote(e.Name))
+		}
+		return c.Class == class
+	})
+}
+
+// directory is classify where the stage has a directory.
+func (a *applier) directory(c *Change, rec *draft.Record) error {
+	wasDir := rec.Base.Kind == draft.Dir
+	switch {
+	case !c.have.is && wasDir && !rec.Whiteout:
+		return nil // you removed it; what was changed in it is a conflict of its own
+	case !c.have.is && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
+		return c.conflict("you removed it, and it was replaced in the stage")
+	case !c.have.is:
+		c.Class, c.mode = New, c.Mode
+		return nil
+	case c.have.isDir() && rec.Base.Kind == draft.Nothing:
+		return nil // made on both sides: yours keeps its mode
+	case c.have.isDir():
+		return c.modes(&rec.Base, Same)
+	}
+	isOld, err := a.isBase(c, &rec.Base)
+	if err != nil {
+		return err
+	}
+	if !isOld {
+		return c.conflict("a directory in the stage, and something else of yours since %s", c.since())
+	}
+	c.Class, c.mode = Replaced, c.Mode
+	return nil
+}
+
+// file is classify where the stage has something else.
+func (a *applier) file(c *Change, rec *draft.Record) error {
+	switch {
+	case c.want.info.Special():
+		c.Class, c.Why = Special, "a device, FIFO or socket stays in the stage"
+		return nil
+	case !c.have.is && rec.Base.Kind != draft.Nothing && !rec.Whiteout:
+		return c.conflict("you removed it, and it was changed in the stage")
+	case !c.have.is:
+		c.Class, c.mode = New, c.Mode
+		return nil
+	case c.have.isDir() && rec.Base.Kind == draft.Dir: // removed, or exchanged
+		c.mode = c.Mode
+		return a.emptied(c, Replaced)
+	case c.have.isDir():
+		return c.conflict("a file in the stage, and a directory of yours")
+	}
+	isSame, err := a.isSame(c)
+	if err != nil {
+		return err
+	}
+	isRegular := c.want.info.IsRegular()
+	switch {
+	case isSame && (!isRegular || rec.Base.Kind == draft.Nothing):
+		return nil
+	case isSame:
+		return c.modes(&rec.Base, Same)
+	case rec.Base.Kind == draft.Nothing:
+		return c.conflict("made in the stage, and by you at %s", c.since())
+	}
+	isOld, err := a.isBase(c, &rec.Base)
+	switch {
+	case err != nil:
+		return err
+	case !isOld:
+		return c.conflict("changed in the stage, and by you at %s", c.since())
+	case c.want.info.Type() != c.have.info.Type():
+		c.Class, c.mode = Replaced, c.Mode
+		return nil
+	}
+	return c.modes(&rec.Base, Changed)
+}
+
+// modes sets the mode that a file gets which both sides have, and its class: with other is its
+// class if the mode stays.
+func (c *Change) modes(base *draft.Base, with Class) error {
+	bits := uint32(0o7777)
+	if !c.want.isDir() {
+		bits = 0o1777 // set-id bits are never in a stage
+	}
+	want, have, old := c.Mode&bits, c.OldMode&bits, base.Mode&bits
+	c.Class, c.mode = with, c.OldMode
+	switch {
+	case want == old || want == have:
+	case have != old:
+		return c.conflict("its mode was changed in the stage, and by you")
+	default:
+		c.mode = c.Mode
+		if with == Same {
+			c.Class = Mode
+		}
+	}
+	return nil
+}
+
+// isBase reports whether the source has what it had when a program first changed it.
+func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
+	now := beneath.BaseOf(&c.have.info)
+	now.Hash = base.Hash
+	switch {
+	case now == *base:
+		return true, nil
+	case now.Kind != base.Kind || base.Hash == [32]byte{} || now.Size != base.Size:
+		return false, nil
+	}
+	// Such as after a checkout, which makes the same contents anew.
+	d, err := a.st.Source(a.l).Below(c.Path, false)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	if now.Kind == draft.Link {
+		target, err := beneath.Readlink(d.FD())
+		return sha256.Sum256([]byte(target)) == base.Hash, err
+	}
+	fd, err := beneath.Reopen(d.FD(), unix.O_RDONLY)
+	if err != nil {
+		return false, err
+	}
+	defer beneath.Close(fd)
+	sum, err := beneath.HashOf(fd)
+	return sum == base.Hash, err
+}
+
+// isSame reports whether both sides have files of one kind with equal contents.
+func (a *applier) isSame(c *Change) (bool, error) {
+	want, have := &c.want.info, &c.have.info
+	if want.Type() != have.Type() || want.Size != have.Size {
+		return false, nil
+	}
+	up, err := a.st.Upper().Below(c.Path, false)
+	if err != nil {
+		return false, err
+	}
+	defer up.Close()
+	low, err := a.st.Source(a.l).Below(c.Path, false)
+	if err != nil {
+		return false, err
+	}
+	defer low.Close()
+	if want.Type() == unix.S_IFLNK {
+		x, err1 := beneath.Readlink(up.FD())
+		y, err2 := beneath.Readlink(low.FD())
+		return x == y, errors.Join(err1, err2)
+	}
+	return a.equalFiles(up.FD(), low.FD())
+}
+
+func (a *applier) equalFiles(x, y int) (bool, error) {
+	x, err := beneath.Reopen(x, unix.O_RDONLY)
+	if err != nil {
+		return false, err
+	}
+	defer beneath.Close(x)
+	if y, err = beneath.Reopen(y, unix.O_RDONLY); err != nil {
+		return false, err
+	}
+	defer beneath.Close(y)
+	p, q := make([]byte, 64<<10), make([]byte, 64<<10)
+	for off := int64(0); ; {
+		n, err1 := beneath.Pread(x, p, off)
+		m, err2 := beneath.Pread(y, q, off)
+		if err := cmp.Or(err1, err2, a.l.Ended(a.ctx)); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(p[:n], q[:m]) || n == 0 {
+			return bytes.Equal(p[:n], q[:m]), nil
+		}
+		off += int64(n)
+	}
+}
+
+// judge changes the class of a change that could be applied, if it must not be.
+func (a *applier) judge(c *Change) {
+	if a.store.Unsure(c.Path, c.want.info.Ino) {
+		c.Class, c.Why = Unsure, "written shortly before the machine stopped: look at it"
+		return
+	}
+	a.judgePolicy(c)
+}
+
+// judgePolicy is judge but for what is unsure.
+func (a *applier) judgePolicy(c *Change) {
+	dir, base := splitRel(c.Path)
+	access, kind := guard.ToChange, pattern.Other
+	if c.Class == New || c.Class == Replaced {
+		access = guard.ToMake
+	}
+	if c.want.isDir() || !c.want.is && c.have.isDir() {
+		kind = pattern.Dir
+	} else if c.want.is && c.want.info.Type() == unix.S_IFLNK {
+		kind = pattern.Link
+	}
+	err := a.l.JudgeDir(dir)
+	if err == nil {
+		err = a.l.JudgeAs(access, dir, base, kind)
+	}
+	if err != nil {
+		c.Class, c.Why = Protected, "refused by the policy of now"
+		if r := (*guard.Refusal)(nil); errors.As(err, &r) {
+			c.Why += ": " + r.Why()
+		}
+		return
+	}
+	if c.want.is {
+		a.judgeUpper(c, dir, kind)
+	}
+}
+
+// isOpen reports whether a program has the stage's file open for writing.
+func (a *applier) isOpen(c *Change) bool {
+	if !c.want.is || !c.want.info.IsRegular() {
+		return false
+	}
+	up, err := a.st.Upper().Below(c.Path, false)
+	if err != nil {
+		return false
+	}
+	defer up.Close()
+	shown, err := beneath.Stat(a.l, up.FD())
+	return err == nil && a.IsWritten(shown.ID())
+}
+
+// judgeUpper is the part of judge that looks into the upper directory.
+func (a *applier) judgeUpper(c *Change, dir string, kind pattern.Type) {
+	up, err := a.st.Upper().Below(c.Path, false)
+	if err != nil {
+		c.Class, c.Why = Conflict, whyError(err)
+		return
+	}
+	defer up.Close()
+	if a.isOpen(c) {
+		c.Class, c.Why = InUse, "a program has it open for writing: try again"
+		return
+	}
+	if kind != pattern.Link {
+		return
+	}
+	at, err := guard.NewPath(a.Root, dir)
+	target := ""
+	if err == nil {
+		if target, err = beneath.Readlink(up.FD()); err == nil {
+			err = a.StaysInside(a.l, at, target)
+		}
+	}
+	if err != nil {
+		c.Class, c.Why = Link, "it leads out of the root, to "+names.Quote(target)
+	}
+}
+
+// keepBelow makes a conflict of what lies in a directory that the source does not get. The list
+// is sorted, so the directory comes before.
+func keepBelow(list []Change) {
+	index := map[string]int{}
+	for i := range list {
+		c := &list[i]
+		index[c.Path] = i
+		parent, _ := splitRel(c.Path)
+		at, ok := index[parent]
+		if !ok || !c.Class.Applies() {
+			continue
+		}
+		if dir := &list[at]; dir.Class.Blocks() && dir.want.isDir() && !dir.have.isDir() {
+			_ = c.conflict("it lies in %s, which is left: %s", names.Quote(parent), dir.Why)
+		}
+	}
+}
+
+// keepWithContents makes a removal a conflict of a directory in which something stays. The
+// list is sorted, so what is in a directory comes after it.
+func keepWithContents(list []Change) {
+	index := map[string]int{}
+	for i := range list {
+		index[list[i].Path] = i
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		c := &list[i]
+		if c.want.is || c.Class.Applies() {
+			continue
+		}
+		parent, _ := splitRel(c.Path)
+		if at, ok := index[parent]; ok && list[at].Class.Applies() && list[at].have.isDir() && !list[at].want.isDir() {
+			_ = list[at].conflict("it holds %s, which stays", names.Quote(c.Path))
+		}
+	}
+}
+
+// keepGitWhole makes all of a repository's data wait, if a part of it has to.
+func keepGitWhole(list []Change) {
+	waits := map[string]string{} // by unit: a path that has to wait
+	for i := range list {
+		if unit, ok := gitUnit(list[i].Path); ok && list[i].Class.Blocks() {
+			waits[unit] = list[i].Path
+		}
+	}
+	for i := range list {
+		unit, _ := gitUnit(list[i].Path)
+		if path, ok := waits[unit]; ok && list[i].Class.Applies() {
+			_ = list[i].conflict("a repository is applied whole, and %s cannot be", names.Quote(path))
+		}
+	}
+}
+
+// gitUnit is the path of the .git that a path is or lies in.
+func gitUnit(path string) (unit string, ok bool) {
+	for at := 0; ; {
+		end := strings.IndexByte(path[at:], '/')
+		name := path[at:]
+		if end >= 0 {
+			name = path[at : at+end]
+		}
+		if name == ".git" {
+			return path[:at+len(name)], true
+		}
+		if end < 0 {
+			return "", false
+		}
+		at += end + 1
+	}
+}

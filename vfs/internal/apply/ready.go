@@ -1,0 +1,252 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// Files are made ready for their places several at a time, so that the disk is waited for once
+// and not for each of them: what a file is exchanged for must be on the disk before, and so must
+// the record of the exchange.
+
+const (
+	// fewFiles is up to how many files are written to the disk one by one. More of them wait
+	// for all of the file system, on which others may have written much.
+	fewFiles = 16
+	// The bounds of a batch: an end of the root waits for as much.
+	maxBatch      = 256
+	maxBatchBytes = 64 << 20
+)
+
+// ready is a change that waits for its turn.
+type ready struct {
+	w       beneath.Changeable // the complete file; zero for a removal
+	temp    string             // the name for the new file, and then for the old one
+	isNamed bool               // the new file has that name already
+}
+
+// Batch returns the first changes of an ordered list that can be made ready together.
+func Batch(list []*Change) []*Change {
+	bytes := int64(0)
+	for i, c := range list {
+		bytes += c.Size
+		if i == maxBatch || i > 0 && (bytes > maxBatchBytes || c.phase() != list[0].phase()) {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// Ready makes changes ready to be applied. One that cannot be made ready is left to Apply, which
+// says why. After Apply the caller calls Release, and without it Forget.
+func (e Env) Ready(ctx context.Context, l *guard.Lease, list []*Change) error {
+	var places []draft.Placing
+	var files []beneath.Changeable
+	for _, c := range list {
+		if err := l.Ended(ctx); err != nil {
+			return err
+		}
+		p := placement{applier: e.begin(ctx, l), c: c}
+		if c.want.is && !c.want.info.IsRegular() || c.Class == Mode || !c.want.is && c.have.isDir() {
+			continue
+		}
+		r, err := p.makeReady()
+		p.d.Close()
+		if err != nil {
+			continue
+		}
+		c.ready = r
+		if err := atStep("ready", c.Path); err != nil {
+			return err
+		}
+		if c.want.is {
+			files = append(files, r.w)
+		}
+		if c.have.is {
+			pl, err := p.placing(r)
+			if err != nil {
+				return err
+			}
+			places = append(places, pl)
+		}
+	}
+	l.Remark(fmt.Sprintf("%d files made ready", len(files)))
+	st, _ := beneath.StageOf(l)
+	if err := syncFiles(l, st, files); err != nil {
+		return err
+	}
+	if err := st.Store().Place(places...); err != nil {
+		return err
+	}
+	return st.Store().Sync()
+}
+
+func syncFiles(l *guard.Lease, st beneath.Stage, files []beneath.Changeable) error {
+	if len(files) > fewFiles {
+		return st.Source(l).SyncAll(l)
+	}
+	for _, w := range files {
+		if err := beneath.Fsync(l, w, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release drops what Ready has made and Apply has not used.
+func (e Env) Release(ctx context.Context, l *guard.Lease, c *Change) error {
+	r := c.ready
+	if r == nil {
+		return nil
+	}
+	c.Forget()
+	p := placement{applier: e.begin(ctx, l), c: c}
+	switch {
+	case !r.isNamed && !c.have.is:
+		return nil
+	case !r.isNamed:
+		return p.store.Placed(c.Path)
+	}
+	parent, _ := splitRel(c.Path)
+	var err error
+	if p.d, err = p.st.Source(l).Below(parent, true); err != nil {
+		return nil //nolint:nilerr // the owner has moved the directory; Recover looks again
+	}
+	defer p.d.Close()
+	return p.unmake(r.temp)
+}
+
+// Forget is Release after the root has ended: Recover finds in the log what was not done.
+func (c *Change) Forget() {
+	if c.ready != nil {
+		c.ready.w.Close()
+		c.ready = nil
+	}
+}
+
+// makeReady makes one change ready. It opens p.d.
+func (p *placement) makeReady() (*ready, error) {
+	r := &ready{temp: tempName()}
+	parent, base := splitRel(p.c.Path)
+	p.base = base
+	var err error
+	if p.d, err = p.parent(parent); err != nil || !p.c.want.is {
+		return r, err
+	}
+	if p.up, err = p.st.Upper().Below(p.c.Path, false); err != nil {
+		return nil, err
+	}
+	defer p.up.Close()
+	if p.info, err = p.up.Own(); err != nil {
+		return nil, err
+	}
+	if !p.info.IsRegular() {
+		return nil, errOpen
+	}
+	return r, p.makeFile(r)
+}
+
+var nameless = beneath.Nameless // but in tests
+
+// makeFile makes the new file, complete: without a name if the file system has such files, else
+// with a temporary one.
+func (p *placement) makeFile(r *ready) error {
+	w, ok, err := nameless(p.l, p.d, 0o600, beneath.Owner{})
+	if err == nil && !ok {
+		r.isNamed = true
+		if err = p.place(r.temp, draft.Placing{Making: true}); err == nil {
+			w, _, err = beneath.CreateFile(p.l, p.d, r.temp, unix.O_RDWR, 0o600, beneath.Owner{})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err = p.fill(w); err != nil {
+		w.Close()
+		if r.isNamed {
+			err = errors.Join(err, p.unmake(r.temp))
+		}
+	}
+	r.w = w
+	return err
+}
+
+// placing is the record of what is about to be done with a ready change.
+func (p *placement) placing(r *ready) (draft.Placing, error) {
+	pl := draft.Placing{Path: p.c.Path, Temp: r.temp, Old: beneath.BaseOf(&p.c.have.info)}
+	if !p.c.want.is {
+		return pl, nil
+	}
+	info, err := r.w.Own()
+	pl.New = beneath.BaseOf(&info)
+	return pl, err
+}
+
+// takeReady returns the change as Ready has made it, or makes it ready now.
+func (p *placement) takeReady() (*ready, error) {
+	if r := p.c.ready; r != nil {
+		p.c.ready = nil
+		return r, nil
+	}
+	r := &ready{temp: tempName()}
+	if p.c.want.is {
+		if err := p.makeFile(r); err != nil {
+			return nil, err
+		}
+		if err := beneath.Fsync(p.l, r.w, false); err != nil {
+			r.w.Close()
+			return nil, err
+		}
+	}
+	if !p.c.have.is {
+		return r, nil
+	}
+	pl, err := p.placing(r)
+	if err == nil {
+		err = p.place(r.temp, pl)
+	}
+	if err != nil {
+		r.w.Close()
+	}
+	return r, err
+}
+
+// nameReady gives the ready file its temporary name.
+func (p *placement) nameReady() (temp string, err error) {
+	r, err := p.takeReady()
+	if err != nil {
+		return "", err
+	}
+	defer r.w.Close()
+	info, err := r.w.Own()
+	if err != nil {
+		return "", err
+	}
+	p.made = info.ID()
+	if !r.isNamed {
+		if err := beneath.Link(p.l, r.w, p.d, r.temp); err != nil {
+			return "", errors.Join(err, p.store.Placed(p.c.Path))
+		}
+	}
+	return r.temp, nil
+}
+
+// place records a step, on the disk; what holds the rest of the record.
+func (p *placement) place(temp string, what draft.Placing) error {
+	what.Path, what.Temp = p.c.Path, temp
+	what.Old = draft.Base{}
+	if p.c.have.is {
+		what.Old = beneath.BaseOf(&p.c.have.info)
+	}
+	if err := p.store.Place(what); err != nil {
+		return err
+	}
+	return p.store.Sync()
+}

@@ -1,0 +1,176 @@
+package apply
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// Recover finishes what an Apply had begun when its process ended, or takes it back.
+func (e Env) Recover(ctx context.Context, l *guard.Lease) error {
+	a := e.begin(ctx, l)
+	for _, pl := range a.store.Placings() {
+		if err := a.recover(pl); err != nil {
+			return err
+		}
+		if err := a.store.Placed(pl.Path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NeedsRecovery reports whether Recover has something to do.
+func NeedsRecovery(l *guard.Lease) bool {
+	st, ok := beneath.StageOf(l)
+	return ok && len(st.Store().Placings()) > 0
+}
+
+// recover looks at what lies under the temporary name.
+func (a *applier) recover(pl draft.Placing) error {
+	parent, base := splitRel(pl.Path)
+	d, err := a.st.Source(a.l).Below(parent, true)
+	if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
+		return nil // the owner has moved the directory, with the temporary file
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	temp, err := beneath.StatIn(d, pl.Temp)
+	if err != nil {
+		return beneath.IgnoreAbsent(err)
+	}
+	p := placement{applier: *a, c: &Change{Path: pl.Path}, d: d, base: base}
+	switch at := beneath.BaseOf(&temp); {
+	case pl.Making || isFile(&at, &pl.New):
+		return p.unmake(pl.Temp) // ours, and not exchanged
+	case isUnchanged(&at, &pl.Old):
+		return p.retire(pl.Temp, &temp)
+	default:
+		return p.restore(pl)
+	}
+}
+
+// isFile reports whether two bases are of one file.
+func isFile(a, b *draft.Base) bool { return a.Kind == b.Kind && a.Ino == b.Ino && a.Birth == b.Birth }
+
+// isUnchanged reports whether a file is still what it was, but for its names.
+func isUnchanged(now, then *draft.Base) bool {
+	return isFile(now, then) && now.Mode == then.Mode && (now.Kind == draft.Dir || now.Size == then.Size && now.Mtime == then.Mtime)
+}
+
+// restore gives the owner's file back its path, under which ours is, or nothing.
+func (p *placement) restore(pl draft.Placing) error {
+	now, err := beneath.StatIn(p.d, p.base)
+	if beneath.IsAbsent(err) {
+		return beneath.RenameNew(p.l, p.d, pl.Temp, p.d, p.base)
+	}
+	if err != nil {
+		return err
+	}
+	if at := beneath.BaseOf(&now); isFile(&at, &pl.New) {
+		if err := beneath.Rename(p.l, p.d, pl.Temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
+			return err
+		}
+		if p.made = now.ID(); p.isOurs(pl.Temp) {
+			return p.unmake(pl.Temp)
+		}
+	}
+	parent, _ := splitRel(pl.Path)
+	p.l.Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
+	return nil
+}
+
+// Clear drops from the stage what the source has by now: what was applied, and what is the
+// same. First all of it is on the disk.
+func (e Env) Clear(ctx context.Context, l *guard.Lease, paths []string) error {
+	a := e.begin(ctx, l)
+	if err := a.syncPlaces(paths); err != nil {
+		return err
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Backward(paths) { // from the inside out
+		if err := a.st.Clear(l, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncPlaces has the names on the disk that were changed in the source.
+func (a *applier) syncPlaces(paths []string) error {
+	if len(paths) > fewFiles {
+		return a.st.Source(a.l).SyncAll(a.l)
+	}
+	for _, path := range paths {
+		parent, _ := splitRel(path)
+		d, err := a.st.Source(a.l).Below(parent, true)
+		if err == unix.ELOOP || beneath.IsAbsent(err) { //nolint:errorlint // bare errno
+			continue // the owner has moved it
+		}
+		if err == nil {
+			err = beneath.SyncDir(a.l, d)
+			d.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Discard drops changes from the stage, from the inside out: the source is seen again. It
+// returns those that cannot be dropped, because the stage has removed or moved a directory
+// above them.
+func (e Env) Discard(ctx context.Context, l *guard.Lease, paths []string) (done, left []Change, err error) {
+	a := e.begin(ctx, l)
+	list, same, err := e.Plan(ctx, l, Asked{Paths: paths})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, path := range same {
+		if Selects(paths, path) {
+			list = append(list, Change{Path: path})
+		}
+	}
+	SortPaths(list)
+	for i := len(list) - 1; i >= 0; i-- {
+		c := list[i]
+		if above := a.removedAbove(c.Path); above != "" && !Selects(paths, above) {
+			_ = c.conflict("the stage has removed or moved %[1]s: discard %[1]s, which holds it", names.Quote(above))
+			left = append(left, c)
+			continue
+		}
+		if err := a.st.Discard(l, c.Path); err != nil {
+			return done, left, err
+		}
+		if c.Class != Same {
+			done = append(done, c)
+		}
+	}
+	SortPaths(done)
+	SortPaths(left)
+	return done, left, nil
+}
+
+// removedAbove is a directory above a path that the source has and the stage has not.
+func (a *applier) removedAbove(path string) string {
+	for above, _ := splitRel(path); above != ""; above, _ = splitRel(above) {
+		rec, _ := a.store.Has(above)
+		if !rec.Whiteout {
+			continue
+		}
+		if up, err := a.lookUpper(above); err != nil || !up.isDir() {
+			return above
+		}
+	}
+	return ""
+}

@@ -1,0 +1,433 @@
+package beneath
+
+import (
+	"crypto/sha256"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// Copying up is what comes before a change of a file of the source: a copy is prepared in the
+// store, complete with its attributes, then the state that the source's file had is recorded,
+// and then the copy is renamed to its place in the upper directory. A directory is raised: an
+// empty directory with its attributes is made in the upper directory.
+
+const (
+	// copyTries is how often a file is copied again because the owner has written to it
+	// meanwhile.
+	copyTries = 3
+	// copyPiece is how much is copied between two looks at whether the root has ended.
+	copyPiece = 4 << 20
+	// maxHashed is the largest file whose contents are hashed for its record.
+	maxHashed = 16 << 20
+)
+
+// baseOf is what the store records of a file of the source.
+func baseOf(low *Info) draft.Base {
+	b := draft.Base{Kind: draft.Other, Ino: low.Ino, Birth: low.ID().Birth, Mtime: nanos(low.Mtime), Ctime: nanos(low.Ctime), Size: low.Size, Mode: low.Mode}
+	switch low.Type() {
+	case unix.S_IFREG:
+		b.Kind = draft.File
+	case unix.S_IFDIR:
+		b.Kind = draft.Dir
+	case unix.S_IFLNK:
+		b.Kind = draft.Link
+	}
+	return b
+}
+
+// note writes records to the store, before the change that they are for. A test may have the
+// machine crash between the two.
+func (st *staged) note(list ...draft.Record) error {
+	if AtStep != nil {
+		if err := AtStep("recording"); err != nil {
+			return err
+		}
+	}
+	if err := st.store.Note(list...); err != nil || AtStep == nil {
+		return err
+	}
+	return AtStep("recorded")
+}
+
+// AtStep, unless nil, is called at points of a change in a staged root. If it returns an error
+// the operation ends there. It is for tests, as if the process were killed at the point.
+var AtStep func(point string) error
+
+// tempName is a name in the store's directory for copies in progress.
+func (st *staged) tempName() string { return strconv.FormatUint(st.temps.Add(1), 10) }
+
+// dropTemp removes a copy that did not get to its place. If the root has ended it stays until
+// the store is opened again.
+func (st *staged) dropTemp(l *guard.Lease, name string, flags int) {
+	_ = change(l, func() error { return unix.Unlinkat(st.tmp, name, flags) })
+}
+
+// copyUp makes what is seen at a path lie in the upper directory. empty says that the contents
+// of a regular file are not wanted.
+func (st *staged) copyUp(l *guard.Lease, rel string, empty bool) error {
+	for range copyTries {
+		fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+		if err != nil {
+			return err
+		}
+		if lower {
+			err = st.copyOpen(l, rel, fd, empty)
+		}
+		_ = unix.Close(fd)
+		if !lower || err != unix.ESTALE { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	return unix.ESTALE
+}
+
+// mayChange asks what the kernel would ask before an ordinary user changes a file of the source:
+// its contents, or its attributes. The copy belongs to the user, so the kernel would allow it.
+func (st *staged) mayChange(rel string, contents bool) error {
+	uid := unix.Geteuid()
+	if uid == 0 {
+		return nil
+	}
+	fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info, err := stat(fd)
+	switch {
+	case err != nil || !lower || int(info.UID) == uid:
+		return err
+	case contents:
+		return unix.Faccessat(unix.AT_FDCWD, procPath(fd), unix.W_OK, unix.AT_EACCESS)
+	}
+	return unix.EPERM
+}
+
+// copyOpen copies the source's file at a path, of which fd is a reference. The error is ESTALE
+// if the file was changed or replaced meanwhile.
+func (st *staged) copyOpen(l *guard.Lease, rel string, fd int, empty bool) error {
+	info, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		return st.raise(l, rel)
+	}
+	c := &upCopy{st: st, l: l, name: st.tempName()}
+	if err := c.prepare(fd, &info, empty); err != nil {
+		c.drop()
+		return err
+	}
+	st.mu.Lock()
+	err = c.place(rel, &info)
+	st.mu.Unlock()
+	c.drop()
+	return err
+}
+
+// upCopy is a copy in progress.
+type upCopy struct {
+	st    *staged
+	l     *guard.Lease
+	name  string // in the store's directory for copies
+	made  bool   // the name exists
+	isDir bool
+	base  draft.Base
+}
+
+// drop removes the copy, if it did not get to its place.
+func (c *upCopy) drop() {
+	if !c.made {
+		return
+	}
+	flags := 0
+	if c.isDir {
+		flags = unix.AT_REMOVEDIR
+	}
+	c.st.dropTemp(c.l, c.name, flags)
+}
+
+// prepare makes the copy of a file, complete with its attributes.
+func (c *upCopy) prepare(from int, info *Info, empty bool) error {
+	st, l := c.st, c.l
+	c.base = baseOf(info)
+	switch info.Type() {
+	case unix.S_IFREG:
+		return c.prepareFile(from, info, empty)
+	case unix.S_IFLNK:
+		target, err := Readlink(from)
+		if err != nil {
+			return err
+		}
+		c.base.Hash = sha256.Sum256([]byte(target))
+		err = change(l, func() error { return unix.Symlinkat(target, st.tmp, c.name) })
+		if err != nil {
+			return err
+		}
+	default:
+		if err := change(l, func() error {
+			return unix.Mknodat(st.tmp, c.name, info.Mode&unix.S_IFMT|0o600, int(decodeDev(info.Rdev)))
+		}); err != nil {
+			return err
+		}
+	}
+	c.made = true
+	fd, err := open(st.tmp, c.name, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return copyAttributes(l, from, info, changeable(fd), info.Mode)
+}
+
+func (c *upCopy) prepareFile(from int, info *Info, empty bool) error {
+	var to int
+	err := change(c.l, func() (err error) {
+		to, err = unix.Openat(c.st.tmp, c.name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	c.made = true
+	if !empty {
+		if err := c.st.store.Wrote(info.Size); err != nil {
+			return err
+		}
+		if c.base.Hash, err = copyContents(c.l, from, to, info); err != nil {
+			return err
+		}
+	} else if info.Size <= maxHashed {
+		c.base.Hash = hashLower(from, info)
+	}
+	return copyAttributes(c.l, from, info, changeable(to), info.Mode)
+}
+
+// hashLower is the hash of a file of the source that is not copied; zero if it cannot be read,
+// or was changed meanwhile: then the file counts as changed once the owner touches it.
+func hashLower(from int, info *Info) (sum [sha256.Size]byte) {
+	in, err := reopenQuietly(from)
+	if err != nil {
+		return sum
+	}
+	defer unix.Close(in)
+	got, err := hashOf(in)
+	now, serr := stat(in)
+	if err != nil || serr != nil || now.Size != info.Size || now.Mtime != info.Mtime || now.Ctime != info.Ctime {
+		return sum
+	}
+	return got
+}
+
+// reopenQuietly opens a file of the source for reading, and leaves its access time alone where
+// it may.
+func reopenQuietly(from int) (int, error) {
+	in, err := Reopen(from, unix.O_RDONLY|unix.O_NOATIME)
+	if err == unix.EPERM { //nolint:errorlint // bare errno
+		in, err = Reopen(from, unix.O_RDONLY)
+	}
+	return in, err
+}
+
+// copyAttributes gives a new file the attributes of another: owner, mode, ACL, the user's
+// attributes and times. An ordinary user's copy stays the user's. Set-id bits of files are
+// left out, because nothing in a stage runs as another user.
+func copyAttributes(l *guard.Lease, from int, info *Info, to Changeable, mode uint32) error {
+	if err := Chown(l, to, int(info.UID), int(info.GID)); err != nil && err != unix.EPERM { //nolint:errorlint // bare errno
+		return err
+	}
+	if info.Type() == unix.S_IFLNK {
+		return Utimes(l, to, Stamp{timespec(info.Atime)}, Stamp{timespec(info.Mtime)})
+	}
+	list, err := Listxattr(from)
+	if err != nil && err != unix.EOPNOTSUPP { //nolint:errorlint // bare errno
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		if !strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "system.posix_acl_") {
+			continue
+		}
+		if err := CopyXattr(l, from, to, name); err != nil && err != unix.EOPNOTSUPP { //nolint:errorlint // bare errno
+			return err
+		}
+	}
+	if !info.IsDir() {
+		mode &^= unix.S_ISUID | unix.S_ISGID
+	}
+	if err := Chmod(l, to, mode&0o7777); err != nil {
+		return err
+	}
+	return Utimes(l, to, Stamp{timespec(info.Atime)}, Stamp{timespec(info.Mtime)})
+}
+
+func timespec(t unix.StatxTimestamp) unix.Timespec {
+	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
+}
+
+// place records the state of the source's file and renames the copy to its path in the upper
+// directory. The caller holds st.mu. The error is ESTALE if the path does not show the file
+// any more; nil if somebody else has copied it.
+func (c *upCopy) place(rel string, low *Info) error {
+	st := c.st
+	parent, base := splitRel(rel)
+	if err := st.raise(c.l, parent); err != nil {
+		return err
+	}
+	dir, err := st.openUpperDir(parent)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	fd, lower, err := st.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return err
+	}
+	now, err := stat(fd)
+	_ = unix.Close(fd)
+	switch {
+	case err != nil:
+		return err
+	case !lower:
+		return nil
+	case now.ID() != low.ID():
+		return unix.ESTALE
+	}
+	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
+		return err
+	}
+	return c.moveTo(dir, base, low)
+}
+
+// moveTo renames the copy to a name of a directory of the upper directory, whose times stay,
+// and moves open descriptors of the source's file to it.
+func (c *upCopy) moveTo(dir int, base string, low *Info) error {
+	st, l := c.st, c.l
+	was, err := stat(dir)
+	if err != nil {
+		return err
+	}
+	st.swaps.Lock()
+	defer st.swaps.Unlock()
+	move := func() error {
+		return change(l, func() error { return unix.Renameat2(st.tmp, c.name, dir, base, unix.RENAME_NOREPLACE) })
+	}
+	if err = move(); err == unix.EACCES && unix.Geteuid() != 0 { //nolint:errorlint // bare errno
+		// A directory in which its owner may not write, such as those of Go's module cache.
+		if err = Chmod(l, changeable(dir), was.Mode&0o7777|0o300); err == nil {
+			err = move()
+			if back := Chmod(l, changeable(dir), was.Mode&0o7777); err == nil {
+				err = back
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.made = false
+	if err := Utimes(l, changeable(dir), Stamp{timespec(was.Atime)}, Stamp{timespec(was.Mtime)}); err != nil {
+		return err
+	}
+	fd, err := open(dir, base, unix.O_PATH|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	up, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	st.ids.copy(up.ID(), low.ID())
+	st.swap(low.ID(), fd)
+	return nil
+}
+
+// raise makes a directory of the source, and those above it, lie in the upper directory. The
+// caller holds st.mu.
+func (st *staged) raise(l *guard.Lease, rel string) error {
+	if st.isRaised(rel) {
+		return nil
+	}
+	parent, _ := splitRel(rel)
+	if err := st.raise(l, parent); err != nil {
+		return err
+	}
+	if st.isHidden(rel) {
+		return unix.ENOENT
+	}
+	low, err := st.openLowerDir(rel)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(low)
+	info, err := stat(low)
+	if err != nil {
+		return err
+	}
+	if foldsNames(low) {
+		return unix.EOPNOTSUPP // the upper directory's would distinguish the spellings
+	}
+	dir, err := st.openUpperDir(parent)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	c := &upCopy{st: st, l: l, name: st.tempName(), isDir: true, base: baseOf(&info)}
+	if err = c.raiseTo(rel, dir, low, &info); err != nil {
+		c.drop()
+		return err
+	}
+	st.store.SetUpperDir(rel, true)
+	return nil
+}
+
+func (c *upCopy) raiseTo(rel string, dir, low int, info *Info) error {
+	st, l := c.st, c.l
+	if err := change(l, func() error { return unix.Mkdirat(st.tmp, c.name, 0o700) }); err != nil {
+		return err
+	}
+	c.made = true
+	fd, err := open(st.tmp, c.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, stayBeneath)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	mode := info.Mode & 0o7777
+	if uid := unix.Geteuid(); uid != 0 && int(info.UID) != uid && unix.Faccessat(unix.AT_FDCWD, procPath(low), unix.W_OK, unix.AT_EACCESS) != nil {
+		mode &^= 0o222 // the user could not make names in it, and owns what is raised
+	}
+	// A directory that its owner may not write to cannot be moved to another one.
+	movable := mode
+	if unix.Geteuid() != 0 {
+		movable |= 0o300
+	}
+	if err := copyAttributes(l, low, info, changeable(fd), movable); err != nil {
+		return err
+	}
+	if err := st.note(draft.Record{Path: rel, Base: c.base}); err != nil {
+		return err
+	}
+	_, base := splitRel(rel)
+	if err := c.moveTo(dir, base, info); err != nil {
+		return err
+	}
+	if movable == mode {
+		return nil
+	}
+	return Chmod(l, changeable(fd), mode)
+}
+
+// openUpperDir opens a directory of the upper directory.
+func (st *staged) openUpperDir(rel string) (int, error) {
+	if rel == "" {
+		return unix.FcntlInt(uintptr(st.up), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	return openLong(st.up, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+}

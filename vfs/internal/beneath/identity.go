@@ -1,0 +1,110 @@
+package beneath
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A file of a staged root keeps the identity that it showed first. When a file of the source
+// is copied to the upper directory, the copy shows the identity of what it was copied from.
+// The file of the source may still be met under another name: as a hard link, or because the
+// owner has renamed it. Then it is another file than the copy, and shows another identity, its
+// twin's; otherwise the kernel would take the two for one file and mix their pages.
+//
+// The table is in memory only: nobody who knows an identity outlives the session.
+
+// identities say which identity the files of a staged root show.
+type identities struct {
+	upperDev, lowerDev uint64
+
+	mu sync.RWMutex // guards the fields below
+	// upper are the files of the upper directory that show another identity than their own,
+	// by inode number.
+	upper map[uint64]copied
+	// lower says how often the files of the source with an inode number were copied. It counts
+	// for later files with the number, too, because the copies go on to show it.
+	lower map[uint64]uint64
+}
+
+// copied is a file of the upper directory. birth tells it from a later file with the same
+// inode number.
+type copied struct {
+	birth int64
+	shows guard.Identity
+}
+
+// In the inode numbers that are shown, the bits from twinShift on count the copies of a file of
+// the source that is met elsewhere. apartBit marks files that were made in a store on another
+// file system than the source. So no two files of a root show one number, where file systems
+// give numbers below 1<<47, as all do but the largest.
+const (
+	apartBit  = 1 << 47
+	twinShift = 48
+)
+
+// id is the identity that a file shows.
+func (t *identities) id(own guard.Identity) guard.Identity {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.idLocked(own)
+}
+
+func (t *identities) idLocked(own guard.Identity) guard.Identity {
+	if c, ok := t.upper[own.Ino]; ok && own.Dev == t.upperDev && c.birth == own.Birth {
+		return c.shows
+	}
+	if own.Dev == t.upperDev && t.upperDev != t.lowerDev {
+		own.Dev, own.Ino = t.lowerDev, own.Ino|apartBit
+		return own
+	}
+	own.Ino += t.lower[own.Ino] << twinShift
+	return own
+}
+
+// show changes attributes to those that the stage shows. Directories have one link, as on
+// file systems that do not count them.
+func (t *identities) show(info *Info) {
+	own := info.ID()
+	if id := t.id(own); id != own {
+		info.Dev, info.Ino = id.Dev, id.Ino
+		info.Btime = unix.StatxTimestamp{Sec: id.Birth / 1e9, Nsec: uint32(id.Birth % 1e9)}
+	}
+	if info.IsDir() && info.Nlink > 0 {
+		info.Nlink = 1
+	}
+}
+
+// inode is the number that a directory entry shows, of the upper directory or of the source.
+func (t *identities) inode(own uint64, isUpper bool) uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if isUpper {
+		if c, ok := t.upper[own]; ok {
+			return c.shows.Ino
+		}
+		if t.upperDev != t.lowerDev {
+			return own | apartBit
+		}
+	}
+	return own + t.lower[own]<<twinShift
+}
+
+// copy notes that the file up of the upper directory was copied from the file low of the
+// source.
+func (t *identities) copy(up, low guard.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.upper[up.Ino] = copied{up.Birth, t.idLocked(low)}
+	t.lower[low.Ino]++
+}
+
+// forget drops what is known of a file of the upper directory that had the inode number of
+// one that was made just now.
+func (t *identities) forget(up guard.Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.upper, up.Ino)
+}

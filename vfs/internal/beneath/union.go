@@ -1,0 +1,308 @@
+package beneath
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// A directory of a staged root is seen as the union of two: of the same path in the upper
+// directory of the store, where programs' changes lie, and in the source, which is the lower
+// one. A name of the upper directory hides that of the source. A name of the source is also
+// hidden by a whiteout, a record in the store, at the name or at a directory above it.
+//
+// Whoever looks for a name looks into the upper directory first and asks for whiteouts after
+// that. A change records a whiteout before it takes the name out of the upper directory, so a
+// look between the two finds the name in the one or the whiteout in the other.
+
+// union is a directory, or file, of a staged root.
+type union struct {
+	st  *staged
+	rel string // its path below the root
+	// up and low are open descriptors of the two sides, -1 where none is open.
+	up, low int
+	extra   []int // descriptors to be closed that are not the Dir's own
+}
+
+// topOf is the top directory of a staged root.
+func topOf(st *staged) *union { return &union{st: st, up: st.up, low: st.fd} }
+
+// close closes what the union has opened beside the Dir's own descriptor.
+func (u *union) close() {
+	for _, fd := range u.extra {
+		_ = unix.Close(fd)
+	}
+	u.extra = nil
+}
+
+// splitRel splits a path into its directory and its last element.
+func splitRel(rel string) (parent, base string) {
+	i := strings.LastIndexByte(rel, '/')
+	return rel[:max(i, 0)], rel[i+1:]
+}
+
+// isRaised reports whether the directory rel lies in the upper directory.
+func (st *staged) isRaised(rel string) bool {
+	upper, _ := st.store.Locate(rel)
+	return upper == rel
+}
+
+// isHidden reports whether a whiteout hides what the source has at a path.
+func (st *staged) isHidden(rel string) bool {
+	_, hidden := st.store.Locate(rel)
+	return hidden
+}
+
+// openLong opens a path, which may be longer than one call can resolve.
+func openLong(top int, rel string, flags uint64) (int, error) {
+	part, rest := cut(rel)
+	if rest == "" {
+		return open(top, part, flags, stayBeneath|unix.RESOLVE_NO_XDEV)
+	}
+	fd, err := open(top, part, unix.O_PATH|unix.O_DIRECTORY, stayBeneath|unix.RESOLVE_NO_XDEV)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	return openLong(fd, rest, flags)
+}
+
+// enter opens a path below the directory, with the flags of openat2(2). lower reports whether
+// the source's file was opened.
+func (u *union) enter(part string, flags uint64) (fd int, next *union, err error) {
+	next = &union{st: u.st, rel: join(u.rel, part), up: -1, low: -1}
+	fd, lower, err := u.st.open(next.rel, flags)
+	switch {
+	case err != nil:
+		return -1, nil, err
+	case lower:
+		next.low = fd
+	default:
+		next.up = fd
+	}
+	return fd, next, nil
+}
+
+// open opens what is seen at a path. lower reports whether that is the source's.
+func (st *staged) open(rel string, flags uint64) (fd int, lower bool, err error) {
+	parent, base := splitRel(rel)
+	upper, hidden := st.store.Locate(rel)
+	isUpper := upper == parent || upper == rel
+	if isUpper {
+		if fd, err = openLong(st.up, rel, flags); err != unix.ENOENT { //nolint:errorlint // bare errno
+			return fd, false, err
+		}
+		hidden = st.isHidden(rel)
+	}
+	if hidden {
+		return -1, false, st.absent(rel, isUpper, unix.ENOENT)
+	}
+	fd, err = openLong(st.fd, rel, flags)
+	if err == unix.ENOENT || !isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
+		err = st.absent(rel, isUpper, err)
+	}
+	if isUpper && (err == unix.ENOTDIR || err == unix.ELOOP) { //nolint:errorlint // bare errnos
+		// The directory is the stage's. The source may have something else at its path.
+		dir, derr := st.openLowerDir(parent)
+		if derr != nil {
+			return -1, false, unix.ENOENT
+		}
+		defer unix.Close(dir)
+		fd, err = open(dir, base, flags, stayBeneath|unix.RESOLVE_NO_XDEV)
+	}
+	return fd, true, err
+}
+
+// absent is the error for a path that shows nothing: that of the source, unless the upper
+// directory has something above the path that is no directory. looked says that it has not.
+func (st *staged) absent(rel string, looked bool, low error) error {
+	if looked {
+		return low
+	}
+	fd, err := openLong(st.up, rel, unix.O_PATH|unix.O_NOFOLLOW)
+	switch err { //nolint:errorlint // bare errnos
+	case nil:
+		_ = unix.Close(fd) // made just now
+		return unix.ENOENT
+	case unix.ENOENT:
+		upper, _ := st.store.Locate(rel)
+		dir, derr := st.openLowerDir(upper)
+		if derr != nil {
+			return unix.ENOENT // the directory is the stage's; the source has something else there
+		}
+		_ = unix.Close(dir)
+		return low
+	}
+	return err
+}
+
+// openLowerDir opens a directory of the source, whether it is hidden or not.
+func (st *staged) openLowerDir(rel string) (int, error) {
+	if rel == "" {
+		return unix.FcntlInt(uintptr(st.fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	return openLong(st.fd, rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+}
+
+// upDir is the directory's descriptor in the upper directory, -1 if it is not there.
+func (u *union) upDir() int {
+	if u.up >= 0 || !u.st.isRaised(u.rel) {
+		return u.up
+	}
+	fd, err := openLong(u.st.up, u.rel, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if err != nil {
+		return -1
+	}
+	u.up, u.extra = fd, append(u.extra, fd)
+	return fd
+}
+
+// lowDir is the directory's descriptor in the source, -1 if the source has none that is seen.
+func (u *union) lowDir() int {
+	if u.st.isHidden(u.rel) {
+		return -1
+	}
+	if u.low >= 0 {
+		return u.low
+	}
+	fd, err := u.st.openLowerDir(u.rel)
+	if err != nil {
+		return -1
+	}
+	u.low, u.extra = fd, append(u.extra, fd)
+	return fd
+}
+
+// openName opens one name of the directory. lower reports whether it is the source's.
+func (u *union) openName(name string, flags uint64) (fd int, lower bool, err error) {
+	const resolve = stayBeneath | unix.RESOLVE_NO_XDEV
+	if up := u.upDir(); up >= 0 {
+		if fd, err = open(up, name, flags, resolve); err != unix.ENOENT { //nolint:errorlint // bare errno
+			return fd, false, err
+		}
+	}
+	low := -1
+	if !u.st.isHidden(join(u.rel, name)) {
+		low = u.lowDir()
+	}
+	if low < 0 {
+		return -1, false, unix.ENOENT
+	}
+	fd, err = open(low, name, flags, resolve)
+	return fd, true, err
+}
+
+// side is what one side has at a name.
+type side struct {
+	is   bool
+	info Info // with the identity of its own
+}
+
+// look looks at both sides of a name. What the source has and does not show counts as nothing.
+func (u *union) look(name string) (up, low side, err error) {
+	if dir := u.upDir(); dir >= 0 {
+		if up, err = lookAt(dir, name); err != nil {
+			return up, low, err
+		}
+	}
+	if u.st.isHidden(join(u.rel, name)) {
+		return up, low, nil
+	}
+	if dir := u.lowDir(); dir >= 0 {
+		low, err = lookAt(dir, name)
+	}
+	return up, low, err
+}
+
+func lookAt(dir int, name string) (side, error) {
+	info, err := StatIn(Dir{fd: dir, local: true}, name)
+	if err == unix.ENOENT { //nolint:errorlint // bare errno
+		return side{}, nil
+	}
+	return side{err == nil, info}, err
+}
+
+// statIn returns the attributes of what is seen at a name; d is the directory itself.
+func (u *union) statIn(d Dir, name string) (Info, error) {
+	d.union = nil
+	if d.fd = u.upDir(); d.fd >= 0 {
+		info, err := StatIn(d, name)
+		if err == nil {
+			u.st.ids.show(&info)
+		}
+		if err != unix.ENOENT { //nolint:errorlint // bare errno
+			return info, err
+		}
+	}
+	if u.st.isHidden(join(u.rel, name)) {
+		return Info{}, unix.ENOENT
+	}
+	if d.fd = u.lowDir(); d.fd < 0 {
+		return Info{}, unix.ENOENT
+	}
+	info, err := StatIn(d, name)
+	if err == nil {
+		u.st.ids.show(&info)
+	}
+	return info, err
+}
+
+// stageOf is the stage of the lease's root, nil if the root is not staged.
+func stageOf(l *guard.Lease) *staged {
+	if l == nil {
+		return nil
+	}
+	st, _ := l.Source().(*staged)
+	return st
+}
+
+// openFile is OpenFile in a staged root. For writing, a file of the source is copied up first;
+// without its contents if emptied is not nil, see OpenToEmpty.
+func (u *union) openFile(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
+	for range copyTries {
+		h, info, err := u.openFileOnce(l, d, base, flags, emptied)
+		if err != unix.ESTALE || emptied != nil { //nolint:errorlint // bare errno
+			return h, info, err
+		}
+	}
+	return Handle{}, Info{}, unix.ESTALE
+}
+
+func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, emptied *guard.Identity) (Handle, Info, error) {
+	before, err := StatIn(d, base)
+	if err == nil {
+		err = openable(&before)
+	}
+	if err == nil && emptied != nil && *emptied != (guard.Identity{}) && before.ID() != *emptied {
+		err = unix.ESTALE
+	}
+	rel, writes := join(u.rel, base), flags&unix.O_ACCMODE != unix.O_RDONLY || emptied != nil
+	if err == nil && writes {
+		err = u.st.mayChange(rel, true)
+	}
+	if err == nil && writes {
+		err = u.st.copyUp(l, rel, emptied != nil)
+	}
+	if err != nil {
+		return Handle{}, Info{}, err
+	}
+	fd, lower, err := u.openName(base, uint64(flags|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE))
+	if err != nil {
+		return Handle{}, Info{}, err
+	}
+	info, err := Stat(l, fd)
+	if err == nil && (info.ID() != before.ID() || lower && writes) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, Info{}, err
+	}
+	if !lower {
+		return Handle{fd: fd}, info, nil
+	}
+	h, err := u.st.track(fd, rel)
+	return h, info, err
+}

@@ -1,0 +1,186 @@
+package beneath
+
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// Changes of names in a staged root, one at a time (staged.mu). Each first prepares what is
+// not seen yet, then writes its records by one write, and then makes one system call in the
+// upper directory. A crash between the two leaves what is seen as it was: a whiteout does not
+// hide a name that the upper directory has, and a base is only for the owner's later apply.
+
+// begin begins a change of names in a directory. It returns the descriptor to make the change
+// with, and for a directory of a staged root the union, which is locked until end. There the
+// directory lies in the upper directory from then on.
+func (d *Dir) begin(l *guard.Lease) (fd int, u *union, err error) {
+	st := stageOf(l)
+	switch {
+	case st == nil || d.source:
+		return d.fd, nil, nil
+	case d.union == nil:
+		return -1, nil, unix.EROFS // a directory of the source, which a stage never changes
+	}
+	st.mu.Lock()
+	if err := d.union.toUpper(l); err != nil {
+		st.mu.Unlock()
+		return -1, nil, err
+	}
+	return d.union.up, d.union, nil
+}
+
+// end ends what begin began. On an ordinary root u is nil.
+func (u *union) end() {
+	if u != nil {
+		u.st.mu.Unlock()
+	}
+}
+
+// toUpper raises the directory. The caller holds st.mu. The error is ESTALE if another
+// directory has its path by now.
+func (u *union) toUpper(l *guard.Lease) error {
+	if err := u.st.raise(l, u.rel); err != nil {
+		return err
+	}
+	fd, err := u.st.openUpperDir(u.rel)
+	if err != nil {
+		return err
+	}
+	if u.up < 0 {
+		u.up, u.extra = fd, append(u.extra, fd)
+		return nil
+	}
+	defer unix.Close(fd)
+	now, err := stat(fd)
+	if err != nil {
+		return err
+	}
+	if was, err := stat(u.up); err != nil || was.ID() != now.ID() {
+		return unix.ESTALE
+	}
+	return nil
+}
+
+// vacant returns EEXIST if the source shows a name. The upper directory's own names are the
+// kernel's to refuse.
+func (u *union) vacant(name string) error {
+	if u == nil {
+		return nil
+	}
+	_, low, err := u.look(name)
+	if err == nil && low.is {
+		err = unix.EEXIST
+	}
+	return err
+}
+
+// madeName notes a file that was made under a name of the directory.
+func (u *union) madeName(name string) {
+	if u == nil {
+		return
+	}
+	made, err := lookAt(u.up, name)
+	if err != nil || !made.is {
+		return
+	}
+	u.st.ids.forget(made.info.ID())
+	if made.info.IsDir() {
+		u.st.store.SetUpperDir(join(u.rel, name), true)
+	}
+}
+
+// madeFile notes a file that was made and is open.
+func (u *union) madeFile(fd int) {
+	if u == nil {
+		return
+	}
+	if info, err := stat(fd); err == nil {
+		u.st.ids.forget(info.ID())
+	}
+}
+
+// record describes what the source has at a name.
+func (u *union) record(name string, low *side, whiteout bool) draft.Record {
+	return draft.Record{Path: join(u.rel, name), Whiteout: whiteout, Base: baseOf(&low.info)}
+}
+
+// isEmpty reports whether a subdirectory is seen to be empty.
+func (u *union) isEmpty(name string) (bool, error) {
+	sub := &union{st: u.st, rel: join(u.rel, name), up: -1, low: -1}
+	defer sub.close()
+	list, err := sub.names(true)
+	return len(list) == 0, err
+}
+
+// remove removes a name: with AT_REMOVEDIR that of an empty directory, else that of any other
+// file.
+func (u *union) remove(l *guard.Lease, name string, flags int) error {
+	up, low, err := u.look(name)
+	if err != nil {
+		return err
+	}
+	seen := up
+	if !up.is {
+		seen = low
+	}
+	switch {
+	case !seen.is:
+		return unix.ENOENT
+	case flags == 0 && seen.info.IsDir():
+		return unix.EISDIR
+	case flags != 0 && !seen.info.IsDir():
+		return unix.ENOTDIR
+	}
+	if flags != 0 && low.is && low.info.IsDir() {
+		if empty, err := u.isEmpty(name); err != nil || !empty {
+			return cmpErr(err, unix.ENOTEMPTY)
+		}
+	}
+	if !up.is {
+		if err := u.mayRemove(&low.info); err != nil {
+			return err
+		}
+	}
+	if low.is {
+		if err := u.st.note(u.record(name, &low, true)); err != nil {
+			return err
+		}
+	}
+	if !up.is {
+		u.st.loseName(low.info.ID(), join(u.rel, name))
+		// As the removal of a name does. Git looks at the time for names that it does not track.
+		return Utimes(l, changeable(u.up), Omit, Now)
+	}
+	if err := change(l, func() error { return unix.Unlinkat(u.up, name, flags) }); err != nil {
+		return err
+	}
+	if up.info.IsDir() {
+		u.st.store.SetUpperDir(join(u.rel, name), false)
+	}
+	return nil
+}
+
+func cmpErr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+// mayRemove asks as the kernel does before it removes a name of the directory. The upper
+// directory has the mode of the source's, and no such name to remove.
+func (u *union) mayRemove(low *Info) error {
+	dir, err := stat(u.up)
+	if err != nil {
+		return err
+	}
+	if err := unix.Faccessat(u.up, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); err != nil {
+		return err
+	}
+	if uid := unix.Geteuid(); uid != 0 && dir.Mode&unix.S_ISVTX != 0 && int(low.UID) != uid && int(dir.UID) != uid {
+		return unix.EPERM
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package beneath
+
+import (
+	"context"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+)
+
+// A directory of the source is moved by copying up everything that is seen in it. From then on
+// the source shows nothing in it. A larger one than these bounds is refused with EXDEV, and
+// programs then copy it themselves.
+const (
+	maxMovedNames = 4096
+	maxMovedBytes = 64 << 20
+)
+
+// unionMove is a rename in a staged root.
+type unionMove struct {
+	l                *guard.Lease
+	st               *staged
+	from, to         *union
+	oldName, newName string
+	flags            uint
+	old, new         [2]side        // of the upper directory and the source
+	hide             []draft.Record // the names of the source in directories that are moved
+}
+
+// oldRel and newRel are the two paths below the root.
+func (m *unionMove) oldRel() string { return join(m.from.rel, m.oldName) }
+func (m *unionMove) newRel() string { return join(m.to.rel, m.newName) }
+
+func seenOf(s *[2]side) *side {
+	if s[0].is {
+		return &s[0]
+	}
+	return &s[1]
+}
+
+// run moves the name. What lies in the source only is copied up first, while nothing is locked.
+func (m *unionMove) run() error {
+	for range copyTries {
+		missing, err := m.try()
+		if missing == "" {
+			return err
+		}
+		if err := m.st.copyAll(m.l, missing); err != nil {
+			return err
+		}
+	}
+	return unix.ESTALE
+}
+
+// try moves the name, unless something has to be copied up before: then try returns its path.
+func (m *unionMove) try() (missing string, err error) {
+	m.hide = nil
+	m.st.mu.Lock()
+	defer m.st.mu.Unlock()
+	if err = m.from.toUpper(m.l); err == nil {
+		err = m.to.toUpper(m.l)
+	}
+	if err == nil {
+		m.old[0], m.old[1], err = m.from.look(m.oldName)
+	}
+	if err == nil {
+		m.new[0], m.new[1], err = m.to.look(m.newName)
+	}
+	if err != nil {
+		return "", err
+	}
+	if done, err := m.check(); done || err != nil {
+		return "", err
+	}
+	if isUp, err := m.isUp(&m.old, m.oldRel()); err != nil {
+		return "", err
+	} else if !isUp {
+		return m.oldRel(), nil
+	}
+	if m.flags&unix.RENAME_EXCHANGE != 0 {
+		if isUp, err := m.isUp(&m.new, m.newRel()); err != nil {
+			return "", err
+		} else if !isUp {
+			return m.newRel(), nil
+		}
+	}
+	if replaced := &m.new[1]; m.old[0].info.IsDir() && !m.new[0].is && replaced.is {
+		if err := m.st.raise(m.l, m.newRel()); err != nil { // an empty one
+			return "", err
+		}
+	}
+	return "", m.move()
+}
+
+// isUp reports whether everything that is to be moved lies in the upper directory.
+func (m *unionMove) isUp(what *[2]side, rel string) (bool, error) {
+	low := &what[1]
+	if !low.is || !low.info.IsDir() || what[0].is && !what[0].info.IsDir() {
+		return what[0].is, nil
+	}
+	t := lowerTree{names: maxMovedNames, bytes: maxMovedBytes, complete: what[0].is}
+	sub := &union{st: m.st, rel: rel, up: -1, low: -1}
+	defer sub.close()
+	err := t.walk(sub)
+	m.hide = append(m.hide, t.found...)
+	return t.complete, err
+}
+
+// lowerTree finds what the source shows in a directory.
+type lowerTree struct {
+	names, bytes int64 // that may still be copied
+	complete     bool  // all of it lies in the upper directory, too
+	found        []draft.Record
+}
+
+func (t *lowerTree) walk(u *union) error {
+	dir := u.lowDir()
+	if dir < 0 {
+		return nil
+	}
+	var list []string
+	err := namesIn(dir, true, func(e *Entry) {
+		if !u.st.isHidden(join(u.rel, e.Name)) {
+			list = append(list, e.Name)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if t.names -= int64(len(list)); t.names < 0 {
+		return unix.EXDEV
+	}
+	for _, name := range list {
+		if err := t.add(u, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *lowerTree) add(u *union, name string) error {
+	up, low, err := u.look(name)
+	if err != nil || !low.is {
+		return err
+	}
+	t.found = append(t.found, u.record(name, &low, true))
+	if !up.is {
+		t.complete = false
+		if low.info.IsRegular() {
+			t.bytes -= low.info.Size
+		}
+		if t.bytes < 0 {
+			return unix.EXDEV
+		}
+	}
+	if !low.info.IsDir() || up.is && !up.info.IsDir() {
+		return nil
+	}
+	sub := &union{st: u.st, rel: join(u.rel, name), up: -1, low: -1}
+	defer sub.close()
+	return t.walk(sub)
+}
+
+// copyAll is copyUp for a path and everything that is seen below it.
+func (st *staged) copyAll(l *guard.Lease, rel string) error {
+	if err := l.Ended(context.Background()); err != nil {
+		return err
+	}
+	if err := st.copyUp(l, rel, false); err != nil {
+		return err
+	}
+	if !st.isRaised(rel) {
+		return nil
+	}
+	u := &union{st: st, rel: rel, up: -1, low: -1}
+	list, err := u.names(true)
+	u.close()
+	for i := range list {
+		if err == nil {
+			err = IgnoreAbsent(st.copyAll(l, join(rel, list[i].Name)))
+		}
+	}
+	return err
+}
+
+// check refuses what rename(2) refuses, for what is seen. done says that nothing is left to do.
+func (m *unionMove) check() (done bool, err error) {
+	from, to, old, target := m.oldRel(), m.newRel(), seenOf(&m.old), seenOf(&m.new)
+	exchange := m.flags&unix.RENAME_EXCHANGE != 0
+	switch {
+	case !old.is || exchange && !target.is:
+		return false, unix.ENOENT
+	case m.flags&unix.RENAME_NOREPLACE != 0 && target.is:
+		return false, unix.EEXIST
+	case from == to:
+		return true, nil
+	case strings.HasPrefix(to, from+"/"), exchange && strings.HasPrefix(from, to+"/"):
+		return false, unix.EINVAL
+	case strings.HasPrefix(from, to+"/"):
+		return false, unix.ENOTEMPTY
+	case !exchange && !m.old[0].is && !m.new[0].is && target.is && old.info.ID() == target.info.ID():
+		return true, nil // two names of one file
+	case exchange || !target.is:
+		return false, nil
+	case old.info.IsDir() && !target.info.IsDir():
+		return false, unix.ENOTDIR
+	case !old.info.IsDir() && target.info.IsDir():
+		return false, unix.EISDIR
+	case target.info.IsDir():
+		if empty, err := m.to.isEmpty(m.newName); err != nil || !empty {
+			return false, cmpErr(err, unix.ENOTEMPTY)
+		}
+	}
+	return false, nil
+}
+
+// move writes the records and renames in the upper directory. Nothing is recorded as hidden at
+// the new name: before the rename that would hide what is there.
+func (m *unionMove) move() error {
+	exchange := m.flags&unix.RENAME_EXCHANGE != 0
+	list := m.hide
+	if m.new[1].is {
+		list = append(list, m.to.record(m.newName, &m.new[1], false))
+	}
+	if m.old[1].is {
+		list = append(list, m.from.record(m.oldName, &m.old[1], !exchange))
+	}
+	if len(list) > 0 {
+		if err := m.st.note(list...); err != nil {
+			return err
+		}
+	}
+	err := change(m.l, func() error { return unix.Renameat2(m.from.up, m.oldName, m.to.up, m.newName, m.flags) })
+	if err != nil {
+		return err
+	}
+	if !exchange && m.new[1].is && !m.new[0].is && !m.new[1].info.IsDir() {
+		m.st.loseName(m.new[1].info.ID(), m.newRel())
+	}
+	m.moveIndex(exchange)
+	return nil
+}
+
+// moveIndex tells the store which directories lie in the upper directory now.
+func (m *unionMove) moveIndex(exchange bool) {
+	from, to, store := m.oldRel(), m.newRel(), m.st.store
+	if exchange {
+		const aside = "\x00" // no path
+		if m.old[0].info.IsDir() {
+			store.RenameUpperDir(from, aside)
+		}
+		if m.new[0].info.IsDir() {
+			store.RenameUpperDir(to, from)
+		}
+		if m.old[0].info.IsDir() {
+			store.RenameUpperDir(aside, to)
+		}
+		return
+	}
+	if m.old[0].info.IsDir() {
+		store.SetUpperDir(to, false)
+		store.RenameUpperDir(from, to)
+	}
+}

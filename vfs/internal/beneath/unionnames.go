@@ -1,0 +1,225 @@
+package beneath
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// The names of a directory of a staged root are read into memory, those of both sides sorted
+// by a hash of the name. The hash is the offset, so reading can go on at one whatever was
+// added or removed meanwhile.
+
+const (
+	// firstOffset is the offset of the first name behind "." and "..".
+	firstOffset = 3
+	// maxNamesRead is how many names one Read returns.
+	maxNamesRead = 512
+)
+
+// offsetOf is where reading continues after a name.
+func offsetOf(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()>>1 | firstOffset
+}
+
+// names returns what is seen in the directory, without "." and "..". quiet leaves the access
+// times alone: no program has asked.
+func (u *union) names(quiet bool) ([]Entry, error) {
+	var list []Entry
+	have := map[string]bool{}
+	if up := u.upDir(); up >= 0 {
+		err := namesIn(up, quiet, func(e *Entry) {
+			have[e.Name] = true
+			e.Ino = u.st.ids.inode(e.Ino, true)
+			list = append(list, *e)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if low := u.lowDir(); low >= 0 {
+		err := namesIn(low, quiet, func(e *Entry) {
+			if !have[e.Name] && !u.st.isHidden(join(u.rel, e.Name)) {
+				e.Ino = u.st.ids.inode(e.Ino, false)
+				list = append(list, *e)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// namesIn reads the names of one side.
+func namesIn(dirfd int, quiet bool, f func(e *Entry)) error {
+	fd, err := -1, error(unix.EPERM)
+	if quiet {
+		fd, err = openQuietly(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, stayBeneath)
+	}
+	if err != nil {
+		fd, err = openToRead(dirfd)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	n := Names{Dir: Dir{fd: fd}}
+	buf := make([]byte, 32<<10)
+	for more := true; more; {
+		_, more, err = n.Read(buf, false, func(e *Entry) bool {
+			if e.Name != "." && e.Name != ".." {
+				f(e)
+			}
+			return false
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merged is the position in the names of a directory of a staged root.
+type merged struct {
+	list []Entry // sorted by offset; nil: not read yet
+	pos  uint64  // the offset of the last name that was read
+	// byKernel allows the names of a directory that lies on one side only to be read from
+	// there, with the kernel's offsets. one is then the directory, open for reading; the zero
+	// Names if both sides have names, or nothing was read yet.
+	byKernel bool
+	one      Names
+	quiet    bool // see names
+}
+
+// close closes what was opened for the reading.
+func (m *merged) close() {
+	if m != nil {
+		m.one.Close()
+		m.one = Names{}
+	}
+}
+
+// openOne opens the directory if it lies on one side only.
+func (m *merged) openOne(u *union) (err error) {
+	up, low := u.upDir(), u.lowDir()
+	if up >= 0 && low >= 0 || !m.byKernel {
+		return nil
+	}
+	fd, err := openToRead(max(up, low))
+	if err == nil {
+		m.one = Names{Dir: Dir{fd: fd, owned: true}}
+		err = m.one.SeekTo(int64(m.pos))
+	}
+	return err
+}
+
+// readOne is read from the one side that the directory lies on.
+func (m *merged) readOne(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	isUpper := u.upDir() >= 0
+	return m.one.Read(buf, false, func(e *Entry) bool {
+		switch {
+		case e.Name == "." || e.Name == "..":
+			if own, err := u.own(); err == nil {
+				e.Ino = own.Ino
+			}
+		case !isUpper && u.st.isHidden(join(u.rel, e.Name)):
+			return false
+		default:
+			e.Ino = u.st.ids.inode(e.Ino, isUpper)
+		}
+		return keep(e)
+	})
+}
+
+// fill reads the names.
+func (m *merged) fill(u *union) error {
+	list, err := u.names(m.quiet)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		list[i].Off = offsetOf(list[i].Name)
+	}
+	slices.SortFunc(list, func(a, b Entry) int {
+		if a.Off != b.Off {
+			if a.Off < b.Off {
+				return -1
+			}
+			return 1
+		}
+		return slices.Compare([]byte(a.Name), []byte(b.Name))
+	})
+	for i := 1; i < len(list); i++ {
+		if list[i].Off <= list[i-1].Off {
+			list[i].Off = list[i-1].Off + 1 // two names with one hash
+		}
+	}
+	own := uint64(0)
+	if info, err := u.own(); err == nil {
+		own = info.Ino
+	}
+	dots := []Entry{{Name: ".", Ino: own, Type: unix.S_IFDIR, Off: 1}, {Name: "..", Ino: own, Type: unix.S_IFDIR, Off: 2}}
+	m.list = append(dots, list...)
+	return nil
+}
+
+// own is the attributes of the directory itself, as shown.
+func (u *union) own() (Info, error) {
+	fd := u.upDir()
+	if fd < 0 {
+		fd = u.low
+	}
+	info, err := stat(fd)
+	if err == nil {
+		u.st.ids.show(&info)
+	}
+	return info, err
+}
+
+// read is Names.Read.
+func (m *merged) read(u *union, buf []byte, keep func(e *Entry) bool) (list []Entry, more bool, err error) {
+	if m.list == nil && !m.one.IsOpen() {
+		if err := m.openOne(u); err != nil {
+			return nil, false, err
+		}
+	}
+	if m.one.IsOpen() {
+		return m.readOne(u, buf, keep)
+	}
+	if m.list == nil {
+		if err := m.fill(u); err != nil {
+			return nil, false, err
+		}
+	}
+	at, _ := slices.BinarySearchFunc(m.list, m.pos+1, func(e Entry, off uint64) int {
+		if e.Off < off {
+			return -1
+		}
+		return 1
+	})
+	some := m.list[at:]
+	some = some[:min(len(some), maxNamesRead)]
+	for i := range some {
+		e := some[i]
+		m.pos = e.Off
+		if keep(&e) {
+			list = append(list, e)
+		}
+	}
+	return list, len(some) > 0, nil
+}
+
+func (m *merged) seek(off int64) error {
+	m.pos = uint64(off)
+	if off == 0 {
+		m.list = nil
+		m.close() // what is seen by now is read, on both sides
+	} else if m.one.IsOpen() {
+		return m.one.SeekTo(off)
+	}
+	return nil
+}

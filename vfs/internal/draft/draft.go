@@ -1,0 +1,335 @@
+// Package draft keeps the changes of a staged root: an upper directory tree with what programs
+// made and changed, and a log that says what the root's directory, the source, had at the
+// names that they changed or removed.
+//
+// # Promises
+//
+// What Note returned for is found again after the process was killed, and, once Sync or Commit
+// returned, after a power loss. A record is in the log before its change is made. A damaged
+// line ends the log, and nothing after it is believed. After a power loss, what was younger
+// than the last commit is unsure, and stays so until it is cleared.
+//
+// # Not promised
+//
+// The package changes nothing in upper/, and never opens the source. It serialises its own
+// calls, and not the operations that make them.
+package draft
+
+import (
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// Meta says whose changes a store keeps.
+type Meta struct {
+	Version int            `json:"version"`
+	Root    guard.RootName `json:"root"`
+	Path    string         `json:"path"` // of the source, absolute and without links
+	ID      guard.Identity `json:"id"`   // of the source, as the last session found it
+	Subject guard.Subject  `json:"subject"`
+	Session string         `json:"session"` // that has the store open, or was the last to have it
+	Created time.Time      `json:"created"`
+}
+
+// The kinds of a Base.
+const (
+	Nothing byte = 0
+	File    byte = 'f'
+	Dir     byte = 'd'
+	Link    byte = 'l'
+	Other   byte = 'o' // a device, FIFO or socket
+)
+
+// Base describes the file that the source had at a path when a program first changed it. The
+// zero Base says that nothing was there.
+type Base struct {
+	Kind         byte
+	Ino          uint64
+	Birth        int64 // this and the next two: nanoseconds since 1970
+	Mtime, Ctime int64
+	Size         int64
+	Mode         uint32   // with the type
+	Hash         [32]byte // SHA-256 of the contents, or of a link's target; zero if it was not taken
+}
+
+// Record holds the state of one path of the source.
+type Record struct {
+	Path     string // relative to the source
+	Whiteout bool   // nothing of the source is seen at the path and below it
+	Base     Base
+}
+
+// Placing is a step of the owner's apply: a file that is about to take its place in the source,
+// by an exchange with the file that is there, or a file that is about to be removed.
+type Placing struct {
+	Path string // relative to the source
+	Temp string // a temporary name in the same directory, for the new file and then for the old one
+	Old  Base   // what is at Path before
+	New  Base   // what is at Temp before an exchange; zero: Path is about to be moved to Temp
+	// Making says that what is at Temp is not complete, and was not exchanged. New is zero.
+	Making bool
+}
+
+// Store is an open store. Its lock is held until Close.
+type Store struct {
+	dir       string
+	meta      Meta
+	boot      string // of the machine, now
+	continued bool
+	lock      int
+	upper     int
+	tmp       int
+
+	mu       sync.RWMutex
+	records  map[string]Record
+	flags    map[string]flag // by path: what Locate must know
+	placings map[string]Placing
+	unsure   map[string]bool // paths of records
+	lost     map[uint64]bool // inodes of upper files
+	damaged  string
+
+	log logFile
+
+	size sizes
+}
+
+// flag says that a path has a directory of the upper, a whiteout, or both.
+type flag uint8
+
+const (
+	raised flag = 1 << iota
+	hidden
+)
+
+// Dir is the store's directory. Meta says whose changes it keeps.
+func (s *Store) Dir() string { return s.dir }
+func (s *Store) Meta() Meta  { return s.meta }
+
+// Continued reports whether the store was there before it was opened.
+func (s *Store) Continued() bool { return s.continued }
+
+// Damaged says what was lost of the log, and "" if nothing was.
+func (s *Store) Damaged() string { return s.damaged }
+
+// Upper and Tmp are descriptors of the tree's top and of the directory for copies in progress,
+// which lie in one file system. Close closes them.
+func (s *Store) Upper() int { return s.upper }
+func (s *Store) Tmp() int   { return s.tmp }
+
+// Locate returns the deepest directory of the upper on the path rel, rel included, and ""
+// for the upper's top. It reports whether a whiteout at rel or above hides the source's name.
+func (s *Store) Locate(rel string) (upper string, isHidden bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.flags) == 0 {
+		return "", false
+	}
+	deepest := 0
+	for end := range ends(rel) {
+		f := s.flags[rel[:end]]
+		if f&raised != 0 {
+			deepest = end
+		}
+		isHidden = isHidden || f&hidden != 0
+	}
+	return rel[:deepest], isHidden
+}
+
+// ends yields the length of each path on the way to rel, and that of rel.
+func ends(rel string) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for at := 0; rel != ""; at++ {
+			next := strings.IndexByte(rel[at:], '/')
+			if next < 0 {
+				yield(len(rel))
+				return
+			}
+			if at += next; !yield(at) {
+				return
+			}
+		}
+	}
+}
+
+// Has returns the record of a path.
+func (s *Store) Has(path string) (Record, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r, ok := s.records[path]
+	return r, ok
+}
+
+// Records yields the records there are at the call, sorted by path.
+func (s *Store) Records() iter.Seq[Record] {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	list := slices.SortedFunc(maps.Values(s.records), func(a, b Record) int { return strings.Compare(a.Path, b.Path) })
+	return slices.Values(list)
+}
+
+// Unsure reports whether a power loss may have separated what the log says of a path from what
+// the upper has there: info is the inode of the upper's file, and 0 if there is none.
+func (s *Store) Unsure(path string, ino uint64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.unsure[path] || ino != 0 && s.lost[ino]
+}
+
+// Placings returns what was about to be placed and was not finished, sorted by path.
+func (s *Store) Placings() []Placing {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(s.placings), func(a, b Placing) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// Note appends records to the log, in one write. The base of the first record of a path
+// counts; a later one can only add the whiteout. A change that the records are for must be
+// made after Note has returned.
+func (s *Store) Note(list ...Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []line
+	for _, r := range list {
+		if old, ok := s.records[r.Path]; ok && (old.Whiteout || !r.Whiteout) {
+			continue
+		}
+		lines = append(lines, recordLine(r))
+	}
+	return s.append(lines)
+}
+
+// Replace appends a record in the place of the path's record, in one write.
+func (s *Store) Replace(r Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := []line{{Clear: pathOf(r.Path)}, recordLine(r)}
+	if s.unsure[r.Path] {
+		lines = append(lines, line{Unsure: pathOf(r.Path)})
+	}
+	return s.append(lines)
+}
+
+// Clear appends that the records of paths no longer count: the source is seen there again,
+// where the upper has nothing.
+func (s *Store) Clear(paths ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []line
+	for _, p := range paths {
+		if _, ok := s.records[p]; ok {
+			lines = append(lines, line{Clear: pathOf(p)})
+		}
+	}
+	return s.append(lines)
+}
+
+// Place appends that files are about to be placed, in one write. Placed appends that one was, or
+// was taken back.
+func (s *Store) Place(list ...Placing) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := make([]line, len(list))
+	for i, p := range list {
+		lines[i] = placingLine(p)
+	}
+	return s.append(lines)
+}
+
+// Placed ends what Place began.
+func (s *Store) Placed(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append([]line{{Placed: pathOf(path)}})
+}
+
+// SetUpperDir records in memory whether the upper has a directory at a path.
+func (s *Store) SetUpperDir(path string, isThere bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setFlag(path, raised, isThere)
+}
+
+// RenameUpperDir moves what SetUpperDir recorded at a path and below it.
+func (s *Store) RenameUpperDir(from, to string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var moved []string
+	for p, f := range s.flags {
+		if f&raised != 0 && (p == from || strings.HasPrefix(p, from+"/")) {
+			moved = append(moved, p)
+		}
+	}
+	for _, p := range moved {
+		s.setFlag(p, raised, false)
+	}
+	for _, p := range moved {
+		s.setFlag(to+strings.TrimPrefix(p, from), raised, true)
+	}
+}
+
+func (s *Store) setFlag(path string, f flag, isSet bool) {
+	now := s.flags[path] &^ f
+	if isSet {
+		now |= f
+	}
+	if now == 0 {
+		delete(s.flags, path)
+	} else if path != "" {
+		s.flags[path] = now
+	}
+}
+
+// Sync has the log on the disk when it returns, if anything was appended since the last Sync.
+func (s *Store) Sync() error { return s.log.sync() }
+
+// commitMargin is how far the times of files can lag behind the clock: the kernel stamps files
+// with the time of its last tick.
+const commitMargin = 20 * time.Millisecond
+
+// Commit has the upper and the log on the disk when it returns. What was written before it is
+// sure, whatever happens to the machine. quiet, unless nil, is a lock under which each change
+// of names is made together with its Note, so that no record is sure whose change is not.
+func (s *Store) Commit(quiet sync.Locker) error {
+	if !s.log.stale.Swap(false) {
+		return nil
+	}
+	if quiet != nil {
+		quiet.Lock()
+	}
+	s.mu.RLock()
+	l := line{Commit: time.Now().Add(-commitMargin).UnixNano(), Boot: s.boot, Upto: s.log.end}
+	s.mu.RUnlock()
+	if quiet != nil {
+		quiet.Unlock()
+	}
+	err := s.commit(l)
+	if err != nil {
+		s.log.stale.Store(true)
+	}
+	return err
+}
+
+func (s *Store) commit(l line) error {
+	if err := unix.Syncfs(s.upper); err != nil {
+		return err
+	}
+	b, err := l.encode()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	err = s.log.write(b)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.log.sync()
+}

@@ -1,0 +1,261 @@
+package draft
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+var testMeta = Meta{Root: "p", Path: "/home/u/p", Session: "one"}
+
+// boot has the machine seem to be in its nth run.
+func boot(t *testing.T, n string) {
+	t.Helper()
+	old := bootFile
+	bootFile = filepath.Join(t.TempDir(), "boot_id")
+	t.Cleanup(func() { bootFile = old })
+	if err := os.WriteFile(bootFile, []byte(n+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openFor(t *testing.T, stages string) *Store {
+	t.Helper()
+	s, err := OpenFor(stages, testMeta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.closeFiles)
+	return s
+}
+
+// kill closes a store as the end of its process does.
+func (s *Store) kill() {
+	s.closeFiles()
+	s.lock, s.upper, s.tmp, s.log.file = -1, -1, -1, nil
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *Store) writeUpper(t *testing.T, rel, text string) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(s.dir, upperName, rel), []byte(text), 0o600))
+}
+
+func base(ino uint64) Base {
+	return Base{Kind: File, Ino: ino, Birth: 1, Size: 3, Mtime: 2, Ctime: 3, Mode: unix.S_IFREG | 0o644, Hash: [32]byte{31: byte(ino)}}
+}
+
+func paths(s *Store) []string {
+	var list []string
+	for r := range s.Records() {
+		list = append(list, r.Path)
+	}
+	return list
+}
+
+// The first base of a path counts, and a whiteout stays; both are found again after the
+// process was killed.
+func TestFirstBaseCounts(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	must(t, s.Note(Record{Path: "a\xff", Base: base(1)}, Record{Path: "d/b", Base: base(2), Whiteout: true}),
+		s.Note(Record{Path: "a\xff", Base: base(3), Whiteout: true}, Record{Path: "d/b", Base: base(4)}, Record{Path: ""}),
+		s.Note(Record{Path: "gone"}), s.Clear("gone", "never"))
+	want := map[string]Record{"a\xff": {"a\xff", true, base(1)}, "d/b": {"d/b", true, base(2)}, "": {}}
+	check := func() {
+		t.Helper()
+		if !maps.Equal(s.records, want) {
+			t.Errorf("records are %+v, want %+v", s.records, want)
+		}
+	}
+	check()
+	s.kill()
+	s = openFor(t, stages)
+	check()
+	if !s.Continued() || s.Damaged() != "" {
+		t.Errorf("continued %v, damaged %q", s.Continued(), s.Damaged())
+	}
+}
+
+func TestLocate(t *testing.T) {
+	s := openFor(t, t.TempDir())
+	check := func(rel, upper string, isHidden bool) {
+		t.Helper()
+		if u, h := s.Locate(rel); u != upper || h != isHidden {
+			t.Errorf("Locate(%q) = %q, %v; want %q, %v", rel, u, h, upper, isHidden)
+		}
+	}
+	check("a/b", "", false)
+	s.SetUpperDir("a", true)
+	s.SetUpperDir("a/b", true)
+	must(t, s.Note(Record{Path: "a/b/c", Whiteout: true}, Record{Path: "x", Whiteout: true}, Record{Path: "a/base"}))
+	check("", "", false)
+	check("a", "a", false)
+	check("ab", "", false)
+	check("a/base", "a", false)
+	check("a/b/c", "a/b", true)
+	check("a/b/c/d", "a/b", true)
+	check("a/b/cd", "a/b", false)
+	check("x/y", "", true)
+	s.RenameUpperDir("a", "x")
+	check("x/b/c", "x/b", true)
+	check("a/b/c", "", true)
+	check("a/b", "", false)
+	must(t, s.Clear("x"))
+	check("x/b/c", "x/b", false)
+}
+
+// A session continues the first stage of its root that nobody holds. Another subject, root or
+// path has its own.
+func TestContinueOrNext(t *testing.T) {
+	stages := t.TempDir()
+	first := openFor(t, stages)
+	second := openFor(t, stages)
+	if first.Continued() || second.Continued() || second.Dir() != first.Dir()+"-2" {
+		t.Fatalf("stages are %s and %s", first.Dir(), second.Dir())
+	}
+	must(t, second.Note(Record{Path: "a", Whiteout: true}), second.Close())
+	if third := openFor(t, stages); third.Dir() != second.Dir() || !third.Continued() || len(paths(third)) != 1 {
+		t.Errorf("the next session has %s with %v, want the second stage", third.Dir(), paths(third))
+	}
+	for _, m := range []Meta{{Root: "q", Path: testMeta.Path}, {Root: "p", Path: "/other"}, {Root: "p", Path: testMeta.Path, Subject: "s"}} {
+		other, err := OpenFor(stages, m)
+		must(t, err)
+		if other.Continued() || other.Dir() == second.Dir() {
+			t.Errorf("%+v has the stage %s", m, other.Dir())
+		}
+		must(t, other.Close())
+	}
+	_, err := Open(first.Dir())
+	var e *guard.Error
+	if !errors.As(err, &e) || e.Kind != names.Locked || !strings.Contains(err.Error(), "one") {
+		t.Errorf("opening a held stage: %v; want Locked, with the session's name", err)
+	}
+}
+
+// A stage that keeps nothing is removed at its end; a held one is not disturbed by List.
+func TestEmptyIsRemoved(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	must(t, os.Mkdir(filepath.Join(s.dir, upperName, "d"), 0o755))
+	var st unix.Stat_t
+	must(t, unix.Lstat(filepath.Join(s.dir, upperName, "d"), &st))
+	must(t, s.Note(Record{Path: "d", Base: Base{Kind: Dir, Mode: st.Mode}}))
+	list, err := List(stages)
+	if err != nil || len(list) != 1 || !list[0].Held || list[0].Changed != 0 || list[0].Meta.Session != "one" {
+		t.Errorf("List: %+v, %v", list, err)
+	}
+	must(t, s.Close())
+	if left, err := os.ReadDir(stages); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+
+	for what, change := range map[string]func(*Store){
+		"a file":                       func(s *Store) { s.writeUpper(t, "f", "x") },
+		"a whiteout":                   func(s *Store) { must(t, s.Note(Record{Path: "f", Whiteout: true})) },
+		"a new directory":              func(s *Store) { must(t, os.Mkdir(filepath.Join(s.dir, upperName, "n"), 0o700)) },
+		"a directory of another mode":  func(s *Store) { s.raise(t, "d", 0o711) },
+		"a file that is being applied": func(s *Store) { must(t, s.Place(Placing{Path: "f", Temp: "t"})) },
+	} {
+		s := openFor(t, stages)
+		change(s)
+		must(t, s.Close())
+		list, err := List(stages)
+		if err != nil || len(list) != 1 || list[0].Held {
+			t.Fatalf("with %s: %+v, %v; want one stage that nobody holds", what, list, err)
+		}
+		s, err = Open(list[0].Dir)
+		must(t, err, s.Remove())
+		if left, err := os.ReadDir(stages); err != nil || len(left) != 0 {
+			t.Errorf("with %s, Remove left %v, %v", what, left, err)
+		}
+	}
+}
+
+func (s *Store) raise(t *testing.T, dir string, mode os.FileMode) {
+	t.Helper()
+	path := filepath.Join(s.dir, upperName, dir)
+	must(t, os.Mkdir(path, 0o700), s.Note(Record{Path: dir, Base: Base{Kind: Dir, Mode: unix.S_IFDIR | 0o755}}), os.Chmod(path, mode))
+	s.SetUpperDir(dir, true)
+}
+
+// Opening indexes the directories of the upper, also below one that its owner may not enter,
+// which keeps its mode, and empties tmp/.
+func TestOpeningIndexes(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	s.raise(t, "d", 0o755)
+	s.raise(t, "d/e", 0o755)
+	must(t, os.Symlink("d", filepath.Join(s.dir, upperName, "l")), os.WriteFile(filepath.Join(s.dir, tmpName, "1"), nil, 0o600),
+		os.Chmod(filepath.Join(s.dir, upperName, "d"), 0))
+	s.kill()
+	s = openFor(t, stages)
+	if u, _ := s.Locate("d/e/f"); u != "d/e" {
+		t.Errorf("the deepest directory on d/e/f is %q, want d/e", u)
+	}
+	if u, _ := s.Locate("l/f"); u != "" {
+		t.Errorf("the link l counts as a directory: %q", u)
+	}
+	info, err := os.Lstat(filepath.Join(s.dir, upperName, "d"))
+	must(t, os.Chmod(filepath.Join(s.dir, upperName, "d"), 0o700)) // for the end of the test
+	if err != nil || info.Mode().Perm() != 0 {
+		t.Errorf("d is now %v, %v; want mode 0", info.Mode(), err)
+	}
+	if left, err := os.ReadDir(filepath.Join(s.dir, tmpName)); err != nil || len(left) != 0 {
+		t.Errorf("tmp/ has %v, %v", left, err)
+	}
+}
+
+// The stage takes no more of the disk than it may, and sees what programs have removed.
+func TestLimit(t *testing.T) {
+	s := openFor(t, t.TempDir())
+	s.Limit(1 << 20)
+	must(t, s.Wrote(1<<20))
+	if err := s.Wrote(1); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("one byte more: %v; want ENOSPC", err)
+	}
+	if room := s.Room(); room != 0 {
+		t.Errorf("room for %d bytes", room)
+	}
+	s.size.measured = s.size.measured.Add(-2 * measureAfter) // nothing was written after all
+	must(t, s.Wrote(4096))
+}
+
+// A log is rewritten when most of its lines no longer count, and then says the same.
+func TestCompaction(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	must(t, s.Note(Record{Path: "keep", Base: base(1)}, Record{Path: "white", Base: base(2), Whiteout: true}))
+	for range compactFrom {
+		must(t, s.Note(Record{Path: "x"}), s.Clear("x"))
+	}
+	must(t, s.Place(Placing{Path: "p", Temp: "t", Old: base(3), New: base(4)}))
+	want, placings := maps.Clone(s.records), s.Placings()
+	s.kill()
+	s = openFor(t, stages)
+	s.kill()
+	b, err := os.ReadFile(filepath.Join(s.dir, logName))
+	if n := bytes.Count(b, []byte("\n")); err != nil || n > 10 {
+		t.Errorf("the log has %d lines, %v; want few", n, err)
+	}
+	s = openFor(t, stages)
+	if !maps.Equal(s.records, want) || !slices.Equal(s.Placings(), placings) {
+		t.Errorf("records %+v and %+v, want %+v and %+v", s.records, s.Placings(), want, placings)
+	}
+}

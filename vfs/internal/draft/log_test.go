@@ -1,0 +1,214 @@
+package draft
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A log that was cut anywhere, as a kill leaves it, has what its whole lines say.
+func TestLogCutAnywhere(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "b", Base: base(2), Whiteout: true}),
+		s.Note(Record{Path: "a", Whiteout: true}), s.Place(Placing{Path: "p", Temp: "t"}), s.Placed("p"), s.Clear("b"), s.Commit(nil))
+	path := filepath.Join(s.dir, logName)
+	s.kill()
+	all, err := os.ReadFile(path)
+	must(t, err)
+	for cut := range len(all) + 1 {
+		must(t, os.WriteFile(path, all[:cut], 0o600))
+		s, err := Open(filepath.Dir(path))
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		want := newStore("")
+		for l := range bytes.Lines(all[:cut]) {
+			if d, err := decode(bytes.TrimSuffix(l, []byte("\n"))); err == nil && bytes.HasSuffix(l, []byte("\n")) {
+				must(t, want.take(&d))
+			}
+		}
+		if !maps.Equal(s.records, want.records) || !maps.Equal(s.placings, want.placings) || s.Damaged() != "" || len(s.unsure) > 0 {
+			t.Errorf("cut at %d: %+v, %+v, damaged %q, unsure %v; want %+v", cut, s.records, s.placings, s.Damaged(), s.unsure, want.records)
+		}
+		must(t, s.Note(Record{Path: "next"}))
+		s.kill()
+		if s, err = Open(filepath.Dir(path)); err != nil {
+			t.Fatalf("cut at %d, again: %v", cut, err)
+		}
+		if _, ok := s.Has("next"); !ok {
+			t.Errorf("cut at %d: what was noted afterwards is lost", cut)
+		}
+		s.kill()
+	}
+}
+
+// A damaged line ends the log: nothing after it counts, and the owner is told, also later.
+func TestDamagedLineEndsTheLog(t *testing.T) {
+	stages := t.TempDir()
+	s := openFor(t, stages)
+	must(t, s.Note(Record{Path: "a", Base: base(1)}), s.Note(Record{Path: "damaged", Base: base(2)}), s.Note(Record{Path: "c", Whiteout: true}))
+	path := filepath.Join(s.dir, logName)
+	s.kill()
+	all, err := os.ReadFile(path)
+	must(t, err)
+	lines := bytes.SplitAfter(all, []byte("\n"))
+	start := len(lines[0]) + len(lines[1])
+	for at := range len(lines[2]) {
+		bad := bytes.Clone(all)
+		bad[start+at] ^= 0x10
+		must(t, os.WriteFile(path, bad, 0o600))
+		list, err := List(stages)
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].Damaged, "damaged after record 1,") {
+			t.Fatalf("byte %d: List says %+v, %v", at, list, err)
+		}
+		for range 2 {
+			s := openFor(t, stages)
+			if got := strings.Join(paths(s), " "); got != "a" || !strings.Contains(s.Damaged(), "damaged after record 1,") {
+				t.Fatalf("byte %d: the log has %q, damaged %q; want only a", at, got, s.Damaged())
+			}
+			if info, err := s.log.file.Stat(); err != nil || info.Size() != s.log.end {
+				t.Fatalf("byte %d: the log has %d bytes, %v; want none after the %d that count", at, info.Size(), err, s.log.end)
+			}
+			if _, isHidden := s.Locate("c"); isHidden {
+				t.Fatalf("byte %d: a whiteout after the damage counts", at)
+			}
+			s.kill()
+		}
+	}
+}
+
+// A log of a later version, or with keys of one, is refused and left as it is.
+func TestNewerLogIsRefused(t *testing.T) {
+	for _, text := range []string{`{"stage":2,"boot":"b"`, `{"stage":1,"boot":"b","later":1`} {
+		stages := t.TempDir()
+		s := openFor(t, stages)
+		path := filepath.Join(s.dir, logName)
+		s.kill()
+		all := fmt.Appendf(nil, "%s%s%08x\"}\n", text, checkKey, checksum([]byte(text)))
+		must(t, os.WriteFile(path, all, 0o600))
+		if s, err := Open(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "newer rootsfs") {
+			t.Errorf("%s: %v, %v; want a refusal", text, s, err)
+		}
+		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, all) {
+			t.Errorf("%s: the log is now %q, %v", text, now, err)
+		}
+	}
+}
+
+// After a power loss, records and files that are younger than the last commit are unsure,
+// and stay so when they are opened and committed again. What the commit covers is sure. A kill
+// makes nothing unsure.
+func TestUncleanBoot(t *testing.T) {
+	stages := t.TempDir()
+	boot(t, "1")
+	s := openFor(t, stages)
+	must(t, s.Note(Record{Path: "old", Base: base(1)}))
+	s.writeUpper(t, "old", "x")
+	time.Sleep(2 * commitMargin)
+	must(t, s.Commit(nil), s.Note(Record{Path: "young", Whiteout: true}))
+	s.writeUpper(t, "new", "x")
+	s.kill()
+
+	check := func(when string, want bool) {
+		t.Helper()
+		inos := map[string]uint64{}
+		must(t, s.walkUpper(func(rel string, st *unix.Stat_t) { inos[rel] = st.Ino }))
+		for path, isUnsure := range map[string]bool{"old": false, "young": want, "new": want} {
+			if s.Unsure(path, inos[path]) != isUnsure {
+				t.Errorf("%s: %s unsure: %v, want %v", when, path, !isUnsure, isUnsure)
+			}
+		}
+	}
+	s = openFor(t, stages)
+	check("after a kill", false)
+	s.kill()
+	boot(t, "2")
+	s = openFor(t, stages)
+	check("after a power loss", true)
+	must(t, s.Close())
+	boot(t, "3")
+	s = openFor(t, stages)
+	check("after a clean end and another boot", true)
+	must(t, s.Clear("young"))
+	if s.Unsure("young", 0) {
+		t.Error("a cleared record is unsure")
+	}
+}
+
+// Commit covers no record whose change may not be made yet: it waits for the lock under which
+// changes are made.
+func TestCommitWaitsForTheChange(t *testing.T) {
+	stages := t.TempDir()
+	boot(t, "1")
+	s := openFor(t, stages)
+	var quiet recorder
+	quiet.onLock = func() { must(t, s.Note(Record{Path: "before", Whiteout: true})) }
+	quiet.onUnlock = func() { must(t, s.Note(Record{Path: "after", Whiteout: true})) }
+	must(t, s.Note(Record{Path: "first"}), s.Commit(&quiet))
+	s.kill()
+	boot(t, "2")
+	s = openFor(t, stages)
+	if s.Unsure("before", 0) || !s.Unsure("after", 0) {
+		t.Errorf("unsure are %v; want only the one that was noted after the lock was released", s.unsure)
+	}
+}
+
+type recorder struct{ onLock, onUnlock func() }
+
+func (r *recorder) Lock()   { r.onLock() }
+func (r *recorder) Unlock() { r.onUnlock() }
+
+// Whatever is in a log, its reading ends, and a log that it was compacted to says the same.
+func FuzzLog(f *testing.F) {
+	for _, l := range []line{
+		{Stage: version, Boot: "b"}, recordLine(Record{Path: "a/b", Base: base(1), Whiteout: true}), {Clear: pathOf("a")},
+		{Placing: pathOf("p"), Temp: []byte("t"), Old: baseLineOf(base(2))}, {Commit: 1, Boot: "b", Upto: 9}, {Unsure: pathOf("u")}, {Lost: []uint64{3}},
+	} {
+		b, err := l.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b[:len(b)-checkLen-1], uint8(1))
+		f.Add(b, uint8(0))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, form uint8) {
+		if form%2 == 1 { // a line whose check is right
+			header, err := (&line{Stage: version, Boot: "b"}).encode()
+			must(t, err)
+			data = append(header, fmt.Appendf(bytes.Clone(data), "%s%08x\"}\n", checkKey, checksum(data))...)
+		}
+		s := newStore("")
+		got, err := s.replay(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		if got.end > int64(len(data)) {
+			t.Fatalf("the log ends at %d of %d", got.end, len(data))
+		}
+		again := newStore("")
+		if _, err := again.replay(bytes.NewReader(data[:got.end])); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(s.records, again.records) || !maps.Equal(s.placings, again.placings) || !maps.Equal(s.flags, again.flags) {
+			t.Fatalf("what counts of the log differs without its damaged end: %+v, %+v", s.records, again.records)
+		}
+		for _, r := range s.records {
+			l := recordLine(r)
+			b, err := l.encode()
+			must(t, err)
+			d, err := decode(bytes.TrimSuffix(b, []byte("\n")))
+			must(t, err)
+			if base, err := d.Base.base(); err != nil || base != r.Base || string(*d.Path) != r.Path {
+				t.Fatalf("%+v is read as %+v, %v", r, base, err)
+			}
+		}
+	})
+}

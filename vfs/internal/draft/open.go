@@ -1,0 +1,478 @@
+package draft
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+)
+
+// The files of a store.
+const (
+	metaFile  = "meta.json"
+	lockFile  = "lock"
+	logName   = "log"
+	upperName = "upper"
+	tmpName   = "tmp"
+)
+
+var (
+	errHeld    = errors.New("held")                             // somebody has the store open
+	errRemoved = fmt.Errorf("just removed: %w", fs.ErrNotExist) // as the lock was being taken
+)
+
+// OpenFor opens, in the directory of all stores, the first store of m's root, path and subject
+// that nobody holds, or makes the next one.
+func OpenFor(stages string, m Meta) (*Store, error) {
+	if err := os.MkdirAll(stages, 0o700); err != nil {
+		return nil, err
+	}
+	base := baseName(m)
+	numbers, err := numbersOf(stages, base)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range numbers {
+		if st, err := open(filepath.Join(stages, numbered(base, n)), &m, false, false); !errors.Is(err, errHeld) && !errors.Is(err, fs.ErrNotExist) {
+			return st, err
+		}
+	}
+	for n := 1; ; {
+		st, err := open(filepath.Join(stages, numbered(base, n)), &m, true, false)
+		switch {
+		case errors.Is(err, errHeld):
+			n++
+		case !errors.Is(err, errRemoved):
+			return st, err
+		}
+	}
+}
+
+// Open opens one store. If another process or root holds it, the error is Locked and names
+// the session.
+func Open(dir string) (*Store, error) {
+	st, err := open(dir, nil, false, false)
+	if errors.Is(err, errHeld) {
+		return nil, heldError(dir)
+	}
+	return st, err
+}
+
+// OpenIn opens one store for the session that m names. If the store is of another directory than
+// m's, the error is Conflict.
+func OpenIn(dir string, m Meta) (*Store, error) {
+	st, err := open(dir, &m, false, true)
+	if errors.Is(err, errHeld) {
+		return nil, heldError(dir)
+	}
+	return st, err
+}
+
+func heldError(dir string) error {
+	m, _ := readMeta(dir)
+	return &guard.Error{Kind: names.Locked, Err: fmt.Errorf("session %s holds the stage %s: end it, or ask it",
+		names.Quote(m.Session), names.Quote(filepath.Base(dir)))}
+}
+
+// baseName is the name of the first store of a root, path and subject.
+func baseName(m Meta) string {
+	sum := sha256.Sum256([]byte(m.Path + "\x00" + string(m.Subject)))
+	return string(m.Root) + "-" + hex.EncodeToString(sum[:4])
+}
+
+func numbered(base string, n int) string {
+	if n == 1 {
+		return base
+	}
+	return base + "-" + strconv.Itoa(n)
+}
+
+// numbersOf returns the numbers of the stores that have a base name, in order.
+func numbersOf(stages, base string) ([]int, error) {
+	list, err := os.ReadDir(stages)
+	var numbers []int
+	for _, e := range list {
+		if e.Name() == base {
+			numbers = append(numbers, 1)
+		} else if rest, ok := strings.CutPrefix(e.Name(), base+"-"); ok {
+			if n, err := strconv.Atoi(rest); err == nil && n > 1 && strconv.Itoa(n) == rest {
+				numbers = append(numbers, n)
+			}
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+// open opens a store, or makes it. Unless m is nil, the store is for the session of m from
+// then on. isExact refuses a store of another directory at the same path.
+func open(dir string, m *Meta, make, isExact bool) (*Store, error) {
+	if make {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	lock, err := acquire(dir, make)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(dir)
+	s.lock = lock
+	if err := s.load(m, make, isExact); err != nil {
+		s.closeFiles()
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(dir string) *Store {
+	return &Store{
+		dir: dir, lock: -1, upper: -1, tmp: -1, boot: bootID(),
+		records: map[string]Record{}, flags: map[string]flag{}, placings: map[string]Placing{},
+		unsure: map[string]bool{}, lost: map[uint64]bool{},
+	}
+}
+
+// acquire takes the store's lock. The lock ends with the process.
+func acquire(dir string, make bool) (int, error) {
+	flags := unix.O_RDWR | unix.O_CLOEXEC | unix.O_NOFOLLOW
+	if make {
+		flags |= unix.O_CREAT
+	}
+	path := filepath.Join(dir, lockFile)
+	fd, err := unix.Open(path, flags, 0o600)
+	switch {
+	case make && errors.Is(err, unix.ENOENT):
+		return -1, errRemoved
+	case err != nil:
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	ask := unix.Flock_t{Type: unix.F_WRLCK}
+	err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &ask)
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES):
+		err = errHeld
+	case err == nil && st.Nlink == 0: // the last holder has removed the store
+		err = errRemoved
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// isHeld reports whether somebody has the store open, without taking its lock.
+func isHeld(dir string) bool {
+	fd, err := unix.Open(filepath.Join(dir, lockFile), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	ask := unix.Flock_t{Type: unix.F_WRLCK}
+	return unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &ask) == nil && ask.Type != unix.F_UNLCK
+}
+
+// load reads a store whose lock is held, after it has made what is missing.
+func (s *Store) load(m *Meta, make, isExact bool) error {
+	meta, err := readMeta(s.dir)
+	s.continued = err == nil
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && make:
+		meta = *m
+		meta.Version, meta.Created = version, time.Now().Round(0)
+		if err := s.wipe(); err != nil { // of a store that was not wholly removed
+			return err
+		}
+	case err != nil:
+		return err
+	case m != nil:
+		if isExact && (meta.ID.Ino != m.ID.Ino || meta.ID.Birth != m.ID.Birth) { // device numbers change
+			return &guard.Error{Kind: names.Conflict, Err: fmt.Errorf("the stage %s was made for another directory, which was at %s: discard it, or put that directory back",
+				names.Quote(filepath.Base(s.dir)), names.Quote(meta.Path))}
+		}
+		meta.Session, meta.ID = m.Session, m.ID
+	}
+	s.meta = meta
+	if m != nil {
+		if err := writeMeta(s.dir, meta); err != nil {
+			return err
+		}
+	}
+	if err := s.openDirs(); err != nil {
+		return err
+	}
+	got, err := s.openLog()
+	if err != nil {
+		return err
+	}
+	if !s.continued {
+		if err := errors.Join(syncDir(s.dir), syncDir(filepath.Dir(s.dir))); err != nil {
+			return err
+		}
+	}
+	return s.settle(got)
+}
+
+// openDirs opens upper/ and tmp/, and empties tmp/.
+func (s *Store) openDirs() error {
+	for _, d := range []struct {
+		name string
+		fd   *int
+	}{{upperName, &s.upper}, {tmpName, &s.tmp}} {
+		path := filepath.Join(s.dir, d.name)
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		*d.fd = fd
+	}
+	return s.walk(tmpName, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}})
+}
+
+// openLog replays the log, and cuts off what is not whole.
+func (s *Store) openLog() (replayed, error) {
+	path := filepath.Join(s.dir, logName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return replayed{}, err
+	}
+	s.log.file = f
+	got, err := s.replay(f)
+	if err != nil {
+		return got, fmt.Errorf("%s: %w", names.Quote(path), err)
+	}
+	s.log.end = got.end
+	if err := f.Truncate(got.end); err != nil {
+		return got, err
+	}
+	if got.lines == 0 {
+		got.boot = s.boot
+		if err := s.append([]line{{Stage: version, Boot: s.boot}}); err != nil {
+			return got, err
+		}
+	}
+	if got.isBroken {
+		return got, s.append([]line{{Damaged: s.damageText()}})
+	}
+	return got, nil
+}
+
+func (s *Store) damageText() string {
+	return fmt.Sprintf("the log was damaged after record %d, and what followed is lost", len(s.records))
+}
+
+// settle indexes the upper's directories, marks what a power loss made unsure, and makes
+// the log short if most of it no longer counts.
+func (s *Store) settle(got replayed) error {
+	isUnclean := got.boot != s.boot
+	var marks []line
+	err := s.walk(upperName, walker{opens: true, visit: func(rel string, st *unix.Stat_t) {
+		switch {
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			s.setFlag(rel, raised, true)
+		case isUnclean && st.Ctim.Nano() >= got.commit && !s.lost[st.Ino]:
+			marks = append(marks, line{Lost: []uint64{st.Ino}})
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	if isUnclean {
+		for _, y := range got.young {
+			if _, ok := s.records[y.path]; ok && !s.unsure[y.path] {
+				marks = append(marks, line{Unsure: pathOf(y.path)})
+			}
+		}
+		if err := s.append(marks); err != nil {
+			return err
+		}
+		s.log.stale.Store(true)
+		if err := s.Commit(nil); err != nil {
+			return err
+		}
+	}
+	if live := len(s.records) + len(s.unsure) + len(s.lost) + len(s.placings); got.lines > 2*live+compactFrom {
+		return s.compact()
+	}
+	return nil
+}
+
+// compactFrom is how many lines a log may have before it is looked at whether they count.
+const compactFrom = 1000
+
+// compact replaces the log by one with only the lines that count.
+func (s *Store) compact() error {
+	lines := []line{{Stage: version, Boot: s.boot}}
+	if s.damaged != "" {
+		lines = append(lines, line{Damaged: s.damaged})
+	}
+	for r := range s.Records() {
+		lines = append(lines, recordLine(r))
+		if s.unsure[r.Path] {
+			lines = append(lines, line{Unsure: pathOf(r.Path)})
+		}
+	}
+	for ino := range s.lost {
+		lines = append(lines, line{Lost: []uint64{ino}})
+	}
+	for _, p := range s.Placings() {
+		lines = append(lines, placingLine(p))
+	}
+	path := filepath.Join(s.dir, logName)
+	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	old := s.log.file
+	s.log.file, s.log.end = f, 0
+	err = s.append(lines)
+	if err == nil {
+		err = s.commit(line{Commit: time.Now().UnixNano(), Boot: s.boot, Upto: s.log.end})
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return err // the store is not opened; the old log is untouched
+	}
+	old.Close()
+	return syncDir(s.dir)
+}
+
+// Close commits, releases the store, and removes it if there is nothing in it.
+func (s *Store) Close() error {
+	s.mu.RLock()
+	end := s.log.end
+	s.mu.RUnlock()
+	var err error
+	if s.log.stale.Load() {
+		err = s.commit(line{Commit: time.Now().UnixNano(), Boot: s.boot, Upto: end})
+	}
+	if isEmpty, lookErr := s.isEmpty(); err == nil && lookErr == nil && isEmpty {
+		err = s.remove()
+	}
+	s.closeFiles()
+	return err
+}
+
+// Remove removes the store with all that it keeps, and closes it.
+func (s *Store) Remove() error {
+	defer s.closeFiles()
+	return s.remove()
+}
+
+// remove removes the store. Without its meta.json it is no store any more, so that nobody
+// finds half of one if the process is killed. Its lock goes last, and with it the directory,
+// unless somebody has made the next store there meanwhile.
+func (s *Store) remove() error {
+	err := errors.Join(os.Remove(filepath.Join(s.dir, metaFile)), s.wipe())
+	if err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Join(s.dir, lockFile))
+	if err == nil && !errors.Is(os.Remove(s.dir), fs.ErrNotExist) {
+		return syncDir(filepath.Dir(s.dir))
+	}
+	return err
+}
+
+// wipe removes all of a store but its meta.json and its lock.
+func (s *Store) wipe() error {
+	var err error
+	for _, name := range []string{tmpName, upperName} {
+		if walkErr := s.walk(name, walker{opens: true, removes: true, visit: func(string, *unix.Stat_t) {}}); !errors.Is(walkErr, fs.ErrNotExist) {
+			err = errors.Join(err, walkErr, os.Remove(filepath.Join(s.dir, name)))
+		}
+	}
+	for _, name := range []string{logName, logName + ".new", metaFile + ".new"} {
+		if removeErr := os.Remove(filepath.Join(s.dir, name)); !errors.Is(removeErr, fs.ErrNotExist) {
+			err = errors.Join(err, removeErr)
+		}
+	}
+	return err
+}
+
+func (s *Store) closeFiles() {
+	for _, fd := range []int{s.upper, s.tmp, s.lock} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	if s.log.file != nil {
+		s.log.file.Close()
+	}
+}
+
+func readMeta(dir string) (Meta, error) {
+	b, err := os.ReadFile(filepath.Join(dir, metaFile))
+	if err != nil {
+		return Meta{}, err
+	}
+	var m Meta
+	if err := json.Unmarshal(b, &m); err != nil {
+		return Meta{}, fmt.Errorf("%s: %w", names.Quote(filepath.Join(dir, metaFile)), err)
+	}
+	if m.Version != version {
+		return Meta{}, fmt.Errorf("%s: %w", names.Quote(filepath.Join(dir, metaFile)), errNewer)
+	}
+	return m, nil
+}
+
+func writeMeta(dir string, m Meta) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, metaFile)
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+var bootFile = "/proc/sys/kernel/random/boot_id" // but in tests
+
+// bootID tells one run of the kernel from another.
+func bootID() string {
+	b, err := os.ReadFile(bootFile)
+	if err != nil {
+		return "unknown " + strconv.FormatInt(time.Now().UnixNano(), 36) // no two are equal: unclean
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,233 @@
+package draft
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+)
+
+// sizes is how much the store may take on the disk, and takes.
+type sizes struct {
+	mu       sync.Mutex
+	most     int64 // 0: guard.DefaultMaxStage
+	measured time.Time
+	changed  int
+	bytes    int64 // when it was measured
+	since    int64 // written since then
+}
+
+// measureAfter is how often a store that is full is measured again: programs may have removed
+// some of it.
+const measureAfter = time.Second
+
+// Limit sets how many bytes the store may take on the disk.
+func (s *Store) Limit(bytes int64) {
+	s.size.mu.Lock()
+	defer s.size.mu.Unlock()
+	s.size.most = bytes
+}
+
+// Wrote charges n bytes before they are written to the upper. Without room for them it
+// returns ENOSPC. It must be called before each change of the upper, with 0 if no bytes are
+// written, so that the change is committed.
+func (s *Store) Wrote(n int64) error {
+	s.log.stale.Store(true)
+	if n <= 0 {
+		return nil
+	}
+	z := &s.size
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if left := z.limit() - z.bytes; z.since+n > left/4 && time.Since(z.measured) > measureAfter {
+		s.measure()
+	}
+	if z.bytes+z.since+n > z.limit() {
+		return unix.ENOSPC
+	}
+	z.since += n
+	return nil
+}
+
+func (z *sizes) limit() int64 {
+	if z.most == 0 {
+		return guard.DefaultMaxStage
+	}
+	return z.most
+}
+
+// Room is how many bytes may still be written.
+func (s *Store) Room() int64 {
+	s.size.mu.Lock()
+	defer s.size.mu.Unlock()
+	return max(0, s.size.limit()-s.size.bytes-s.size.since)
+}
+
+// Size returns how many names programs changed, made or removed, and the bytes that the
+// upper takes on the disk. It measures at most once a second.
+func (s *Store) Size() (changed int, bytes int64) {
+	z := &s.size
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if time.Since(z.measured) > measureAfter {
+		s.measure()
+	}
+	return z.changed, z.bytes
+}
+
+// measure counts what is in the upper. The caller holds s.size.mu.
+func (s *Store) measure() {
+	z := &s.size
+	z.changed, z.bytes, z.since = 0, 0, 0
+	inUpper := map[string]bool{}
+	_ = s.walkUpper(func(rel string, st *unix.Stat_t) { // what cannot be read is not counted
+		inUpper[rel] = true
+		z.bytes += st.Blocks * 512
+		if s.isChange(rel, st) {
+			z.changed++
+		}
+	})
+	for r := range s.Records() {
+		if r.Whiteout && !inUpper[r.Path] {
+			z.changed++
+		}
+	}
+	z.measured = time.Now()
+}
+
+// isChange reports whether a file of the upper can differ from the source: a directory does
+// not that was only raised, so that something in it could change.
+func (s *Store) isChange(rel string, st *unix.Stat_t) bool {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return true
+	}
+	r, ok := s.Has(rel)
+	return !ok || r.Whiteout || r.Base.Mode != st.Mode
+}
+
+// isEmpty reports whether the store keeps nothing that an owner could want.
+func (s *Store) isEmpty() (bool, error) {
+	isEmpty := len(s.Placings()) == 0
+	for r := range s.Records() {
+		isEmpty = isEmpty && !r.Whiteout
+	}
+	err := s.walkUpper(func(rel string, st *unix.Stat_t) {
+		isEmpty = isEmpty && !s.isChange(rel, st) && !hasAttributes(filepath.Join(s.dir, upperName, rel))
+	})
+	return isEmpty && err == nil, err
+}
+
+// hasAttributes reports whether a file has extended attributes of its own.
+func hasAttributes(path string) bool {
+	buf := make([]byte, 1<<16)
+	n, err := unix.Llistxattr(path, buf)
+	if err != nil {
+		return !errors.Is(err, unix.ENOTSUP)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00") {
+		if name != "" && !strings.HasPrefix(name, "security.") {
+			return true
+		}
+	}
+	return false
+}
+
+// Walk calls f for all that is in the upper, but not for its top, each directory before what is
+// in it. It enters directories whose mode does not let their owner in.
+func (s *Store) Walk(f func(rel string, st *unix.Stat_t)) error {
+	return s.walk(upperName, walker{opens: true, visit: f})
+}
+
+// walkUpper calls f for all that is in the upper, but not for its top.
+func (s *Store) walkUpper(f func(rel string, st *unix.Stat_t)) error {
+	return s.walk(upperName, walker{visit: f})
+}
+
+func (s *Store) walk(name string, w walker) error {
+	top, err := os.OpenRoot(filepath.Join(s.dir, name))
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	w.top = top
+	return w.walk("")
+}
+
+// walker walks a tree. It follows no link, and holds one directory open at a time, because
+// programs can nest directories deeper than a process may have descriptors.
+type walker struct {
+	top   *os.Root
+	visit func(rel string, st *unix.Stat_t)
+	// removes has the walk remove all that it has visited.
+	removes bool
+	// opens lets the walk into directories whose mode does not let their owner in. It gives
+	// them their mode back. No program may be using the tree.
+	opens bool
+}
+
+type entry struct {
+	name string
+	st   unix.Stat_t
+}
+
+func (w *walker) walk(dir string) error {
+	list, err := w.read(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed meanwhile
+	}
+	for i := range list {
+		e := &list[i]
+		rel := path.Join(dir, e.name)
+		w.visit(rel, &e.st)
+		if e.st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			err = errors.Join(err, w.enter(rel, fs.FileMode(e.st.Mode&0o777)))
+		}
+		if w.removes {
+			err = errors.Join(err, w.top.Remove(rel))
+		}
+	}
+	return err
+}
+
+// enter walks a directory that has a mode.
+func (w *walker) enter(rel string, mode fs.FileMode) (err error) {
+	if isOpen := mode&0o700 == 0o700; isOpen || !w.opens || os.Geteuid() == 0 {
+		return w.walk(rel)
+	}
+	if err := w.top.Chmod(rel, mode|0o700); err != nil {
+		return err
+	}
+	if !w.removes {
+		defer func() { err = errors.Join(err, w.top.Chmod(rel, mode)) }()
+	}
+	return w.walk(rel)
+}
+
+func (w *walker) read(dir string) ([]entry, error) {
+	f, err := w.top.Open(cmp.Or(dir, "."))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	list, err := f.Readdirnames(-1)
+	entries := make([]entry, 0, len(list))
+	for _, name := range list {
+		var st unix.Stat_t
+		statErr := unix.Fstatat(int(f.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if statErr == nil {
+			entries = append(entries, entry{name, st})
+		} else if !errors.Is(statErr, unix.ENOENT) {
+			err = errors.Join(err, statErr)
+		}
+	}
+	return entries, err
+}

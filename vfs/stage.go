@@ -1,0 +1,312 @@
+package vfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
+	"github.com/rootsfs/rootsfs/vfs/internal/gate"
+)
+
+// The owner's operations on what the programs of a staged root changed. They take no caller and
+// no right of the root, so a front end must not offer them to anybody but the owner.
+
+type (
+	// StageSummary is what is known of a stage without opening it.
+	StageSummary = draft.Summary
+	// StageChange is one change.
+	StageChange = apply.Change
+	// StageClass says what applying a change would do, or why it is not done.
+	StageClass = apply.Class
+)
+
+// The classes.
+const (
+	StageNew       = apply.New
+	StageChanged   = apply.Changed
+	StageMode      = apply.Mode
+	StageRemoved   = apply.Removed
+	StageReplaced  = apply.Replaced
+	StageConflict  = apply.Conflict
+	StageInUse     = apply.InUse
+	StageProtected = apply.Protected
+	StageLink      = apply.Link
+	StageSpecial   = apply.Special
+	StageUnsure    = apply.Unsure
+)
+
+// StageApply says what to apply.
+type StageApply struct {
+	Paths   []string // below the root; none: everything
+	Partial bool     // apply the rest if something cannot be applied
+	Links   bool     // also links that leave the root
+	DryRun  bool
+	// Take says what becomes of conflicts and of what is unsure: "stage" has them replace what
+	// the source has, which goes to the root's trash; "source" drops them from the stage.
+	Take string
+}
+
+// StageResult is what was applied or discarded, and what was left, both sorted by path.
+type StageResult struct {
+	Done, Left []StageChange
+	// Dropped are conflicts that were dropped from the stage, because the source's was taken.
+	Dropped []StageChange
+}
+
+// Stages lists the stages in a directory of stores, the oldest first.
+func Stages(dir string) ([]StageSummary, error) { return draft.List(dir) }
+
+// RemoveStage removes a stage with all its changes. If a session or a command holds it, the
+// error is Locked.
+func RemoveStage(dir string) error {
+	s, err := draft.Open(dir)
+	if err != nil {
+		return err
+	}
+	return s.Remove()
+}
+
+// StageChanges lists the changes at and below paths, sorted by path; all without paths. Every
+// name below a removed directory is listed.
+func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
+	if t.applying.TryLock() { // whoever has the lock has recovered
+		err := t.recoverStage(ctx, root)
+		t.applying.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	p, err := t.planStage(ctx, root, apply.Asked{Paths: paths})
+	return p.list, err
+}
+
+// StageContents returns what a file has in the stage, or in the source now. Of a link it is
+// the target. If it is more than most bytes, the error is names.Quota.
+func (t *Tree) StageContents(ctx context.Context, root guard.RootName, path string, staged bool, most int64) ([]byte, error) {
+	return asStager(ctx, t, names.OpStage, root, path, func(l *guard.Lease, _ apply.Env) ([]byte, int64, error) {
+		st, _ := beneath.StageOf(l)
+		side := st.Source(l)
+		if staged {
+			side = st.Upper()
+		}
+		d, err := side.Below(path, false)
+		if err != nil {
+			return nil, 0, err
+		}
+		defer d.Close()
+		text, err := readWhole(d, most)
+		return text, int64(len(text)), err
+	})
+}
+
+// readWhole reads a regular file, or the target of a link.
+func readWhole(d beneath.Dir, most int64) ([]byte, error) {
+	info, err := d.Own()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Type() == unix.S_IFLNK:
+		target, err := beneath.Readlink(d.FD())
+		return []byte(target), err
+	case !info.IsRegular():
+		return nil, &guard.Error{Kind: names.Invalid, Err: errors.New("it has no contents: it is no regular file and no link")}
+	case info.Size > most:
+		return nil, &guard.Error{Kind: names.Quota, Err: fmt.Errorf("it has %d bytes, more than %d", info.Size, most)}
+	}
+	fd, err := beneath.Reopen(d.FD(), unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer beneath.Close(fd)
+	buf := make([]byte, info.Size)
+	n, err := beneath.Pread(fd, buf, 0)
+	return buf[:n], err
+}
+
+// StageApply brings changes into the source. Unless a.Partial, it applies nothing if anything
+// is left. What the owner changes at this very moment may be left all the same.
+func (t *Tree) StageApply(ctx context.Context, root guard.RootName, a StageApply) (StageResult, error) {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	if err := t.recoverStage(ctx, root); err != nil {
+		return StageResult{}, err
+	}
+	plan, err := t.planStage(ctx, root, apply.Asked{Paths: a.Paths, TakeStage: a.Take == "stage", Links: a.Links, IsFor: true})
+	if err != nil {
+		return StageResult{}, err
+	}
+	var r StageResult
+	var todo []*apply.Change
+	for i := range plan.list {
+		switch c := &plan.list[i]; {
+		case c.Class.Applies():
+			todo = append(todo, c)
+		case a.Take == "source" && (c.Class == StageConflict || c.Class == StageUnsure):
+			r.Dropped = append(r.Dropped, *c)
+		case c.Class.Blocks():
+			r.Left = append(r.Left, *c)
+		}
+	}
+	apply.Order(todo)
+	if a.DryRun {
+		for _, c := range todo {
+			r.Done = append(r.Done, *c)
+		}
+		apply.SortPaths(r.Done)
+		return r, nil
+	}
+	if len(r.Left) > 0 && !a.Partial {
+		r.Dropped = nil
+		return r, nil
+	}
+	err = t.applyAll(ctx, root, &r, todo, plan.same)
+	return r, err
+}
+
+// applyAll applies changes, each as an operation of its own, and drops them from the stage when
+// they are on the disk.
+func (t *Tree) applyAll(ctx context.Context, root guard.RootName, r *StageResult, todo []*apply.Change, same []string) error {
+	var failed error
+	var done []*apply.Change
+	for rest := todo; len(rest) > 0 && failed == nil; {
+		batch := apply.Batch(rest)
+		rest = rest[len(batch):]
+		failed = t.applyBatch(ctx, root, batch, func(c *apply.Change) {
+			if !c.Class.Applies() {
+				r.Left = append(r.Left, *c)
+				return
+			}
+			r.Done = append(r.Done, *c)
+			done = append(done, c)
+		})
+	}
+	apply.SortPaths(r.Done)
+	apply.SortPaths(r.Left)
+	gone := same
+	for i := range r.Done {
+		gone = append(gone, r.Done[i].Path)
+	}
+	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		for i := len(done) - 1; i >= 0; i-- {
+			if done[i].IsNewDir() {
+				if err := e.Finish(ctx, l, done[i]); err != nil {
+					return struct{}{}, 0, err
+				}
+			}
+		}
+		return struct{}{}, 0, e.Clear(ctx, l, gone)
+	})
+	err = errors.Join(failed, err)
+	if err != nil || len(r.Dropped) == 0 {
+		return err
+	}
+	paths := make([]string, len(r.Dropped))
+	for i := range paths {
+		paths[i] = r.Dropped[i].Path
+	}
+	dropped, err := t.discard(ctx, root, paths)
+	r.Dropped = dropped.Done
+	r.Left = append(r.Left, dropped.Left...)
+	apply.SortPaths(r.Left)
+	return err
+}
+
+// applyBatch makes changes ready, and applies each. It calls ended with those that were applied
+// or left.
+func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*apply.Change, ended func(*apply.Change)) error {
+	_, err := asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		return struct{}{}, 0, e.Ready(ctx, l, batch)
+	})
+	for _, c := range batch {
+		if err != nil {
+			break
+		}
+		_, err = asStager(ctx, t, names.OpApply, root, c.Path, func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+			n, err := e.Apply(ctx, l, c)
+			return struct{}{}, n, errors.Join(err, e.Release(ctx, l, c))
+		})
+		if err == nil {
+			ended(c)
+		}
+	}
+	for _, c := range batch {
+		c.Forget()
+	}
+	return err
+}
+
+// StageDiscard drops the changes at and below paths, all without paths. Left is what lies in a
+// directory that the stage has removed or moved, and that was not asked for.
+func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
+	t.applying.Lock()
+	defer t.applying.Unlock()
+	if err := t.recoverStage(ctx, root); err != nil {
+		return StageResult{}, err
+	}
+	return t.discard(ctx, root, paths)
+}
+
+func (t *Tree) discard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
+	return asStager(ctx, t, names.OpDiscard, root, "", func(l *guard.Lease, e apply.Env) (r StageResult, n int64, err error) {
+		r.Done, r.Left, err = e.Discard(ctx, l, paths)
+		l.Remark(fmt.Sprintf("%d changes dropped from the stage", len(r.Done)))
+		return r, 0, err
+	})
+}
+
+// recoverStage finishes what an apply that was killed had begun. The caller holds t.applying.
+func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
+	needed, err := asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, _ apply.Env) (bool, int64, error) {
+		return apply.NeedsRecovery(l), 0, nil
+	})
+	if err != nil || !needed {
+		return err
+	}
+	_, err = asStager(ctx, t, names.OpApply, root, "", func(l *guard.Lease, e apply.Env) (struct{}, int64, error) {
+		return struct{}{}, 0, e.Recover(ctx, l)
+	})
+	return err
+}
+
+// stagePlan is what apply.Env.Plan returns.
+type stagePlan struct {
+	list []StageChange
+	same []string
+}
+
+func (t *Tree) planStage(ctx context.Context, root guard.RootName, ask apply.Asked) (stagePlan, error) {
+	return asStager(ctx, t, names.OpStage, root, "", func(l *guard.Lease, e apply.Env) (p stagePlan, n int64, err error) {
+		p.list, p.same, err = e.Plan(ctx, l, ask)
+		if errors.Is(err, fs.ErrPermission) {
+			err = nil // what a program let nobody read is in the stage as long as it is so
+		}
+		return p, 0, err
+	})
+}
+
+// asStager runs an operation of the owner's on a root's stage.
+func asStager[T any](ctx context.Context, t *Tree, op guard.Op, root guard.RootName, path string, f func(l *guard.Lease, e apply.Env) (T, int64, error)) (T, error) {
+	var none T
+	p, err := guard.NewPath(root, path)
+	if err != nil {
+		return none, err
+	}
+	e := apply.Env{
+		Root: root, Trash: t.trash, IsWritten: t.claims.IsWritten,
+		StaysInside: func(l *guard.Lease, dir guard.Path, target string) error { return staysInside(ctx, l, dir, target) },
+	}
+	return gate.Do(ctx, t.reg, guard.Request{Caller: t.ownerOf(root), Op: op, Path: p}, nil, func(l *guard.Lease) (T, int64, error) {
+		if _, ok := beneath.StageOf(l); !ok {
+			return none, 0, &guard.Error{Op: op, Kind: names.Invalid, Err: fmt.Errorf("root %s is not staged", names.Quote(string(root)))}
+		}
+		return f(l, e)
+	})
+}

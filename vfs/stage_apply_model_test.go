@@ -1,0 +1,273 @@
+package vfs_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+var linkCount = regexp.MustCompile(`^(\d+) \d+ `)
+
+// withoutLinks leaves the count of hard links out: apply makes a file of each name.
+func withoutLinks(tree map[string]string) map[string]string {
+	out := map[string]string{}
+	for path, text := range tree {
+		out[path] = linkCount.ReplaceAllString(text, "$1 ")
+	}
+	return out
+}
+
+// applyAll applies everything, or the rest of what was left.
+func (s *stageScene) applyAll(a vfs.StageApply) vfs.StageResult {
+	s.Helper()
+	r, err := s.tree.StageApply(s.Context(), "r", a)
+	if err != nil {
+		s.fail("apply: %v", err)
+	}
+	return r
+}
+
+// Without edits of the owner's, apply makes the source what was seen, and leaves the stage
+// without a change. Half of it can be applied before, by path, and half of it dropped.
+func TestApplyModel(t *testing.T) {
+	runs := uint64(300)
+	if testing.Short() {
+		runs = 60
+	}
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 40 {
+			s.programStep()
+		}
+		s.end()
+		s.start()
+		if seed%3 == 1 {
+			s.applyHalf()
+		}
+		want := withoutLinks(s.seen())
+		r := s.applyAll(vfs.StageApply{})
+		if len(r.Left) > 0 {
+			s.fail("left: %+v", r.Left)
+		}
+		if now := withoutLinks(seenIn(t, s.source)); !maps.Equal(now, want) {
+			s.fail("applied %+v; the source:\n%s", r.Done, difference(now, want))
+		}
+		if now := withoutLinks(s.seen()); !maps.Equal(now, want) {
+			s.fail("seen after apply:\n%s", difference(now, want))
+		}
+		if left, err := s.tree.StageChanges(t.Context(), "r", nil); err != nil || len(left) > 0 {
+			s.fail("changes after apply: %+v, %v", left, err)
+		}
+		s.end()
+		if left, err := os.ReadDir(s.stages); err != nil || len(left) > 0 {
+			s.fail("the store is still there: %v, %v", left, err)
+		}
+	}
+}
+
+// Killed at any point of apply and discard, again and again, the two come to the same end; and
+// at each moment a file of the source is as it was or as it becomes.
+func TestApplyIsKilled(t *testing.T) {
+	runs := uint64(200)
+	if testing.Short() {
+		runs = 60
+	}
+	kills := 0
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 40 {
+			s.programStep()
+		}
+		s.end()
+		s.start()
+		want, before := withoutLinks(s.seen()), withoutLinks(seenIn(t, s.source))
+		command := func() error { _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); return err }
+		if seed%3 == 2 {
+			want = before
+			command = func() error { _, err := s.tree.StageDiscard(t.Context(), "r", nil); return err }
+		}
+		for {
+			point := s.rnd.IntN(12)
+			if !s.isKilledAt(point, command) {
+				break
+			}
+			kills++
+			for path, text := range withoutLinks(seenIn(t, s.source)) {
+				if text != before[path] && text != want[path] && strings.HasPrefix(text, "1006") && !strings.HasPrefix(filepath.Base(path), vfs.TempPrefix) {
+					s.fail("killed at point %d, %s is %s; it was %s and becomes %s", point, path, text, before[path], want[path])
+				}
+			}
+			s.end()
+			s.start()
+		}
+		if now := withoutLinks(seenIn(t, s.source)); !maps.Equal(now, want) {
+			s.fail("in the end:\n%s", difference(now, want))
+		}
+		if now := withoutLinks(s.seen()); !maps.Equal(now, want) {
+			s.fail("seen in the end:\n%s", difference(now, want))
+		}
+		s.end()
+	}
+	if kills == 0 {
+		t.Error("nothing was killed")
+	}
+}
+
+// What the owner writes between two kills stays where the owner wrote it.
+func TestApplyIsKilledAndEdited(t *testing.T) {
+	runs := uint64(200)
+	if testing.Short() {
+		runs = 60
+	}
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 30 {
+			s.programStep()
+		}
+		mine := map[string]string{}
+		for isKilled := true; isKilled; {
+			s.end()
+			s.start()
+			for range 2 {
+				rel, text := s.ownerStep()
+				mine[rel] = text
+			}
+			isKilled = s.isKilledAt(s.rnd.IntN(12), func() error {
+				_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{Partial: true})
+				return err
+			})
+			s.log = append(s.log, fmt.Sprintf("killed: %v", isKilled))
+		}
+		after := seenIn(t, s.source)
+		for rel, text := range mine {
+			if text != "" && linkCount.ReplaceAllString(after[rel], "") != fmt.Sprintf("%q", text) {
+				s.fail("your %s (%q) is %s", rel, text, after[rel])
+			}
+		}
+		if temps, err := filepath.Glob(filepath.Join(s.source, "*", vfs.TempPrefix+"*")); err != nil || len(temps) > 0 {
+			s.fail("left: %v, %v", temps, err)
+		}
+		s.end()
+	}
+}
+
+// isKilledAt runs a command that is killed at its nth point, and reports whether it was.
+func (s *stageScene) isKilledAt(n int, command func() error) (isKilled bool) {
+	s.Helper()
+	kill := func() error {
+		if n--; n >= 0 && !isKilled {
+			return nil
+		}
+		isKilled = true
+		return errKilled
+	}
+	beneath.AtStep = func(string) error { return kill() }
+	apply.AtStep = func(string, string) error { return kill() }
+	err := command()
+	beneath.AtStep, apply.AtStep = nil, nil
+	if isKilled != errors.Is(err, errKilled) {
+		s.fail("killed %v, and the error is %v", isKilled, err)
+	}
+	return isKilled
+}
+
+// applyHalf applies what can be of one directory, and drops what is in another.
+func (s *stageScene) applyHalf() {
+	s.Helper()
+	s.applyAll(vfs.StageApply{Paths: []string{"a"}, Partial: true})
+	if _, err := s.tree.StageDiscard(s.Context(), "r", []string{"b"}); err != nil {
+		s.fail("discard: %v", err)
+	}
+	for path, text := range seenIn(s.T, s.source) {
+		if now := s.seen()[path]; (path == "b" || strings.HasPrefix(path, "b/")) && withoutLinks(map[string]string{"": now})[""] != withoutLinks(map[string]string{"": text})[""] {
+			s.fail("%s is %s after discard, want %s", path, now, text)
+		}
+	}
+}
+
+// Whatever the owner does meanwhile, apply writes nothing while anything is in conflict, and
+// never over what the owner has written after the programs: it is where the owner wrote it.
+func TestApplyKeepsTheOwnersEdits(t *testing.T) {
+	runs := uint64(300)
+	if testing.Short() {
+		runs = 60
+	}
+	conflicts := 0
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		for range 40 {
+			if s.rnd.IntN(5) == 0 {
+				s.ownerStep()
+				continue
+			}
+			s.programStep()
+		}
+		s.end()
+		s.start()
+		mine := map[string]string{}
+		for range 4 {
+			rel, text := s.ownerStep()
+			mine[rel] = text
+		}
+		before, seen := seenIn(t, s.source), s.seen()
+		first := s.applyAll(vfs.StageApply{})
+		if now := seenIn(t, s.source); len(first.Left) > 0 && !maps.Equal(now, before) {
+			s.fail("left %+v, and the source changed:\n%s", first.Left, difference(now, before))
+		}
+		r := s.applyAll(vfs.StageApply{Partial: true})
+		conflicts += len(first.Left)
+		after := seenIn(t, s.source)
+		for rel, text := range mine {
+			if text != "" && linkCount.ReplaceAllString(after[rel], "") != fmt.Sprintf("%q", text) {
+				s.fail("your %s (%q) is %s; applied %+v and left %+v; seen was %s", rel, text, after[rel], r.Done, r.Left, seen[rel])
+			}
+		}
+		s.end()
+	}
+	if conflicts == 0 {
+		t.Error("there was no conflict")
+	}
+}
+
+// programStep changes what is seen as a program does; it may fail.
+func (s *stageScene) programStep() {
+	op := stageOps[s.rnd.IntN(len(stageOps))]
+	a, b, text := s.path(), s.path(), s.text()
+	s.log = append(s.log, fmt.Sprintf("%s %s %s %q", op.name, a, b, text))
+	_ = op.staged(s, a, b, text)
+}
+
+// ownerStep changes the source as its owner does. It returns the contents that are now at a
+// path, "" if none were written.
+func (s *stageScene) ownerStep() (rel, text string) {
+	s.Helper()
+	rel, text = s.path(), s.text()
+	path := filepath.Join(s.source, rel)
+	s.log = append(s.log, "owner "+rel+" "+text)
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	switch {
+	case err != nil:
+		err = os.WriteFile(path, []byte(text), 0o644)
+	case st.Mode&unix.S_IFMT == unix.S_IFREG && s.rnd.IntN(3) > 0:
+		err = writeModel(path, text, os.O_WRONLY|os.O_TRUNC)
+	default:
+		_ = os.Remove(path)
+		return rel, ""
+	}
+	if err != nil {
+		return rel, ""
+	}
+	return rel, text
+}

@@ -1,0 +1,282 @@
+package vfs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// stageOp is one operation, on the staged root and on the model.
+type stageOp struct {
+	name   string
+	staged func(s *stageScene, a, b, text string) error
+	model  func(a, b, text string) error
+}
+
+var stageOps = []stageOp{
+	{"create", func(s *stageScene, a, _, text string) error {
+		dir, name := s.split(a)
+		f, _, _, err := s.tree.Create(s.Context(), s.who, dir, name, unix.O_WRONLY|unix.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+		return err
+	}, func(a, _, text string) error {
+		f, err := os.OpenFile(a, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = f.WriteString(text)
+		return err
+	}},
+	{"write", func(s *stageScene, a, _, text string) error {
+		return s.write(a, text, unix.O_WRONLY|unix.O_TRUNC)
+	}, func(a, _, text string) error { return writeModel(a, text, os.O_WRONLY|os.O_TRUNC) }},
+	{"append", func(s *stageScene, a, _, text string) error {
+		return s.write(a, text, unix.O_WRONLY|unix.O_APPEND)
+	}, func(a, _, text string) error { return writeModel(a, text, os.O_WRONLY|os.O_APPEND) }},
+	{"unlink", func(s *stageScene, a, _, _ string) error {
+		dir, name := s.split(a)
+		return s.tree.Unlink(s.Context(), s.who, dir, name)
+	}, func(a, _, _ string) error { return unix.Unlink(a) }},
+	{"mkdir", func(s *stageScene, a, _, _ string) error {
+		dir, name := s.split(a)
+		_, err := s.tree.Mkdir(s.Context(), s.who, dir, name, 0o755)
+		return err
+	}, func(a, _, _ string) error { return unix.Mkdir(a, 0o755) }},
+	{"rmdir", func(s *stageScene, a, _, _ string) error {
+		dir, name := s.split(a)
+		return s.tree.Rmdir(s.Context(), s.who, dir, name)
+	}, func(a, _, _ string) error { return unix.Rmdir(a) }},
+	{"rename", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, 0) },
+		func(a, b, _ string) error { return unix.Rename(a, b) }},
+	{"rename", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, 0) },
+		func(a, b, _ string) error { return unix.Rename(a, b) }},
+	{"renamenew", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, unix.RENAME_NOREPLACE) },
+		func(a, b, _ string) error {
+			return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_NOREPLACE)
+		}},
+	{"exchange", func(s *stageScene, a, b, _ string) error { return s.rename(a, b, unix.RENAME_EXCHANGE) },
+		func(a, b, _ string) error {
+			return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+		}},
+	{"link", func(s *stageScene, a, b, _ string) error {
+		dir, name := s.split(b)
+		_, err := s.tree.Link(s.Context(), s.who, s.at(a), nil, dir, name)
+		return err
+	}, func(a, b, _ string) error { return unix.Link(a, b) }},
+	{"symlink", func(s *stageScene, a, _, text string) error {
+		dir, name := s.split(a)
+		_, err := s.tree.Symlink(s.Context(), s.who, "to-"+strings.TrimSpace(text), dir, name)
+		return err
+	}, func(a, _, text string) error { return unix.Symlink("to-"+strings.TrimSpace(text), a) }},
+	{"chmod", func(s *stageScene, a, _, text string) error {
+		mode := uint32(0o700 | len(text)%8)
+		_, err := s.tree.Setattr(s.Context(), s.who, s.at(a), nil, vfs.Attrs{Mode: &mode})
+		return err
+	}, func(a, _, text string) error {
+		return unix.Fchmodat(unix.AT_FDCWD, a, uint32(0o700|len(text)%8), unix.AT_SYMLINK_NOFOLLOW)
+	}},
+}
+
+func (s *stageScene) write(a, text string, flags int) error {
+	f, _, err := s.tree.Open(s.Context(), s.who, s.at(a), flags)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteAt(s.Context(), s.who, [][]byte{[]byte(text)}, 0, vfs.Writing{})
+	return err
+}
+
+func writeModel(a, text string, flags int) error {
+	f, err := os.OpenFile(a, flags|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(text)
+	return err
+}
+
+func (s *stageScene) rename(a, b string, flags uint32) error {
+	from, old := s.split(a)
+	to, name := s.split(b)
+	return s.tree.Rename(s.Context(), s.who, from, old, to, name, flags)
+}
+
+var errKilled = errors.New("killed by the test")
+
+// step does one operation on both sides. With crash, the process may be killed in the middle.
+func (s *stageScene) step(crash bool) {
+	op := stageOps[s.rnd.IntN(len(stageOps))]
+	a, b, text := s.path(), s.path(), s.text()
+	s.log = append(s.log, fmt.Sprintf("%s %s %s %q", op.name, a, b, text))
+	if crash && s.rnd.IntN(3) > 0 {
+		s.stepKilled(op, a, b, text)
+		return
+	}
+	got := errnoOf(op.staged(s, a, b, text))
+	if errors.Is(got, unix.ELOOP) {
+		return // links are not followed
+	}
+	want := errnoOf(op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text))
+	twoPaths := slices.Contains([]string{"rename", "renamenew", "exchange", "link"}, op.name) // either can be at fault
+	if (got == nil) != (want == nil) || got != nil && !twoPaths && !errors.Is(got, want) {
+		s.fail("%s: %v, want %v", op.name, got, want)
+	}
+}
+
+// stepKilled kills the process in the middle of the operation. Then what is seen is as before
+// or as after.
+func (s *stageScene) stepKilled(op stageOp, a, b, text string) {
+	err, killed := s.killedAt(op, a, b, text, s.rnd.IntN(6))
+	if killed {
+		return
+	}
+	if errors.Is(err, unix.ELOOP) {
+		return
+	}
+	if want := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); (err == nil) != (want == nil) {
+		s.fail("%s: %v, want %v", op.name, err, want)
+	}
+}
+
+// killedAt does an operation, and kills the process at its point number n, if it has so many.
+// Then what is seen by the next session is as before the operation, or as after it.
+func (s *stageScene) killedAt(op stageOp, a, b, text string, n int) (err error, killed bool) {
+	s.Helper()
+	before := s.seen()
+	beneath.AtStep = func(string) error {
+		if n--; n < 0 || killed {
+			killed = true
+			return errKilled
+		}
+		return nil
+	}
+	err = op.staged(s, a, b, text)
+	beneath.AtStep = nil
+	if !killed {
+		return err, false
+	}
+	if err == nil {
+		s.fail("killed in the middle, and no error")
+	}
+	s.crashes++
+	s.end()
+	s.start()
+	now := s.seen()
+	if maps.Equal(now, before) {
+		return err, true
+	}
+	if merr := op.model(filepath.Join(s.model, a), filepath.Join(s.model, b), text); merr != nil || !maps.Equal(now, seenIn(s.T, s.model)) {
+		s.fail("killed in the middle of it:\n%s", difference(now, before))
+	}
+	return err, true
+}
+
+// useOpen opens a file on both sides, and uses those that are open.
+func (s *stageScene) useOpen() {
+	if len(s.open) < 4 {
+		path := s.path()
+		flags := []int{os.O_RDONLY, os.O_RDONLY, os.O_RDWR}[s.rnd.IntN(3)]
+		f, _, err := s.tree.Open(s.Context(), s.who, s.at(path), flags)
+		m, merr := os.OpenFile(filepath.Join(s.model, path), flags|unix.O_NOFOLLOW, 0)
+		var st os.FileInfo
+		if merr == nil {
+			if st, merr = m.Stat(); merr == nil && st.IsDir() {
+				_, merr = m.Close(), unix.EISDIR
+			}
+		}
+		if errors.Is(err, unix.ELOOP) {
+			_ = m.Close()
+			return
+		}
+		if (err == nil) != (merr == nil) {
+			s.fail("open %s: %v, want %v", path, err, merr)
+		}
+		if err == nil {
+			s.log = append(s.log, fmt.Sprintf("open %s %d", path, flags))
+			s.open = append(s.open, &bothOpen{f, m, path})
+		}
+	}
+	for i := 0; i < len(s.open); i++ {
+		o := s.open[i]
+		if s.rnd.IntN(6) == 0 {
+			o.f.Close()
+			_ = o.model.Close()
+			s.open = slices.Delete(s.open, i, i+1)
+			continue
+		}
+		if o.f.Writable() && s.rnd.IntN(3) == 0 {
+			text, off := []byte(s.text()), int64(s.rnd.IntN(5))
+			s.log = append(s.log, fmt.Sprintf("write to the open %s", o.path))
+			_, err := o.f.WriteAt(s.Context(), s.who, [][]byte{text}, off, vfs.Writing{})
+			_, merr := o.model.WriteAt(text, off)
+			if err != nil || merr != nil {
+				s.fail("write to the open %s: %v, %v", o.path, err, merr)
+			}
+		}
+		have, want := make([]byte, 4096), make([]byte, 4096)
+		n, err := o.f.ReadAt(s.Context(), s.who, have, 0)
+		m, _ := o.model.ReadAt(want, 0)
+		if err != nil || string(have[:n]) != string(want[:m]) {
+			s.fail("the open %s has %q (%v), want %q", o.path, have[:n], err, want[:m])
+		}
+		info, err := o.f.Stat(context.Background(), s.who)
+		var st unix.Stat_t
+		if serr := unix.Fstat(int(o.model.Fd()), &st); serr != nil || uint64(info.Nlink) != st.Nlink {
+			s.fail("the open %s has %d links, want %d (%v)", o.path, info.Nlink, st.Nlink, serr)
+		}
+		if err != nil || info.ID() != o.f.ID() {
+			s.fail("the open %s shows the identity %v (%v), want %v", o.path, info.ID(), err, o.f.ID())
+		}
+	}
+}
+
+// TestStageModel does the same in a staged root and in a plain directory. Errors, what is seen,
+// and open files are equal after each operation; the source stays as it was; and whatever
+// happens when the process is killed, an operation has taken effect or not.
+func TestStageModel(t *testing.T) {
+	runs, steps := uint64(2000), 50
+	if testing.Short() {
+		runs = 100
+	}
+	crashes := 0
+	for seed := range runs {
+		s := newStageScene(t, seed)
+		before := stateOf(t, s.source)
+		for range steps {
+			s.step(seed%2 == 1)
+			if have, want := s.seen(), seenIn(t, s.model); !maps.Equal(have, want) {
+				s.fail("seen:\n%s", difference(have, want))
+			}
+			if seed%2 == 0 {
+				s.useOpen()
+			}
+		}
+		if now := stateOf(t, s.source); !maps.Equal(now, before) {
+			s.fail("the source has changed:\n%s", difference(now, before))
+		}
+		s.end()
+		crashes += s.crashes
+	}
+	t.Logf("%d runs of %d steps, %d crashes", runs, steps, crashes)
+	if crashes == 0 {
+		t.Error("nothing was killed")
+	}
+}

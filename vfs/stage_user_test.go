@@ -1,0 +1,99 @@
+package vfs_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// foreignVar has the directory of TestStageOfAUser for the process that runs as a user.
+const foreignVar = "ROOTSFS_TEST_FOREIGN"
+
+// An ordinary user's stage lets programs do what the user may do in the source, and no more:
+// directories without the permission to write, and files of others, give the errors of the
+// kernel. What programs may change there they can.
+func TestStageOfAUser(t *testing.T) {
+	if dir := os.Getenv(foreignVar); dir != "" {
+		stageOfAUser(t, dir)
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make files of others")
+	}
+	const uid = 65534
+	base, err := os.MkdirTemp("", "rootsfs-user-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	s := &stageScene{T: t}
+	source := filepath.Join(base, "source")
+	s.make(source, "mine/f=1", "closed/f=2", "closed/g=3", "foreign/mine=4", "foreign/f=5", "foreign.txt=6")
+	for _, rel := range []string{"", "mine", "mine/f", "closed", "closed/f", "closed/g", "foreign/mine"} {
+		s.must(os.Lchown(filepath.Join(source, rel), uid, uid))
+	}
+	s.must(errors.Join(os.Chmod(base, 0o777), os.Chmod(filepath.Join(source, "closed"), 0o555)))
+	before := stateOf(t, source)
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestStageOfAUser$", "-test.v")
+	cmd.Env = append(os.Environ(), foreignVar+"="+base, "TMPDIR="+base)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{}}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as a user: %v\n%s", err, out)
+	}
+	if now := stateOf(t, source); difference(now, before) != "" {
+		t.Errorf("the source has changed:\n%s", difference(now, before))
+	}
+}
+
+func stageOfAUser(t *testing.T, base string) {
+	top := filepath.Join(base, "of the user") // root removes it: the stage has a directory without w
+	s := emptySceneIn(t, top)
+	s.source = filepath.Join(base, "source")
+	s.start()
+	t.Cleanup(s.end)
+	expect := func(what string, err, want error) {
+		t.Helper()
+		if got := errnoOf(err); got != want { //nolint:errorlint // errnos
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	create := stageOps[0].staged
+	chmod := func(rel string) error {
+		mode := uint32(0o640)
+		_, err := s.tree.Setattr(s.Context(), s.who, s.at(rel), nil, vfs.Attrs{Mode: &mode})
+		return err
+	}
+	remove := func(rel string) error {
+		dir, name := s.split(rel)
+		return s.tree.Unlink(s.Context(), s.who, dir, name)
+	}
+	expect("write in a directory without w", s.write("closed/f", "new", unix.O_WRONLY), nil)
+	expect("create there", create(s, "closed/new", "", "x"), unix.EACCES)
+	expect("remove a copied file there", remove("closed/f"), unix.EACCES)
+	expect("remove a file of the source there", remove("closed/g"), unix.EACCES)
+	expect("rename it away", s.rename("closed/g", "mine/g", 0), unix.EACCES)
+	if info := s.lstat("closed"); info.Mode&0o777 != 0o555 {
+		t.Errorf("the mode of the directory is %o", info.Mode)
+	}
+	expect("write to another's file", s.write("foreign.txt", "new", unix.O_WRONLY), unix.EACCES)
+	expect("truncate another's file", s.write("foreign.txt", "new", unix.O_WRONLY|unix.O_TRUNC), unix.EACCES)
+	expect("chmod of another's file", chmod("foreign.txt"), unix.EPERM)
+	expect("create in another's directory", create(s, "foreign/new", "", "x"), unix.EACCES)
+	expect("write to one's own file there", s.write("foreign/mine", "new", unix.O_WRONLY), nil)
+	expect("create there after that", create(s, "foreign/new", "", "x"), unix.EACCES)
+	expect("remove there after that", remove("foreign/f"), unix.EACCES)
+	expect("remove another's file from one's own directory", remove("foreign.txt"), nil)
+	expect("create in one's own", create(s, "mine/new", "", "x"), nil)
+	s.end()
+	s.start()
+	if have := s.seen()["closed/f"]; have != "100644 1 \"new\"" {
+		t.Errorf("in the next session closed/f is %s", have)
+	}
+}
