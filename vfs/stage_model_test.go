@@ -252,9 +252,12 @@ func (s *stageScene) useOpen() {
 // and open files are equal after each operation; the source stays as it was; and whatever
 // happens when the process is killed, an operation has taken effect or not.
 func TestStageModel(t *testing.T) {
-	runs, steps := uint64(2000), 50
-	if testing.Short() {
+	runs, steps := uint64(1000), 50
+	switch {
+	case testing.Short():
 		runs = 100
+	case os.Getenv("ROOTSFS_SOAK") != "":
+		runs = 100_000
 	}
 	crashes := 0
 	for seed := range runs {

@@ -128,8 +128,8 @@ NotEmpty     . . .  . . .  . . .  . . .  . . .
 Exist        . . x  . . .  . . .  . . .  x . .
 Conflict     . . x  . . .  . . .  . . x  x . .
 Locked       . . .  . . .  . . .  . . x  . . .
-Rate         x . x  . . .  . . x  . . .  . . .
-Quota        . . .  . . .  . . x  . . .  . . .
+Rate         x . x  . . .  . . x  x . .  . . .
+Quota        . . .  . . .  . . x  x . .  . . .
 Internal     x . .  . . .  . . .  . . .  . . .
 Hidden       x . .  . . .  . . .  . x .  x x .
 Unavailable  . . .  . . .  x . .  . . .  . . .
@@ -139,7 +139,7 @@ Suspended    . . .  . . .  x . .  . x .  . . .
 // ofOneCall are functions that look for certain answers to one call: any other answer is an error,
 // or is decided about by code.
 var ofOneCall = []string{
-	"broker.conflict", "cmd/rootsfs/internal/cli.grant",
+	"broker.conflict", "cmd/rootsfs/internal/cli.grant", "cmd/rootsfs/internal/cli.stageDiscard",
 	"cmd/rootsfs/internal/session.ignoreGone", "vfs.removeEntry", "vfs/internal/beneath.ignore", "vfs/internal/beneath.passOver",
 }
 
