@@ -183,9 +183,10 @@ func (a *app) printChoices(o *openStage, left []vfs.StageChange) {
 		var paths []names.Foreign
 		above := "\x00" // the latest of them, which stands for what lies below it
 		for i := range left {
-			if c := &left[i]; is(c) && len(paths) < mostChoices && !names.Under(c.Path, above) {
-				above = c.Path
-				paths = append(paths, names.Foreign(o.shown(c.Path)))
+			path := cmp.Or(gitOf(left[i].Path), left[i].Path) // a .git is decided about as a whole
+			if is(&left[i]) && len(paths) < mostChoices && !names.Under(path, above) {
+				above = path
+				paths = append(paths, names.Foreign(o.shown(path)))
 			}
 		}
 		if len(paths) > 0 {

@@ -127,13 +127,19 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 }
 
 // isOfGit reports whether a path is that of a .git, or of what is in it.
-func isOfGit(path string) bool {
+func isOfGit(path string) bool { return gitOf(path) != "" }
+
+// gitOf returns the path of the .git that path is or lies in, "" if there is none.
+func gitOf(path string) string {
+	end := 0
 	for part := range strings.SplitSeq(path, "/") {
+		end += len(part)
 		if part == ".git" {
-			return true
+			return path[:end]
 		}
+		end++ // the slash
 	}
-	return false
+	return ""
 }
 
 // gitNotes tells of changes in a .git, of which git takes no patch, and which are applied
