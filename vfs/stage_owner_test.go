@@ -66,7 +66,7 @@ func (s *stageScene) united() map[string]string {
 // The owner changes the source while programs use a staged root: what is seen is the union of
 // both, by path, name and number.
 func TestUnionLookup(t *testing.T) {
-	runs := uint64(300)
+	runs := uint64(100)
 	if testing.Short() {
 		runs = 40
 	}
