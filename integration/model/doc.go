@@ -34,10 +34,9 @@
 //	    most after the ending or the narrowing: the one that is being written.
 //	P9  A descriptor that moves to a copy is that of the file, and nobody reads what was
 //	    copied once somebody has written to the copy.
-//	P10 What the owner writes into a file while it is applied is at his path, in the trash,
-//	    or where he is told, wherever the process is killed.
-//	P11 Of a change of a staged name, what is seen is what was there before or what is there
-//	    after, wherever the process is killed.
+//	P10 Nothing is lost that the owner writes into a file while it is applied, wherever the
+//	    process is killed: it is at its path, in the trash, or where he is told.
+//	P11 A change of a staged name is seen whole or not at all, wherever the process is killed.
 //
 // # What is modelled
 //

@@ -153,7 +153,7 @@ func (p *placement) isOurs(name string) bool {
 }
 
 // isUsed reports whether somebody has written to a file under its temporary name since it was
-// then, or may be about to: whoever has opened it while it had the path.
+// then, or has it open for writing, since it had the path.
 func (p *placement) isUsed(temp string, then *draft.Base) bool {
 	info, err := beneath.StatIn(p.d, temp)
 	if err != nil {
