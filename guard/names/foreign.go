@@ -70,7 +70,7 @@ func Message(s string) string {
 
 // Fold breaks an escaped line for a terminal with that many columns, so that the terminal does
 // not break it. The first part begins with indent, each further one with indent and a bar. So
-// no part of the line can look like a line of ours, whatever is in it.
+// no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)

@@ -153,7 +153,7 @@ func (d Dir) Own() (Info, error) { return stat(d.fd) }
 // Own is the same of a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 
-// BaseOf is what a stage records of a file.
+// BaseOf returns the facts about a file that a stage records.
 func BaseOf(info *Info) draft.Base { return baseOf(info) }
 
 // MaxHashed is the size of the largest file whose contents a stage records the hash of.
