@@ -158,7 +158,7 @@ func appendHostile(t *testing.T, lines []string, at string, text []byte) []strin
 	return lines
 }
 
-// checkHostile checks that the strings are those that were printed when the test data was made.
+// checkHostile compares the strings with the test data.
 func checkHostile(t *testing.T, lines []string, work string) {
 	t.Helper()
 	varies := regexp.MustCompile(`\d{8}T[\d.]+-\w+|/tmp/testscript-main\d+|index [0-9a-f]+\.\.[0-9a-f]+`)
