@@ -122,7 +122,7 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached(r))
 	}
-	return n.session.AskHost(ctx, h, func(length time.Duration) error {
+	return n.session.Consent().AskHost(ctx, h, func(length time.Duration) error {
 		err := q.Permit()
 		if err == nil && length > 0 {
 			n.endAfter(q.Rule(), length)
@@ -139,7 +139,7 @@ func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	return n.session.HostDenied((&broker.Host{Name: host, Port: port}).String())
+	return n.session.Consent().HostDenied((&broker.Host{Name: host, Port: port}).String())
 }
 
 // endAfter revokes a rule after some time.

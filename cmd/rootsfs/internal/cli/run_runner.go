@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -461,7 +462,7 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
+		Session: r.s.Connect(consent.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
 	})
 	if broken != nil && !errors.Is(broken, errUnread) { // for errUnread there is no reader
 		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))

@@ -28,6 +28,8 @@ const (
 	maxSpeed = 1e9
 	// MaxIdle is the longest time without use that a limit may have.
 	MaxIdle = 365 * 24 * time.Hour
+	// MaxFor is the longest time that a request over the control socket may say.
+	MaxFor = 100 * 365 * 24 * time.Hour
 )
 
 // kind is one kind of value, such as a size.
