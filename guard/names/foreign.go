@@ -37,7 +37,7 @@ func (f Foreign) Format(s fmt.State, verb rune) {
 // LogValue implements slog.LogValuer: a log holds String.
 func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
 
-// Text is a text of ours in which foreign names are escaped already, by Escape, Quote or by
+// Text is a sentence of this program, with foreign names in it that are escaped already, by Escape, Quote or by
 // printing a Foreign. It is printed as it is, but for what a terminal would obey or not show: see
 // EscapeQuoted. In JSON it is the text itself.
 type Text string
