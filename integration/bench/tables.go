@@ -36,6 +36,7 @@ func (r *report) markdown() string {
 	section(&b, "Tools", r.serveTable())
 	section(&b, "Fifty patterns", r.turnsTable())
 	section(&b, "Start", r.startTable())
+	section(&b, "Stage", r.stageTable())
 	section(&b, "A large repository with rules", r.repositoryTable())
 	section(&b, "Network", r.networkTable())
 	section(&b, "Footprint", r.footprintTable())

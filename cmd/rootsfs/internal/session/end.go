@@ -173,12 +173,7 @@ func (s *Session) close() {
 	if s.reg != nil {
 		s.closeStages()
 	}
-	if s.avail != nil {
-		s.avail.close()
-	}
-	if s.reload != nil {
-		<-s.reload
-	}
+	s.watches.Wait()
 	if s.audit != nil {
 		if err := s.audit.close(); err != nil && s.log != nil {
 			s.log.Error("the audit log could not be finished", "error", err)

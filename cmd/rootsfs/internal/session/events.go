@@ -94,7 +94,7 @@ func (s *Session) observe(e guard.Event) {
 		s.opt.Observe(e)
 	}
 	if e.Kind == guard.EventAdded && s.avail != nil {
-		s.avail.update() // of a consent, too; s.avail is there before anything but Start grants
+		s.avail.Update() // of a consent, too; s.avail is there before anything but Start grants
 	}
 	switch e.Kind {
 	case guard.EventUnavailable:

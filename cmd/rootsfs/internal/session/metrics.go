@@ -130,11 +130,11 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	waiting, _ := s.consent.Waiting()
 	set(questions, float64(len(waiting)))
 	roots := s.reg.Roots()
-	s.askSpaces(roots)
+	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
 		name := string(r.Grant.Root) // valid UTF-8: names.ParseRootName has seen to that
 		set(rootLive, is(r.State == guard.Live), name)
-		if n := s.placeOf(r.Epoch).free; n != nil && r.State == guard.Live {
+		if n := s.avail.Place(r.Epoch).Free; n != nil && r.State == guard.Live {
 			set(rootFree, float64(*n), name)
 		}
 		for _, f := range rootFigures {

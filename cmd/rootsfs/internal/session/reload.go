@@ -25,28 +25,8 @@ type confState struct {
 	problem  string // why the file's present state is not in force
 }
 
-// watchConfig applies the configuration's changes, those of before included, from
-// soon on. The channel is closed when it has stopped; nil if there is nothing to
-// watch.
-func (s *Session) watchConfig(ctx context.Context) <-chan struct{} {
-	s.mu.Lock()
-	s.conf.current, s.conf.profile = s.opt.Config, s.opt.Profile
-	s.conf.changing = make(chan struct{}, 1)
-	s.mu.Unlock()
-	if s.opt.Config == nil {
-		return nil
-	}
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		if outlasts(ctx, lasting) {
-			s.followConfig(ctx)
-		}
-	}()
-	return stopped
-}
-
-// followConfig applies the configuration's changes until the context ends.
+// followConfig applies the configuration's changes, those of before included, until the
+// context ends.
 func (s *Session) followConfig(ctx context.Context) {
 	changes := make(chan struct{}, 1)
 	defer s.paths.Signal(s.opt.Config.Path, hostwatch.Path, changes)()
@@ -227,7 +207,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		_, err := s.grant(ctx, then)
 		errs = append(errs, err)
 	}
-	s.avail.update()
+	s.avail.Update()
 	if err := errors.Join(errs...); err != nil {
 		// What was done is narrower than what was asked; it is not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)

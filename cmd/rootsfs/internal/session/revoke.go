@@ -25,7 +25,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	if given != 1 {
 		return a, invalid("name the roots to revoke, or a server, or say all of them, or the network: one of these")
 	}
-	defer s.avail.update()
+	defer s.avail.Update()
 	switch {
 	case req.Subject != "":
 		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))

@@ -37,6 +37,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/availability"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
@@ -129,14 +130,13 @@ type Session struct {
 	broker   *broker.Broker
 	frame    int
 	consent  *consent.Questions
-	spaces   asides[uint64]                   // questions for free space, by epoch
 	shared   atomic.Int64                     // MCP clients served over the control socket
 	sharings atomic.Uint64                    // all there ever were
 	watching *watch.Hub                       // of all servers and MCP clients
 	server   atomic.Pointer[control.Confined] // nil: the session runs none
 	paths    *hostwatch.Watcher               // of the roots and the configuration
-	avail    *availability
-	reload   <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
+	avail    *availability.Monitor            // nil until the session is open
+	watches  sync.WaitGroup                   // of the roots and the configuration
 	started  time.Time
 	left     <-chan struct{} // closed when the mount has left the tree of mounts; nil: it is not in it
 	ctx      context.Context // ends with the session
@@ -159,7 +159,6 @@ type Session struct {
 	lastRefusal *control.Refusal
 	refused     guard.Request // that of lastRefusal
 	conf        confState
-	places      map[uint64]*rootPlace // by epoch
 }
 
 // Start begins a session. When it returns, the mount answers, if it has one, and
@@ -180,7 +179,8 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{},
+		lastGrants: map[guard.RootName]granted{},
+		conf:       confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -289,13 +289,31 @@ func (s *Session) open(ctx context.Context) (err error) {
 	if err := s.watchMount(ctx); err != nil {
 		return err
 	}
-	s.avail = watchRoots(ctx, s)
-	s.reload = s.watchConfig(ctx)
+	s.avail = availability.New(availability.Config{Registry: s.reg, Paths: s.paths, Log: s.log, Events: &s.hub, Looked: s.opt.Looked})
+	s.watches.Go(func() { s.watch(ctx) })
 	if s.srv, err = s.dir.Serve(s.log, s, s.handlers()...); err != nil {
 		return err
 	}
 	go s.pruneTrashes(ctx)
 	return s.publish(false)
+}
+
+// lasting is how long a session has gone on when it is no short run. What only longer ones
+// need waits for that.
+const lasting = 250 * time.Millisecond
+
+// watch watches the places of the roots and the configuration until ctx ends. Short runs end
+// before it begins.
+func (s *Session) watch(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(lasting):
+	}
+	if s.opt.Config != nil {
+		s.watches.Go(func() { s.followConfig(ctx) })
+	}
+	s.avail.Run(ctx)
 }
 
 // publish writes session.json.

@@ -3,16 +3,15 @@ package session
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/availability"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -53,7 +52,7 @@ func (s *Session) state() control.Status {
 	default:
 	}
 	roots := s.reg.Roots()
-	s.askSpaces(roots)
+	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
 		st.Roots = append(st.Roots, s.describe(r))
 	}
@@ -138,11 +137,11 @@ func (s *Session) recent() []control.Operation {
 }
 
 func (s *Session) describe(r guard.Status) control.Root {
-	place := s.placeOf(r.Epoch)
+	place := s.avail.Place(r.Epoch)
 	out := control.Root{
 		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
-		FSType: r.FSType, Remote: r.Remote, Perm: place.permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
+		FSType: r.FSType, Remote: r.Remote, Perm: place.Permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
 		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
 	}
@@ -152,9 +151,9 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	out.Once, out.Stage = r.Once, stageOf(&r)
 	if r.State == guard.UnavailableState {
-		out.Why = unavailable(out.Name, place.reappeared)
+		out.Why = availability.Why(out.Name, place.Reappeared)
 	} else {
-		out.Free = place.free
+		out.Free = place.Free
 	}
 	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
 		t.Size, t.Age = t.Bounds()
@@ -171,22 +170,6 @@ func foreign(list []string) (out []names.Foreign) {
 		out = append(out, names.Foreign(one))
 	}
 	return out
-}
-
-// unavailable says why a root is, and what to do.
-func unavailable(name string, again bool) string {
-	if again {
-		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
-	}
-	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
-}
-
-// permissions shows mode and owner as ls -ln does.
-func permissions(fi os.FileInfo) string {
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)
-	}
-	return fi.Mode().String()
 }
 
 // process are the daemon's own figures. What cannot be had (there are no

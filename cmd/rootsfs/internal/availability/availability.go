@@ -1,0 +1,279 @@
+// Package availability watches the places of a session's roots: whether the directories that
+// were approved are still at their paths, who may use them, and how much space is free.
+//
+// # Promises
+//
+//   - A root whose path may lead to another file by now is looked at again: see package
+//     hostwatch for when that is. If its directory was deleted or replaced, the registry makes
+//     it unavailable.
+//   - A file system that does not answer delays neither the looks at other roots nor the end of
+//     the session, and holds at most mostHung threads.
+//
+// # Not promised
+//
+// Nothing is approved here: a directory that is made again stays out of reach until the owner
+// approves it.
+//
+// The exported functions may be called concurrently.
+package availability
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
+	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
+)
+
+// Config says whose roots are watched.
+type Config struct {
+	Registry *guard.Registry
+	Paths    *hostwatch.Watcher
+	Log      *slog.Logger
+	Events   *events.Hub // is told of changes
+	// Looked is told of each live root whose place was looked at again. It may be called
+	// concurrently; nil: nobody asks.
+	Looked func(guard.RootName)
+}
+
+// Monitor watches the places of the roots of one session. Make it with New.
+type Monitor struct {
+	cfg     Config
+	changed chan struct{}          // holds a token when the set of roots has changed
+	looks   asides[guard.RootName] // at places
+	spaces  asides[uint64]         // questions for free space, by epoch
+
+	mu     sync.Mutex               // guards the field below
+	places map[uint64]*watchedPlace // by epoch
+}
+
+// Place holds the last known state of the place of a root.
+type Place struct {
+	Permissions string // "": it was not looked at
+	Reappeared  bool   // something is there, and the root is unavailable
+	Free        *int64 // bytes that were free when that was last known; nil: it is not known
+}
+
+type watchedPlace struct {
+	Place
+	stop func() // ends the watching of the path; nil: it is not watched yet
+}
+
+// New returns a monitor that knows the permissions of the roots there are.
+func New(cfg Config) *Monitor {
+	m := &Monitor{cfg: cfg, changed: make(chan struct{}, 1), places: map[uint64]*watchedPlace{}}
+	for _, st := range cfg.Registry.Roots() {
+		m.notePermissions(st)
+	}
+	return m
+}
+
+// placeLocked returns what is known of the place of a root, by epoch.
+func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
+	if m.places[epoch] == nil {
+		m.places[epoch] = &watchedPlace{}
+	}
+	return m.places[epoch]
+}
+
+// Place returns what is known of the place of a root, by epoch.
+func (m *Monitor) Place(epoch uint64) Place {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.places[epoch]; p != nil {
+		return p.Place
+	}
+	return Place{}
+}
+
+// Update tells the monitor that the set of roots has changed.
+func (m *Monitor) Update() {
+	select {
+	case m.changed <- struct{}{}:
+	default: // it has been told already
+	}
+}
+
+// Run watches until ctx and the watcher of the paths have ended.
+func (m *Monitor) Run(ctx context.Context) {
+	for {
+		m.sync(ctx)
+		select {
+		case <-ctx.Done():
+			<-m.cfg.Paths.Done()
+			return
+		case <-m.changed:
+		}
+	}
+}
+
+// sync forgets what was known of roots that have ended, and watches the paths of those
+// that are new.
+func (m *Monitor) sync(ctx context.Context) {
+	live := map[uint64]bool{}
+	for _, st := range m.cfg.Registry.Roots() {
+		live[st.Epoch] = true
+		if !m.isWatched(st.Epoch) {
+			stop := m.cfg.Paths.Watch(st.Grant.Resolved, hostwatch.Path, func() bool { return m.recheck(ctx, st.Grant.Root) })
+			m.mu.Lock()
+			m.placeLocked(st.Epoch).stop = stop
+			m.mu.Unlock()
+		}
+	}
+	var ended []*watchedPlace
+	m.mu.Lock()
+	for epoch, p := range m.places {
+		if !live[epoch] {
+			ended = append(ended, p)
+			delete(m.places, epoch)
+		}
+	}
+	m.mu.Unlock()
+	for _, p := range ended {
+		if p.stop != nil {
+			p.stop()
+		}
+	}
+}
+
+func (m *Monitor) isWatched(epoch uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.places[epoch] != nil && m.places[epoch].stop != nil
+}
+
+// lookPatience is how long a look is waited for before the next begins: looks come
+// one after the other, but for those that hang.
+const lookPatience = 100 * time.Millisecond
+
+// recheck looks at one root. The look may hang, on a remote file system or where
+// one is mounted over the root's path; nothing that ends waits for it. If another look
+// hangs, it reports false.
+func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
+	st, ok := m.cfg.Registry.Lookup(name)
+	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
+		return true
+	}
+	patience, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	return m.looks.run(patience, name, func() { m.look(ctx, st) })
+}
+
+// look is recheck, wherever that hangs.
+func (m *Monitor) look(ctx context.Context, st guard.Status) {
+	if st.State == guard.UnavailableState {
+		m.noteAgain(st)
+		return
+	}
+	name := st.Grant.Root
+	if err := m.cfg.Registry.Recheck(ctx, name); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Error("a root has become unavailable, and not everything could be taken back", "root", name, "error", err)
+	}
+	if now, ok := m.cfg.Registry.Lookup(name); ok && now.State == guard.Live {
+		m.notePermissions(now)
+	} else if ok && !now.Remote {
+		m.noteAgain(now)
+	}
+	if f := m.cfg.Looked; f != nil {
+		f(name)
+	}
+}
+
+// noteAgain tells when there is something again at the place of a root that has
+// become unavailable: it is not what was approved, and the owner may approve it.
+func (m *Monitor) noteAgain(st guard.Status) {
+	if !vfs.LeadsToLocal(st.Grant.Resolved) {
+		return // what was mounted there may hang
+	}
+	_, err := os.Lstat(st.Grant.Resolved)
+	again := err == nil
+	m.mu.Lock()
+	p := m.placeLocked(st.Epoch)
+	was := p.Reappeared
+	p.Reappeared = again
+	m.mu.Unlock()
+	if !again || was {
+		return
+	}
+	why := Why(string(st.Grant.Root), true)
+	m.cfg.Log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
+}
+
+// notePermissions tells when the mode or the owner of a root has changed: the
+// file system's own permissions go on counting, so what can be done in the root
+// has changed with them.
+func (m *Monitor) notePermissions(st guard.Status) {
+	fi, err := os.Lstat(st.Grant.Resolved)
+	if err != nil {
+		return
+	}
+	now := permissions(fi)
+	name := st.Grant.Root
+	m.mu.Lock()
+	p := m.placeLocked(st.Epoch)
+	was := p.Permissions
+	p.Permissions = now
+	m.mu.Unlock()
+	if was == "" || was == now {
+		return
+	}
+	detail := fmt.Sprintf("%s -> %s", was, now)
+	m.cfg.Log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
+	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+}
+
+// spacePatience is how long the answers of all file systems together are waited for.
+const spacePatience = 100 * time.Millisecond
+
+// AskFree asks how much is free for the owner of some roots, those of this machine first. A
+// file system of another machine may not answer: until it does, what it said before counts.
+func (m *Monitor) AskFree(ctx context.Context, roots []guard.Status) {
+	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+	defer cancel()
+	for _, remote := range []bool{false, true} {
+		for _, r := range roots {
+			// Of those that do not answer, each call asks one.
+			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
+				m.spaces.run(ctx, r.Epoch, func() { m.askSpace(r) })
+			}
+		}
+	}
+}
+
+func (m *Monitor) askSpace(r guard.Status) {
+	n, ok := m.cfg.Registry.Free(r.Grant.Root)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.placeLocked(r.Epoch); ok {
+		p.Free = &n
+	} else {
+		p.Free = nil
+	}
+}
+
+// Why says why a root is unavailable, and what to do. again reports that something is at its
+// place.
+func Why(name string, again bool) string {
+	if again {
+		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
+	}
+	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
+}
+
+// permissions shows mode and owner as ls -ln does.
+func permissions(fi os.FileInfo) string {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)
+	}
+	return fi.Mode().String()
+}
