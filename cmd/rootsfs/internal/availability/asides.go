@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// mostHung bounds the calls that hang at a time, each of which holds a thread.
+// mostHung bounds the calls that hang at a time. Each holds a thread.
 const mostHung = 256
 
 // asides make calls that may hang, each in a goroutine of its own and one at a time for
@@ -15,8 +15,8 @@ type asides[K comparable] struct {
 	busy map[K]bool
 }
 
-// run calls f and waits for its end, or that of ctx. It reports false, and does not call f,
-// if a call with the key is under way or too many are.
+// run calls f and waits until f or ctx ends. If a call with the key is in progress, or too many
+// calls are, it does not call f, and reports false.
 func (a *asides[K]) run(ctx context.Context, key K, f func()) bool {
 	a.mu.Lock()
 	begin := !a.busy[key] && len(a.busy) < mostHung

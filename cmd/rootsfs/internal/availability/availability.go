@@ -1,18 +1,17 @@
-// Package availability watches the places of a session's roots: whether the directories that
-// were approved are still at their paths, who may use them, and how much space is free.
+// Package availability watches the places of a session's roots: whether the approved
+// directories are still at their paths, their permissions, and the free space.
 //
 // # Promises
 //
-//   - A root whose path may lead to another file by now is looked at again: see package
-//     hostwatch for when that is. If its directory was deleted or replaced, the registry makes
-//     it unavailable.
+//   - A root whose path may lead to another file by now is checked again; see package
+//     hostwatch. If its directory was deleted or replaced, the registry makes it unavailable.
 //   - A file system that does not answer delays neither the looks at other roots nor the end of
 //     the session, and holds at most mostHung threads.
 //
 // # Not promised
 //
-// Nothing is approved here: a directory that is made again stays out of reach until the owner
-// approves it.
+// The package approves nothing: a directory that is made again stays out of reach until the
+// owner approves it.
 //
 // The exported functions may be called concurrently.
 package availability
@@ -34,14 +33,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Config says whose roots are watched.
+// Config configures a Monitor.
 type Config struct {
 	Registry *guard.Registry
 	Paths    *hostwatch.Watcher
 	Log      *slog.Logger
-	Events   *events.Hub // is told of changes
-	// Looked is told of each live root whose place was looked at again. It may be called
-	// concurrently; nil: nobody asks.
+	Events   *events.Hub // gets the changes
+	// Looked, unless nil, is called with each live root whose place was checked again. It may
+	// be called concurrently.
 	Looked func(guard.RootName)
 }
 
@@ -58,9 +57,9 @@ type Monitor struct {
 
 // Place holds the last known state of the place of a root.
 type Place struct {
-	Permissions string // "": it was not looked at
-	Reappeared  bool   // something is there, and the root is unavailable
-	Free        *int64 // bytes that were free when that was last known; nil: it is not known
+	Permissions string // "": not known
+	Reappeared  bool   // a file or directory is there, and the root is unavailable
+	Free        *int64 // free bytes in the last answer; nil: there was none
 }
 
 type watchedPlace struct {
@@ -68,7 +67,7 @@ type watchedPlace struct {
 	stop func() // ends the watching of the path; nil: it is not watched yet
 }
 
-// New returns a monitor that knows the permissions of the roots there are.
+// New returns a monitor that has read the permissions of the present roots.
 func New(cfg Config) *Monitor {
 	m := &Monitor{cfg: cfg, changed: make(chan struct{}, 1), places: map[uint64]*watchedPlace{}}
 	for _, st := range cfg.Registry.Roots() {
@@ -77,7 +76,7 @@ func New(cfg Config) *Monitor {
 	return m
 }
 
-// placeLocked returns what is known of the place of a root, by epoch.
+// placeLocked returns the facts about the place of a root, by epoch.
 func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
 	if m.places[epoch] == nil {
 		m.places[epoch] = &watchedPlace{}
@@ -85,7 +84,7 @@ func (m *Monitor) placeLocked(epoch uint64) *watchedPlace {
 	return m.places[epoch]
 }
 
-// Place returns what is known of the place of a root, by epoch.
+// Place returns the facts about the place of a root, by epoch.
 func (m *Monitor) Place(epoch uint64) Place {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,11 +94,11 @@ func (m *Monitor) Place(epoch uint64) Place {
 	return Place{}
 }
 
-// Update tells the monitor that the set of roots has changed.
+// Update must be called when the set of roots has changed.
 func (m *Monitor) Update() {
 	select {
 	case m.changed <- struct{}{}:
-	default: // it has been told already
+	default: // there is a token already
 	}
 }
 
@@ -116,8 +115,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// sync forgets what was known of roots that have ended, and watches the paths of those
-// that are new.
+// sync forgets the facts about ended roots, and watches the paths of new ones.
 func (m *Monitor) sync(ctx context.Context) {
 	live := map[uint64]bool{}
 	for _, st := range m.cfg.Registry.Roots() {
@@ -151,13 +149,13 @@ func (m *Monitor) isWatched(epoch uint64) bool {
 	return m.places[epoch] != nil && m.places[epoch].stop != nil
 }
 
-// lookPatience is how long a look is waited for before the next begins: looks come
-// one after the other, but for those that hang.
+// lookPatience is how long a look may take before the next one begins. Looks run one after the
+// other, except for those that hang.
 const lookPatience = 100 * time.Millisecond
 
-// recheck looks at one root. The look may hang, on a remote file system or where
-// one is mounted over the root's path; nothing that ends waits for it. If another look
-// hangs, it reports false.
+// recheck checks one root. The look may hang, on a remote file system or if one is mounted over
+// the root's path. The end of the session does not wait for it. recheck reports false if an
+// earlier look at the root hangs.
 func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool) {
 	st, ok := m.cfg.Registry.Lookup(name)
 	if !ok || st.State != guard.Live && (st.State != guard.UnavailableState || st.Remote) {
@@ -168,7 +166,7 @@ func (m *Monitor) recheck(ctx context.Context, name guard.RootName) (looked bool
 	return m.looks.run(patience, name, func() { m.look(ctx, st) })
 }
 
-// look is recheck, wherever that hangs.
+// look is recheck without protection against hanging.
 func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	if st.State == guard.UnavailableState {
 		m.noteAgain(st)
@@ -188,11 +186,11 @@ func (m *Monitor) look(ctx context.Context, st guard.Status) {
 	}
 }
 
-// noteAgain tells when there is something again at the place of a root that has
-// become unavailable: it is not what was approved, and the owner may approve it.
+// noteAgain reports that the place of an unavailable root has a file or directory again. It is
+// not the approved one, and the owner may approve it.
 func (m *Monitor) noteAgain(st guard.Status) {
 	if !vfs.LeadsToLocal(st.Grant.Resolved) {
-		return // what was mounted there may hang
+		return // the file system there may hang
 	}
 	_, err := os.Lstat(st.Grant.Resolved)
 	again := err == nil
@@ -209,9 +207,8 @@ func (m *Monitor) noteAgain(st guard.Status) {
 	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
 }
 
-// notePermissions tells when the mode or the owner of a root has changed: the
-// file system's own permissions go on counting, so what can be done in the root
-// has changed with them.
+// notePermissions reports that the mode or the owner of a root has changed. The file system's
+// own permissions still apply, so the possible operations in the root have changed, too.
 func (m *Monitor) notePermissions(st guard.Status) {
 	fi, err := os.Lstat(st.Grant.Resolved)
 	if err != nil {
@@ -232,17 +229,17 @@ func (m *Monitor) notePermissions(st guard.Status) {
 	m.cfg.Events.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
 }
 
-// spacePatience is how long the answers of all file systems together are waited for.
+// spacePatience is how long AskFree waits for the answers of all file systems together.
 const spacePatience = 100 * time.Millisecond
 
-// AskFree asks how much is free for the owner of some roots, those of this machine first. A
-// file system of another machine may not answer: until it does, what it said before counts.
+// AskFree asks for the free space of some roots, those on this machine first. A file system of
+// another machine may not answer. Until it does, its last answer counts.
 func (m *Monitor) AskFree(ctx context.Context, roots []guard.Status) {
 	ctx, cancel := context.WithTimeout(ctx, spacePatience)
 	defer cancel()
 	for _, remote := range []bool{false, true} {
 		for _, r := range roots {
-			// Of those that do not answer, each call asks one.
+			// Each call asks only one of the file systems that do not answer.
 			if r.State == guard.Live && r.Remote == remote && (!remote || ctx.Err() == nil) {
 				m.spaces.run(ctx, r.Epoch, func() { m.askSpace(r) })
 			}
@@ -261,8 +258,8 @@ func (m *Monitor) askSpace(r guard.Status) {
 	}
 }
 
-// Why says why a root is unavailable, and what to do. again reports that something is at its
-// place.
+// Why returns why a root is unavailable, with a remedy. again reports whether there is a file
+// or directory at its place.
 func Why(name string, again bool) string {
 	if again {
 		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)

@@ -12,18 +12,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Metrics implements control.Service. The figures are the session's own: a
-// registry of its own keeps out what libraries register by themselves.
+// Metrics implements control.Service. A registry of its own keeps out metrics that libraries
+// register by themselves.
 func (s *Session) Metrics() prometheus.Gatherer {
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(&metrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "rootsfs"}))
 	return reg
 }
 
-// metrics takes the figures when they are asked for.
+// metrics collects the figures at each request.
 type metrics struct{ s *Session }
 
-// figure is one metric: what of S it is.
+// figure is one metric: a value of S.
 type figure[S any] struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -82,8 +82,8 @@ var (
 	}
 )
 
-// server sums up the connections of one subject: a metric is told apart by its
-// labels alone.
+// server sums up the connections of one subject, because metrics with the same labels must be
+// one.
 type server struct {
 	broker.Stats
 	sessions int64
