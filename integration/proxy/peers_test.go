@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // program is a server, as a host on the Go SDK sees it.
@@ -82,7 +83,7 @@ func (p *program) until(name string, right func(text string) bool) {
 func tree(t testing.TB, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte(text), 0o644))
+	testkit.Must(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte(text), 0o644))
 	return dir
 }
 
@@ -132,13 +133,13 @@ func TestTypeScriptServer(t *testing.T) { everywhere(t, inTypeScriptServer) }
 func inTypeScriptServer(t *testing.T, newPlace placer) {
 	dir := tree(t, "hello")
 	text, err := os.ReadFile("../files/testdata/peer.mjs")
-	must(t, err)
+	testkit.Must(t, err)
 	// Beside the modules it imports: a link to them would lead out of its root.
 	script, err := os.CreateTemp(filepath.Dir(needPeers(t).Module()), "peer-*.mjs")
-	must(t, err)
+	testkit.Must(t, err)
 	t.Cleanup(func() { _ = os.Remove(script.Name()) })
 	_, err = script.Write(text)
-	must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
+	testkit.Must(t, errors.Join(err, script.Chmod(0o644), script.Close()))
 	asked := 0
 	p := host(t, newPlace(t).command("node", script.Name()), &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -179,7 +180,7 @@ func inPython(t *testing.T, newPlace placer) {
 	}
 	dir := tree(t, "hello")
 	script, err := filepath.Abs("testdata/server.py")
-	must(t, err)
+	testkit.Must(t, err)
 	at := newPlace(t, Root{"work", "ro", dir})
 	// It greets on standard output with text that no host reads as a message. Such text
 	// passes before the host has spoken, and is refused afterwards. This host is the test

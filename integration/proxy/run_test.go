@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // rootsfs is the program, built once, in a directory that every user may enter: the
@@ -49,11 +50,11 @@ var places atomic.Int64
 func newConfined(t testing.TB, roots ...Root) place {
 	t.Helper()
 	program, err := rootsfs()
-	must(t, err)
+	testkit.Must(t, err)
 	p := &confined{t: t, program: program, name: fmt.Sprintf("place%d", places.Add(1)), roots: roots}
 	for _, v := range []string{"XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME"} {
 		dir := t.TempDir()
-		must(t, os.Chmod(dir, 0o700))
+		testkit.Must(t, os.Chmod(dir, 0o700))
 		p.env = append(p.env, v+"="+dir)
 	}
 	return p
@@ -223,11 +224,11 @@ for n in range(%d):
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(state, "rootsfs/audit/*"))
-	must(t, err)
+	testkit.Must(t, err)
 	size, twice, batches := 0, 0, 0
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		must(t, err)
+		testkit.Must(t, err)
 		size += len(text)
 		for line := range strings.Lines(string(text)) {
 			rec := struct {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // askingRun is a run whose command asks for hosts, and its owner in another terminal.
@@ -34,10 +35,10 @@ func (o *outside) asking(script string, flags ...string) *askingRun {
 	cmd := o.driver(ord)
 	a.stdout = filepath.Join(o.base, "stdout")
 	out, err := os.Create(a.stdout)
-	must(t, err)
+	testkit.Must(t, err)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
-	must(t, cmd.Start())
-	must(t, out.Close())
+	testkit.Must(t, cmd.Start())
+	testkit.Must(t, out.Close())
 	timer := time.AfterFunc(giveUp, func() { _ = cmd.Process.Kill() })
 	go func() { a.ended <- cmd.Wait() }()
 	t.Cleanup(func() {
@@ -82,7 +83,7 @@ func (a *askingRun) question(host string) (q broker.Question) {
 func (a *askingRun) said() string {
 	a.t.Helper()
 	b, err := os.ReadFile(a.stdout)
-	must(a.t, err)
+	testkit.Must(a.t, err)
 	return string(b)
 }
 
@@ -140,9 +141,9 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 				t.Errorf("%q, %v", out, err)
 			}
 			_, err = a.owner("consent", "deny", q.ID, "--remember")
-			must(t, err)
+			testkit.Must(t, err)
 			_, err = a.owner("consent", "approve", a.question("api.example.com").ID, "--save", "--for", "1h")
-			must(t, err)
+			testkit.Must(t, err)
 			lines := a.end()
 			want := []string{"GET api.test/ ", "GET api.test/ ", "failed", "failed", "failed", "failed", "GET api.example.com/ "}
 			if strings.Join(lines, "\n") != strings.Join(want, "\n") {
@@ -172,8 +173,8 @@ print(urllib.request.urlopen("http://api.example.com:` + port + `/", timeout=60)
 func (o *outside) settings(text string) {
 	o.t.Helper()
 	dir := filepath.Join(o.base, "xdg_config_home/rootsfs")
-	must(o.t, os.MkdirAll(dir, 0o700))
-	must(o.t, os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600))
+	testkit.Must(o.t, os.MkdirAll(dir, 0o700))
+	testkit.Must(o.t, os.WriteFile(filepath.Join(dir, "config.toml"), []byte(text), 0o600))
 	o.own(dir)
 	o.own(filepath.Join(dir, "config.toml"))
 }
@@ -239,7 +240,7 @@ func TestNetworkAskEnds(t *testing.T) {
 		}
 		cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
 		cmd.Stderr = os.Stderr
-		must(t, cmd.Run())
+		testkit.Must(t, cmd.Run())
 		if err := <-a.ended; err == nil {
 			t.Error("the command ended well")
 		}
@@ -321,7 +322,7 @@ END
 	}
 	out, err := a.owner("consent", "list", "--json")
 	var list []broker.Question
-	must(t, json.Unmarshal([]byte(out), &list))
+	testkit.Must(t, json.Unmarshal([]byte(out), &list))
 	if err != nil || len(list) != 16 {
 		t.Errorf("%d questions wait, %v", len(list), err)
 	}
@@ -337,7 +338,7 @@ END
 		t.Errorf("the command said %q", said)
 	}
 	cmd := a.driver(order{Args: a.rootsfs("unmount", sessionName)})
-	must(t, cmd.Run())
+	testkit.Must(t, cmd.Run())
 	<-a.ended
 	audit, _, _ := o.run(order{Args: o.rootsfs("audit", "show", "--session", sessionName)})
 	if n := strings.Count(audit, "the program caused too many questions"); n < 200-16-15 {

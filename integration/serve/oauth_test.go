@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // With --oauth-issuer the program takes that issuer's tokens for its own URL, as one
@@ -17,7 +18,7 @@ func TestOAuth(t *testing.T) {
 	i := oauthissuer.New(t)
 	h := newHome(t)
 	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
+	testkit.Must(t, os.WriteFile(dir+"/a.txt", []byte("text"), 0o644))
 	s := h.http("--root", "r="+dir, "--oauth-issuer", i.URL, "--oauth-scope", "files")
 	if s.token != "" {
 		t.Error("a bearer token was made")
@@ -27,7 +28,7 @@ func TestOAuth(t *testing.T) {
 		t.Errorf("without a token: %d", status)
 	}
 	res, err := http.Get(strings.TrimSuffix(s.url, "/mcp") + "/.well-known/oauth-protected-resource/mcp")
-	must(t, err)
+	testkit.Must(t, err)
 	defer res.Body.Close()
 	meta, err := io.ReadAll(res.Body)
 	if err != nil || !strings.Contains(string(meta), `"resource":"`+s.url+`"`) || !strings.Contains(string(meta), i.URL) {

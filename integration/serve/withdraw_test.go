@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // question waits until the owner is asked n questions, and returns one's id.
@@ -38,7 +40,7 @@ func (s *site) asks(ctx context.Context, session, path string) {
 	s.t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":%q}}}`, path)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, strings.NewReader(body))
-	must(s.t, err)
+	testkit.Must(s.t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token, "Mcp-Session-Id": session} {
 		r.Header.Set(k, v)
 	}
@@ -54,7 +56,7 @@ func (s *site) asks(ctx context.Context, session, path string) {
 // and neither the session nor the program waits for a timeout.
 func TestQuestionsAreWithdrawn(t *testing.T) {
 	outside := t.TempDir() + "/f"
-	must(t, os.WriteFile(outside, []byte("outside"), 0o644))
+	testkit.Must(t, os.WriteFile(outside, []byte("outside"), 0o644))
 	for name, shared := range map[string]bool{"own session": false, "shared session": true} {
 		t.Run(name, func(t *testing.T) {
 			h := newHome(t)
@@ -64,7 +66,7 @@ func TestQuestionsAreWithdrawn(t *testing.T) {
 				base := start(t, h.command("serve", "--root", root, "--name", "base"))
 				t.Cleanup(func() { // after the program below has ended, which http waits for
 					_ = base.in.Close()
-					must(t, base.cmd.Wait())
+					testkit.Must(t, base.cmd.Wait())
 				})
 				s = h.http("--session", "base", "--ask")
 			} else {
