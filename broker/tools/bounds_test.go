@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // One subject of the issuer's does not take every session, nor every connection: it is
@@ -51,11 +52,11 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	// Requests whose body has not begun stay under way.
 	half := func() {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
-		must(t, err)
+		testkit.Must(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Accept: application/json, text/event-stream\r\nContent-Length: 10\r\n\r\n", tokenOf("alice"))
-		must(t, err)
+		testkit.Must(t, err)
 	}
 	for range tools.SessionRequests * 3 {
 		half()
@@ -90,14 +91,14 @@ func TestHTTPTooLargeByItsHeader(t *testing.T) {
 	site := b.site(tools.HTTPOptions{Within: time.Hour})
 	for _, session := range []string{"", "Mcp-Session-Id: x\r\n", "Mcp-Protocol-Version: 2026-07-28\r\n"} {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
-		must(t, err)
+		testkit.Must(t, err)
 		defer c.Close()
 		_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 			"Accept: application/json, text/event-stream\r\n%sContent-Length: 99999999999\r\n\r\n", token, session)
-		must(t, err)
-		must(t, c.SetReadDeadline(time.Now().Add(enough)))
+		testkit.Must(t, err)
+		testkit.Must(t, c.SetReadDeadline(time.Now().Add(enough)))
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
-		must(t, err)
+		testkit.Must(t, err)
 		if res.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Errorf("%q: %s", session, res.Status)
 		}

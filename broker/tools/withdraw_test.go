@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // enough bounds what hangs; the questions wait for much longer.
@@ -62,7 +63,7 @@ func readsOutside(id int, meta string) string {
 // send sends one request, whose answer nobody reads before ctx ends.
 func send(ctx context.Context, t *testing.T, site *httptest.Server, session, body string, change ...func(*http.Request)) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, site.URL, strings.NewReader(body))
-	must(t, err)
+	testkit.Must(t, err)
 	for k, v := range map[string]string{"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + token} {
 		r.Header.Set(k, v)
 	}
@@ -200,7 +201,7 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				srv := tools.New(cfg)
 				defer srv.Close()
 				ours, theirs, err := os.Pipe()
-				must(t, err)
+				testkit.Must(t, err)
 				defer theirs.Close()
 				ctx, signal := context.WithCancel(t.Context())
 				defer signal()
@@ -209,18 +210,18 @@ func TestStdioWithdrawsQuestions(t *testing.T) {
 				go func() { over <- srv.Run(ctx, ours, nowhere{&said}) }()
 				for _, line := range lines {
 					_, err := io.WriteString(theirs, line+"\n")
-					must(t, err)
+					testkit.Must(t, err)
 				}
 				id := waits(t, u, 1)
 				if hangsUp {
-					must(t, theirs.Close())
+					testkit.Must(t, theirs.Close())
 				} else {
 					signal()
 				}
 				gone(t, u, id)
 				select {
 				case err := <-over:
-					must(t, err)
+					testkit.Must(t, err)
 					if hangsUp && !strings.Contains(said.String(), `"id":7`) { // it was answered, not given up
 						t.Errorf("no answer in %s", &said)
 					}
