@@ -45,7 +45,7 @@ func TestSuspendedMount(t *testing.T) {
 			t.Fatal("not suspended")
 		}
 		buf := make([]byte, 4)
-		eventually(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
+		testkit.Until(t, "the open file's end", func() bool { _, err := f.ReadAt(buf, 0); return err != nil })
 		for what, err := range map[string]error{
 			"stat": second(childfs.Stat(bad("r/f"))), "open": second(childfs.Open(bad("r/f"))), "list": second(childfs.ReadDir(bad("r"))),
 			"create": childfs.WriteFile(bad("r/new"), nil, 0o644), "remove": childfs.Remove(bad("r/f")),

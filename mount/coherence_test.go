@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -14,16 +13,6 @@ import (
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
-
-// eventually waits until ok holds; the bound only ends a test that has failed.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
-		}
-	}
-}
 
 // Changes the host makes become visible although the kernel may keep what it
 // knows for an hour: contents, truncation, attributes, and names.
@@ -43,16 +32,16 @@ func TestHostChangesBecomeVisible(t *testing.T) {
 			t.Fatal("a name that is not there")
 		}
 		testkit.Must(t, childfs.WriteFile(host(name), []byte("two"), 0o644)) // same size
-		eventually(t, "write of equal size", func() bool { return content(name) == "two" })
+		testkit.Until(t, "write of equal size", func() bool { return content(name) == "two" })
 		testkit.Must(t, childfs.Truncate(host(name), 1))
-		eventually(t, "truncation", func() bool { return content(name) == "t" })
+		testkit.Until(t, "truncation", func() bool { return content(name) == "t" })
 		testkit.Must(t, childfs.Chmod(host(name), 0o600))
-		eventually(t, "chmod", func() bool { st, err := childfs.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
+		testkit.Until(t, "chmod", func() bool { st, err := childfs.Stat(seen(name)); return err == nil && st.Mode() == 0o600 })
 		testkit.Must(t, childfs.Rename(host(name), host(name+"x")))
-		eventually(t, "rename: new name", func() bool { return content(name+"x") == "t" })
-		eventually(t, "rename: old name", func() bool { _, err := childfs.Stat(seen(name)); return os.IsNotExist(err) })
+		testkit.Until(t, "rename: new name", func() bool { return content(name+"x") == "t" })
+		testkit.Until(t, "rename: old name", func() bool { _, err := childfs.Stat(seen(name)); return os.IsNotExist(err) })
 		testkit.Must(t, childfs.Remove(host(name+"x")))
-		eventually(t, "removal", func() bool { e, err := childfs.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
+		testkit.Until(t, "removal", func() bool { e, err := childfs.ReadDir(seen(fmt.Sprintf("d%d", i))); return err == nil && len(e) == 0 })
 	}
 }
 
@@ -73,7 +62,7 @@ func TestForgottenLate(t *testing.T) {
 		t.Error("a node that the kernel holds was given up")
 	}
 	testkit.Must(t, childfs.Rename(filepath.Join(m.src, "d/f"), filepath.Join(m.src, "d/g")))
-	eventually(t, "the old name's end", func() bool {
+	testkit.Until(t, "the old name's end", func() bool {
 		_, err := childfs.Stat(filepath.Join(m.root, "d/f"))
 		return os.IsNotExist(err)
 	})
@@ -95,7 +84,7 @@ func TestHostAndMountWriteTheSameFile(t *testing.T) {
 		_, err = h.WriteAt([]byte(fmt.Sprintf("%08d", i)), 8)
 		testkit.Must(t, err)
 		want := fmt.Sprintf("%08d%08d", i, i)
-		eventually(t, "host's half of round "+fmt.Sprint(i), func() bool {
+		testkit.Until(t, "host's half of round "+fmt.Sprint(i), func() bool {
 			b := make([]byte, 16)
 			_, _ = f.ReadAt(b, 0)
 			return string(b) == want
@@ -149,7 +138,7 @@ func listAfterLookups(t *testing.T, lookups int) {
 			t.Errorf("%s was told %d times", name, told[name])
 		}
 	}
-	eventually(t, "the new size", func() bool { return size(all[0]) == 6 })
+	testkit.Until(t, "the new size", func() bool { return size(all[0]) == 6 })
 	for _, name := range all[1:] {
 		if got := size(name); got != 1 {
 			t.Errorf("%s has %d bytes", name, got)

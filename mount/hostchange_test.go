@@ -150,7 +150,7 @@ func changedByHost(t *testing.T, run func(t *testing.T, m *testMount, change str
 					run(t, m, change, func(f func()) {
 						if told {
 							testkit.Must(t, do(name))
-							eventually(t, "what the host has changed", func() bool {
+							testkit.Until(t, "what the host has changed", func() bool {
 								got, err := childfs.ReadFile(filepath.Join(m.root, "p/f"))
 								if change == "replaced" {
 									return string(got) == "new"

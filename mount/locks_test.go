@@ -50,7 +50,7 @@ func TestLocksReachTheHost(t *testing.T) {
 					}
 					testkit.Must(t, kind.lock(outside, unix.F_UNLCK))
 					testkit.Must(t, inside.Close()) // the lock ends with the file
-					eventually(t, "the end of the lock", func() bool { return kind.lock(outside, unix.F_WRLCK) == nil })
+					testkit.Until(t, "the end of the lock", func() bool { return kind.lock(outside, unix.F_WRLCK) == nil })
 					if err := kind.lock(third, unix.F_WRLCK); errors.Is(err, unix.EAGAIN) != busy {
 						t.Errorf("the mount while the host holds the lock: %v", err)
 					}

@@ -123,21 +123,21 @@ func TestCoherentAfterLostEvents(t *testing.T) {
 		})
 		is := func(name string) bool { _, err := childfs.Lstat(seen(name)); return err == nil }
 		below := func(name string) bool { _, err := at(name); return err == nil }
-		eventually(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
+		testkit.Until(t, "what is held, names below it", func() bool { return below("late") == late && below("g") != late })
 		for _, d := range []string{"", "d/", "d/e/", "held/"} {
-			eventually(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
+			testkit.Until(t, "contents in "+d, func() bool { return contents(seen(d+"f")) == text })
 		}
-		eventually(t, "contents of an open file", func() bool {
+		testkit.Until(t, "contents of an open file", func() bool {
 			b := make([]byte, 3)
 			_, _ = held.ReadAt(b, 0)
 			return string(b) == text
 		})
-		eventually(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
-		eventually(t, "attributes", func() bool {
+		testkit.Until(t, "a rename", func() bool { return is("d/new") == late && is("d/g") != late })
+		testkit.Until(t, "attributes", func() bool {
 			st, err := childfs.Stat(seen("d/e/g"))
 			return err == nil && (st.Mode() == 0o600) == late
 		})
-		eventually(t, "a listing", func() bool {
+		testkit.Until(t, "a listing", func() bool {
 			var list []string
 			es, err := childfs.ReadDir(seen("held"))
 			for _, e := range es {
@@ -184,7 +184,7 @@ func TestHeldDirectoryAfterLostEvents(t *testing.T) {
 			}
 		})
 		for _, d := range []string{"", "in/"} {
-			eventually(t, "what was absent, in round "+name, func() bool { return is(d + name) })
+			testkit.Until(t, "what was absent, in round "+name, func() bool { return is(d + name) })
 		}
 	}
 }

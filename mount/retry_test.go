@@ -73,7 +73,7 @@ func TestWhatAWalkHasFound(t *testing.T) {
 		}
 	}
 	a.m.retries.mu.Unlock()
-	eventually(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
+	testkit.Until(t, "the end of walks that have come to nothing", func() bool { return a.m.retries.active.Load() == 0 })
 }
 
 // What /proc says of a system call tells whether it names a file by a path.

@@ -169,12 +169,12 @@ func TestShownFollowsHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Must(t, childfs.WriteFile(host+name, []byte("one"), 0o644))
-			eventually(t, "a new file", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "one" })
+			testkit.Until(t, "a new file", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "one" })
 			testkit.Must(t, childfs.WriteFile(host+name, []byte("three"), 0o644))
-			eventually(t, "new contents", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "three" })
+			testkit.Until(t, "new contents", func() bool { b, _ := childfs.ReadFile(at + name); return string(b) == "three" })
 			testkit.Must(t, childfs.Remove(host+name))
-			eventually(t, "a removal", func() bool { _, err := childfs.Stat(at + name); return os.IsNotExist(err) })
-			eventually(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
+			testkit.Until(t, "a removal", func() bool { _, err := childfs.Stat(at + name); return os.IsNotExist(err) })
+			testkit.Until(t, "the list", func() bool { return slices.Equal(listed(t, at), []string{"f", "sub"}) })
 		}
 	})
 }

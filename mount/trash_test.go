@@ -75,7 +75,7 @@ func TestTrash(t *testing.T) {
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
+		testkit.Until(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
 	})
 }
 

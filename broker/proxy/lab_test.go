@@ -198,18 +198,6 @@ func (e *end) hears(want string) {
 	}
 }
 
-// until polls; the bound only ends a failed test.
-func (n *line) until(what string, f func() bool) {
-	n.t.Helper()
-	for range 3000 {
-		if f() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	n.t.Fatalf("never: %s", what)
-}
-
 // message is any message of JSON-RPC.
 type message struct {
 	ID     json.RawMessage `json:"id"`

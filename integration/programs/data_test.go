@@ -186,7 +186,7 @@ func TestMappedWriters(t *testing.T) {
 			if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("nosync %v: in the mount it differs, %v", nosync, err)
 			}
-			eventually(t, "what was stored", func() bool {
+			testkit.Until(t, "what was stored", func() bool {
 				got, err := os.ReadFile(filepath.Join(b.result, "m"))
 				return err == nil && bytes.Equal(got, want)
 			})

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -178,25 +177,12 @@ func TestMake(t *testing.T) {
 		testkit.Must(t, os.WriteFile(filepath.Join(b.dir, "b.c"), []byte("int f(void) { return 2; }\n"), 0o644))
 		step("changed in the mount", "2", "2 1\n")
 		testkit.Must(t, os.WriteFile(filepath.Join(b.result, "h.h"), []byte("#define N 2\n"), 0o644))
-		eventually(t, "the header's change on the source", func() bool {
+		testkit.Until(t, "the header's change on the source", func() bool {
 			got, err := os.ReadFile(filepath.Join(b.dir, "h.h"))
 			return err == nil && string(got) == "#define N 2\n"
 		})
 		step("changed on the source", "3", "2 2\n")
 	})
-}
-
-// eventually waits for a change that a cache may delay. How fast it is, is measured
-// elsewhere.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for range 2000 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s did not arrive", what)
 }
 
 // tmux: server and client talk over a socket in the root, and a new server takes the place of
