@@ -123,11 +123,7 @@ func TestHTTPSessionsAskTheOwner(t *testing.T) {
 		t.Errorf("by the root's name: %q", text)
 	}
 	testkit.Must(t, one.client.Close())
-	for end := time.Now().Add(20 * time.Second); len(b.won("test#1")) > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the root outlives its session")
-		}
-	}
+	testkit.Until(t, "the root ends with its session", func() bool { return len(b.won("test#1")) == 0 })
 	var records []string
 	for _, r := range b.recs.All() {
 		records = append(records, string(r.Subject))
@@ -282,9 +278,7 @@ func TestEndWhileGranting(t *testing.T) {
 				defer close(closed)
 				b.srv.Close()
 			}()
-			for len(b.ask.Sessions()) > 0 {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "the end of the sessions", func() bool { return len(b.ask.Sessions()) == 0 })
 			select {
 			case <-closed:
 				t.Error("the session has ended, and something is being granted to it")

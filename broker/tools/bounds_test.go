@@ -40,15 +40,11 @@ func TestOAuthUserIsBounded(t *testing.T) {
 	}); status != http.StatusNoContent {
 		t.Errorf("DELETE: %d", status)
 	}
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // it is closed beside
+	testkit.Until(t, "room for a session, after the one that is closed beside the answer", func() bool {
 		status, id := post(t, site, hello, with(tokenOf("alice"), ""))
-		if session = id; status == 200 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d: no room", status)
-		}
-	}
+		session = id
+		return status == 200
+	})
 	// Requests whose body has not begun stay under way.
 	half := func() {
 		c, err := net.Dial("tcp", site.Listener.Addr().String())
@@ -62,26 +58,21 @@ func TestOAuthUserIsBounded(t *testing.T) {
 		half()
 	}
 	const list = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // until all of them have come
+	testkit.Until(t, "the limit of requests under way", func() bool {
 		if status, _ := post(t, site, list, with(tokenOf("alice"), session)); status == http.StatusTooManyRequests {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("no bound of requests")
+			return true
 		}
 		half() // this one may have taken the place of one of them
-	}
+		return false
+	})
 	if status, _ := post(t, site, hello, with(tokenOf("bob"), "")); status != 200 {
 		t.Errorf("bob: %d", status)
 	}
-	for end := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) {
+	if !testkit.Eventually(func() bool {
 		said := log.String()
-		if strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the log does not name the bounds:\n%s", said)
-		}
+		return strings.Contains(said, `\"oauth:alice\" has 3, the most of one user`) && strings.Contains(said, `\"oauth:alice\" has 12 requests under way`)
+	}) {
+		t.Fatalf("the log does not name the bounds:\n%s", log.String())
 	}
 }
 

@@ -44,11 +44,7 @@ func TestLongWorkEndsWithItsSession(t *testing.T) {
 			testkit.Must(t, err)
 			send(t.Context(), t, site, session, string(body))
 			read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
-			for end := time.Now().Add(enough); !slices.ContainsFunc(b.recs.All(), read); time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatal("the file is not read")
-				}
-			}
+			testkit.Until(t, "the record that the file is read", func() bool { return slices.ContainsFunc(b.recs.All(), read) })
 			status, _ = post(t, site, "", func(r *http.Request) {
 				r.Method = http.MethodDelete
 				r.Header.Set("Mcp-Session-Id", session)
@@ -75,11 +71,7 @@ func TestRevokeEndsSearch(t *testing.T) {
 		said <- text
 	}()
 	read := func(r guard.Record) bool { return strings.HasSuffix(r.Path.String(), "/big") }
-	for end := time.Now().Add(enough); !slices.ContainsFunc(b.recs.All(), read); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the file is not read")
-		}
-	}
+	testkit.Until(t, "the record that the file is read", func() bool { return slices.ContainsFunc(b.recs.All(), read) })
 	_, err := b.reg.Revoke(t.Context(), "code")
 	testkit.Must(t, err)
 	select {
@@ -155,12 +147,10 @@ func TestHTTPNobodyListens(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	for end := time.Now().Add(enough); !strings.Contains(log.String(), "resources/updated"); time.Sleep(10 * time.Millisecond) {
+	testkit.Until(t, "a change is reported", func() bool {
 		testkit.Must(t, os.WriteFile(filepath.Join(dir, "a"), []byte(rand.Text()), 0o600))
-		if time.Now().After(end) {
-			t.Fatal("the change is not told of")
-		}
-	}
+		return strings.Contains(log.String(), "resources/updated")
+	})
 	if text := log.String(); strings.Contains(text, "level=WARN") {
 		t.Error(text)
 	}

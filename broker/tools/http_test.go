@@ -143,9 +143,7 @@ func TestHTTPTells_R072(t *testing.T) {
 	post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
 	post(t, site, hello, func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") })
 	post(t, site, hello, func(r *http.Request) { r.Host = "evil.example\u202e" + strings.Repeat("x", 1000) })
-	for end := time.Now().Add(20 * time.Second); strings.Count(log.String(), "\n") < 3 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // it is told of after the answer
-	}
+	testkit.Eventually(func() bool { return strings.Count(log.String(), "\n") >= 3 }) // logged after the answer
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	for i, why := range []string{"no bearer token", "invalid token: it is not", "the Host is not one"} {
 		if i >= len(lines) || !strings.Contains(lines[i], why) || !strings.Contains(lines[i], `"from":"127.0.0.1:`) || len(lines[i]) > 700 {
@@ -157,7 +155,7 @@ func TestHTTPTells_R072(t *testing.T) {
 		post(t, site, hello, func(r *http.Request) { r.Header.Del("Authorization") })
 	}
 	records, refusals := 0, 0
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testkit.Eventually(func() bool {
 		records, refusals = 0, 0
 		for _, r := range b.recs.All() {
 			if r.Verdict == guard.Refused && strings.HasPrefix(r.Detail, "HTTP request from 127.0.0.1:") {
@@ -170,10 +168,8 @@ func TestHTTPTells_R072(t *testing.T) {
 			_ = json.Unmarshal([]byte(line), &told) // the last may not be whole yet
 			refusals += 1 + told.Others
 		}
-		if refusals == storm+3 && records == len(lines) { // the last is told of after its answer, too
-			break
-		}
-	}
+		return refusals == storm+3 && records == len(lines) // the last is logged after its answer, too
+	})
 	if len(lines) < 20 || len(lines) > storm/2 || records != len(lines) || refusals != storm+3 {
 		t.Errorf("%d lines and %d records of %d refusals, which say %d", len(lines), records, storm+3, refusals)
 	}

@@ -41,19 +41,17 @@ func (b *bench) dir(root guard.RootName) string {
 // opened waits until so many files, or directories, have been read.
 func (b *bench) opened(n int) {
 	b.t.Helper()
-	for late := time.Now().Add(4 * enough); ; time.Sleep(time.Millisecond) {
-		have := 0
+	have := 0
+	if !testkit.Eventually(func() bool {
+		have = 0
 		for _, rec := range b.recs.All() {
 			if rec.Op == names.OpOpen && rec.Verdict == guard.Allowed {
 				have++
 			}
 		}
-		if have >= n {
-			return
-		}
-		if time.Now().After(late) {
-			b.t.Fatalf("%d files have been read, not %d", have, n)
-		}
+		return have >= n
+	}) {
+		b.t.Fatalf("%d files have been read, not %d", have, n)
 	}
 }
 

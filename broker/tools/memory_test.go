@@ -73,10 +73,8 @@ func isFull(t *testing.T, res *http.Response) {
 // emptied waits until answers hold nothing.
 func emptied(t *testing.T, h *tools.HTTP) {
 	t.Helper()
-	for late := time.Now().Add(4 * enough); h.AnswersHeld() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("%d bytes are held", h.AnswersHeld())
-		}
+	if !testkit.Eventually(func() bool { return h.AnswersHeld() == 0 }) {
+		t.Fatalf("%d bytes are held", h.AnswersHeld())
 	}
 }
 

@@ -95,17 +95,11 @@ func (x *reluctant) call(method, params string) {
 // until waits until the server has begun to write a text.
 func (x *reluctant) until(text string) {
 	x.t.Helper()
-	end := time.Now().Add(20 * time.Second)
-	for time.Now().Before(end) {
+	testkit.Until(x.t, "the server writes "+text, func() bool {
 		x.writing.mu.Lock()
-		found := strings.Contains(x.writing.begun, text)
-		x.writing.mu.Unlock()
-		if found {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	x.t.Fatalf("the server never wrote %s", text)
+		defer x.writing.mu.Unlock()
+		return strings.Contains(x.writing.begun, text)
+	})
 }
 
 // R005: a client that subscribes and does not read holds neither the revocation of
@@ -178,12 +172,8 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	for range 1100 { // more than there may be at a time
 		once()
 	}
-	end := time.Now().Add(20 * time.Second)
-	for runtime.NumGoroutine() > settled {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !testkit.Eventually(func() bool { return runtime.NumGoroutine() <= settled }) {
+		t.Fatalf("%d goroutines are left, of which there were %d", runtime.NumGoroutine(), settled-50)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/guard"
@@ -218,9 +217,7 @@ func TestRevokeDuringWalk(t *testing.T) {
 					}
 				}
 			}()
-			for end := time.Now().Add(time.Minute); done() < 50 && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Eventually(func() bool { return done() >= 50 })
 			_, err := b.reg.Revoke(context.Background(), "code")
 			testkit.Must(t, err)
 			before := done()

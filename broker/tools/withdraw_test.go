@@ -32,18 +32,14 @@ func queued(t *testing.T) (*bench, *broker.Queue) {
 // waits until there are n questions, and returns one's id.
 func waits(t *testing.T, u *broker.Queue, n int) (id string) {
 	t.Helper()
-	for end := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
-		list := u.List()
-		if len(list) == n {
-			if n > 0 {
-				id = list[0].ID
-			}
-			return id
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d questions wait, want %d", len(list), n)
-		}
+	var list []broker.Question
+	if !testkit.Eventually(func() bool { list = u.List(); return len(list) == n }) {
+		t.Fatalf("%d questions wait, want %d", len(list), n)
 	}
+	if n > 0 {
+		id = list[0].ID
+	}
+	return id
 }
 
 // gone checks that a question is over, for whoever answers late, too.

@@ -13,7 +13,7 @@ import (
 
 // Patience is how long Until and Eventually wait. It only ends a test that has failed: no
 // test passes because of it.
-const Patience = time.Minute
+const Patience = 2 * time.Minute
 
 // The pause between two looks at a state grows from minPause to maxPause: most states come
 // soon, and a look may start a program.
