@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -150,9 +149,7 @@ func TestHostileText(t *testing.T) {
 		p.alive("r/f", "text")
 	}
 	// Answers to them may still be on their way: each has one.
-	for i := 0; i < 2000 && len(p.strays()) < len(broken); i++ {
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool { return len(p.strays()) >= len(broken) })
 	if got := p.strays(); len(got) != len(broken) || slices.ContainsFunc(got, func(s string) bool { return !strings.Contains(s, `"error":{"code":-32`) }) {
 		t.Errorf("%d answers to %d broken lines: %.300q", len(got), len(broken), got)
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -82,17 +81,13 @@ func (p *program) tool(name string, args any) string {
 	return all.String()
 }
 
-// until asks a tool until its text is right; the bound only ends a failed test.
+// until calls a tool until its text is right.
 func (p *program) until(name string, right func(text string) bool) {
 	p.t.Helper()
 	text := ""
-	for range 1000 {
-		if text = p.tool(name, struct{}{}); right(text) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	if !testkit.Eventually(func() bool { text = p.tool(name, struct{}{}); return right(text) }) {
+		p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 	}
-	p.t.Fatalf("%s still says %s\n%s", name, text, p.log)
 }
 
 // typescript runs testdata/peer.mjs.

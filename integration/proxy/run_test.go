@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/integration/programs/lab"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -157,12 +156,7 @@ for line in sys.stdin:
 	go func() {
 		got <- p.tool("read", map[string]any{"path": dir + "/a.txt", "until": began})
 	}()
-	for range 2000 {
-		if _, err := os.Stat(began); err == nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Until(t, "the call begins", func() bool { _, err := os.Stat(began); return err == nil })
 	at.revoke("work")
 	if text := <-got; !strings.HasPrefix(text, "refused: ") {
 		t.Errorf("the call under way: %q", text)

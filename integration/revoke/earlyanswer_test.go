@@ -70,15 +70,13 @@ func TestEarlyAnswerKeepsItsBytes(t *testing.T) {
 func sizedFile(t *testing.T, path string, size int) []byte {
 	t.Helper()
 	var got []byte
-	for range 4000 {
+	if !testkit.Eventually(func() bool {
 		var err error
 		got, err = os.ReadFile(path)
 		testkit.Must(t, err)
-		if len(got) >= size {
-			return got
-		}
-		time.Sleep(5 * time.Millisecond)
+		return len(got) >= size
+	}) {
+		t.Fatalf("%s has %d bytes, want %d", path, len(got), size)
 	}
-	t.Fatalf("%s has %d bytes, want %d", path, len(got), size)
-	return nil
+	return got
 }

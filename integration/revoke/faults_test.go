@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,12 +42,10 @@ func killOnce(t *testing.T, s setting, how string) {
 	w := start(t, "holder", nil)
 	testkit.Must(t, w.send(how, callArg{Path: filepath.Join(point, "code", "log")}))
 	// Killed in the middle: progress, not time, says when.
-	for range 30_000 {
-		if data, err := os.ReadFile(filepath.Join(src, "log")); err == nil && records(data) > 50 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Until(t, "50 records", func() bool {
+		data, err := os.ReadFile(filepath.Join(src, "log"))
+		return err == nil && records(data) > 50
+	})
 	testkit.Must(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	var confirmed int
 	testkit.Must(t, w.receive(how, &confirmed))

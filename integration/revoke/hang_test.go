@@ -272,12 +272,7 @@ func TestOpenDuringAGrantInside(t *testing.T) {
 		_, err := sc.reg.Grant(context.Background(), g)
 		granted <- err
 	}()
-	for range 2000 {
-		if _, ok := sc.reg.Lookup("inner"); ok {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Until(t, "the inner root is being granted", func() bool { _, ok := sc.reg.Lookup("inner"); return ok })
 	sc.slow.call("release", "open ok", nil)
 	var fd int
 	err := c.receive("open", &fd)

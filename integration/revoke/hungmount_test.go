@@ -88,12 +88,10 @@ func newProgramOn(t *testing.T, prepare func(src string)) *program {
 		<-p.done
 		_ = unix.Unmount(p.point, unix.MNT_DETACH)
 	})
-	for range 12_000 {
-		if _, err = os.Stat(filepath.Join(p.point, "r", "f")); err == nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Eventually(func() bool {
+		_, err = os.Stat(filepath.Join(p.point, "r", "f"))
+		return err == nil
+	})
 	testkit.Must(t, err)
 	return p
 }

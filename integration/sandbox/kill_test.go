@@ -397,10 +397,8 @@ func cmdline(pid int) string {
 func (o *outside) gone(what string, over func() bool) {
 	t := o.t
 	t.Helper()
-	for deadline := time.Now().Add(giveUp); !over(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: it is not over after %v; processes of rootsfs are %q", what, giveUp, processes(t))
-		}
+	if !testkit.Eventually(over) {
+		t.Fatalf("%s: it is not over; processes of rootsfs are %q", what, processes(t))
 	}
 }
 

@@ -60,20 +60,22 @@ func (a *askingRun) owner(args ...string) (string, error) {
 // question waits for one about a host.
 func (a *askingRun) question(host string) (q broker.Question) {
 	a.t.Helper()
-	for end := time.Now().Add(giveUp); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	if testkit.Eventually(func() bool {
 		if _, err := os.Stat(filepath.Join(a.Session, "control.sock")); err != nil {
-			continue
+			return false
 		}
 		out, err := a.owner("consent", "list", "--json")
 		var list []broker.Question
 		if err != nil || json.Unmarshal([]byte(out), &list) != nil {
-			continue
+			return false
 		}
-		for _, q := range list {
-			if q.Host != nil && q.Host.Name == host {
-				return q
-			}
+		i := slices.IndexFunc(list, func(q broker.Question) bool { return q.Host != nil && q.Host.Name == host })
+		if i >= 0 {
+			q = list[i]
 		}
+		return i >= 0
+	}) {
+		return q
 	}
 	a.t.Fatalf("no question about %s", host)
 	return q
@@ -266,9 +268,7 @@ s.sendall(b"begun"); print(s.recv(5).decode(), flush=True)
 try: s.recv(1)
 except OSError: pass # Python says of a reset that it is an end
 print("ended")' `+port, "--net="+strings.Join(permitted, ","))
-			for end := time.Now().Add(giveUp); a.said() != "begun\n" && time.Now().Before(end); {
-				time.Sleep(20 * time.Millisecond)
-			}
+			testkit.Until(t, "the program has begun", func() bool { return a.said() == "begun\n" })
 			var st struct {
 				Connections []struct {
 					Names []string `json:"server_names"`
@@ -318,8 +318,7 @@ for i in range(200):
 END
 ` + get(port, "api.test") + "echo flooded; sleep 60\n"
 	a := o.asking(script, "--net=api.test:"+port+",127.0.0.5")
-	for end := time.Now().Add(giveUp); !strings.Contains(a.said(), "flooded") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-	}
+	testkit.Until(t, "the program has asked for all hosts", func() bool { return strings.Contains(a.said(), "flooded") })
 	out, err := a.owner("consent", "list", "--json")
 	var list []broker.Question
 	testkit.Must(t, json.Unmarshal([]byte(out), &list))

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -224,16 +223,15 @@ func (o *outside) session() {
 		}
 	})
 	o.Control = filepath.Join(o.base, "xdg_runtime_dir/rootsfs/witness/control.sock")
-	for range 3000 {
+	testkit.Until(t, "the other session begins", func() bool {
 		logs, err := filepath.Glob(filepath.Join(o.base, "xdg_state_home/rootsfs/audit/witness*.jsonl"))
 		testkit.Must(t, err)
-		if _, err := os.Stat(o.Control); err == nil && len(logs) == 1 {
-			o.Audit = logs[0]
-			return
+		if _, err := os.Stat(o.Control); err != nil || len(logs) != 1 {
+			return false
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("the other session did not begin")
+		o.Audit = logs[0]
+		return true
+	})
 }
 
 // inRoot listens in the root, until the next run.

@@ -146,11 +146,8 @@ func (s *site) client(revision string) *mcp.ClientSession {
 // logs waits until something is in the log: it is written after the answer.
 func (s *site) logs(text string) {
 	s.t.Helper()
-	for end := time.Now().Add(giveUp); !strings.Contains(s.log.String(), text); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Errorf("%q is not in the log:\n%s", text, s.log)
-			return
-		}
+	if !testkit.Eventually(func() bool { return strings.Contains(s.log.String(), text) }) {
+		s.t.Errorf("%q is not in the log:\n%s", text, s.log)
 	}
 }
 
@@ -284,14 +281,7 @@ func TestHTTPTokensOfOneName(t *testing.T) {
 	kept(s)
 	kept(shared)
 	shared.end(os.Interrupt)
-	for end := time.Now().Add(giveUp); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(shared.file); os.IsNotExist(err) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("its token outlives it")
-		}
-	}
+	testkit.Until(t, "its token ends with it", func() bool { _, err := os.Stat(shared.file); return os.IsNotExist(err) })
 	kept(s)
 	s.lives()
 }

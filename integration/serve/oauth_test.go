@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 	"github.com/rootsfs/rootsfs/integration/testkit"
@@ -46,13 +45,11 @@ func TestOAuth(t *testing.T) {
 	s.token = i.Token(s.url, map[string]any{"scope": "files"})
 	s.lives()
 	s.logs("another audience")
-	for end := time.Now().Add(giveUp); ; time.Sleep(50 * time.Millisecond) { // successes are written later
-		got := h.tell("audit", "show", "--subject", "oauth:alice")
-		if strings.Contains(got, "oauth:alice#") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the records of alice:\n%s", got)
-		}
+	got := ""
+	if !testkit.Eventually(func() bool { // successes are written later
+		got = h.tell("audit", "show", "--subject", "oauth:alice")
+		return strings.Contains(got, "oauth:alice#")
+	}) {
+		t.Fatalf("the records of alice:\n%s", got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/integration/testkit"
 )
@@ -17,22 +16,21 @@ import (
 // question waits until the owner is asked n questions, and returns one's id.
 func (h *home) question(n int) (id string) {
 	h.t.Helper()
-	for end := time.Now().Add(giveUp); ; time.Sleep(20 * time.Millisecond) {
-		var list []struct{ ID string }
+	var list []struct{ ID string }
+	if !testkit.Eventually(func() bool {
+		list = nil
 		out := h.tell("consent", "list", "--json")
 		if err := json.Unmarshal([]byte(out), &list); err != nil {
 			h.t.Fatalf("%v: %s", err, out)
 		}
-		if len(list) == n {
-			if n > 0 {
-				id = list[0].ID
-			}
-			return id
-		}
-		if time.Now().After(end) {
-			h.t.Fatalf("%d questions wait, want %d", len(list), n)
-		}
+		return len(list) == n
+	}) {
+		h.t.Fatalf("%d questions wait, want %d", len(list), n)
 	}
+	if n > 0 {
+		id = list[0].ID
+	}
+	return id
 }
 
 // asks sends a call that the owner is asked about. Its answer is not read.
