@@ -75,9 +75,7 @@ func newCpuset(t *testing.T) string {
 			continue
 		}
 		t.Cleanup(func() { // after the server's
-			for errors.Is(os.Remove(dir), unix.EBUSY) {
-				time.Sleep(time.Millisecond)
-			}
+			testkit.Until(t, "the end of the control group's processes", func() bool { return !errors.Is(os.Remove(dir), unix.EBUSY) })
 		})
 		if mems, err := os.ReadFile(filepath.Join(root, "cpuset.mems")); err == nil { // v1 demands it
 			_ = os.WriteFile(filepath.Join(dir, "cpuset.mems"), mems, 0)
