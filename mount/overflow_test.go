@@ -55,7 +55,7 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 	testkit.Must(t, err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	testkit.Must(t, err)
-	// Whoever reads the queue waits here with the first event.
+	// The reader of the queue waits here with the first event.
 	d := m.Mount.delivery
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -62,12 +62,19 @@ func (s Stage) Clear(l *guard.Lease, rel string) error {
 	return err
 }
 
-// Discard removes the upper directory's name and then drops the record, so that what the
-// source has is seen again.
+// Discard drops what the stage has at a path, so that what the source has is seen again. A
+// whiteout goes first, while the upper directory still has the name: alone it would be a removal,
+// which the owner's next apply would bring to the source.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if rec, _ := st.store.Has(rel); rec.Whiteout {
+		rec.Whiteout = false
+		if err := st.store.Replace(rec); err != nil {
+			return err
+		}
+	}
 	if err := st.removeUpper(l, rel); err != nil {
 		return err
 	}
