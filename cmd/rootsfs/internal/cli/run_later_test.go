@@ -4,9 +4,9 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -29,11 +29,7 @@ func TestGrantBeforeTheCommandRuns(t *testing.T) {
 		answered <- err
 	}()
 	<-asked
-	for end := time.Now().Add(time.Minute); len(reg.Roots()) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the root has not come")
-		}
-	}
+	testkit.Until(t, "the root is granted", func() bool { return len(reg.Roots()) > 0 })
 	begun.Store(true)
 	l.begin()
 	if err := <-answered; err != nil {
