@@ -46,7 +46,7 @@ type runningCommand struct {
 	subject guard.Subject // whose roots appear in the mount
 	// spare are the directories of the tree that the session has show a root.
 	spare []string
-// runningCommand names the command that roots are bound for, and the session of the roots.
+	// confined describes the command at its start, for status.
 	confined control.Confined
 }
 
