@@ -28,7 +28,6 @@ func (s *Session) serveFiles() {
 	if s.opt.Config != nil {
 		s.reg.SetQuotas(s.opt.Config.Subjects)
 	}
-	s.frame = f.Frame
 	s.watching = s.tree.NewHub(watch.HubOptions{MaxEach: f.WatchedDirs})
 	s.reg.AddView(s.watching)
 	s.broker = broker.New(broker.Config{
@@ -81,7 +80,12 @@ func (s *Session) Broker() *broker.Broker { return s.broker }
 
 // Frame returns the length of the longest message from a server, in bytes, for the broker's
 // transports; 0 means their default.
-func (s *Session) Frame() int { return s.frame }
+func (s *Session) Frame() int {
+	if s.opt.Config == nil {
+		return 0
+	}
+	return s.opt.Config.Files.Frame
+}
 
 // closeBroker ends the operations of servers. The end of the roots does not wait for an
 // operation that hangs in a source: the gate is shut for it, too.

@@ -84,7 +84,7 @@ func (s *Session) observe(e guard.Event) {
 		if rec.Detail != "" {
 			out.Detail = rec.Detail
 		}
-		s.noteRefusal(rec)
+		s.refusals.noteRefusal(s.reg, rec)
 		if rec.Verdict == guard.Failed {
 			out.Kind = eventFailure
 		}

@@ -111,9 +111,7 @@ func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.
 	case req.ForMS > 0:
 		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
 	default:
-		s.mu.Lock()
-		g := s.lastGrants[name]
-		s.mu.Unlock()
+		g, _ := s.refusals.grant(name)
 		if life := g.life(); life > 0 {
 			end = time.Now().Add(life)
 		}
@@ -230,11 +228,7 @@ func (g *granted) life() time.Duration {
 func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Grant, error) {
 	now := time.Now()
 	got, err := s.reg.GrantAll(ctx, asks)
-	s.mu.Lock()
-	for _, g := range got {
-		s.lastGrants[g.Root] = granted{g, now}
-	}
-	s.mu.Unlock()
+	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
 			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")

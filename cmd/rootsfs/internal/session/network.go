@@ -120,7 +120,7 @@ func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, e
 	if err != nil {
 		return "", err
 	}
-	_, file, _ = s.confStatus()
+	_, file, _ = s.conf.status()
 	if file == "" {
 		if file, err = config.DefaultPath(); err != nil {
 			return "", err

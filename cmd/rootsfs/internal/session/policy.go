@@ -33,7 +33,7 @@ func (s *Session) checkPolicy(ctx context.Context, req control.CheckRequest) (co
 func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.WhyAnswer, error) {
 	x := s.explainer()
 	s.audit.flush()
-	out := control.WhyAnswer{Asked: x.Locate(&req), Session: s.dir.Name(), Last: s.liftableRefusal(ctx)}
+	out := control.WhyAnswer{Asked: x.Locate(&req), Session: s.dir.Name(), Last: s.refusals.liftable(ctx, s.reg, s.tree)}
 	if server := s.server.Load(); server != nil {
 		out.Confinement = server.Confinement
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
@@ -20,9 +21,11 @@ type confState struct {
 	// changing serialises reloads and switches of profiles. It is a channel, because it is held
 	// across calls of views.
 	changing chan struct{}
-	current  *config.Config
-	profile  string
-	problem  string // why the file's present contents are not in force
+
+	mu      sync.Mutex // guards the fields below
+	current *config.Config
+	profile string
+	problem string // why the file's present contents are not in force
 }
 
 // followConfig applies the configuration's changes, those of before included, until the
@@ -48,10 +51,10 @@ func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) 
 		_, err = s.apply(ctx, next, nil)
 	}
 	if err == nil {
-		s.setProblem("")
+		s.conf.setProblem("")
 		return
 	}
-	s.setProblem(err.Error())
+	s.conf.setProblem(err.Error())
 	s.log.Error("the configuration is not in force; the one before stays", "error", err)
 	s.note(guard.Failed, "configuration kept: "+err.Error())
 	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
@@ -99,9 +102,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		return config.Changes{}, ctx.Err()
 	}
 	defer func() { <-s.conf.changing }()
-	s.mu.Lock()
-	old, oldProfile := s.conf.current, s.conf.profile
-	s.mu.Unlock()
+	old, oldProfile := s.conf.inForce()
 	if next == nil {
 		next = old
 	}
@@ -130,9 +131,7 @@ func (s *Session) apply(ctx context.Context, next *config.Config, profile *strin
 		}
 		ch.Widened = append(ch.Widened, config.WidenedFile(old, next, !s.opt.AbuseFixed)...)
 	}
-	s.mu.Lock()
-	s.conf.current, s.conf.profile = next, newProfile
-	s.mu.Unlock()
+	s.conf.putInForce(next, newProfile)
 	s.announce(&ch, oldProfile, newProfile)
 	return ch, nil
 }
@@ -264,17 +263,30 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
 }
 
-func (s *Session) setProblem(text string) {
-	s.mu.Lock()
-	s.conf.problem = text
-	s.mu.Unlock()
+func (c *confState) setProblem(text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problem = text
 }
 
-func (s *Session) confStatus() (profile, path, problem string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.conf.current != nil {
-		path = s.conf.current.Path
+func (c *confState) inForce() (conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current, c.profile
+}
+
+func (c *confState) putInForce(conf *config.Config, profile string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.current, c.profile = conf, profile
+}
+
+// status returns the profile and the file in force, and why its present state is not.
+func (c *confState) status() (profile, path, problem string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		path = c.current.Path
 	}
-	return s.conf.profile, path, s.conf.problem
+	return c.profile, path, c.problem
 }

@@ -126,7 +126,6 @@ type Session struct {
 	srv      *control.Server
 	hub      events.Hub
 	broker   *broker.Broker
-	frame    int
 	consent  *consent.Questions
 	shared   atomic.Int64                     // MCP clients served over the control socket
 	sharings atomic.Uint64                    // number of such clients so far
@@ -144,19 +143,22 @@ type Session struct {
 	beginEnding context.CancelFunc
 	endOnce     sync.Once
 	endDone     chan struct{} // closed when everything is revoked and unmounted
-	ended       []control.Ended
-	endErr      error    // with that of the unmount
-	revokeErr   error    // describes what could not be taken back
-	held        bool     // a program held the mount when it was detached
-	holders     []string // these programs
-	stuck       bool     // the unmount failed
+	outcome     outcome
 	journal     *journal
 
-	mu          sync.Mutex                 // guards the fields below
-	lastGrants  map[guard.RootName]granted // of each name, whether it has ended or not
-	lastRefusal *control.Refusal
-	refused     guard.Request // that of lastRefusal
-	conf        confState
+	refusals refusals
+	conf     confState
+}
+
+// outcome describes the end of a session. It does not change after endDone is closed, but for
+// isStuck, which Run has.
+type outcome struct {
+	ended     []control.Ended
+	err       error    // revokeErr, and that of the unmount
+	revokeErr error    // describes what could not be taken back
+	isHeld    bool     // a program held the mount when it was detached
+	holders   []string // these programs
+	isStuck   bool     // the unmount failed
 }
 
 // Start begins a session. When it returns, the session's mount, if it has one, answers, and
@@ -177,8 +179,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{},
-		conf:       confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
+		conf: confState{changing: make(chan struct{}, 1), current: opt.Config, profile: opt.Profile},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -384,11 +385,8 @@ func (s *Session) handlers() []control.Handler {
 // SetServer sets the confined program that `rootsfs status` shows.
 func (s *Session) SetServer(c control.Confined) { s.server.Store(&c) }
 
-// Show makes a spare directory of the session's mount show a root: see mount.Mount.
-func (s *Session) Show(spare int, root guard.RootName) error { return s.mnt.Show(spare, root) }
-
-// Refresh makes the kernel look a root's path up again: see mount.Mount.
-func (s *Session) Refresh(root guard.RootName) { s.mnt.Refresh(root) }
+// Mount is the session's mount; nil: it has none.
+func (s *Session) Mount() *mount.Mount { return s.mnt }
 
 // leastFiles is how many descriptors a session and its mount need, with a few to spare. A
 // session that runs out of them during its start cannot even clean up.

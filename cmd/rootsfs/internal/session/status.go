@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/mount"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
 // status serves control.GetStatus.
@@ -45,7 +46,7 @@ func (s *Session) state() control.Status {
 			st.NoRings = why.Error()
 		}
 	}
-	st.Profile, st.Config, st.ConfigError = s.confStatus()
+	st.Profile, st.Config, st.ConfigError = s.conf.status()
 	select {
 	case <-s.left:
 		st.Mounted = false
@@ -66,10 +67,10 @@ func (s *Session) state() control.Status {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}
 	questions, _ := s.consent.Waiting()
-	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(questions)
+	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
 	addSharing(&st)
 	st.Denials = len(s.consent.Denials())
-	st.Server, st.Recent = s.server.Load(), s.recent()
+	st.Server, st.Recent = s.server.Load(), recentOf(s.audit)
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()
 		now.Hosts, now.Secrets = net.Hosts, net.Secrets
@@ -116,10 +117,10 @@ func addWatching(st *control.Status, src mount.SourceStatus) {
 	st.Stuck += src.Stuck
 }
 
-// recent returns the last operations.
-func (s *Session) recent() []control.Operation {
+// recentOf returns the last operations.
+func recentOf(log *records) []control.Operation {
 	out := []control.Operation{}
-	for _, rec := range s.audit.newest() {
+	for _, rec := range log.newest() {
 		op := control.Operation{
 			Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()),
 			Via: rec.Via.String(), Verdict: rec.Verdict.String(), PID: rec.PID,
@@ -202,9 +203,9 @@ func process(roots []guard.Status) control.Process {
 }
 
 // brokered returns the figures of the connected servers.
-func (s *Session) brokered() []broker.Stats {
+func brokered(b *broker.Broker) []broker.Stats {
 	list := []broker.Stats{}
-	for _, one := range s.broker.Sessions() {
+	for _, one := range b.Sessions() {
 		list = append(list, one.Stats())
 	}
 	return list
@@ -212,7 +213,7 @@ func (s *Session) brokered() []broker.Stats {
 
 // noteRefusal keeps the last refusal that a grant would have avoided, for `rootsfs allow
 // --last`. A refusal by a file's own permissions does not count.
-func (s *Session) noteRefusal(rec *guard.Record) {
+func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 	if rec.Verdict != guard.Refused || rec.Via == guard.ViaControl {
 		return
 	}
@@ -222,18 +223,16 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 	}
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
-		// liftableRefusal checks later whether a right is missing: this code runs in the middle
+		// liftable checks later whether a right is missing: this code runs in the middle
 		// of an operation, and must not look at the source.
-		st, ok := s.reg.Lookup(rec.Path.Root)
+		st, ok := reg.Lookup(rec.Path.Root)
 		if !ok || st.State != guard.Live || rec.Rule != "" ||
 			rec.Kind == names.Permission && rec.Rights&^st.Grant.Policy.Rights == 0 && len(st.Nested) == 0 {
 			return
 		}
 		r.Remedy = "set"
 	case names.Revoked, names.NoConsent:
-		s.mu.Lock()
-		g, ok := s.lastGrants[rec.Path.Root]
-		s.mu.Unlock()
+		g, ok := f.grant(rec.Path.Root)
 		if !ok {
 			return
 		}
@@ -249,15 +248,13 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 	default:
 		return
 	}
-	s.mu.Lock()
-	s.lastRefusal, s.refused = &r, guard.AskedAgain(rec)
-	s.mu.Unlock()
+	f.setLast(&r, guard.AskedAgain(rec))
 }
 
 // refusal serves control.GetRefusal.
 func (s *Session) refusal(ctx context.Context, _ control.None) (control.RefusalAnswer, error) {
 	s.audit.flush()
-	return control.RefusalAnswer{Last: s.liftableRefusal(ctx)}, nil
+	return control.RefusalAnswer{Last: s.refusals.liftable(ctx, s.reg, s.tree)}, nil
 }
 
 // Explain is vfs.Tree.Explain for the session's roots.
@@ -265,12 +262,10 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 	return s.tree.Explain(ctx, req)
 }
 
-// liftableRefusal returns the last refusal that a grant would have avoided, with the grant that
+// liftable returns the last refusal that a grant would have avoided, with the grant that
 // would lift it now, or nil.
-func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
-	s.mu.Lock()
-	noted, refused := s.lastRefusal, s.refused
-	s.mu.Unlock()
+func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.Tree) *control.Refusal {
+	noted, refused := f.lastNoted()
 	if noted == nil {
 		return nil
 	}
@@ -284,8 +279,8 @@ func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
 	}
 	// The mode may have changed since: the proposal is the present mode with exactly the
 	// missing rights added.
-	e := s.Explain(ctx, refused)
-	st, ok := s.reg.Lookup(e.Root)
+	e := tree.Explain(ctx, refused)
+	st, ok := reg.Lookup(e.Root)
 	if !ok || st.State != guard.Live || e.Lacks == 0 {
 		return nil
 	}
