@@ -172,8 +172,8 @@ func TestAnswerers(t *testing.T) {
 	}
 }
 
-// What is allowed to the client on the standard streams of a session, or to a server whose
-// run has the name that shared clients have, clients that come by another way in do not have.
+// A grant to the client on the standard streams of a session, or to a server whose run has the
+// name of the shared clients, is not one to clients that come by another way in.
 func TestConsentIsOneClients(t *testing.T) {
 	for name, begin := range map[string]func(*testing.T, *Session, string) attempt{
 		"client": func(t *testing.T, s *Session, file string) attempt {
