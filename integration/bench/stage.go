@@ -21,7 +21,8 @@ const (
 	stageDiffed, stageTaken = 100, 1000
 )
 
-// stages are the rows of `rootsfs stage diff` and `rootsfs stage apply`, from start to exit.
+// stages has the rows of `rootsfs stage diff` and `rootsfs stage apply`, timed from start to
+// exit.
 type stages struct {
 	Diff   []float64 `json:"diff"`
 	Apply  []float64 `json:"apply"`
@@ -30,7 +31,7 @@ type stages struct {
 
 func (s *stages) measured() bool { return s.Broken == "" && len(s.Apply) > 0 }
 
-// stageRows measures them on the stage of a session that has ended.
+// stageRows measures the two commands on the stage of an ended session.
 func (l *lab) stageRows(ctx context.Context, r *report) error {
 	if l.rootsfs == "" {
 		r.Skipped = append(r.Skipped, stageName+": "+l.rootsfsMissing)
@@ -62,10 +63,10 @@ func (l *lab) stageRows(ctx context.Context, r *report) error {
 	return nil
 }
 
-// stageOnce has a program change files, and times what the owner then does.
+// stageOnce lets a program change files, and then times the owner's commands.
 func (l *lab) stageOnce(ctx context.Context, s *stages, env []string, src string) error {
 	change := func(n int) error {
-		// The shell does it by itself: no program is started for a file.
+		// The shell itself writes the files, without starting a program for each.
 		script := `cd "$1"; x=$(printf %4096s x); i=0; while [ $i -lt $0 ]; do echo "$x$$" > d$((i / 1000))/f$((i % 1000)); i=$((i + 1)); done`
 		_, err := timeCommand(ctx, env, l.rootsfs, "run", "--name", "bench-stage", "--mcp", "off", "--root", src+":stage", "--", "sh", "-c", script, fmt.Sprint(n), src)
 		return err
@@ -92,7 +93,7 @@ func (l *lab) stageOnce(ctx context.Context, s *stages, env []string, src string
 	return nil
 }
 
-// makeStageSource makes sure that a directory has so many files, in directories of a thousand.
+// makeStageSource makes a directory with that many files, in directories of a thousand.
 func makeStageSource(ctx context.Context, dir string, names int) error {
 	for i := range names {
 		path := filepath.Join(dir, namesFile(i))

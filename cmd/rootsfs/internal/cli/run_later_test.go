@@ -14,7 +14,7 @@ import (
 // run is answered when what has changed since then was bound, and not before.
 func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	l := newLaterRoots(&runner{})
+	l := newLaterRoots()
 	reg.AddView(l)
 	defer reg.RemoveView(l)
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func TestGrantBeforeTheCommandRuns(t *testing.T) {
 	<-asked
 	testkit.Until(t, "the root is granted", func() bool { return len(reg.Roots()) > 0 })
 	begun.Store(true)
-	l.begin()
+	l.begin(runningCommand{}, nil)
 	if err := <-answered; err != nil {
 		t.Error(err)
 	}
