@@ -231,7 +231,7 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	s.refusals.noteGrants(got, now)
 	for i := range asks {
 		if g := &asks[i]; err != nil && g.Origin == config.Origin {
-			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
+			err = s.opt.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
@@ -239,8 +239,8 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 
 // systemDir adds a fitting remedy to the rules' refusal of a writable system directory. It
 // returns any other error unchanged.
-func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
-	own := guard.Rules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
+func (o *Options) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
+	own := guard.Rules{AllowSystem: o.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
 	all := guard.Rules{AllowSystem: true, AllowRootDir: true}
 	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
 		return err
@@ -253,7 +253,7 @@ func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights g
 func (s *Session) setRights(ctx context.Context, name guard.RootName, rights guard.Rights) error {
 	err := s.reg.Set(ctx, name, rights)
 	if st, ok := s.reg.Lookup(name); ok && err != nil {
-		err = s.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
+		err = s.opt.systemDir(err, &st.Grant, st.Grant.Resolved, rights, "revoke it and add it again with --allow-system")
 	}
 	return err
 }

@@ -162,8 +162,8 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 		leaving[c.Old.Path] = leaving[c.Old.Path] || !c.ModeOnly && !c.PatternsOnly
 	}
 	for _, r := range ch.Added {
-		switch g := s.askWithin(r, now); {
-		case s.expired(r, now) || s.has(g) || !s.isFor(r):
+		switch g := s.opt.askWithin(r, now); {
+		case s.opt.expired(r, now) || s.has(g) || !s.opt.isFor(r):
 		case leaving[r.Path]:
 			then = append(then, g)
 		default:
@@ -186,13 +186,13 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 			continue
 		}
 		if c.PatternsOnly {
-			p := s.askWithin(c.New, now).Policy.Patterns
+			p := s.opt.askWithin(c.New, now).Policy.Patterns
 			errs = append(errs, ignoreGone(s.reg.SetPatterns(ctx, c.New.Name, p)))
 			continue
 		}
 		going = append(going, c.Old.Name)
-		if !s.expired(c.New, now) && s.isFor(c.New) {
-			then = append(then, s.askWithin(c.New, now))
+		if !s.opt.expired(c.New, now) && s.opt.isFor(c.New) {
+			then = append(then, s.opt.askWithin(c.New, now))
 		}
 	}
 	going = slices.DeleteFunc(going, func(n guard.RootName) bool { _, ok := s.reg.Lookup(n); return !ok })
@@ -215,16 +215,16 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 
 // isFor reports whether a configured root may be granted here. A root for a server's name
 // requires that the owner has given the session its name.
-func (s *Session) isFor(r config.Root) bool { return r.Subject == "" || !s.opt.NameUngiven }
+func (o *Options) isFor(r config.Root) bool { return r.Subject == "" || !o.NameUngiven }
 
 // askWithin returns the grant of a configured root, within the command line's bound.
-func (s *Session) askWithin(r config.Root, now time.Time) guard.Grant {
-	return s.opt.Bound.Apply(r.Grant(now))
+func (o *Options) askWithin(r config.Root, now time.Time) guard.Grant {
+	return o.Bound.Apply(r.Grant(now))
 }
 
 // expired reports whether the time of a configured root, or of the bound, has ended.
-func (s *Session) expired(r config.Root, now time.Time) bool {
-	return r.Expired(now) || s.opt.Bound.over(now)
+func (o *Options) expired(r config.Root, now time.Time) bool {
+	return r.Expired(now) || o.Bound.over(now)
 }
 
 // has reports whether a root is in force already, as after `roots add --save`.

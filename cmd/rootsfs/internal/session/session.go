@@ -221,7 +221,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 // session's directory and log. The audit log follows when the session serves.
 func (s *Session) prepare() (err error) {
 	if !s.opt.Unmounted {
-		if err := s.checkMount(); err != nil {
+		if err := s.opt.checkMount(); err != nil {
 			return err
 		}
 	}
@@ -250,7 +250,7 @@ func (s *Session) prepare() (err error) {
 }
 
 func (s *Session) grantFirst(ctx context.Context) error {
-	keeps, err := RootKeeps(s.point(), s.opt.Keep)
+	keeps, err := RootKeeps(s.opt.point(), s.opt.Keep)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (s *Session) state() control.Status {
 		net.Connections = busiest(net.Connections)
 		st.Server, st.Network = &now, &net
 	}
-	st.Sockets = s.liveSockets()
+	st.Sockets = liveSockets(s.opt.Sockets)
 	st.PathsPolled = s.paths.Problem()
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
