@@ -6,6 +6,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -13,7 +14,7 @@ import (
 // many network and FUSE file systems, a new file can be written all the same, a name
 // can be moved, and what is removed is kept; and nothing takes a name that is taken.
 func TestSourceWithoutRenameFlags(t *testing.T) {
-	h := newHangBed(t, guard.Policy{Trash: guard.Trash{On: true}})
+	h := newHangBed(t, guard.Policy{Trash: rules.Trash{On: true}})
 	h.fs.WithoutRenameFlags()
 	replace := func(name, text string, cond vfs.IfMatch) error {
 		return second(h.t.Replace(bg, who, h.at(name), strings.NewReader(text), cond))

@@ -85,7 +85,7 @@ func (p *placement) restore(pl draft.Placing) error {
 		}
 	}
 	parent, _ := splitRel(pl.Path)
-	p.l.Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
+	p.l.Notes().Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
 	return nil
 }
 

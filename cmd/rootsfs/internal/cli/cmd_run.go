@@ -17,8 +17,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -292,7 +292,7 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 		p.box.Home = home
 		// A root that reaches it would let the command make it a link, and the
 		// next run's HOME, which it may write, any directory of yours.
-		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
+		p.session.Keep = append(p.session.Keep, rules.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }

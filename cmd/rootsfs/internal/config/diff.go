@@ -10,6 +10,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Changes are what lies between two configurations, for a session to apply in
@@ -85,7 +86,7 @@ func same(a, b Root) bool {
 
 // samePatterns compares what patterns say, not where they stand.
 func samePatterns(a, b guard.Patterns) bool {
-	text := func(x, y guard.Pattern) bool { return x.Text == y.Text }
+	text := func(x, y rules.Pattern) bool { return x.Text == y.Text }
 	return slices.EqualFunc(a.Hide, b.Hide, text) && slices.EqualFunc(a.Deny, b.Deny, text) &&
 		slices.EqualFunc(a.Protect, b.Protect, text) && slices.EqualFunc(a.Allow, b.Allow, text) &&
 		a.Gitignore == b.Gitignore && a.NoDefaults == b.NoDefaults
@@ -205,7 +206,7 @@ func whom(s guard.Subject) string {
 // timeout is what zero means, too: the default.
 func timeout(r Root) time.Duration {
 	if r.Limits.Timeout == 0 {
-		return guard.DefaultTimeout
+		return rules.DefaultTimeout
 	}
 	return r.Limits.Timeout
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -106,7 +107,7 @@ func (s *Session) setFiles(f *config.Files) {
 	var allow []preapproved
 	for _, a := range f.Allow {
 		// A path that is not there yet, or cannot be looked at, covers what it names.
-		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*guard.LinkError)) {
+		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*rules.LinkError)) {
 			s.log.Error("a path of [[files.allow]] allows nothing", "error", err)
 			s.note(guard.Refused, "files.allow: "+err.Error())
 			continue

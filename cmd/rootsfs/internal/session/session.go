@@ -47,6 +47,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -81,8 +82,8 @@ type Options struct {
 	// watched; nil: there is none.
 	Config     *config.Config
 	Profile    string // whose roots of it they are
-	Rules      guard.Rules
-	Keep       []guard.Keep // further places that no root may touch
+	Rules      rules.RootRules
+	Keep       []rules.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
 	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
 	AuditMaxAge   time.Duration
@@ -399,9 +400,9 @@ func LogFile(session string) (string, error) { return config.StateDir(session + 
 // RootKeeps is Keeps and the place of the HOMEs that are kept for agents and servers: a root
 // there would give one repository's agent the logins, and the past, of another's. A kept HOME
 // itself, and a socket, may lie there.
-func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	if homes, err := xdg.Data(); err == nil { // otherwise none is kept
-		more = append(slices.Clone(more), guard.Keep{
+		more = append(slices.Clone(more), rules.Keep{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
@@ -411,21 +412,21 @@ func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 
 // Keeps lists the places of the owner's plane that no root may touch. Those that
 // do not exist yet count too: a root must not come to hold them later.
-func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	var all []guard.Keep
+	var all []rules.Keep
 	if point != "" {
-		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
 	}
 	all = append(all,
-		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		rules.Keep{Path: state, What: "the directory of audit files and logs"},
 	)
 	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {
