@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Limits of one question: more is not for a person to judge.
@@ -106,7 +107,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if p.Mode == "" {
 		return guard.ReadOnly, nil
 	}
-	rights, err := guard.ParseMode(p.Mode)
+	rights, err := rules.ParseMode(p.Mode)
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
@@ -210,8 +211,8 @@ const maxOpening = 4
 // propose opens a path, which has to lie in the directory in unless that is nil. It opens
 // it in a goroutine, because the file system may hang: the request is answered when its
 // time is up, and a path that is opened too late is closed.
-func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
-	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
+func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identity) (*guard.Proposal, error) {
+	ctx, cancel := context.WithTimeout(ctx, rules.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
 	opening := c.s.opening
 	select {
@@ -331,7 +332,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	got := p.Ask()
 	got.Origin = "consent: " + by
 	if d.Mode != "" {
-		rights, err := guard.ParseMode(d.Mode)
+		rights, err := rules.ParseMode(d.Mode)
 		if err != nil {
 			return err
 		}
