@@ -3,8 +3,9 @@ package beneath
 import (
 	"sync"
 
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // A file of a staged root keeps the identity that it showed first. When a file of the source

@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // maxPathLinks is the number of links on a path at which the kernel gives up (MAXSYMLINKS).

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // An XFS says itself whether it ignores case; one that says nothing may. The call's

@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"golang.org/x/sys/unix"
+
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // sizes is how much the store may take on the disk, and takes.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"github.com/rootsfs/rootsfs/guard/rules"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // Key is a key of the configuration that a command line can set as well, such as a limit of a
