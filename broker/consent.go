@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Limits of one question: more is not for a person to judge.
+// Limits of one question: a person cannot judge more.
 const (
 	maxRequested = 32
 	maxMessage   = 4096 // bytes
@@ -139,7 +139,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.Approved = append(c.res.Approved, a)
 }
 
-// note puts a decision on record.
+// note records a decision.
 func (c *consentCall) note(v guard.Verdict, detail string) {
 	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
 }
@@ -178,8 +178,8 @@ func (c *consentCall) open() error {
 	return nil
 }
 
-// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
-// have no meaning the two sides agree on before there is a root.
+// hostPath reads a path of files/consent: absolute, or a file URI. Before there is a root, a
+// relative path has no meaning on which the two sides agree.
 func hostPath(p string) (string, error) {
 	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
 		return names.ParseURI(p)
@@ -193,7 +193,7 @@ func hostPath(p string) (string, error) {
 	return p, nil
 }
 
-// longestBase leaves room for the number that tells roots of one name apart.
+// longestBase leaves room for a number, which distinguishes roots with the same base.
 const longestBase = names.MaxRootName - 8
 
 // rootName makes a name for a root that consent gives, from the last element of its path.
@@ -278,7 +278,7 @@ func (c *consentCall) ask(message string) {
 	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
 	defer cancel()
 	ans, err := s.asker.Ask(ctx, q)
-	switch { // an answer that comes too late is none
+	switch { // an answer that comes too late does not count
 	case c.r.ctx.Err() != nil:
 		c.denied("timeout", "withdrawn: whoever asked waits no more")
 	case ctx.Err() != nil || errors.Is(err, ErrUnanswered):
@@ -350,7 +350,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	defer b.nameMu.Unlock()
 	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
-		c.approve(shown, q.String(), g) // by another path, or named twice
+		c.approve(shown, q.String(), g) // approved by another path, or named twice
 		return nil
 	}
 	if b.cfg.Terms != nil {
@@ -367,8 +367,8 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 
 var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
 
-// narrow opens a path below the one that was shown: below that very directory,
-// which may have another path by the time the person answers.
+// narrow opens a path below the shown directory itself, even if that has another path by the
+// time the person answers.
 func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
 	if cand.File {
 		return nil, errNotBelow
