@@ -64,6 +64,27 @@ func (t Text) Format(s fmt.State, verb rune) {
 // LogValue implements slog.LogValuer: a log holds String.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
+// List is a list of texts as another type of text.
+func List[To, From ~string](list []From) []To {
+	if list == nil {
+		return nil // null in JSON, as list is
+	}
+	out := make([]To, len(list))
+	for i, one := range list {
+		out[i] = To(one)
+	}
+	return out
+}
+
+// Join is strings.Join of the texts, each as fmt prints it.
+func Join[S interface{ Foreign | Text }](list []S, sep string) string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = fmt.Sprint(one)
+	}
+	return EscapeQuoted(strings.Join(out, sep))
+}
+
 // formatShown prints what a terminal shows as it is, with the width and the precision of s.
 func formatShown(s fmt.State, shown string) {
 	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), shown)

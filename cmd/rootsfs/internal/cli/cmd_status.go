@@ -88,7 +88,7 @@ func (a *app) status(ctx context.Context) error {
 	if a.Session == "" {
 		left, err := staleMounts(which)
 		for _, point := range left {
-			list = append(list, control.Status{Point: point, Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
+			list = append(list, control.Status{Point: names.Foreign(point), Stale: true, Roots: []control.Root{}, Files: []broker.Stats{}, Recent: []control.Operation{}})
 		}
 		errs = append(errs, err)
 	}
@@ -272,8 +272,8 @@ func (a *app) printRecent(list []control.Operation) {
 		verdict := op.Verdict
 		if op.Reason != "" {
 			verdict += " (" + op.Reason
-			if detail := op.Detail; detail != "" { // escaped already
-				verdict += ": " + detail
+			if op.Detail != "" {
+				verdict += ": " + op.Detail.String()
 			}
 			verdict += ")"
 		}
@@ -379,7 +379,7 @@ func (a *app) printEvent(e control.Event) {
 }
 
 // atPoint is the mountpoint of a session; one of `rootsfs serve` has none.
-func atPoint(point string) string {
+func atPoint(point names.Foreign) string {
 	if point == "" {
 		return ", without a mountpoint"
 	}

@@ -20,7 +20,7 @@ func TestWhyProposesNoHome(t *testing.T) {
 	home, dir := t.TempDir(), t.TempDir()
 	t.Setenv("HOME", home)
 	e, err := whySpec(t.Context(), &whyFlags{root: dir + ":rw", op: "write"}, filepath.Join(home, "missing"))
-	if err != nil || e.Allow != "" || !strings.Contains(e.Advice, "too much") {
+	if err != nil || e.Allow != "" || !strings.Contains(e.Advice.Raw(), "too much") {
 		t.Errorf("%+v, %v", e, err)
 	}
 	inside := filepath.Join(home, "inside")
@@ -33,7 +33,7 @@ func TestWhyProposesNoHome(t *testing.T) {
 		if err := os.Symlink(dest, link); err != nil {
 			t.Fatal(err)
 		}
-		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String(), Link: linkAt(link)}, RootPath: dir, Mode: "ro", Confinement: "namespaces"}
+		e := &explanation{CheckAnswer: control.CheckAnswer{Op: "read", Reason: names.Escaped.String(), Link: linkAt(link)}, RootPath: names.Foreign(dir), Mode: "ro", Confinement: "namespaces"}
 		if w := e.remedy(nil, link); (w != nil) != want {
 			t.Errorf("%s: %v", dest, w)
 		}
@@ -122,7 +122,7 @@ func TestWhySaysWhatGitignoreLoses(t *testing.T) {
 	own := control.PolicyRule{Effect: "hide", Pattern: "*.pem", From: "command line"}
 	rules := &control.RootPolicy{Root: "code", Rules: []control.PolicyRule{rule, {Effect: "hide", Pattern: "secrets", From: ".gitignore", Line: 1}, own, {Effect: "hide", Pattern: ".env*", From: control.BuiltIn}}}
 	e := &explanation{CheckAnswer: control.CheckAnswer{Path: "code/sub/out", Op: "read", Root: "code", Rule: &rule}}
-	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice, ".gitignore") {
+	if e.Allow = e.remedy(rules, "").line(); e.Allow != "rootsfs policy set code --hide '*.pem'" || !strings.Contains(e.Advice.Raw(), ".gitignore") {
 		t.Errorf("%s, %q", e.Allow, e.Advice)
 	}
 	var out strings.Builder

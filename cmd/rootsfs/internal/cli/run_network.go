@@ -192,11 +192,11 @@ func (n *commandNet) State() control.NetState {
 	st := control.NetState{Hosts: textsOf(n.gate.Rules()), Secrets: textsOf(n.liveSecrets()), Asks: n.gate.IsAsking(), Reach: string(n.gate.Reach()), Connections: []control.NetConnection{}}
 	for _, c := range n.gate.Conns() {
 		one := control.NetConnection{
-			Host: c.Host, Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
-			ServerNames: []string{}, PermittedBy: textsOf(c.Rules),
+			Host: names.Text(c.Host), Port: c.Port, Address: c.Addr.String(), Sent: c.Sent, Received: c.Received, Rate: c.Rate, Began: c.Began,
+			ServerNames: []names.Text{}, PermittedBy: textsOf(c.Rules),
 		}
 		for _, name := range c.ServerNames {
-			one.ServerNames = append(one.ServerNames, names.Escape(name))
+			one.ServerNames = append(one.ServerNames, names.Text(names.Escape(name)))
 		}
 		for _, s := range n.secrets {
 			if c.Service != nil && s.service == c.Service {

@@ -165,15 +165,15 @@ func limitsOf(r *audit.Entry) []string {
 // noteLimit notes which limit of a live session was reached, and how to raise it.
 func (e *explanation) noteLimit(st *control.Status, subject string) {
 	for _, limit := range e.limits {
-		if r := rootNamed(st, e.Root); r != nil && limitText(limit, r.Limits) != "" {
+		if r := rootNamed(st, e.Root.Raw()); r != nil && limitText(limit, r.Limits) != "" {
 			e.Limit, e.LimitValue, e.limited = limit, limitText(limit, r.Limits), "root "+quoteIfNeeded(e.Root)
-			e.Advice = "revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
-				commandWords{"revoke", names.Foreign(e.Root)}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line()
+			e.Advice = names.Text("revoke the root and grant it with a higher limit; programs then have to open what they use of it anew: " +
+				commandWords{"revoke", e.Root}.line() + " && " + append(commandWords{"roots", "add"}, e.limitFlags()...).line())
 			return
 		}
 		for _, q := range st.Subjects {
 			value := limitText(limit, guard.Limits{MaxFile: q.MaxFile, MaxWritten: q.MaxWritten, MaxCreated: q.MaxCreated})
-			if q.Subject == subject && value != "" {
+			if q.Subject.Raw() == subject && value != "" {
 				e.Limit, e.LimitValue, e.limited = limit, value, "server "+quoteIfNeeded(subject)
 				e.Advice = "raise the limit in the [[subject]] block of the configuration"
 				return

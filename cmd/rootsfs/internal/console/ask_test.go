@@ -150,7 +150,7 @@ func TestAsk_R068_R087_R088_R089(t *testing.T) {
 		}
 	}
 	a, said := answer(`,"approve":true,"mode":"ro","for_ms":60000,"path":"` + dir + `/docs"`)
-	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0], "docs\" (ro)") {
+	if len(a.Answered) != 1 || len(a.Answered[0].Allowed) != 1 || !strings.Contains(a.Answered[0].Allowed[0].Raw(), "docs\" (ro)") {
 		t.Errorf("narrowed: %s", said)
 	}
 	got := <-v.answers

@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -225,7 +226,7 @@ func (a *availability) noteAgain(st guard.Status) {
 	}
 	why := unavailable(string(st.Grant.Root), true)
 	a.s.log.Warn("a root is unavailable", "root", st.Grant.Root, "why", why)
-	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: string(st.Grant.Root), Detail: why})
+	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "made again", Root: names.Foreign(st.Grant.Root), Detail: names.Foreign(why)})
 }
 
 // notePermissions tells when the mode or the owner of a root has changed: the
@@ -248,7 +249,7 @@ func (a *availability) notePermissions(st guard.Status) {
 	}
 	detail := fmt.Sprintf("%s -> %s", was, now)
 	a.s.log.Warn("the permissions of a root's directory have changed", "root", name, "detail", detail)
-	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: string(name), Detail: detail})
+	a.s.hub.Publish(control.Event{Time: time.Now(), Kind: "permissions", Root: names.Foreign(name), Detail: names.Foreign(detail)})
 }
 
 // spacePatience is how long the answers of all file systems together are waited for.

@@ -159,8 +159,8 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 		return broker.Answer{By: "control, remembered"}, nil
 	}
 	what := asksFor(q)
-	s.hub.Publish(control.Event{Time: q.Asked, Kind: "consent", Detail: fmt.Sprintf(
-		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID)})
+	s.hub.Publish(control.Event{Time: q.Asked, Kind: "consent", Detail: names.Foreign(fmt.Sprintf(
+		"asked for %s; answer with: rootsfs consent approve %s", what, q.ID))})
 	if q.Host != nil {
 		s.log.Info("a command connects to a host that no rule permits", "question", q.ID, "host", what)
 	} else {
@@ -177,7 +177,7 @@ func (s *Session) askOwner(ctx context.Context, q *broker.Question) (broker.Answ
 	case anyAllowed(a):
 		end = "approved"
 	}
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "consent", Detail: q.ID + ": " + end})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "consent", Detail: names.Foreign(q.ID + ": " + end)})
 	return a, err
 }
 

@@ -33,7 +33,7 @@ func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struc
 	list := s.questions.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
-		out[i] = control.Question{Question: list[i], Heading: broker.Heading(&list[i]), Lines: broker.Lines(&list[i])}
+		out[i] = control.Question{Question: list[i], Heading: names.Text(broker.Heading(&list[i])), Lines: names.List[names.Text](broker.Lines(&list[i]))}
 	}
 	return out, changed
 }
@@ -217,13 +217,13 @@ func narrower(it *broker.Item, path string) bool {
 
 // answered tells what was decided.
 func answered(q *broker.Question, d []broker.Decision) control.Answered {
-	a := control.Answered{ID: q.ID, Allowed: []string{}, Denied: []string{}}
+	a := control.Answered{ID: q.ID, Allowed: []names.Text{}, Denied: []names.Text{}}
 	if q.Host != nil {
 		to := &a.Denied
 		if d[0].Allow {
 			to = &a.Allowed
 		}
-		*to = append(*to, names.EscapeQuoted(q.Host.String()))
+		*to = append(*to, names.Text(names.EscapeQuoted(q.Host.String())))
 		return a
 	}
 	for i, it := range q.Items {
@@ -233,7 +233,7 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 		}
 		switch {
 		case !d[i].Allow:
-			a.Denied = append(a.Denied, names.Quote(path))
+			a.Denied = append(a.Denied, names.Text(names.Quote(path)))
 			continue
 		case d[i].Path != "":
 			path = d[i].Path
@@ -242,7 +242,7 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 		if rights, err := guard.ParseMode(d[i].Mode); err == nil {
 			mode = rights.String()
 		}
-		a.Allowed = append(a.Allowed, names.Quote(path)+" ("+mode+")")
+		a.Allowed = append(a.Allowed, names.Text(names.Quote(path)+" ("+mode+")"))
 	}
 	return a
 }
@@ -269,7 +269,7 @@ func (d *denials) add(q *broker.Question) error {
 	defer d.mu.Unlock()
 	n := 2*len(q.Items) + 1
 	for i := range d.have {
-		if d.have[i].Subject == string(q.Subject.WithoutSession()) {
+		if d.have[i].Subject.Raw() == string(q.Subject.WithoutSession()) {
 			n++
 		}
 	}
@@ -277,16 +277,16 @@ func (d *denials) add(q *broker.Question) error {
 		return invalid("more than %d denials of one server cannot be remembered; lift some (rootsfs consent forget), deny without remembering, or end the server", maxDenials)
 	}
 	remember := func(one control.Denial) {
-		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), string(q.Subject.WithoutSession())
+		one.ID, one.Since, one.Subject = strings.ToLower(rand.Text()), time.Now(), names.Foreign(q.Subject.WithoutSession())
 		d.have = append(d.have, one)
 	}
-	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: q.Host.String()}) {
-		remember(control.Denial{Host: q.Host.String()})
+	if q.Host != nil && !d.holdsLocked(q.Subject, control.Denial{Host: names.Foreign(q.Host.String())}) {
+		remember(control.Denial{Host: names.Foreign(q.Host.String())})
 	}
 	for i := range q.Items {
 		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
-			if !d.holdsLocked(q.Subject, control.Denial{Path: path}) {
-				remember(control.Denial{Path: path})
+			if !d.holdsLocked(q.Subject, control.Denial{Path: names.Foreign(path)}) {
+				remember(control.Denial{Path: names.Foreign(path)})
 			}
 		}
 	}
@@ -347,20 +347,20 @@ func placeOf(it *broker.Item) string {
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Path: placeOf(it)})
+	return d.holdsLocked(s, control.Denial{Path: names.Foreign(placeOf(it))})
 }
 
 // coversHost reports whether a host, HOST:PORT, was denied to the subject.
 func (d *denials) coversHost(s guard.Subject, host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.holdsLocked(s, control.Denial{Host: host})
+	return d.holdsLocked(s, control.Denial{Host: names.Foreign(host)})
 }
 
 // holdsLocked reports whether a host, or a path or what it lies in, was denied to the subject.
 func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
-		return one.Subject == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path, one.Path))
+		return one.Subject.Raw() == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path.Raw(), one.Path.Raw()))
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // "Read only" is what reading there is of what was asked for.
@@ -115,7 +116,7 @@ func TestDenialIsRememberedFirst(t *testing.T) {
 	s := &Session{}
 	id, answered := asked(t, s, "v", "/denied")
 	for i := range maxDenials {
-		s.denials.have = append(s.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: fmt.Sprint("/", i)})
+		s.denials.have = append(s.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: names.Foreign(fmt.Sprint("/", i))})
 	}
 	if _, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(s.questions.List()) != 1 {
 		t.Fatalf("told, though it is not remembered: %v", err)

@@ -118,7 +118,7 @@ func (x Explainer) liesInRoot(full string) bool {
 // outside is the answer for a path that no root holds, to which the link passed has led unless
 // that is nil.
 func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
-	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
+	a := control.CheckAnswer{Path: names.Foreign(names.Escape(at)), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
 	at = filepath.Clean(at)
 	shown := x.Shows != nil && x.Shows(at) || passed != nil && x.Mount.Visible(at, false)
 	if shown && ask.OnlyReads() && filepath.IsAbs(at) {
@@ -130,7 +130,7 @@ func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRe
 // answer is an explanation as the control socket tells it.
 func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	p := e.Path
-	a := control.CheckAnswer{Path: p.String(), Op: op, Allowed: e.Allowed, Root: string(e.Root)}
+	a := control.CheckAnswer{Path: names.Foreign(p.String()), Op: op, Allowed: e.Allowed, Root: names.Foreign(e.Root)}
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
 	}

@@ -131,7 +131,7 @@ func TestHostIsDenied(t *testing.T) {
 			req.ID = q.ID
 		}
 		ans, err := a.answer(t.Context(), req)
-		if err != nil || ans.Answered[0].Denied[0] != host+":443" {
+		if err != nil || ans.Answered[0].Denied[0].Raw() != host+":443" {
 			t.Errorf("%+v, %v", ans, err)
 		}
 		if err := <-result; !errors.Is(err, network.ErrDenied) {
@@ -149,10 +149,10 @@ func TestHostIsDenied(t *testing.T) {
 	if len(list) != 3 || list[0].Path != "" || list[0].Subject != "me" {
 		t.Errorf("%+v", list)
 	}
-	if _, err := a.forgetDenial(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host) != nil {
-		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host))
+	if _, err := a.forgetDenial(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host.Raw()) != nil {
+		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host.Raw()))
 	}
-	a.recorded("allowed set subject me may ask again: " + list[0].Host)
+	a.recorded("allowed set subject me may ask again: " + list[0].Host.Raw())
 	// A path of a server with the same name has nothing to do with it.
 	if a.denials.covers("me", &broker.Item{Requested: "/a.test:443"}) {
 		t.Error("a path is denied with a host")

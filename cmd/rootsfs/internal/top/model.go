@@ -291,7 +291,7 @@ type rootKey struct {
 	epoch         uint64
 }
 
-func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name, r.root.Epoch} }
+func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name.Raw(), r.root.Epoch} }
 
 // choose brings the mark to a row, as somebody wants it.
 func (m *model) choose(rows []rootRow, row int) {

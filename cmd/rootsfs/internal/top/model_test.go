@@ -17,6 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/live"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // hostile is what a server may call itself, say, and name a file.
@@ -27,12 +28,12 @@ func full(width, height int) *model {
 	m := &model{live: &live.Sessions{}, width: width, height: height, now: time.Now(), inside: map[string]string{}}
 	end := m.now.Add(time.Hour)
 	st := control.Status{
-		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []string{hostile}, Confinement: "namespaces"},
+		Session: "s", Point: "/mnt/" + hostile, ConfigError: hostile, Server: &control.Confined{Command: []names.Foreign{hostile}, Confinement: "namespaces"},
 		Files:   []broker.Stats{{Subject: hostile, Server: hostile}},
 		Network: &control.NetState{Connections: []control.NetConnection{{Host: hostile, Rate: 1 << 40}}, Unapproved: []control.NetUnapproved{{Host: hostile, Times: 1}}},
 	}
 	for i := range 30 {
-		st.Roots = append(st.Roots, control.Root{Name: fmt.Sprint("root", i, hostile), Resolved: "/" + strings.Repeat(hostile, 20), Mode: "ro", State: "live", Expires: &end,
+		st.Roots = append(st.Roots, control.Root{Name: names.Foreign(fmt.Sprint("root", i, hostile)), Resolved: names.Foreign("/" + strings.Repeat(hostile, 20)), Mode: "ro", State: "live", Expires: &end,
 			Limits: guard.Limits{MaxWritten: 10, MaxCreated: 3}, Written: 1 << 40})
 	}
 	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
@@ -136,7 +137,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	}
 	root := func() control.Root {
 		made++
-		return control.Root{Name: fmt.Sprint("r", made), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
+		return control.Root{Name: names.Foreign(fmt.Sprint("r", made)), Epoch: uint64(made), Mode: []string{"ro", "rw"}[rnd.IntN(2)]}
 	}
 	questions, roots := []control.Question{question("a"), question("b")}, []control.Root{root(), root()}
 	send := func() {
@@ -238,8 +239,8 @@ func TestLongNames(t *testing.T) {
 	for _, width := range []int{150, 80, 40} {
 		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
 		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
-		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: long, Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
-			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: long, Reason: "Permission"}}})
+		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
+			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
 			if (width >= 80 || want[0] != ' ' && want[0] != '7') && !strings.Contains(text, want) {
@@ -412,14 +413,14 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 // ends nothing else in the first moment.
 func TestTheMarkStays(t *testing.T) {
 	m := &model{live: &live.Sessions{}, width: 80, height: 10, now: time.Now(), scroll: scroll{follow: true}}
-	list := func(names ...string) {
+	list := func(all ...string) {
 		st := control.Status{Session: "s"}
-		for i, n := range names {
-			st.Roots = append(st.Roots, control.Root{Name: n, Epoch: uint64(n[0]), Resolved: fmt.Sprint("/", i)})
+		for i, n := range all {
+			st.Roots = append(st.Roots, control.Root{Name: names.Foreign(n), Epoch: uint64(n[0]), Resolved: names.Foreign(fmt.Sprint("/", i))})
 		}
 		m.apply(live.Update{Sessions: []live.Session{{Status: st}}})
 	}
-	at := func() string { return m.rows()[m.row].root.Name }
+	at := func() string { return m.rows()[m.row].root.Name.Raw() }
 	list("b", "c")
 	m.press("down", "")
 	if at() != "c" || m.press("x", "x") == nil {
