@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// odd is what a server may put into names, reasons and paths.
+// odd has characters that a server may put into names, reasons and paths.
 const odd = "e<&>\u009b31m\u202e\u2800\u034f\u3164"
 
 // notRun are the commands whose --json this test does not run, and why. All JSON passes
@@ -158,7 +158,7 @@ func appendHostile(t *testing.T, lines []string, at string, text []byte) []strin
 	return lines
 }
 
-// checkHostile checks that the strings are those that were printed when the test data was made.
+// checkHostile compares the strings with the test data.
 func checkHostile(t *testing.T, lines []string, work string) {
 	t.Helper()
 	varies := regexp.MustCompile(`\d{8}T[\d.]+-\w+|/tmp/testscript-main\d+|index [0-9a-f]+\.\.[0-9a-f]+`)

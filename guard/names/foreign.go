@@ -37,7 +37,7 @@ func (f Foreign) Format(s fmt.State, verb rune) {
 // LogValue implements slog.LogValuer: a log holds String.
 func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
 
-// Text is a text of ours in which foreign names are escaped already, by Escape, Quote or by
+// Text is a sentence of this program, with foreign names in it that are escaped already, by Escape, Quote or by
 // printing a Foreign. It is printed as it is, but for what a terminal would obey or not show: see
 // EscapeQuoted. In JSON it is the text itself.
 type Text string
@@ -125,7 +125,7 @@ func Message[S ~string](text S) string {
 
 // Fold breaks an escaped line for a terminal with that many columns, so that the terminal does
 // not break it. The first part begins with indent, each further one with indent and a bar. So
-// no part of the line can look like a line of ours, whatever is in it.
+// no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)

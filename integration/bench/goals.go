@@ -12,6 +12,8 @@ const (
 	// audit served by plain readers of /dev/fuse, where the default is io_uring
 	auditPlain = "audit-plain"
 	tuned      = "bindfs-tuned"
+	// audit with a root that keeps its changes apart, and others that do
+	staged, overlay, fuseOverlay = "rootsfs-stage", "overlayfs", "fuse-overlayfs"
 	// audit without any pattern, and with fifty and the built-in ones
 	noPatterns, manyPatterns = "patterns-0", "patterns-50"
 )

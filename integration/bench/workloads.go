@@ -40,13 +40,14 @@ func (w workload) row(p phase) string { return strings.TrimSpace(w.name + " " + 
 
 // job is one run of a workload on one peer.
 type job struct {
-	ctx    context.Context
-	lab    *lab
-	size   sizes
-	dir    string // the source seen through the peer
-	source string // the source itself, for checks
-	phase  phase
-	pass   int // counts the passes of this run
+	ctx     context.Context
+	lab     *lab
+	size    sizes
+	dir     string // the source seen through the peer
+	source  string // the source itself, for checks
+	written string // the directory that has what is written through the peer: the source or an upper directory
+	phase   phase
+	pass    int // counts the passes of this run
 	clock
 }
 
@@ -57,6 +58,11 @@ func (j *job) via(elem ...string) string {
 
 func (j *job) direct(elem ...string) string {
 	return filepath.Join(append([]string{j.source}, elem...)...)
+}
+
+// result is a path of what was written through the peer.
+func (j *job) result(elem ...string) string {
+	return filepath.Join(append([]string{j.written}, elem...)...)
 }
 
 // workloads returns the table of workloads, in the order of printing.

@@ -62,12 +62,19 @@ func (s Stage) Clear(l *guard.Lease, rel string) error {
 	return err
 }
 
-// Discard removes the upper directory's name and then drops the record, so that what the
-// source has is seen again.
+// Discard drops what the stage has at a path, so that what the source has is seen again. A
+// whiteout goes first, while the upper directory still has the name: alone it would be a removal,
+// which the owner's next apply would bring to the source.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if rec, _ := st.store.Has(rel); rec.Whiteout {
+		rec.Whiteout = false
+		if err := st.store.Replace(rec); err != nil {
+			return err
+		}
+	}
 	if err := st.removeUpper(l, rel); err != nil {
 		return err
 	}
@@ -146,7 +153,7 @@ func (d Dir) Own() (Info, error) { return stat(d.fd) }
 // Own is the same of a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 
-// BaseOf is what a stage records of a file.
+// BaseOf returns the facts about a file that a stage records.
 func BaseOf(info *Info) draft.Base { return baseOf(info) }
 
 // MaxHashed is the size of the largest file whose contents a stage records the hash of.
