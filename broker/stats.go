@@ -40,9 +40,9 @@ func (c *counters) count(method string, err error) {
 
 // Stats are a session's figures, for status and metrics.
 type Stats struct {
-	Subject   string           `json:"subject"`                      // name of the server
+	Subject   names.Foreign    `json:"subject"`                      // name of the server
 	SharedBy  string           `json:"consents_shared_by,omitempty"` // who else has what is allowed, because requests have no session
-	Server    string           `json:"server,omitempty"`             // what the server calls itself
+	Server    names.Text       `json:"server,omitempty"`             // what the server calls itself
 	Revision  string           `json:"protocol,omitempty"`           // revision of MCP
 	Started   time.Time        `json:"started"`                      // when it connected
 	InFlight  int              `json:"in_flight"`                    // requests in progress

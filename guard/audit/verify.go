@@ -16,14 +16,14 @@ import (
 
 // Report is the outcome of Verify.
 type Report struct {
-	Session string `json:"session"`
-	Files   int    `json:"files"`
-	Records uint64 `json:"records"` // lines that were checked, headers included
-	From    uint64 `json:"from"`    // the first line's number; over 1 after pruning
-	To      uint64 `json:"to"`      // the last line's number
-	OK      bool   `json:"ok"`
-	Problem string `json:"problem,omitempty"` // the first one found
-	At      uint64 `json:"at,omitempty"`      // the line with the problem, or the one after it
+	Session string        `json:"session"`
+	Files   int           `json:"files"`
+	Records uint64        `json:"records"` // lines that were checked, headers included
+	From    uint64        `json:"from"`    // the first line's number; over 1 after pruning
+	To      uint64        `json:"to"`      // the last line's number
+	OK      bool          `json:"ok"`
+	Problem names.Foreign `json:"problem,omitempty"` // the first one found
+	At      uint64        `json:"at,omitempty"`      // the line with the problem, or the one after it
 	// Anchored says that the anchor was found and names a line of this chain.
 	// Without it, lines may be missing at the end, or all may be forged.
 	Anchored   bool   `json:"anchored"`

@@ -15,11 +15,11 @@ import (
 // confined, and the newest refusal.
 type Trail struct {
 	Session string
-	Roots   map[string]TrailRoot // by name, also those that have ended
-	Ran     bool                 // its command was started
-	Level   string               // how that is confined
-	Mounted bool                 // it has served something
-	Point   string               // the mountpoint, if it has one
+	Roots   map[names.Foreign]TrailRoot // by name, also those that have ended
+	Ran     bool                        // its command was started
+	Level   string                      // how that is confined
+	Mounted bool                        // it has served something
+	Point   string                      // the mountpoint, if it has one
 	Ended   bool
 	Refused *audit.Entry // nil: none
 	// Older reports that an earlier version wrote the records: directories, Level and Point
@@ -41,7 +41,7 @@ type TrailRoot struct {
 // caused and that matches accepts, unless matches is nil. If only an earlier session of
 // this name had such a refusal, the trail is of that session.
 func (s *Store) Trail(ctx context.Context, session string, matches func(*Trail, *audit.Entry) bool) (Trail, error) {
-	t := Trail{Session: session, Roots: map[string]TrailRoot{}}
+	t := Trail{Session: session, Roots: map[names.Foreign]TrailRoot{}}
 	_, err := s.Each(ctx, Query{Session: session, Limit: 1}, func(e *audit.Entry) error {
 		t.add(e, matches)
 		return nil
@@ -81,7 +81,7 @@ func (t *Trail) add(e *audit.Entry, matches func(*Trail, *audit.Entry) bool) {
 			one := *t
 			earlier, one.earlier = &one, nil
 		}
-		*t = Trail{Session: t.Session, Roots: map[string]TrailRoot{}, earlier: earlier}
+		*t = Trail{Session: t.Session, Roots: map[names.Foreign]TrailRoot{}, earlier: earlier}
 	}
 	t.Older = e.IsBeforeFacts()
 	if e.Root != "" { // else it is about the network, or the session itself
