@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Kind is the subject of a question.

@@ -29,7 +29,7 @@ type Reached struct {
 }
 
 // String returns HOST:PORT, as rules of the network are written.
-func (h *Host) String() string { return net.JoinHostPort(h.Name, strconv.Itoa(int(h.Port))) }
+func (h *Host) String() string { return net.JoinHostPort(h.Name.Raw(), strconv.Itoa(int(h.Port))) }
 
 // maxNamedHosts is how many hosts the text of a question names as reached.
 const maxNamedHosts = 5

@@ -73,7 +73,7 @@ func (s *Session) ShareConsents(by string) {
 func (s *Session) Stats() Stats {
 	s.mu.Lock()
 	st := Stats{
-		Subject: string(s.subject), SharedBy: s.sharedBy, Server: names.Escape(s.server), Revision: s.revision, Started: s.started,
+		Subject: names.Foreign(s.subject), SharedBy: s.sharedBy, Server: names.Text(names.Escape(s.server)), Revision: s.revision, Started: s.started,
 		InFlight: len(s.inflight), Watches: len(s.watches), Uploads: len(s.uploads),
 	}
 	s.mu.Unlock()

@@ -160,12 +160,12 @@ func (f *Filter) match(e *Entry) bool {
 	switch {
 	case !f.Since.IsZero() && e.Time.Before(f.Since):
 	case !f.Until.IsZero() && !e.Time.Before(f.Until):
-	case f.Root != "" && e.Root != f.Root && e.Root2 != f.Root:
-	case f.Session != "" && e.Session != f.Session:
+	case f.Root != "" && e.Root.Raw() != f.Root && e.Root2.Raw() != f.Root:
+	case f.Session != "" && e.Session.Raw() != f.Session:
 	case !guard.Subject(f.Subject).Covers(guard.Subject(e.Subject)):
 	case f.Op != "" && !e.has(f.Op):
 	case f.Denied && e.Verdict != "refused":
-	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root, e.Name()) && !globs(pattern.Glob(f.Path), e.root2(), e.Name2()):
+	case f.Path != "" && !globs(pattern.Glob(f.Path), e.Root.Raw(), e.Name().Raw()) && !globs(pattern.Glob(f.Path), e.root2().Raw(), e.Name2().Raw()):
 	default:
 		return true
 	}
@@ -174,7 +174,7 @@ func (f *Filter) match(e *Entry) bool {
 
 // has reports whether the entry stands for an operation of this name.
 func (e *Entry) has(op string) bool {
-	return e.Op == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
+	return e.Op.Raw() == op || op == closeOp && e.Closed > 0 || e.Ops[op] > 0
 }
 
 var closeOp = names.OpClose.String()

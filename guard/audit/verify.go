@@ -108,7 +108,7 @@ type verifier struct {
 // first.
 func (v *verifier) fail(at uint64, format string, args ...any) {
 	if v.report.Problem == "" {
-		v.report.Problem = fmt.Sprintf(format, args...)
+		v.report.Problem = names.Foreign(fmt.Sprintf(format, args...))
 		v.report.At = at
 	}
 }
@@ -222,7 +222,7 @@ func (v *verifier) special(base string, line []byte, seq uint64, first bool) {
 		v.fail(seq, "%s: the header is missing", base)
 	case e.Format < 1 || e.Format > formatVersion:
 		v.fail(seq, "%s: format %d is not known", base, e.Format)
-	case e.Session != v.report.Session || e.File != base:
+	case e.Session.Raw() != v.report.Session || e.File != base:
 		v.fail(seq, "%s: this file was %s of session %s", base, names.Quote(e.File), names.Quote(e.Session))
 	}
 }

@@ -294,8 +294,7 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	}
 	return offer(a, control.ListQuestions, func(ans control.QuestionsAnswer) (out []string, err error) {
 		for _, q := range ans.Questions {
-			what, _, _ := strings.Cut(names.Join(q.Lines, "; "), "\n")
-			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+			out = append(out, cobra.CompletionWithDesc(q.ID, names.Join(q.Lines, "; ")))
 		}
 		return out, nil
 	})

@@ -330,7 +330,7 @@ func (a *app) printServers(list []broker.Stats) {
 			subject = quoteIfNeeded(v.Subject)
 		}
 		if v.Server != "" {
-			name = `"` + v.Server + `"` // escaped already
+			name = fmt.Sprintf("%q", v.Server)
 		}
 		rows = append(rows, []string{
 			"  " + subject, name, v.Started.Local().Format(time.TimeOnly), fmt.Sprint(v.Requests), fmt.Sprint(v.InFlight),

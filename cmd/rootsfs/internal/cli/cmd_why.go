@@ -129,7 +129,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 			return nil, guard.NoRoot(guard.RootName(first)) // there was never a root with this name
 		}
 	}
-	if e.limits = limitsOf(&audit.Entry{Kind: e.Reason, Op: e.Op}); len(e.limits) > 0 {
+	if e.limits = limitsOf(&audit.Entry{Kind: names.Foreign(e.Reason), Op: names.Foreign(e.Op)}); len(e.limits) > 0 {
 		return e, a.judgeLimit(ctx, c, e, req.Subject)
 	}
 	a.allowing(e, &ans, path)
@@ -222,8 +222,8 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	}
 	r := t.Refused
 	e := &explanation{
-		CheckAnswer: control.CheckAnswer{Path: names.Foreign(recordPath(r)), Op: r.Op, Reason: r.Kind, Root: names.Foreign(r.Root)},
-		recordedOp:  r.Op, Session: names.Foreign(t.Session), Detail: names.Text(names.EscapeQuoted(r.Detail)), PID: r.PID, Time: &r.Time,
+		CheckAnswer: control.CheckAnswer{Path: recordPath(r), Op: r.Op.Raw(), Reason: r.Kind.Raw(), Root: r.Root},
+		recordedOp:  r.Op.Raw(), Session: names.Foreign(t.Session), Detail: names.Text(names.EscapeQuoted(r.Detail)), PID: r.PID, Time: &r.Time,
 		Count: max(1, r.Count), Confinement: names.Escape(t.Level), limits: limitsOf(r), host: hostOf(r),
 		Older: t.Older, hasCommand: t.Ran, builtIn: r.RuleFrom == control.BuiltIn,
 	}
@@ -250,7 +250,7 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	if slices.Contains(e.Since, e.Root) {
 		e.lacks(r)
 	}
-	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: r.Root + "/" + r.Name(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject})
+	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: (r.Root + "/" + r.Name()).Raw(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject.Raw()})
 }
 
 // judgeAgain adds to a refusal on record the present verdict of its session.

@@ -117,10 +117,10 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 // ask asks the owner about a host without a rule.
 func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	h := broker.Host{
-		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
+		Name: names.Foreign(q.Host), Port: q.Port, Program: names.Foreign(q.Program.Path), PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
 	}
 	for _, r := range q.Reached {
-		h.Reached = append(h.Reached, broker.Reached(r))
+		h.Reached = append(h.Reached, broker.Reached{Host: names.Foreign(r.Host), Port: r.Port, Sent: r.Sent, Received: r.Received})
 	}
 	return n.session.Consent().AskHost(ctx, h, func(length time.Duration) error {
 		err := q.Permit()
@@ -139,7 +139,7 @@ func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	return n.session.Consent().HostDenied((&broker.Host{Name: host, Port: port}).String())
+	return n.session.Consent().HostDenied((&broker.Host{Name: names.Foreign(host), Port: port}).String())
 }
 
 // endAfter revokes a rule after some time.

@@ -30,10 +30,10 @@ func TestStatusAndAuditAreFolded(t *testing.T) {
 			a.printConfined(&control.Confined{Command: []names.Foreign{"sh", names.Foreign(name)}})
 		},
 		"record": func(a *app, name string) {
-			_, _ = a.Write(a.auditLine(&audit.Entry{Time: now, Verdict: "refused", Op: "open", Root: "r", Path: name, Detail: "of " + names.Quote(name)}, true, ""))
+			_, _ = a.Write(a.auditLine(&audit.Entry{Time: now, Verdict: "refused", Op: "open", Root: "r", Path: names.Foreign(name), Detail: names.Foreign("of " + names.Quote(name))}, true, ""))
 		},
 		"files": func(a *app, name string) {
-			a.printServers([]broker.Stats{{Subject: name, Server: names.Escape(name)}})
+			a.printServers([]broker.Stats{{Subject: names.Foreign(name), Server: names.Text(names.Escape(name))}})
 		},
 	})
 }

@@ -208,7 +208,7 @@ func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
 	}
-	rel, err := filepath.Rel(it.Resolved, path)
+	rel, err := filepath.Rel(it.Resolved.Raw(), path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../") && (!it.File || rel == ".")
 }
 
@@ -233,7 +233,7 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 			a.Denied = append(a.Denied, names.Text(names.Quote(path)))
 			continue
 		case d[i].Path != "":
-			path = d[i].Path
+			path = names.Foreign(d[i].Path)
 		}
 		mode := it.Mode
 		if rights, err := guard.ParseMode(d[i].Mode); err == nil {
@@ -281,7 +281,7 @@ func (d *denials) add(q *broker.Question) error {
 		remember(control.Denial{Host: names.Foreign(q.Host.String())})
 	}
 	for i := range q.Items {
-		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested)} {
+		for _, path := range []string{placeOf(&q.Items[i]), filepath.Clean(q.Items[i].Requested.Raw())} {
 			if !d.holdsLocked(q.Subject, control.Denial{Path: names.Foreign(path)}) {
 				remember(control.Denial{Path: names.Foreign(path)})
 			}
@@ -335,9 +335,9 @@ func (d *denials) forget(id string) bool {
 // asked for.
 func placeOf(it *broker.Item) string {
 	if it.Resolved != "" {
-		return it.Resolved
+		return it.Resolved.Raw()
 	}
-	return filepath.Clean(it.Requested)
+	return filepath.Clean(it.Requested.Raw())
 }
 
 // covers reports whether an item lies in what was denied to the subject.
@@ -415,7 +415,7 @@ func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (contr
 	}
 	var bad error
 	for _, one := range which {
-		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.What())
+		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject.Raw(), one.What().Raw())
 		if err := qs.cfg.Registry.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
 			break

@@ -77,7 +77,7 @@ func must(t *testing.T, err error) {
 func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
-		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
+		Items: []broker.Item{{Requested: names.Foreign(dir), Resolved: names.Foreign(dir), Mode: "ro", Rights: guard.ReadOnly}}}
 	answers := make(chan broker.Answer, 1)
 	go func() {
 		if a, err := qs.waiting.Ask(t.Context(), q); err == nil {

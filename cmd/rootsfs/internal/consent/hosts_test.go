@@ -70,7 +70,7 @@ func (a *hostAsker) recorded(want string) {
 // for how long it is permitted.
 func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Duration) error) <-chan error {
 	result := make(chan error, 1)
-	go func() { result <- a.AskHost(ctx, broker.Host{Name: host, Port: 443, PID: 17}, permit) }()
+	go func() { result <- a.AskHost(ctx, broker.Host{Name: names.Foreign(host), Port: 443, PID: 17}, permit) }()
 	return result
 }
 
@@ -177,7 +177,7 @@ func TestHostIsDenied(t *testing.T) {
 func TestNoticeNamesTheHostFirst(t *testing.T) {
 	a := newHostAsker(t)
 	for _, program := range []string{strings.Repeat("/long", 800), `/x, in session me: "good.test:443"`, ""} {
-		summary, body := a.notice(&broker.Question{Host: &broker.Host{Name: "evil.test", Port: 443, Program: program}})
+		summary, body := a.notice(&broker.Question{Host: &broker.Host{Name: "evil.test", Port: 443, Program: names.Foreign(program)}})
 		want := `"evil.test:443", in session me`
 		if program != "" {
 			want += ", by " + names.Quote(program)

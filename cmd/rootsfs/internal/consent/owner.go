@@ -45,7 +45,7 @@ func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.A
 // notice returns the summary and the body of a notification about a question. What is asked for
 // comes first, since the asker chooses the length and the words of its own name.
 func (qs *Questions) notice(q *broker.Question) (summary, body string) {
-	summary, who := "A server asks for access to files", cmp.Or(q.Server, string(q.Subject))
+	summary, who := "A server asks for access to files", cmp.Or(q.Server, names.Foreign(q.Subject))
 	if q.Host != nil {
 		summary, who = "A command asks for a connection", q.Host.Program
 	}

@@ -93,7 +93,7 @@ type Denial struct {
 }
 
 // What returns the path or the host.
-func (d *Denial) What() string { return cmp.Or(d.Host, d.Path).Raw() }
+func (d *Denial) What() names.Foreign { return cmp.Or(d.Host, d.Path) }
 
 // DenialsAnswer lists the remembered denials, the oldest first.
 type DenialsAnswer struct {

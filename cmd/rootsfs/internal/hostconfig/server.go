@@ -29,12 +29,12 @@ type Server struct {
 	Project names.Foreign // the project that it belongs to (~/.claude.json); "": all
 	Line    int           // of its name
 	Kind    Kind
-	Type    names.Foreign // as written: stdio, http, sse, …; "": it is missing
-	Command names.Foreign // of a Stdio or Wrapped server, like the fields below
-	Args    []names.Foreign
-	Env     []names.Foreign // names in "env" to which the host gives a value
-	EnvFile names.Foreign
-	Dir     names.Foreign // "cwd"
+	Type    string // as written: stdio, http, sse, …; "": it is missing
+	Command string // of a Stdio or Wrapped server, like the fields below
+	Args    []string
+	Env     []string // names in "env" to which the host gives a value
+	EnvFile string
+	Dir     string // "cwd"
 	// HeadersHelper: the server has a command that the host itself runs (Claude Code).
 	HeadersHelper bool
 	// Err is an *Error if the server cannot be read. Then only Name, Project and Line are set.

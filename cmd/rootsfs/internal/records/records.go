@@ -63,9 +63,9 @@ type Entry struct {
 // Shown returns a record for people.
 func Shown(e *audit.Entry) Entry {
 	return Entry{
-		Seq: e.Seq, Time: e.Time, Session: e.Session, Subject: names.Text(e.Subject.String()), Via: e.Via, UID: e.UID, PID: e.PID,
-		Op: e.Op, Root: names.Text(e.Root.String()), Path: place(e.Root, e.Name(), e.PathHash),
-		Path2: second(e), Verdict: e.Verdict, Kind: e.Kind, Errno: e.Errno,
+		Seq: e.Seq, Time: e.Time, Session: names.Text(e.Session), Subject: names.Text(e.Subject.String()), Via: names.Text(e.Via), UID: e.UID, PID: e.PID,
+		Op: names.Text(e.Op), Root: names.Text(e.Root.String()), Path: place(e.Root, e.Name(), e.PathHash),
+		Path2: second(e), Verdict: names.Text(e.Verdict), Kind: names.Text(e.Kind), Errno: names.Text(e.Errno),
 		Read: e.Read, Written: e.Written, Detail: names.Text(names.EscapeQuoted(e.Detail)), Count: e.Count,
 	}
 }
@@ -133,7 +133,7 @@ func (q *Query) Check() error {
 
 // wants applies the conditions of a query that the filter of the audit lacks.
 func (q *Query) wants(e *audit.Entry) bool {
-	return e.Op != "session" && (q.Verdict == "" || e.Verdict == q.Verdict)
+	return e.Op != "session" && (q.Verdict == "" || e.Verdict.Raw() == q.Verdict)
 }
 
 // Each calls f for the records that q selects, the oldest first, and returns how many

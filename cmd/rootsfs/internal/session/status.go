@@ -99,7 +99,7 @@ func busiest(list []control.NetConnection) []control.NetConnection {
 func addSharing(st *control.Status) {
 	for i := range st.Roots {
 		r := &st.Roots[i]
-		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject == r.Subject.Raw() })
+		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject.Raw() == r.Subject.Raw() })
 		if at >= 0 {
 			r.SharedBy = st.Files[at].SharedBy
 		}

@@ -111,7 +111,7 @@ func (m *model) pressAsk(key string) tea.Cmd {
 		}
 		m.typing, m.text = typingPath, m.path
 		if m.text == "" {
-			m.text = m.questions[m.asked].Items[0].Resolved
+			m.text = m.questions[m.asked].Items[0].Resolved.Raw()
 		}
 		return nil
 	}

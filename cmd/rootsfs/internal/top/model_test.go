@@ -36,7 +36,7 @@ func full(width, height int) *model {
 		st.Roots = append(st.Roots, control.Root{Name: names.Foreign(fmt.Sprint("root", i, hostile)), Resolved: names.Foreign("/" + strings.Repeat(hostile, 20)), Mode: "ro", State: "live", Expires: &end,
 			Limits: guard.Limits{MaxWritten: 10, MaxCreated: 3}, Written: 1 << 40})
 	}
-	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: strings.Repeat(hostile, 50), Subject: hostile,
+	q := control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: "q", Server: hostile, Message: names.Foreign(strings.Repeat(hostile, 50)), Subject: hostile,
 		Asked: m.now, Until: end, Items: []broker.Item{{Requested: hostile, Resolved: "/" + hostile, Mode: "rw"}, {Requested: hostile, Problem: hostile}}}}
 	two := q
 	two.ID = "r"
@@ -132,8 +132,8 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 	made := 0
 	question := func(id string) control.Question {
 		made++
-		return control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: id, Subject: "x", Message: strings.Repeat("please ", rnd.IntN(200)), Asked: m.now, Until: m.now.Add(24 * time.Hour),
-			Items: []broker.Item{{Requested: "/p", Resolved: fmt.Sprint("/p", made), Mode: "rw"}}}}
+		return control.Question{OfSession: control.OfSession{Session: "s"}, Question: broker.Question{ID: id, Subject: "x", Message: names.Foreign(strings.Repeat("please ", rnd.IntN(200))), Asked: m.now, Until: m.now.Add(24 * time.Hour),
+			Items: []broker.Item{{Requested: "/p", Resolved: names.Foreign(fmt.Sprint("/p", made)), Mode: "rw"}}}}
 	}
 	root := func() control.Root {
 		made++
@@ -238,8 +238,8 @@ func TestLongNames(t *testing.T) {
 	long := "begin" + strings.Repeat("x", 246) + "ender"
 	for _, width := range []int{150, 80, 40} {
 		m := &model{live: &live.Sessions{}, width: width, height: 60, now: time.Now(), inside: map[string]string{}, scroll: scroll{follow: true}}
-		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: long, Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
-		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: long, Requests: 7}}}}},
+		q := control.Question{OfSession: control.OfSession{Session: long}, Question: broker.Question{ID: "q", Server: names.Foreign(long), Subject: guard.Subject(long), Until: m.now.Add(time.Minute + time.Second/2), Items: []broker.Item{{Resolved: "/p", Mode: "rw"}}}}
+		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: long, Point: "/mnt", Roots: []control.Root{{Name: names.Foreign(long), Mode: "rw", State: "live", Resolved: "/p"}}, Files: []broker.Stats{{Subject: names.Foreign(long), Requests: 7}}}}},
 			Asked: true, Questions: []control.Question{q}, Events: []control.Event{{OfSession: control.OfSession{Session: long}, Kind: "refusal", Op: "open", Path: names.Text(long), Reason: "Permission"}}})
 		text := strings.Join(strings.Fields(ansi.Strip(m.View().Content)), " ")
 		for _, want := range []string{"er rw live", " /p ", "7 requests", " Permission"} {
@@ -350,7 +350,7 @@ func TestAllowNeedsAllOnTheScreen(t *testing.T) {
 		q := &m.questions[0]
 		q.Items = nil
 		for i := range 32 {
-			q.Items = append(q.Items, broker.Item{Resolved: fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i), Mode: "rw"})
+			q.Items = append(q.Items, broker.Item{Resolved: names.Foreign(fmt.Sprintf("/%s/end%d", strings.Repeat("deep/", 20), i)), Mode: "rw"})
 		}
 		m.view = viewAsk
 		m.bring()
