@@ -141,7 +141,7 @@ func isWord(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x2
 const maxMinutes = 100 * 365 * 24 * 60
 
 // errAnswer refuses an answer with a value out of bounds. Such an answer decides nothing:
-// to leave the duration out would be to grant without end.
+// ignoring a bad duration would grant the path without an end.
 type errAnswer struct{ field, want string }
 
 func (e *errAnswer) Error() string {
@@ -157,7 +157,7 @@ func minutesOf(v any) (time.Duration, error) {
 		return 0, nil
 	case float64:
 		m = v
-	case int: // of a host in this process
+	case int: // from a host in this process
 		m = float64(v)
 	default:
 		return 0, bad

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/integration/childfs"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -34,27 +35,21 @@ func TestTrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := front.Host
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		f, err := childfs.Open(host("r/removed"))
-		must(err)
+		testkit.Must(t, err)
 		defer f.Close()
-		must(childfs.Remove(host("r/removed")))
+		testkit.Must(t, childfs.Remove(host("r/removed")))
 		buf := make([]byte, 7)
 		if n, err := f.ReadAt(buf, 0); n != 7 || err != nil {
 			t.Errorf("the open file: %d, %v", n, err)
 		}
-		must(childfs.Rename(host("r/new"), host("r/replaced")))
-		must(childfs.WriteFile(host("r/emptied"), []byte("x"), 0o644))
+		testkit.Must(t, childfs.Rename(host("r/new"), host("r/replaced")))
+		testkit.Must(t, childfs.WriteFile(host("r/emptied"), []byte("x"), 0o644))
 		if got := contents(host("r/emptied")) + contents(host("r/replaced")); got != "xnew" {
 			t.Errorf("afterwards: %q", got)
 		}
 		list, err := tree.TrashList(ctx, "r")
-		must(err)
+		testkit.Must(t, err)
 		var kept []string
 		for _, e := range list {
 			kept = append(kept, e.Path+"="+contents(filepath.Join(src, guard.TrashName, e.ID)))
@@ -80,7 +75,7 @@ func TestTrash(t *testing.T) {
 		if _, err := tree.TrashRestore(ctx, "r", list[0].ID, ""); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
+		testkit.Until(t, "what was restored", func() bool { return contents(host("r/removed")) == "removed" })
 	})
 }
 

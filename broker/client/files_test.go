@@ -313,7 +313,7 @@ func TestOperations(t *testing.T) {
 	if got := list("p", client.ListOptions{}); got != "b d" {
 		t.Errorf("in the end: %q", got)
 	}
-	// a client that knows the seed only
+	// a client that knows only SEP-1708
 	h.seed = true
 	if s, err := f.Stat(bg, "p/b"); err != nil || s.Size != 5 || s.Type != wire.TypeFile {
 		t.Errorf("stat by listing: %+v, %v", s, err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/broker/tools"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // Under 2026-07-28 requests have no session. What a person allows is
@@ -14,7 +15,7 @@ import (
 // shown, the question says that every client with it has what is allowed.
 func TestSessionlessConsents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	must(t, os.WriteFile(path, []byte("outside"), 0o600))
+	testkit.Must(t, os.WriteFile(path, []byte("outside"), 0o600))
 	t.Run("oauth", func(t *testing.T) {
 		b, site, i := trustingWith(t, tools.HTTPOptions{})
 		o := b.owned()

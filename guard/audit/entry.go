@@ -125,8 +125,8 @@ func decode(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// Filter selects entries: those that meet every condition that is set. The
-// zero Filter selects all, headers included.
+// Filter selects the entries that meet all of its conditions. The zero Filter selects all
+// entries, headers included.
 type Filter struct {
 	Since   time.Time // at or after
 	Until   time.Time // before
@@ -138,9 +138,9 @@ type Filter struct {
 	// Path is a glob, in which ** stands for any number of elements. One of the entry's two
 	// paths has to match, with or without the root's name before it. A glob without a slash
 	// has to match the last element of a path, or be the name of a root, for the root itself.
-	// Where paths were not written in full, only the name of the root selects.
+	// If paths were not written in full, only the name of the root can match.
 	Path string
-	// Stop, unless nil, is called now and then, also while nothing is selected. An error
+	// Stop, unless nil, is called now and then, even while no entry is selected. An error
 	// that it returns ends the reading and is returned.
 	Stop func() error
 }

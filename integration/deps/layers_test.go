@@ -103,6 +103,7 @@ var layers = []layer{
 	{"broker/tools", []string{"guard", "guard/names", "guard/pattern", "vfs", "vfs/watch", "broker", "broker/"}, nil, "a front end, which reads .gitignore files by the one engine for patterns"},
 	{"cmd", []string{""}, nil, "commands put everything together"},
 	{"integration/childfs", []string{"guard/guardtest", "mount/incoming"}, []string{"github.com/hanwen/go-fuse/", "golang.org/x/sys/unix"}, "tests of the mount import it"},
+	{"integration/testkit", []string{}, []string{}, "tests of every package import it, those of guard/names too"},
 	{"integration", []string{""}, nil, "tests of the whole may use all of it"},
 }
 

@@ -1,7 +1,7 @@
-// Command suite (`make test`) runs go test in three parts at a time, and checks what a
+// Command suite (`make test`) runs go test in four parts at a time, and checks what a
 // single test cannot see.
 //
-//	go run ./integration/suite [-race] [core|peers|rest]...
+//	go run ./integration/suite [-race] [core|peers|confined|rest]...
 //
 // # Promises
 //

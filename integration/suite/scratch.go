@@ -18,7 +18,8 @@ import (
 // many: the search took a third of the processor time of a run.
 type scratch struct{ dir string }
 
-// scratchSize is the file's size, in bytes; it takes as much of the disk as is written.
+// scratchSize is the file's size, in bytes. The file is sparse: it takes only the written space
+// on the disk.
 const scratchSize = 8 << 30
 
 // newScratch makes the directory. why is the reason if root has no file system of its
@@ -57,7 +58,7 @@ func (s *scratch) mount() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // the mount holds it
+	defer os.Remove(file.Name()) // the mount keeps the file alive
 	defer file.Close()
 	if err := file.Truncate(scratchSize); err != nil {
 		return err

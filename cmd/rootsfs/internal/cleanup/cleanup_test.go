@@ -18,6 +18,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
@@ -25,17 +26,6 @@ import (
 func TestMain(m *testing.M) {
 	Main(slog.Default())
 	os.Exit(m.Run())
-}
-
-// await waits for something that happens by itself; the bound only ends a test that has
-// failed.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it has not come", what)
-		}
-	}
 }
 
 // someUser is whom a command runs as: of root's, another.
@@ -50,7 +40,7 @@ func someUser() guard.User {
 // not dumpable. Others take it for waiting when it sleeps, which it hardly does before.
 func awaitWait(t *testing.T, pid int) {
 	t.Helper()
-	await(t, "the wait", func() bool {
+	testkit.Until(t, "the wait", func() bool {
 		in, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
 		if errors.Is(err, fs.ErrPermission) {
 			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -148,7 +148,7 @@ func (a *app) printStageList(list []stageEntry, verbose bool) {
 	}
 }
 
-// A stage of that age or size is one that its owner may have forgotten.
+// The owner may have forgotten a stage of that age or size.
 const (
 	oldStage   = 30 * 24 * time.Hour
 	largeStage = 1 << 30 // bytes
@@ -159,7 +159,7 @@ func (e *stageEntry) isForgotten() bool {
 	return e.HeldBy == "" && (time.Since(e.Last) > oldStage || e.Bytes > largeStage)
 }
 
-// checkStages names stages that their owner may have forgotten, or that are damaged.
+// checkStages lists stages that the owner may have forgotten, or that are damaged.
 func checkStages() []check {
 	c := check{Name: "stages"}
 	dir, err := session.Stages()

@@ -38,7 +38,7 @@ func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrLimit) {
 		n.limited.add(e.Reason.Error())
 	}
-	return n.session.Registry().NoteConnection(connectionRecord(e))
+	return n.reg.NoteConnection(connectionRecord(e))
 }
 
 // tellFirst warns once, at the first host, that the command has no network, because the
@@ -50,7 +50,7 @@ func (n *commandNet) tellFirst(host string) {
 	}
 	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
 		n.warn("the command has no network; it looked for %s. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s",
-			names.Quote(host), names.ShellWord(host), names.ShellWord(n.session.Name()))
+			names.Quote(host), names.ShellWord(host), names.ShellWord(n.name))
 	})
 }
 

@@ -142,7 +142,7 @@ func (p *runPlan) socketEnv(env []string) []string {
 func (r *runner) recordSockets() error {
 	for _, one := range r.plan.sockets {
 		detail := fmt.Sprintf("socket %s: %s", one.name, one.resolved)
-		if err := r.s.Registry().Note(names.OpGrant, "", guard.Allowed, detail); err != nil {
+		if err := r.reg.Note(names.OpGrant, "", guard.Allowed, detail); err != nil {
 			return fmt.Errorf("nothing was started: a granted socket cannot be recorded: %w", err)
 		}
 	}

@@ -90,8 +90,8 @@ func (a *app) stageDiff(ctx context.Context, f *diffFlags, paths []string) (err 
 	return a.printPatch(ctx, p, list)
 }
 
-// printPatch prints a patch: in a pipe as it is, and on a terminal with what a person does
-// not see escaped.
+// printPatch prints a patch: unchanged in a pipe, and on a terminal with invisible characters
+// escaped.
 func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange) error {
 	terminal := isTerminal(a.Stdout)
 	var shown strings.Builder // on the terminal
@@ -126,7 +126,7 @@ func (a *app) printPatch(ctx context.Context, p *patcher, list []vfs.StageChange
 	return a.page(shown.String())
 }
 
-// isOfGit reports whether a path is that of a .git, or of what is in it.
+// isOfGit reports whether a path is a .git, or lies in one.
 func isOfGit(path string) bool { return gitOf(path) != "" }
 
 // gitOf returns the path of the .git that path is or lies in, "" if there is none.
@@ -142,8 +142,8 @@ func gitOf(path string) string {
 	return ""
 }
 
-// gitNotes tells of changes in a .git, of which git takes no patch, and which are applied
-// together. What is not applied, and what is removed, is listed.
+// gitNotes describes changes in a .git. Git accepts no patches of these, and they are applied
+// together. It lists removals and changes that are not applied.
 func gitNotes(list []vfs.StageChange) string {
 	if len(list) == 0 {
 		return ""
@@ -161,8 +161,8 @@ func gitNotes(list []vfs.StageChange) string {
 	return b.String()
 }
 
-// visibleText is a line of a file for the terminal. Tabs and spaces stay, as programs align
-// their lines with them, but for so many that the rest would not be seen.
+// visibleText returns a line of a file for the terminal. Tabs and spaces stay, because programs
+// align their lines with them, unless there are so many that the rest would be out of sight.
 func visibleText(line string) string {
 	var b strings.Builder
 	for line != "" {
@@ -183,8 +183,8 @@ func visibleText(line string) string {
 	return b.String()
 }
 
-// printChangedNames prints the paths of changes as the commands take them: in a pipe, one
-// that is not plain is quoted as git quotes it.
+// printChangedNames prints the paths of changes in the form that the commands take. In a pipe,
+// special paths are quoted as git quotes them.
 func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	for i := range list {
 		line := quoteIfNeeded(o.shown(list[i].Path))
@@ -198,7 +198,7 @@ func (a *app) printChangedNames(o *openStage, list []vfs.StageChange) error {
 	return nil
 }
 
-// printStat prints a line for each change, and a sum.
+// printStat prints a line for each change, and the sum.
 func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vfs.StageChange) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {

@@ -30,7 +30,7 @@ type chosenStage struct {
 // isInside reports whether the working directory lies in the root.
 func (c *chosenStage) isInside() bool { return names.Under(c.dir, c.Meta.Path) }
 
-// shown is a path below the root as the command line takes it.
+// shown returns a path below the root in the form of the command line.
 func (c *chosenStage) shown(rel string) string {
 	if c.isInside() {
 		if to, err := filepath.Rel(c.dir, filepath.Join(c.Meta.Path, rel)); err == nil {
@@ -40,7 +40,7 @@ func (c *chosenStage) shown(rel string) string {
 	return string(c.Meta.Root) + "/" + rel
 }
 
-// command is a command line about the same stage.
+// command returns a command line for the same stage.
 func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	line := append(commandWords{"stage"}, words...)
 	if c.flag != "" {
@@ -49,7 +49,7 @@ func (c *chosenStage) command(words ...names.Foreign) names.Text {
 	return line.line()
 }
 
-// stagedWhere tells which root a stage is of, for people.
+// stagedWhere describes the root of a stage, for people.
 func stagedWhere(s *vfs.StageSummary) string {
 	return fmt.Sprintf("%s: %s", quoteIfNeeded(s.Meta.Path), plural(s.Changed, "change"))
 }
@@ -140,11 +140,11 @@ func resolveParent(path string) string {
 	return filepath.Join(session.Resolve(filepath.Dir(path)), filepath.Base(path))
 }
 
-// below is a path of the command line as a path below the root; "" is the root itself.
+// below turns a path of the command line into a path below the root; "": the root itself.
 func (c *chosenStage) below(path string) (string, error) {
 	at := filepath.Clean(path)
 	switch {
-	case path == "": // mostly a variable of a script that is not set
+	case path == "": // mostly from an unset variable of a script
 		return "", usage(errors.New("a path is empty: leave it out, or write . for everything below the working directory"))
 	case filepath.IsAbs(at):
 		at = resolveParent(at)
@@ -201,9 +201,9 @@ type openStage struct {
 	root guard.RootName
 }
 
-// open opens the stage, which no session may have open. What is applied is judged by the
-// rules that the configuration has for the root now, or by the built-in ones. What it replaces
-// goes to the trash if the configuration says so, or keepsReplaced.
+// open opens the stage, which no session may have open. Applied changes are judged by the
+// present rules of the configuration for the root, or by the built-in ones. Replaced files go
+// to the trash if the configuration or keepsReplaced says so.
 func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage, error) {
 	if c.Held {
 		return nil, c.heldError()
@@ -231,14 +231,14 @@ func (c *chosenStage) open(ctx context.Context, keepsReplaced bool) (*openStage,
 	return &openStage{c, reg, vfs.New(reg), got.Root}, nil
 }
 
-// close lets go of the stage. Changes are on the disk afterwards.
+// close closes the stage. Afterwards the changes are on the disk.
 func (o *openStage) close(ctx context.Context) error {
 	ctx = context.WithoutCancel(ctx)
 	_, err := o.reg.RevokeAll(ctx)
 	return errors.Join(err, o.reg.AwaitStages(ctx))
 }
 
-// heldError says who has the stage open, and what to do.
+// heldError returns the error that a session has the stage open, with a remedy.
 func (c *chosenStage) heldError() error {
 	by := c.Meta.Session
 	all, err := control.List()
@@ -266,8 +266,7 @@ func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
 	return config.Root{}, nil
 }
 
-// completeChanges offers the paths that are changed in the stage of the working directory or of
-// --root.
+// completeChanges offers the changed paths in the stage of the working directory or of --root.
 func completeChanges(root *string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return completing(func(ctx context.Context) (out []string, err error) {

@@ -116,9 +116,9 @@ func (c *Config) roots(f *File) {
 func (b *rootBlock) root(f *File) Root {
 	root := b.Root
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
-	root.Limits = guard.Limits(b.Limits.over(f.Limits))
-	root.Patterns = guard.Patterns(b.Policy.over(f.Policy))
-	root.Trash = guard.Trash(b.Trash.over(f.Trash))
+	root.Limits = guard.Limits(b.Limits.overriding(f.Limits))
+	root.Patterns = guard.Patterns(b.Policy.overriding(f.Policy))
+	root.Trash = guard.Trash(b.Trash.overriding(f.Trash))
 	if root.For > 0 && !root.Expires.IsZero() {
 		b.fail("for", "a root has an end (expires) or a life (for), not both")
 	}

@@ -139,7 +139,7 @@ func raised[T any](old, new T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
 		was, is := reflect.ValueOf(old).FieldByIndex(k.field), reflect.ValueOf(new).FieldByIndex(k.field)
-		if was.IsZero() || !is.IsZero() && !above(is, was) {
+		if was.IsZero() || !is.IsZero() && !exceeds(is, was) {
 			continue
 		}
 		to := plain(is)
@@ -159,8 +159,8 @@ func plain(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// above reports whether a is greater than b, for two bounds or two switches.
-func above(a, b reflect.Value) bool {
+// exceeds reports whether a is greater than b, for two bounds or two switches.
+func exceeds(a, b reflect.Value) bool {
 	switch {
 	case a.CanFloat():
 		return a.Float() > b.Float()

@@ -66,7 +66,7 @@ func (k Key[T]) of(all *T) reflect.Value {
 func (k Key[T]) Copy(to, from *T) { k.of(to).Set(k.of(from)) }
 
 // IsNegative reports whether the value is below 0, which no value may be.
-func (k Key[T]) IsNegative(all *T) bool { return above(k.of(new(T)), k.of(all)) }
+func (k Key[T]) IsNegative(all *T) bool { return exceeds(k.of(new(T)), k.of(all)) }
 
 // IsSwitch reports whether the value is true or false.
 func (k Key[T]) IsSwitch() bool { return k.of(new(T)).Kind() == reflect.Bool }
@@ -112,7 +112,7 @@ func (k Key[T]) takes() string {
 func Stricter[T any](limits []Key[T], a, b T) T {
 	var none T
 	for _, l := range limits {
-		if isSet := above(l.of(&b), l.of(&none)); isSet && above(l.of(&a), l.of(&b)) || !above(l.of(&a), l.of(&none)) {
+		if isSet := exceeds(l.of(&b), l.of(&none)); isSet && exceeds(l.of(&a), l.of(&b)) || !exceeds(l.of(&a), l.of(&none)) {
 			l.Copy(&a, &b)
 		}
 	}

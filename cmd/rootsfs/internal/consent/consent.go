@@ -26,8 +26,8 @@ func (qs *Questions) List(context.Context, control.None) (control.QuestionsAnswe
 	return control.QuestionsAnswer{Questions: list}, nil
 }
 
-// Waiting returns the questions that wait for the owner. changed is closed when one comes or
-// goes.
+// Waiting returns the questions that wait for the owner. changed is closed when a question
+// comes or goes.
 func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
 	changed = qs.waiting.Changed() // before the list, so that no change is missed
 	list := qs.waiting.List()
@@ -38,8 +38,8 @@ func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
 	return out, changed
 }
 
-// Answer serves control.AnswerQuestion. A question whose answer cannot be meant goes on
-// waiting.
+// Answer serves control.AnswerQuestion. After an answer that makes no sense, the question goes
+// on waiting.
 func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
 	if err := checkLasting(&req); err != nil {
@@ -51,7 +51,7 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 		}
 		out := control.AnswerAnswer{Answered: []control.Answered{}}
 		for _, q := range qs.waiting.List() {
-			// One that was answered meanwhile is none to be denied.
+			// A question that was answered meanwhile is not denied.
 			if qs.waiting.Answer(q.ID, broker.Answer{}) == nil {
 				out.Answered = append(out.Answered, answered(&q, q.Decisions()))
 			}
@@ -73,13 +73,14 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	}
 	saved := ""
 	if req.Save {
-		// Before the command is told: the question goes on waiting if it cannot be saved.
+		// Save before the command gets the answer: if saving fails, the question goes on
+		// waiting.
 		if saved, err = qs.cfg.SaveHost(q.Host, d[0].For); err != nil {
 			return none, err
 		}
 	}
 	if req.Remember {
-		// Before the server is told: it may ask again at once.
+		// Remember before the server gets the answer: it may ask again at once.
 		if err := qs.remember(q); err != nil {
 			return none, err
 		}
@@ -90,8 +91,8 @@ func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (contr
 	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}, Saved: saved}, nil
 }
 
-// resolveNarrower undoes the links on the way to a narrower path, as they are undone in the
-// path that is asked for. A link that a program can change is refused.
+// resolveNarrower resolves the links on the way to a narrower path, as it was done for the
+// requested path. It refuses a link that a program can change.
 func resolveNarrower(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -106,7 +107,7 @@ func resolveNarrower(path string) (string, error) {
 	return resolved, nil
 }
 
-// question finds the one that waits under an id, or under the beginning of one.
+// question finds the waiting question with an id, or with an id that begins with the text.
 func (qs *Questions) question(id string) (*broker.Question, error) {
 	found := beginning(qs.waiting.List(), func(q *broker.Question) string { return q.ID }, id)
 	switch len(found) {
@@ -118,8 +119,8 @@ func (qs *Questions) question(id string) (*broker.Question, error) {
 	return nil, invalid("%d questions begin with %s; write more of the id", len(found), names.Quote(id))
 }
 
-// beginning are those of a list whose id begins with a text; only the one with just this id,
-// if there is one, and none for "".
+// beginning returns the elements of a list whose id begins with a text. It returns only the
+// element whose id is the text, if there is one, and none for "".
 func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
 	for i := range list {
 		switch one := id(&list[i]); {
@@ -132,7 +133,7 @@ func beginning[T any](list []T, id func(*T) string, text string) (found []T) {
 	return found
 }
 
-// decide makes an approval's decisions, one for each item.
+// decide returns the decisions of an approval, one for each item.
 func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, error) {
 	if q.Host != nil {
 		return decideHost(req)
@@ -156,7 +157,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	d := make([]broker.Decision, len(q.Items))
 	for _, i := range which {
 		it, mode := &q.Items[i], req.Mode
-		if mode == "ro" { // it may ask to list alone
+		if mode == "ro" { // the item may ask only for listing
 			var ok bool
 			if mode, ok = broker.ReadingOf(it); !ok {
 				return nil, invalid("item %d does not ask to read, but for %s", i+1, it.Mode)
@@ -180,8 +181,8 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	return d, nil
 }
 
-// chosen are the items to be allowed: those of the numbers, counted from 1, or
-// all that can be granted.
+// chosen returns the items to allow: those with the numbers in only, counted from 1, or all
+// that can be granted.
 func chosen(q *broker.Question, only []int) ([]int, error) {
 	var which []int
 	for i := range q.Items {
@@ -202,8 +203,8 @@ func chosen(q *broker.Question, only []int) ([]int, error) {
 	return which, nil
 }
 
-// narrower reports whether path names what was asked for or something below it,
-// by its elements; the broker opens it and looks again.
+// narrower reports whether path is the requested path or lies below it, by its elements. The
+// broker opens it and checks again.
 func narrower(it *broker.Item, path string) bool {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return false
@@ -212,7 +213,7 @@ func narrower(it *broker.Item, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../") && (!it.File || rel == ".")
 }
 
-// answered tells what was decided.
+// answered describes the decisions about a question.
 func answered(q *broker.Question, d []broker.Decision) control.Answered {
 	a := control.Answered{ID: q.ID, Allowed: []names.Text{}, Denied: []names.Text{}}
 	if q.Host != nil {
@@ -248,19 +249,19 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// denials hold the hosts and paths that the owner denied and does not want to be asked about
-// again while the session lives, by subject. A path stands for all that lies below it. A server that is
-// served again is the same: denials are those of guard.Subject.Principal.
+// denials are the remembered denials of the owner, who does not want to be asked again while
+// the session lives: hosts, and paths with everything below them, by subject. They belong to
+// guard.Subject.Principal, so a server that connects again has the same denials.
 type denials struct {
 	mu   sync.Mutex       // guards the field below
 	have []control.Denial // the oldest first
 }
 
-// maxDenials bounds what is remembered of one subject.
+// maxDenials bounds the remembered denials of one subject.
 const maxDenials = 1000
 
-// add remembers the host of a question, or its items, by where they lead and by what was
-// asked for.
+// add remembers the host of a question, or its items, by the places that they lead to and by
+// the requested paths.
 func (d *denials) add(q *broker.Question) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -290,15 +291,15 @@ func (d *denials) add(q *broker.Question) error {
 	return nil
 }
 
-// list returns what is remembered, the oldest first.
+// list returns the remembered denials, the oldest first.
 func (d *denials) list() []control.Denial {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]control.Denial{}, d.have...)
 }
 
-// find returns those that a request names: all, or the one whose id is, or alone
-// begins with, what was written.
+// find returns the denials that a request names: all, or the one whose id is the text of the
+// request, or the only one whose id begins with it.
 func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	all := d.list()
 	switch {
@@ -319,7 +320,7 @@ func (d *denials) find(req control.ForgetRequest) ([]control.Denial, error) {
 	return nil, invalid("%d denials begin with %s; write more of the id", len(found), names.Quote(req.ID))
 }
 
-// forget lifts one; false: somebody else just has.
+// forget lifts a denial. It reports false if the denial has been lifted already.
 func (d *denials) forget(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,8 +332,8 @@ func (d *denials) forget(id string) bool {
 	return true
 }
 
-// placeOf is where an item leads, or, where it could not be opened, what was
-// asked for.
+// placeOf returns the place that an item leads to, or the requested path if it could not be
+// opened.
 func placeOf(it *broker.Item) string {
 	if it.Resolved != "" {
 		return it.Resolved.Raw()
@@ -340,7 +341,7 @@ func placeOf(it *broker.Item) string {
 	return filepath.Clean(it.Requested.Raw())
 }
 
-// covers reports whether an item lies in what was denied to the subject.
+// covers reports whether an item lies in a path that was denied to the subject.
 func (d *denials) covers(s guard.Subject, it *broker.Item) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -354,19 +355,20 @@ func (d *denials) coversHost(s guard.Subject, host string) bool {
 	return d.holdsLocked(s, control.Denial{Host: names.Foreign(host)})
 }
 
-// holdsLocked reports whether a host, or a path or what it lies in, was denied to the subject.
+// holdsLocked reports whether a host, or a path or a directory above it, was denied to the
+// subject.
 func (d *denials) holdsLocked(s guard.Subject, what control.Denial) bool {
 	return slices.ContainsFunc(d.have, func(one control.Denial) bool {
 		return one.Subject.Raw() == string(s.WithoutSession()) && one.Host == what.Host && (one.Host != "" || names.Under(what.Path.Raw(), one.Path.Raw()))
 	})
 }
 
-// problemDenied is why an item cannot be granted that was denied for good.
+// problemDenied is the reason why an item with a remembered denial cannot be granted.
 const problemDenied = "you denied it to this server for as long as the session lasts; to be asked again: rootsfs consent forget"
 
-// withoutDenied is a question without hope for what was denied before; all
-// reports that the names in it say so, wherever they lead: an answer that comes at once
-// must not tell what is there.
+// withoutDenied returns a question in which the items that were denied before cannot be
+// granted. all reports whether the requested names alone show that every item was denied. An
+// immediate answer must depend only on the names: otherwise it would reveal where they lead.
 func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all bool) {
 	out := *q
 	out.Items = append([]broker.Item{}, q.Items...)
@@ -380,14 +382,14 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 	return &out, all
 }
 
-// remember denies from now on what a question asks for, and tells who watches.
+// remember denies the items of a question from now on, and notifies the watchers.
 func (qs *Questions) remember(q *broker.Question) error {
 	err := qs.denials.add(q)
 	qs.cfg.Events.Mark(events.Waiting)
 	return err
 }
 
-// checkLasting refuses what cannot be meant by remembering or saving.
+// checkLasting refuses requests to remember or save that make no sense.
 func checkLasting(req *control.AnswerRequest) error {
 	if req.Remember && (req.Approve || req.All) {
 		return invalid("what is remembered is the denial of one question")
@@ -398,7 +400,7 @@ func checkLasting(req *control.AnswerRequest) error {
 	return nil
 }
 
-// Denials returns what the owner denied for as long as the session lasts, the oldest first.
+// Denials returns the remembered denials, the oldest first.
 func (qs *Questions) Denials() []control.Denial { return qs.denials.list() }
 
 // ListDenials serves control.ListDenials.
@@ -406,7 +408,7 @@ func (qs *Questions) ListDenials(context.Context, control.None) (control.Denials
 	return control.DenialsAnswer{Denials: qs.Denials()}, nil
 }
 
-// Forget serves control.ForgetDenial. What cannot be recorded is not lifted.
+// Forget serves control.ForgetDenial. If the record fails, the denial is not lifted.
 func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
 	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
 	which, err := qs.denials.find(req)

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// askOwner leaves a question for `rootsfs consent`, and tells of it.
+// askOwner queues a question for `rootsfs consent`, and sends a notification.
 func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.Answer, error) {
 	q, all := qs.denials.withoutDenied(q)
 	if all {
@@ -42,8 +42,8 @@ func (qs *Questions) askOwner(ctx context.Context, q *broker.Question) (broker.A
 	return a, err
 }
 
-// notice returns the summary and the body of a notification about a question. What is asked for
-// comes first, since the asker chooses the length and the words of its own name.
+// notice returns the summary and the body of a notification about a question. The requested
+// paths or host come first, since the asker chooses the length and the words of its own name.
 func (qs *Questions) notice(q *broker.Question) (summary, body string) {
 	summary, who := "A server asks for access to files", cmp.Or(q.Server, names.Foreign(q.Subject))
 	if q.Host != nil {

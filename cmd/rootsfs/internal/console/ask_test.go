@@ -19,6 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/integration/testkit"
 )
 
 // server is an MCP server that speaks files/* with a session.
@@ -74,7 +75,7 @@ func (v *server) ask(message, mode string, paths ...string) {
 // waiting returns the one question that waits.
 func (l *lab) waiting() (q control.Question) {
 	l.t.Helper()
-	l.until("a question waits", func() bool {
+	testkit.Until(l.t, "a question waits", func() bool {
 		c, err := l.s.live.Client("s")
 		if err != nil {
 			return false

@@ -77,7 +77,7 @@ func FuzzWrap(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if v, err := hujson.Parse(ended(c.body)); err != nil || !bytes.Equal(v.Pack(), ended(c.body)) {
+		if v, err := hujson.Parse(endLastLine(c.body)); err != nil || !bytes.Equal(v.Pack(), endLastLine(c.body)) {
 			t.Fatalf("hujson does not keep bytes: %v", err)
 		}
 		plans := map[*Server]How{}
@@ -117,7 +117,7 @@ func FuzzWrap(f *testing.F) {
 // rest is the document without commands and arguments of started servers, and its
 // comments.
 func rest(t *testing.T, c *Config) any {
-	v, err := hujson.Parse(bytes.Clone(ended(c.body)))
+	v, err := hujson.Parse(bytes.Clone(endLastLine(c.body)))
 	if err != nil {
 		t.Fatal(err)
 	}

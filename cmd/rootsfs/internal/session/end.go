@@ -12,9 +12,9 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Run serves until the session has ended: because stop was closed, the owner
-// asked, or somebody unmounted. The error says what could not be taken back; with one, Run
-// returns when nobody holds anything in the mount any more.
+// Run serves until the session has ended: because stop was closed, the owner ended it, or the
+// mount was unmounted. The error says what could not be taken back. If there is one, Run
+// returns only when no program holds anything in the mount any more.
 func (s *Session) Run(stop <-chan struct{}) error {
 	select {
 	case <-stop:
@@ -44,14 +44,14 @@ func (s *Session) anchored() {
 	}
 }
 
-// unanchored says why the audit log could not be anchored when it was opened.
+// unanchored returns why the audit log could not be anchored when it was opened.
 func (s *Session) unanchored() error {
 	return noAudit(s.audit.opened().Anchored())
 }
 
-// waitServed waits until nobody holds the mount, if not everything was taken back. Where it could
-// not be unmounted that is tried again, for a while: with the process its connection ends as
-// well, and what stays is a dead entry in the tree.
+// waitServed waits until no program holds the mount, if not everything was taken back. If the
+// mount could not be unmounted, it tries again for a while. The connection ends with the
+// process, and then only a dead entry stays in the table of mounts.
 func (s *Session) waitServed() {
 	for tries := 0; s.stuck && tries < mostUnmounts; tries++ {
 		select {
@@ -68,24 +68,24 @@ func (s *Session) waitServed() {
 	<-s.served()
 }
 
-// A session that could not be unmounted, for want of descriptors or because fusermount3 does
-// not find the mount in its table, tries again at this interval, so often.
+// A session whose mount could not be unmounted, for want of descriptors or because fusermount3
+// does not find the mount in its table, tries again at this interval, this many times.
 const (
 	unmountAgain = 2 * time.Second
 	mostUnmounts = 5
 )
 
-// The kernel lets go of a mount that nobody holds within milliseconds. A process that is just
-// making a mount namespace (a container that starts, a run of our own) has copies of all
-// mounts for a moment.
+// The kernel releases a mount that nobody holds within milliseconds. A process that is just
+// making a mount namespace (a container that starts, a `rootsfs run`) has copies of all mounts
+// for a moment.
 const (
 	letGoAfter = 300 * time.Millisecond
 	lookFor    = 500 * time.Millisecond // at one process
 )
 
-// lookWhoHolds says who still holds the mount that was detached. With everything revoked a
-// holder reads and changes nothing, and gets errors from now on; so nobody waits for it. A
-// container or sandbox that began meanwhile may hold it for days.
+// lookWhoHolds logs which processes still hold the detached mount. Everything is revoked, so a
+// holder reads and changes nothing, and gets errors from now on. So the session does not wait
+// for it: a container or sandbox that began meanwhile may hold the mount for days.
 func (s *Session) lookWhoHolds() {
 	if s.mnt == nil || s.opt.Leave {
 		return
@@ -100,8 +100,7 @@ func (s *Session) lookWhoHolds() {
 	s.log.Warn("something still held the mount; it gets errors from now on", "mountpoint", s.Point(), "holders", s.holders)
 }
 
-// end revokes every root and unmounts, once; every caller returns when that is
-// done.
+// end revokes every root and unmounts, once. Every call returns when that is done.
 func (s *Session) end(why string) {
 	s.endOnce.Do(func() {
 		defer close(s.endDone)
@@ -144,7 +143,7 @@ func (s *Session) end(why string) {
 	<-s.endDone
 }
 
-// undo takes back what Start did.
+// undo undoes the work of Start.
 func (s *Session) undo() {
 	s.cancel()
 	s.closeBroker()
@@ -153,7 +152,8 @@ func (s *Session) undo() {
 	}
 	if s.mnt != nil {
 		if err := s.mnt.Close(); err != nil {
-			// Nobody tries again, as after a start: for want of descriptors, mostly.
+			// Mostly for want of descriptors. Unlike after a complete start, it is not tried
+			// again.
 			s.log.Error("cannot unmount; everything in the mount is refused", "error", err)
 		}
 	}
@@ -173,19 +173,14 @@ func (s *Session) close() {
 	if s.reg != nil {
 		s.closeStages()
 	}
-	if s.avail != nil {
-		s.avail.close()
-	}
-	if s.reload != nil {
-		<-s.reload
-	}
+	s.watches.Wait()
 	if s.audit != nil {
 		if err := s.audit.close(); err != nil && s.log != nil {
 			s.log.Error("the audit log could not be finished", "error", err)
 		}
 	}
 	if s.dir != nil {
-		_ = s.dir.Remove() // the next command that meets it removes it
+		_ = s.dir.Remove() // if it fails, the next command removes the directory
 	}
 }
 

@@ -156,8 +156,8 @@ func waitsOrDone(t *testing.T, s *Session, over <-chan struct{}) *control.Questi
 	}
 }
 
-// Whoever calls over HTTP is asked nothing: with the token, as a user of the issuer, or
-// without a token. His question waits for the owner, whose answer alone decides.
+// A client over HTTP is asked nothing: with the token, as a user of the issuer, or without a
+// token. Its question waits for the owner, whose answer alone decides.
 func TestHTTPCallersAnswerNothing(t *testing.T) {
 	for name, how := range map[string]func(*testing.T) (req control.HTTPRequest, token string){
 		"token": func(*testing.T) (control.HTTPRequest, string) {

@@ -54,7 +54,7 @@ func (s *Session) why(ctx context.Context, req control.CheckRequest) (control.Wh
 	return out, err
 }
 
-// words for what people ask about; every operation's own name is one, too.
+// ops are words for operations, in addition to the operations' own names.
 var ops = map[string]struct {
 	op   guard.Op
 	need guard.Rights

@@ -25,7 +25,7 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	if given != 1 {
 		return a, invalid("name the roots to revoke, or a server, or say all of them, or the network: one of these")
 	}
-	defer s.avail.update()
+	defer s.avail.Update()
 	switch {
 	case req.Subject != "":
 		a.Ended, err = s.revokeOf(ctx, guard.Subject(req.Subject))
@@ -42,8 +42,8 @@ func (s *Session) revoke(ctx context.Context, req control.RevokeRequest) (a cont
 	return a, err
 }
 
-// together is how many roots end at the same time. Each has a deadline, which
-// thousands that wait for each other would use up in waiting.
+// together is how many roots end at the same time. Each has a deadline. If thousands ended at
+// once, they would wait for each other until their deadlines had passed.
 const together = 64
 
 // revokeAll ends every root, those that are granted meanwhile included.
@@ -51,7 +51,7 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 	all := append([]control.Ended{}, s.cutSockets(nil)...) // in JSON an empty list, not null
 	all = append(all, s.cutNetwork()...)
 	errs := []error{incomplete(all)}
-	for range 10 { // whoever adds roots faster than this is refused once the session ends
+	for range 10 { // a client that adds roots faster than this is refused once the session ends
 		var which []guard.RootName
 		for _, st := range s.reg.Roots() {
 			which = append(which, st.Grant.Root)
@@ -61,15 +61,15 @@ func (s *Session) revokeAll(ctx context.Context) ([]control.Ended, error) {
 		}
 		ended, err := s.revokeMany(ctx, which)
 		if errors.Is(err, names.NotExist) && len(ended) == 0 {
-			continue // somebody else has revoked one of them meanwhile
+			continue // another call has revoked one of them meanwhile
 		}
 		all, errs = append(all, ended...), append(errs, err)
 	}
 	return all, errors.Join(errs...)
 }
 
-// RevokeBySignal ends every root, for an owner who has sent SIGUSR1, and says in the
-// session's directory what came of it. Whoever starts a session has it called at that signal.
+// RevokeBySignal revokes every root after SIGUSR1, and writes the results to the session's
+// directory. The program that starts a session calls it at that signal.
 func (s *Session) RevokeBySignal(ctx context.Context) {
 	s.log.Warn("SIGUSR1: revoking every root")
 	revoked, err := s.revoke(ctx, control.RevokeRequest{All: true})
@@ -83,7 +83,7 @@ func (s *Session) RevokeBySignal(ctx context.Context) {
 	}
 }
 
-// revokeOf ends the roots that are for one subject alone, or for a session of it.
+// revokeOf revokes the roots that are for one subject alone, or for a session of it.
 func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.Ended, error) {
 	var which []guard.RootName
 	for _, st := range s.reg.Roots() {
@@ -98,8 +98,8 @@ func (s *Session) revokeOf(ctx context.Context, who guard.Subject) ([]control.En
 	return s.revokeMany(ctx, which)
 }
 
-// revokeMany ends the named roots, or none if one of them is not there. The
-// error is one sentence however many roots it is about.
+// revokeMany revokes the named roots, or none if one of them does not exist. The error is one
+// sentence for any number of roots.
 func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]control.Ended, error) {
 	if err := s.known(which); err != nil {
 		return nil, err
@@ -111,9 +111,9 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 		case err == nil || len(reports) > 0:
 			out = append(out, endings(reports)...)
 		case len(batch) > 1 && errors.Is(err, names.NotExist):
-			// One of them was revoked by somebody else meanwhile: one by one.
+			// Another call has revoked one of them meanwhile, so revoke them one by one.
 			for _, n := range batch {
-				// Its error is in its report; without one it was gone.
+				// The report has the error. Without a report, the root was gone.
 				one, _ := s.reg.Revoke(ctx, n)
 				out = append(out, endings(one)...)
 			}
@@ -124,7 +124,7 @@ func (s *Session) revokeMany(ctx context.Context, which []guard.RootName) ([]con
 	return out, incomplete(out)
 }
 
-// known returns an error that names those of which that are no roots.
+// known returns an error that lists the names in which that are not roots.
 func (s *Session) known(which []guard.RootName) error {
 	var unknown []string
 	for _, n := range which {
@@ -143,7 +143,7 @@ func (s *Session) known(which []guard.RootName) error {
 		"no root is named %s%s; see: rootsfs roots list", strings.Join(unknown, " or "), nothing)}
 }
 
-// incomplete sums up what could not be taken back.
+// incomplete returns an error that sums up the roots that could not be revoked completely.
 func incomplete(ended []control.Ended) error {
 	n, first := 0, ""
 	for _, e := range ended {
@@ -163,7 +163,7 @@ func incomplete(ended []control.Ended) error {
 	return fmt.Errorf("%d of %d roots: not everything could be taken back; %s", n, len(ended), first)
 }
 
-// endedNow reports the end of what is no root, begun at a moment.
+// endedNow reports the end of a socket or host, begun at the given time.
 func endedNow(name string, begun time.Time) control.Ended {
 	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }
@@ -176,7 +176,7 @@ func endings(reports []guard.Ended) []control.Ended {
 		case r.Err != nil:
 			out[i].Error = names.Text(r.Err.Error())
 		case r.State == guard.Live:
-			// The registry could not even begin within the deadline.
+			// The registry could not even begin to end the root within the deadline.
 			out[i].Error = "it is being changed and has not ended; revoke it again"
 		}
 	}
@@ -199,7 +199,7 @@ func (s *Session) isSocket(name string) bool {
 	return slices.ContainsFunc(s.liveSockets(), func(one control.Socket) bool { return one.Name == name })
 }
 
-// cutSockets cuts the named sockets and puts that on record. A nil list is all of them.
+// cutSockets cuts the named sockets and records that. A nil list stands for all of them.
 func (s *Session) cutSockets(which []string) []control.Ended {
 	if which == nil {
 		for _, one := range s.liveSockets() {
@@ -210,7 +210,7 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 	for _, name := range which {
 		begun := time.Now()
 		if !s.opt.Sockets.Cut(name) {
-			continue // somebody else has cut it meanwhile
+			continue // another call has cut it meanwhile
 		}
 		e := endedNow(name, begun)
 		if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "socket "+name); err != nil {
@@ -221,8 +221,8 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 	return out
 }
 
-// revokeNamed ends the named roots and cuts the named sockets, or nothing if one of the
-// names is neither.
+// revokeNamed revokes the named roots and cuts the named sockets. If one of the names is
+// neither, it does nothing.
 func (s *Session) revokeNamed(ctx context.Context, which []string) ([]control.Ended, error) {
 	var roots []guard.RootName
 	var sockets []string

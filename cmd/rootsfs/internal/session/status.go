@@ -3,16 +3,15 @@ package session
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/availability"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -24,7 +23,7 @@ func (s *Session) status(context.Context, control.None) (control.Status, error) 
 	return s.state(), nil
 }
 
-// state is the session's state now.
+// state returns the session's present state.
 func (s *Session) state() control.Status {
 	var o mount.Options
 	if s.mnt != nil {
@@ -53,7 +52,7 @@ func (s *Session) state() control.Status {
 	default:
 	}
 	roots := s.reg.Roots()
-	s.askSpaces(roots)
+	s.avail.AskFree(s.ctx, roots)
 	for _, r := range roots {
 		st.Roots = append(st.Roots, s.describe(r))
 	}
@@ -94,8 +93,7 @@ func busiest(list []control.NetConnection) []control.NetConnection {
 	return list[:min(len(list), maxShownConnections)]
 }
 
-// addSharing says of each root that was allowed to requests without a session who else
-// has it.
+// addSharing sets, for each root that was granted to requests without a session, who shares it.
 func addSharing(st *control.Status) {
 	for i := range st.Roots {
 		r := &st.Roots[i]
@@ -106,7 +104,7 @@ func addSharing(st *control.Status) {
 	}
 }
 
-// addWatching adds how well the sources are watched for one mount.
+// addWatching adds to a status how well the sources of one mount are watched.
 func addWatching(st *control.Status, src mount.SourceStatus) {
 	for _, r := range src.Loose {
 		if !slices.Contains(st.Unwatched, names.Foreign(r)) {
@@ -118,7 +116,7 @@ func addWatching(st *control.Status, src mount.SourceStatus) {
 	st.Stuck += src.Stuck
 }
 
-// recent tells of the last operations.
+// recent returns the last operations.
 func (s *Session) recent() []control.Operation {
 	out := []control.Operation{}
 	for _, rec := range s.audit.newest() {
@@ -138,11 +136,11 @@ func (s *Session) recent() []control.Operation {
 }
 
 func (s *Session) describe(r guard.Status) control.Root {
-	place := s.placeOf(r.Epoch)
+	place := s.avail.Place(r.Epoch)
 	out := control.Root{
 		Name: names.Foreign(r.Grant.Root), Path: names.Foreign(r.Grant.Dir), Resolved: names.Foreign(r.Grant.Resolved),
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
-		FSType: r.FSType, Remote: r.Remote, Perm: place.permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
+		FSType: r.FSType, Remote: r.Remote, Perm: place.Permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
 		Written: r.Written, Nested: names.List[names.Foreign](r.Nested), Repos: names.List[names.Foreign](r.Repos), Lifted: names.Text(r.Grant.Policy.Lifted()),
 	}
@@ -152,9 +150,9 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	out.Once, out.Stage = r.Once, stageOf(&r)
 	if r.State == guard.UnavailableState {
-		out.Why = names.Text(unavailable(out.Name.Raw(), place.reappeared))
+		out.Why = names.Text(availability.Why(out.Name.Raw(), place.Reappeared))
 	} else {
-		out.Free = place.free
+		out.Free = place.Free
 	}
 	if t := r.Grant.Policy.Trash; t.On && !r.FileRoot {
 		t.Size, t.Age = t.Bounds()
@@ -166,24 +164,8 @@ func (s *Session) describe(r guard.Status) control.Root {
 	return out
 }
 
-// unavailable says why a root is, and what to do.
-func unavailable(name string, again bool) string {
-	if again {
-		return "its directory was deleted or replaced, and another is there now; approve that with: rootsfs roots renew " + names.ShellWord(name)
-	}
-	return "its directory is gone or cannot be read; put it back or make it again, then: rootsfs roots renew " + names.ShellWord(name)
-}
-
-// permissions shows mode and owner as ls -ln does.
-func permissions(fi os.FileInfo) string {
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		return fmt.Sprintf("%s %d:%d", fi.Mode(), st.Uid, st.Gid)
-	}
-	return fi.Mode().String()
-}
-
-// process are the daemon's own figures. What cannot be had (there are no
-// descriptors left to open /proc with) stays zero.
+// process returns the daemon's own figures. Figures that cannot be read (for want of
+// descriptors to open /proc) stay zero.
 func process(roots []guard.Status) control.Process {
 	var p control.Process
 	var use unix.Rusage
@@ -212,7 +194,7 @@ func process(roots []guard.Status) control.Process {
 	return p
 }
 
-// brokered are the figures of the servers that are served.
+// brokered returns the figures of the connected servers.
 func (s *Session) brokered() []broker.Stats {
 	list := []broker.Stats{}
 	for _, one := range s.broker.Sessions() {
@@ -221,9 +203,8 @@ func (s *Session) brokered() []broker.Stats {
 	return list
 }
 
-// noteRefusal keeps the last refusal that a grant would have avoided, for
-// `rootsfs allow --last`. That a file's own permissions refused is no such
-// thing.
+// noteRefusal keeps the last refusal that a grant would have avoided, for `rootsfs allow
+// --last`. A refusal by a file's own permissions does not count.
 func (s *Session) noteRefusal(rec *guard.Record) {
 	if rec.Verdict != guard.Refused || rec.Via == guard.ViaControl {
 		return
@@ -234,8 +215,8 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 	}
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
-		// Whether a right is missing is asked when somebody wants to know: liftableRefusal. In
-		// the middle of an operation nothing may look at the source.
+		// liftableRefusal checks later whether a right is missing: this code runs in the middle
+		// of an operation, and must not look at the source.
 		st, ok := s.reg.Lookup(rec.Path.Root)
 		if !ok || st.State != guard.Live || rec.Rule != "" ||
 			rec.Kind == names.Permission && rec.Rights&^st.Grant.Policy.Rights == 0 && len(st.Nested) == 0 {
@@ -249,8 +230,8 @@ func (s *Session) noteRefusal(rec *guard.Record) {
 		if !ok {
 			return
 		}
-		// A new approval of a grant that had an end has one again: the one it
-		// had, or, when that is past, after the same time.
+		// A new approval of a grant with an end gets an end again: the same one, or, if that
+		// has passed, one after the same duration.
 		r.ForMS = g.life().Milliseconds()
 		if !g.Expires.After(time.Now()) {
 			g.Expires = time.Time{}
@@ -277,8 +258,8 @@ func (s *Session) Explain(ctx context.Context, req guard.Request) guard.Explanat
 	return s.tree.Explain(ctx, req)
 }
 
-// liftableRefusal is the last refusal that a grant would have avoided, as it can be lifted
-// now; nil if there is none.
+// liftableRefusal returns the last refusal that a grant would have avoided, with the grant that
+// would lift it now, or nil.
 func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
 	s.mu.Lock()
 	noted, refused := s.lastRefusal, s.refused
@@ -289,13 +270,13 @@ func (s *Session) liftableRefusal(ctx context.Context) *control.Refusal {
 	last := *noted
 	if last.Remedy != "set" {
 		if again := *last.Grant; !again.Expires.After(time.Now()) {
-			again.Expires = time.Time{} // it ends before anybody says yes: last.ForMS counts
+			again.Expires = time.Time{} // it may pass before the owner answers: last.ForMS counts
 			last.Grant = &again
 		}
 		return &last
 	}
-	// The mode may have changed since: what is proposed is what the root has now and what is
-	// still missing, no less and no more.
+	// The mode may have changed since: the proposal is the present mode with exactly the
+	// missing rights added.
 	e := s.Explain(ctx, refused)
 	st, ok := s.reg.Lookup(e.Root)
 	if !ok || st.State != guard.Live || e.Lacks == 0 {
