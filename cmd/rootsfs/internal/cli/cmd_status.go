@@ -272,7 +272,7 @@ func (a *app) printRecent(list []control.Operation) {
 		if op.Reason != "" {
 			verdict += " (" + op.Reason
 			if op.Detail != "" {
-				verdict += ": " + op.Detail.String()
+				verdict += fmt.Sprintf(": %s", op.Detail)
 			}
 			verdict += ")"
 		}
