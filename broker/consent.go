@@ -70,7 +70,7 @@ func (s *Session) consent(r *request, p *wire.ConsentParams) (any, error) {
 			c.note(guard.Allowed, q.String()+": approved already")
 			continue
 		}
-		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: path, Mode: rights.String(), Rights: rights}})
+		c.candidates = append(c.candidates, &candidate{Item: Item{Requested: names.Foreign(path), Mode: rights.String(), Rights: rights}})
 	}
 	if len(c.candidates) > 0 {
 		// Before anything is opened: one question too many costs nothing.
@@ -154,7 +154,7 @@ func (c *consentCall) open() error {
 		defer cancel()
 	}
 	for _, cand := range c.candidates {
-		host, err := hostPath(cand.Requested)
+		host, err := hostPath(cand.Requested.Raw())
 		if err == nil {
 			c.hostSeen = true
 			cand.proposal, err = c.propose(ctx, host, nil)
@@ -165,15 +165,15 @@ func (c *consentCall) open() error {
 		if err != nil {
 			// The reason is for the person. The server learns nothing about the host's
 			// files.
-			cand.Problem = err.Error()
+			cand.Problem = names.Foreign(err.Error())
 			continue
 		}
 		resolved := cand.proposal.Ask().Resolved
 		if utf8.RuneCountInString(names.Quote(resolved)) > maxShown {
-			cand.Problem = fmt.Sprintf("its path has more than the %d characters that are shown", maxShown)
+			cand.Problem = names.Foreign(fmt.Sprintf("its path has more than the %d characters that are shown", maxShown))
 			continue
 		}
-		cand.Resolved, cand.File = resolved, cand.proposal.File()
+		cand.Resolved, cand.File = names.Foreign(resolved), cand.proposal.File()
 	}
 	return nil
 }
@@ -255,7 +255,7 @@ func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identi
 func (c *consentCall) ask(message string) {
 	s := c.s
 	if !c.hostSeen {
-		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem)
+		c.denied("denied", "nothing of it can be granted: "+c.candidates[0].Problem.Raw())
 		return
 	}
 	if s.asker == nil {
@@ -264,13 +264,13 @@ func (c *consentCall) ask(message string) {
 	}
 	now := time.Now()
 	q := &Question{
-		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Message: message,
+		Kind: FileKind, ID: NewID(), Asked: now, Until: now.Add(s.b.cfg.AskFor), Subject: s.subject, Message: names.Foreign(message),
 	}
 	for _, cand := range c.candidates {
 		q.Items = append(q.Items, cand.Item)
 	}
 	s.mu.Lock()
-	q.Server, q.host = s.server, s.host
+	q.Server, q.host = names.Foreign(s.server), s.host
 	s.mu.Unlock()
 	if c.r.host != nil {
 		q.host = c.r.host
@@ -305,12 +305,12 @@ func (c *consentCall) denied(reason, detail string) {
 func (c *consentCall) decide(ans Answer) {
 	for i, cand := range c.candidates {
 		if i >= len(ans.Decisions) || !ans.Decisions[i].Allow || cand.Problem != "" {
-			c.note(guard.Refused, cand.Requested+": denied by "+ans.By)
+			c.note(guard.Refused, cand.Requested.Raw()+": denied by "+ans.By)
 			continue
 		}
 		if err := c.grant(cand, ans.Decisions[i], ans.By); err != nil {
 			c.s.b.cfg.Log.Warn("allowed, but not granted", "path", cand.Requested, "error", err)
-			c.note(guard.Failed, cand.Requested+": allowed by "+ans.By+", but: "+err.Error())
+			c.note(guard.Failed, cand.Requested.Raw()+": allowed by "+ans.By+", but: "+err.Error())
 		}
 	}
 	if len(c.res.ApprovedPaths) == 0 {
@@ -321,13 +321,13 @@ func (c *consentCall) decide(ans Answer) {
 // grant makes one decision a root.
 func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	p, shown := cand.proposal, cand.Requested
-	if d.Path != "" && d.Path != cand.Resolved {
+	if d.Path != "" && d.Path != cand.Resolved.Raw() {
 		narrower, err := c.narrow(cand, d.Path)
 		if err != nil {
 			return err
 		}
 		defer narrower.Close()
-		p, shown = narrower, narrower.Ask().Resolved
+		p, shown = narrower, names.Foreign(narrower.Ask().Resolved)
 	}
 	got := p.Ask()
 	got.Origin = "consent: " + by
@@ -350,7 +350,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	defer b.nameMu.Unlock()
 	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
-		c.approve(shown, q.String(), g) // approved by another path, or named twice
+		c.approve(shown.Raw(), q.String(), g) // approved by another path, or named twice
 		return nil
 	}
 	if b.cfg.Terms != nil {
@@ -361,7 +361,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	if err != nil {
 		return err
 	}
-	c.approve(shown, string(grants[0].Root), grants[0])
+	c.approve(shown.Raw(), string(grants[0].Root), grants[0])
 	return nil
 }
 
@@ -378,7 +378,7 @@ func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, err
 	if err != nil {
 		return nil, err
 	}
-	rel, err := filepath.Rel(cand.Resolved, p.Ask().Resolved)
+	rel, err := filepath.Rel(cand.Resolved.Raw(), p.Ask().Resolved)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		p.Close()
 		return nil, errNotBelow

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
+	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
@@ -84,7 +85,7 @@ func (a *app) printQuestions(list []control.Question) {
 // already.
 func (a *app) printQuestion(q *control.Question) {
 	a.say("question %s, %s", quoteIfNeeded(q.ID), timeLeft(q.Until))
-	for line := range strings.Lines(q.Heading) {
+	for line := range strings.Lines(q.Heading.Raw()) {
 		a.fold(strings.TrimSuffix(line, "\n"))
 	}
 	for i, line := range q.Lines {
@@ -293,8 +294,7 @@ func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]st
 	}
 	return offer(a, control.ListQuestions, func(ans control.QuestionsAnswer) (out []string, err error) {
 		for _, q := range ans.Questions {
-			what, _, _ := strings.Cut(strings.Join(q.Lines, "; "), "\n")
-			out = append(out, cobra.CompletionWithDesc(q.ID, what))
+			out = append(out, cobra.CompletionWithDesc(q.ID, names.Join(q.Lines, "; ")))
 		}
 		return out, nil
 	})

@@ -173,7 +173,7 @@ func newTrashRestoreCmd(a *app) *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			return a.report(ans, func() { a.say("restored: %s", quoteIfNeeded(ans.Root+"/"+ans.Path)) })
+			return a.report(ans, func() { a.say("restored: %s", quoteIfNeeded(ans.Root.Raw()+"/"+ans.Path.Raw())) })
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

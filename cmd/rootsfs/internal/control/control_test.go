@@ -41,7 +41,7 @@ func (o *owner) handlers() []Handler {
 		}),
 		AddRoots.Handle(func(_ context.Context, req AddRequest) (AddAnswer, error) {
 			o.added = req.Roots
-			return AddAnswer{Roots: []Root{{Name: string(req.Roots[0].Root)}}}, o.err
+			return AddAnswer{Roots: []Root{{Name: names.Foreign(req.Roots[0].Root)}}}, o.err
 		}),
 		Revoke.Handle(func(_ context.Context, req RevokeRequest) (RevokeAnswer, error) {
 			o.revoked = req

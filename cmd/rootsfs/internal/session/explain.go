@@ -120,7 +120,7 @@ func (x Explainer) liesInRoot(full string) bool {
 // outside returns the answer for a path that no root holds. passed, unless nil, is the link
 // that led there.
 func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRequest, ask *guard.Request) control.CheckAnswer {
-	a := control.CheckAnswer{Path: names.Escape(at), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
+	a := control.CheckAnswer{Path: names.Foreign(names.Escape(at)), Op: req.Op, Link: passed, Reason: names.NoConsent.String()}
 	at = filepath.Clean(at)
 	shown := x.Shows != nil && x.Shows(at) || passed != nil && x.Mount.Visible(at, false)
 	if shown && ask.OnlyReads() && filepath.IsAbs(at) {
@@ -132,7 +132,7 @@ func (x Explainer) outside(at string, passed *control.Link, req *control.CheckRe
 // answer converts an explanation for the control socket.
 func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 	p := e.Path
-	a := control.CheckAnswer{Path: p.String(), Op: op, Allowed: e.Allowed, Root: string(e.Root)}
+	a := control.CheckAnswer{Path: names.Foreign(p.String()), Op: op, Allowed: e.Allowed, Root: names.Foreign(e.Root)}
 	if !e.Allowed {
 		a.Reason = e.Kind.String()
 	}

@@ -173,7 +173,7 @@ func (s *Session) approveAgain(ctx context.Context, st guard.Status, end time.Ti
 
 // resume serves control.Resume.
 func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.ResumeAnswer, error) {
-	a := control.ResumeAnswer{Resumed: []string{}}
+	a := control.ResumeAnswer{Resumed: []names.Foreign{}}
 	if req.All && req.Subject != "" {
 		return a, invalid("name a server, or say all of them, not both")
 	}
@@ -188,7 +188,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 		if err := s.reg.Resume(who); err != nil {
 			return a, err
 		}
-		a.Resumed = append(a.Resumed, string(who))
+		a.Resumed = append(a.Resumed, names.Foreign(who))
 	}
 	return a, nil
 }

@@ -54,7 +54,7 @@ func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) 
 	s.setProblem(err.Error())
 	s.log.Error("the configuration is not in force; the one before stays", "error", err)
 	s.note(guard.Failed, "configuration kept: "+err.Error())
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
 }
 
 func (s *Session) note(v guard.Verdict, detail string) {
@@ -209,7 +209,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	if err := errors.Join(errs...); err != nil {
 		// The result is narrower than the new configuration. It is not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)
-		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
+		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	return nil
 }
@@ -254,14 +254,14 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	}
 	s.note(guard.Allowed, "configuration in force: "+detail)
 	s.log.Info("the configuration has changed", "detail", detail)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: detail})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: names.Foreign(detail)})
 	if len(ch.Widened) == 0 {
 		return
 	}
 	text := strings.Join(ch.Widened, "; ")
 	s.note(guard.Allowed, "widened: "+text)
 	s.log.Warn("the configuration gives more than before", "detail", text)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: names.Foreign(text)})
 }
 
 func (s *Session) setProblem(text string) {
@@ -270,11 +270,11 @@ func (s *Session) setProblem(text string) {
 	s.mu.Unlock()
 }
 
-func (s *Session) confStatus() (profile, path, problem string) {
+func (s *Session) confStatus() (profile, path string, problem names.Foreign) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conf.current != nil {
 		path = s.conf.current.Path
 	}
-	return s.conf.profile, path, s.conf.problem
+	return s.conf.profile, path, names.Foreign(s.conf.problem)
 }
