@@ -173,12 +173,12 @@ func (l *laterRoots) follow() {
 			err = l.bind(at, st)
 		}
 		if err != nil {
-			c.Closed, unseen[at] = append(slices.Clip(c.Closed), at), err
+			c.Closed, unseen[at] = append(slices.Clip(c.Closed), names.Foreign(at)), err
 			if l.unseen[at] == nil {
 				l.warn(at, err)
 			}
 		} else if st.FileRoot && st.Grant.Policy.Rights.Mutating() && !l.to.proc.Writes(at) {
-			c.Fixed = append(c.Fixed, at)
+			c.Fixed = append(c.Fixed, names.Foreign(at))
 		}
 	}
 	l.unseen = unseen

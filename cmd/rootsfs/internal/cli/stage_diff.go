@@ -216,22 +216,22 @@ func (a *app) printStat(ctx context.Context, o *openStage, p *patcher, list []vf
 
 // stageDiffEntry is a change for --json.
 type stageDiffEntry struct {
-	Path    string `json:"path"`                   // below the root
-	Change  string `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
-	Mode    string `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
-	OldMode string `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
-	Size    int64  `json:"size"`                   // bytes in the stage
-	OldSize int64  `json:"old_size"`               // bytes in the root now
-	Why     string `json:"why,omitempty"`          // why it is not applied
-	From    string `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
-	Patch   string `json:"patch,omitempty"`        // as `stage diff` prints it; only there
+	Path    names.Foreign `json:"path"`                   // below the root
+	Change  string        `json:"change"`                 // `new`, `changed`, `mode`, `removed` or `replaced`; if it is not applied: `conflict`, `in use`, `protected`, `link`, `special file` or `unsure`
+	Mode    string        `json:"mode,omitempty"`         // as git writes it: octal, with the type; left out if it is removed
+	OldMode string        `json:"old_mode,omitempty"`     // of the file in the root now; left out if there is none
+	Size    int64         `json:"size"`                   // bytes in the stage
+	OldSize int64         `json:"old_size"`               // bytes in the root now
+	Why     names.Foreign `json:"why,omitempty"`          // why it is not applied
+	From    names.Foreign `json:"renamed_from,omitempty"` // a removed file that had the same contents; only of `stage diff`
+	Patch   string        `json:"patch,omitempty"`        // as `stage diff` prints it; only there
 }
 
 func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange) error {
 	out := make([]stageDiffEntry, 0, len(list))
 	for i := range list {
 		e := entryOfChange(&list[i])
-		e.From = p.renamed[e.Path]
+		e.From = names.Foreign(p.renamed[e.Path.Raw()])
 		patch, err := p.patch(ctx, &list[i])
 		if err != nil {
 			return err
@@ -244,7 +244,7 @@ func (a *app) encodeDiff(ctx context.Context, p *patcher, list []vfs.StageChange
 
 func entryOfChange(c *vfs.StageChange) stageDiffEntry {
 	return stageDiffEntry{
-		Path: c.Path, Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
-		Size: c.Size, OldSize: c.OldSize, Why: c.Why,
+		Path: names.Foreign(c.Path), Change: classWords[c.Class], Mode: gitMode(c.Mode), OldMode: gitMode(c.OldMode),
+		Size: c.Size, OldSize: c.OldSize, Why: names.Foreign(c.Why),
 	}
 }

@@ -138,7 +138,7 @@ func (s *Session) end(why string) {
 		if err := s.reg.NoteFacts(names.OpUnmount, verdict, guard.Facts{Point: s.Point()}, detail); err != nil {
 			s.log.Error("the unmount could not be recorded", "error", err)
 		}
-		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: why})
+		s.hub.Publish(control.Event{Time: time.Now(), Kind: "unmounted", Detail: names.Foreign(why)})
 	})
 	<-s.endDone
 }
@@ -190,7 +190,7 @@ var errEnding = errors.New("the session is ending; start another one: rootsfs mo
 // endByOwner serves control.Unmount.
 func (s *Session) endByOwner(context.Context, control.None) (control.UnmountAnswer, error) {
 	s.end("unmounted by the owner")
-	return control.UnmountAnswer{Ended: s.outcome.ended, Held: s.outcome.isHeld || s.outcome.err != nil, HeldBy: s.outcome.holders}, s.outcome.err
+	return control.UnmountAnswer{Ended: s.outcome.ended, Held: s.outcome.isHeld || s.outcome.err != nil, HeldBy: names.List[names.Text](s.outcome.holders)}, s.outcome.err
 }
 
 func (s *Session) isEnding() bool { return s.ending.Err() != nil }

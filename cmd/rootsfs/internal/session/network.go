@@ -106,7 +106,7 @@ func (s *Session) cutNetwork() []control.Ended {
 	}
 	e := endedNow("network", begun)
 	if err := errors.Join(err, s.noteRemoved(removed)); err != nil {
-		e.Error = err.Error()
+		e.Error = names.Text(err.Error())
 	}
 	return []control.Ended{e}
 }

@@ -57,7 +57,7 @@ func (s *Session) reloaded(ctx context.Context, next *config.Config, err error) 
 	s.conf.setProblem(err.Error())
 	s.log.Error("the configuration is not in force; the one before stays", "error", err)
 	s.note(guard.Failed, "configuration kept: "+err.Error())
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: err.Error()})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config-error", Detail: names.Foreign(err.Error())})
 }
 
 func (s *Session) note(v guard.Verdict, detail string) {
@@ -208,7 +208,7 @@ func (s *Session) change(ctx context.Context, ch *config.Changes) error {
 	if err := errors.Join(errs...); err != nil {
 		// The result is narrower than the new configuration. It is not undone.
 		s.log.Error("part of the new configuration could not be applied", "error", err)
-		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: err.Error()})
+		s.hub.Publish(control.Event{Time: now, Kind: "config-error", Detail: names.Foreign(err.Error())})
 	}
 	return nil
 }
@@ -253,14 +253,14 @@ func (s *Session) announce(ch *config.Changes, oldProfile, newProfile string) {
 	}
 	s.note(guard.Allowed, "configuration in force: "+detail)
 	s.log.Info("the configuration has changed", "detail", detail)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: detail})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "config", Detail: names.Foreign(detail)})
 	if len(ch.Widened) == 0 {
 		return
 	}
 	text := strings.Join(ch.Widened, "; ")
 	s.note(guard.Allowed, "widened: "+text)
 	s.log.Warn("the configuration gives more than before", "detail", text)
-	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: text})
+	s.hub.Publish(control.Event{Time: time.Now(), Kind: "widened", Detail: names.Foreign(text)})
 }
 
 func (c *confState) setProblem(text string) {
@@ -282,11 +282,11 @@ func (c *confState) putInForce(conf *config.Config, profile string) {
 }
 
 // status returns the profile and the file in force, and why its present state is not.
-func (c *confState) status() (profile, path, problem string) {
+func (c *confState) status() (profile, path string, problem names.Foreign) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current != nil {
 		path = c.current.Path
 	}
-	return c.profile, path, c.problem
+	return c.profile, path, names.Foreign(c.problem)
 }

@@ -149,7 +149,7 @@ func incomplete(ended []control.Ended) error {
 	for _, e := range ended {
 		if e.Error != "" {
 			if n == 0 {
-				first = "root " + names.Escape(e.Root) + ": " + e.Error
+				first = "root " + names.Escape(e.Root) + ": " + e.Error.String()
 			}
 			n++
 		}
@@ -165,16 +165,16 @@ func incomplete(ended []control.Ended) error {
 
 // endedNow reports the end of a socket or host, begun at the given time.
 func endedNow(name string, begun time.Time) control.Ended {
-	return control.Ended{Root: name, State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
+	return control.Ended{Root: names.Foreign(name), State: guard.RevokedState.String(), TookMS: float64(time.Since(begun).Microseconds()) / 1000}
 }
 
 func endings(reports []guard.Ended) []control.Ended {
 	out := make([]control.Ended, len(reports))
 	for i, r := range reports {
-		out[i] = control.Ended{Root: string(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
+		out[i] = control.Ended{Root: names.Foreign(r.Root), State: r.State.String(), TookMS: float64(r.Took.Microseconds()) / 1000}
 		switch {
 		case r.Err != nil:
-			out[i].Error = r.Err.Error()
+			out[i].Error = names.Text(r.Err.Error())
 		case r.State == guard.Live:
 			// The registry could not even begin to end the root within the deadline.
 			out[i].Error = "it is being changed and has not ended; revoke it again"
@@ -214,7 +214,7 @@ func (s *Session) cutSockets(which []string) []control.Ended {
 		}
 		e := endedNow(name, begun)
 		if err := s.reg.Note(names.OpRevoke, "", guard.Allowed, "socket "+name); err != nil {
-			e.Error = "it is cut, which cannot be recorded: " + err.Error()
+			e.Error = names.Text("it is cut, which cannot be recorded: " + err.Error())
 		}
 		out = append(out, e)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/names"
 )
 
 // Stages is the directory with the stores of all staged roots. It lies in the state directory,
@@ -18,7 +19,7 @@ func stageOf(r *guard.Status) *control.Stage {
 	if st == nil {
 		return nil
 	}
-	return &control.Stage{Store: st.Store, Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: st.Damaged}
+	return &control.Stage{Store: names.Foreign(st.Store), Changed: st.Changed, Bytes: st.Bytes, Continued: st.Continued, Damaged: names.Foreign(st.Damaged)}
 }
 
 // closeStages waits until the changes of staged roots are on the disk, and the owner's commands

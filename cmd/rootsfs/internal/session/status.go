@@ -32,7 +32,7 @@ func (s *Session) state() control.Status {
 	}
 	st := control.Status{
 		Session: s.dir.Name(), PID: os.Getpid(), Version: s.opt.Version, Started: s.started,
-		Point: s.Point(), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
+		Point: names.Foreign(s.Point()), Cache: o.Level.String(), Locks: o.Locks.String(), Posix: "safe",
 		ReadOnly: o.ReadOnly, Mounted: s.mnt != nil, Audit: s.audit.path(), AuditOK: s.audit.healthy(),
 		Roots: []control.Root{},
 	}
@@ -43,7 +43,7 @@ func (s *Session) state() control.Status {
 		kind, why := s.mnt.Transport()
 		st.Transport = string(kind)
 		if why != nil {
-			st.NoRings = why.Error()
+			st.NoRings = names.Text(why.Error())
 		}
 	}
 	st.Profile, st.Config, st.ConfigError = s.conf.status()
@@ -59,12 +59,12 @@ func (s *Session) state() control.Status {
 	}
 	for _, u := range s.reg.Usage() {
 		st.Subjects = append(st.Subjects, control.Quota{
-			Subject: string(u.Subject), Written: u.Written, Created: u.Created,
+			Subject: names.Foreign(u.Subject), Written: u.Written, Created: u.Created,
 			MaxFile: u.Quota.MaxFile, MaxWritten: u.Quota.MaxWritten, MaxCreated: u.Quota.MaxCreated,
 		})
 	}
 	for _, s := range s.reg.Suspended() {
-		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
+		st.Suspended = append(st.Suspended, control.Suspended{Subject: names.Foreign(s.Subject), Since: s.Since, Why: names.Foreign(s.Why)})
 	}
 	questions, _ := s.consent.Waiting()
 	st.Process, st.Files, st.Questions = process(roots), brokered(s.broker), len(questions)
@@ -78,7 +78,7 @@ func (s *Session) state() control.Status {
 		st.Server, st.Network = &now, &net
 	}
 	st.Sockets = liveSockets(s.opt.Sockets)
-	st.PathsPolled = s.paths.Problem()
+	st.PathsPolled = names.Text(s.paths.Problem())
 	if s.mnt != nil {
 		addWatching(&st, s.mnt.SourceStatus())
 	}
@@ -98,7 +98,7 @@ func busiest(list []control.NetConnection) []control.NetConnection {
 func addSharing(st *control.Status) {
 	for i := range st.Roots {
 		r := &st.Roots[i]
-		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject == r.Subject })
+		at := slices.IndexFunc(st.Files, func(f broker.Stats) bool { return r.Subject != "" && f.Subject.Raw() == r.Subject.Raw() })
 		if at >= 0 {
 			r.SharedBy = st.Files[at].SharedBy
 		}
@@ -108,8 +108,8 @@ func addSharing(st *control.Status) {
 // addWatching adds to a status how well the sources of one mount are watched.
 func addWatching(st *control.Status, src mount.SourceStatus) {
 	for _, r := range src.Loose {
-		if !slices.Contains(st.Unwatched, string(r)) {
-			st.Unwatched = append(st.Unwatched, string(r))
+		if !slices.Contains(st.Unwatched, names.Foreign(r)) {
+			st.Unwatched = append(st.Unwatched, names.Foreign(r))
 		}
 	}
 	st.Watches += src.Watched
@@ -122,13 +122,13 @@ func recentOf(log *records) []control.Operation {
 	out := []control.Operation{}
 	for _, rec := range log.newest() {
 		op := control.Operation{
-			Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()),
+			Time: rec.Time, Op: rec.Op.String(), Path: names.Text(names.Escape(rec.Path.String())),
 			Via: rec.Via.String(), Verdict: rec.Verdict.String(), PID: rec.PID,
 		}
 		if rec.Verdict != guard.Allowed {
 			op.Reason = rec.Kind.String()
 			if rec.Target != "" {
-				op.Detail = "the link leads to " + names.Quote(rec.Target)
+				op.Detail = names.Text("the link leads to " + names.Quote(rec.Target))
 			}
 		}
 		out = append(out, op)
@@ -139,19 +139,19 @@ func recentOf(log *records) []control.Operation {
 func (s *Session) describe(r guard.Status) control.Root {
 	place := s.avail.Place(r.Epoch)
 	out := control.Root{
-		Name: string(r.Grant.Root), Path: r.Grant.Dir, Resolved: r.Grant.Resolved,
+		Name: names.Foreign(r.Grant.Root), Path: names.Foreign(r.Grant.Dir), Resolved: names.Foreign(r.Grant.Resolved),
 		Mode: r.Grant.Policy.Rights.String(), State: r.State.String(), File: r.FileRoot,
 		FSType: r.FSType, Remote: r.Remote, Perm: place.Permissions, Origin: r.Grant.Origin, Epoch: r.Epoch,
 		InFlight: r.InFlight, Ops: r.Ops, Refused: r.Refused, BytesRead: r.BytesRead,
-		Written: r.Written, Nested: r.Nested, Repos: foreign(r.Repos), Lifted: r.Grant.Policy.Lifted(),
+		Written: r.Written, Nested: names.List[names.Foreign](r.Nested), Repos: names.List[names.Foreign](r.Repos), Lifted: names.Text(r.Grant.Policy.Lifted()),
 	}
-	out.Subject, out.Created, out.Limits = string(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
+	out.Subject, out.Created, out.Limits = names.Foreign(r.Grant.Subject), r.Created, r.Grant.Policy.Limits
 	if !r.Grant.Expires.IsZero() {
 		out.Expires = &r.Grant.Expires
 	}
 	out.Once, out.Stage = r.Once, stageOf(&r)
 	if r.State == guard.UnavailableState {
-		out.Why = availability.Why(out.Name, place.Reappeared)
+		out.Why = names.Text(availability.Why(out.Name.Raw(), place.Reappeared))
 	} else {
 		out.Free = place.Free
 	}
@@ -161,13 +161,6 @@ func (s *Session) describe(r guard.Status) control.Root {
 	}
 	if !r.LastUse.IsZero() {
 		out.LastUse = &r.LastUse
-	}
-	return out
-}
-
-func foreign(list []string) (out []names.Foreign) {
-	for _, one := range list {
-		out = append(out, names.Foreign(one))
 	}
 	return out
 }
@@ -218,8 +211,8 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 		return
 	}
 	r := control.Refusal{
-		Time: rec.Time, Op: rec.Op.String(), Path: names.Escape(rec.Path.String()), Reason: rec.Kind.String(),
-		UID: rec.UID, PID: rec.PID, Root: string(rec.Path.Root),
+		Time: rec.Time, Op: rec.Op.String(), Path: names.Text(names.Escape(rec.Path.String())), Reason: rec.Kind.String(),
+		UID: rec.UID, PID: rec.PID, Root: names.Foreign(rec.Path.Root),
 	}
 	switch rec.Kind {
 	case names.ReadOnly, names.Permission:
@@ -242,7 +235,7 @@ func (f *refusals) noteRefusal(reg *guard.Registry, rec *guard.Record) {
 		if !g.Expires.After(time.Now()) {
 			g.Expires = time.Time{}
 		}
-		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), g.Dir
+		r.Remedy, r.Mode, r.Dir = "grant", g.Policy.Rights.String(), names.Foreign(g.Dir)
 		g.Origin = "allow --last"
 		r.Grant = &g.Grant
 	default:
@@ -284,6 +277,6 @@ func (f *refusals) liftable(ctx context.Context, reg *guard.Registry, tree *vfs.
 	if !ok || st.State != guard.Live || e.Lacks == 0 {
 		return nil
 	}
-	last.Root, last.Dir, last.Mode = string(e.Root), st.Grant.Resolved, (st.Grant.Policy.Rights | e.Lacks).String()
+	last.Root, last.Dir, last.Mode = names.Foreign(e.Root), names.Foreign(st.Grant.Resolved), (st.Grant.Policy.Rights | e.Lacks).String()
 	return &last
 }
