@@ -84,7 +84,6 @@ var media = map[string]string{
 
 // notPrinted are the places that only look like printing, and why.
 var notPrinted = map[string]string{
-	"cmd/rootsfs/internal/cli/run_places.go: guard.Grant.Dir": "collects paths",
 }
 
 // rawUsed are the files in which a raw text only looks printed, and why.
