@@ -13,9 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
-// Limits of one question: more is not for a person to judge.
+// Limits of one question: a person cannot judge more.
 const (
 	maxRequested = 32
 	maxMessage   = 4096 // bytes
@@ -106,7 +107,7 @@ func checkConsent(p *wire.ConsentParams) (guard.Rights, error) {
 	if p.Mode == "" {
 		return guard.ReadOnly, nil
 	}
-	rights, err := guard.ParseMode(p.Mode)
+	rights, err := rules.ParseMode(p.Mode)
 	if err != nil {
 		return 0, badParams{text: "params: mode: " + guardError(err).Text()}
 	}
@@ -138,7 +139,7 @@ func (c *consentCall) approve(path, root string, g guard.Grant) {
 	c.res.Approved = append(c.res.Approved, a)
 }
 
-// note puts a decision on record.
+// note records a decision.
 func (c *consentCall) note(v guard.Verdict, detail string) {
 	_ = c.s.b.cfg.Registry.NoteConsent(c.s.caller, v, guard.Facts{}, detail) // the answer is as decided
 }
@@ -177,8 +178,8 @@ func (c *consentCall) open() error {
 	return nil
 }
 
-// hostPath reads a path of files/consent: absolute, or a file URI. Relative ones
-// have no meaning the two sides agree on before there is a root.
+// hostPath reads a path of files/consent: absolute, or a file URI. Before there is a root, a
+// relative path has no meaning on which the two sides agree.
 func hostPath(p string) (string, error) {
 	if len(p) >= 5 && strings.EqualFold(p[:5], "file:") {
 		return names.ParseURI(p)
@@ -192,7 +193,7 @@ func hostPath(p string) (string, error) {
 	return p, nil
 }
 
-// longestBase leaves room for the number that tells roots of one name apart.
+// longestBase leaves room for a number, which distinguishes roots with the same base.
 const longestBase = names.MaxRootName - 8
 
 // rootName makes a name for a root that consent gives, from the last element of its path.
@@ -210,8 +211,8 @@ const maxOpening = 4
 // propose opens a path, which has to lie in the directory in unless that is nil. It opens
 // it in a goroutine, because the file system may hang: the request is answered when its
 // time is up, and a path that is opened too late is closed.
-func (c *consentCall) propose(ctx context.Context, host string, in *guard.Identity) (*guard.Proposal, error) {
-	ctx, cancel := context.WithTimeout(ctx, guard.DefaultTimeout) // Limits.Timeout may be none
+func (c *consentCall) propose(ctx context.Context, host string, in *rules.Identity) (*guard.Proposal, error) {
+	ctx, cancel := context.WithTimeout(ctx, rules.DefaultTimeout) // Limits.Timeout may be none
 	defer cancel()
 	opening := c.s.opening
 	select {
@@ -277,7 +278,7 @@ func (c *consentCall) ask(message string) {
 	ctx, cancel := context.WithTimeout(c.r.ctx, s.b.cfg.AskFor)
 	defer cancel()
 	ans, err := s.asker.Ask(ctx, q)
-	switch { // an answer that comes too late is none
+	switch { // an answer that comes too late does not count
 	case c.r.ctx.Err() != nil:
 		c.denied("timeout", "withdrawn: whoever asked waits no more")
 	case ctx.Err() != nil || errors.Is(err, ErrUnanswered):
@@ -331,7 +332,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	got := p.Ask()
 	got.Origin = "consent: " + by
 	if d.Mode != "" {
-		rights, err := guard.ParseMode(d.Mode)
+		rights, err := rules.ParseMode(d.Mode)
 		if err != nil {
 			return err
 		}
@@ -349,7 +350,7 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 	defer b.nameMu.Unlock()
 	q, err := b.cfg.Registry.Parse(c.s.subject, got.Resolved)
 	if g, ok := c.approved(q, got.Policy.Rights); ok && err == nil {
-		c.approve(shown.Raw(), q.String(), g) // by another path, or named twice
+		c.approve(shown.Raw(), q.String(), g) // approved by another path, or named twice
 		return nil
 	}
 	if b.cfg.Terms != nil {
@@ -366,8 +367,8 @@ func (c *consentCall) grant(cand *candidate, d Decision, by string) error {
 
 var errNotBelow = &guard.Error{Kind: names.NoConsent, Err: errors.New("the narrower path is not below what was asked for")}
 
-// narrow opens a path below the one that was shown: below that very directory,
-// which may have another path by the time the person answers.
+// narrow opens a path below the shown directory itself, even if that has another path by the
+// time the person answers.
 func (c *consentCall) narrow(cand *candidate, path string) (*guard.Proposal, error) {
 	if cand.File {
 		return nil, errNotBelow

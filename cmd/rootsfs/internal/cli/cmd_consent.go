@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const consentLong = `Answer the MCP servers that ask, through files/consent, for paths that nobody
@@ -213,7 +213,7 @@ func (f *approveFlags) request(cmd *cobra.Command, id string) (control.AnswerReq
 		return req, usage(errors.New("--only is empty: write the number of a path, as rootsfs consent list shows it"))
 	}
 	if f.Mode != "" {
-		if _, err := guard.ParseMode(f.Mode); err != nil {
+		if _, err := rules.ParseMode(f.Mode); err != nil {
 			return req, usage(fmt.Errorf("--mode: %w", err))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
@@ -247,7 +248,7 @@ func newRootsSetCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeRoots(1, "ro", "rw", "stage"),
 	}
 	return do(a, cmd, control.SetMode, func(args []string) (control.SetRequest, error) {
-		_, err := guard.ParseMode(args[1])
+		_, err := rules.ParseMode(args[1])
 		if err != nil {
 			err = usage(err)
 		}

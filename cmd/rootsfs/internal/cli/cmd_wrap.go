@@ -20,6 +20,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 const wrapLong = `Rewrite the configuration of an MCP host, so that the servers that it starts run
@@ -327,7 +328,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	one := wrapRoot{Spec: names.Foreign(root.Spec), From: names.Text(root.From), Outside: isProposed && w.file.outside(root.Path)}
 	if root.Path != "" {
 		resolved, err := written.Resolve(root.Path)
-		var link *guard.LinkError
+		var link *rules.LinkError
 		switch {
 		case errors.As(err, &link):
 			r.Notes = append(r.Notes, names.Textf("the root %s is left out: %v", names.Quote(root.Spec), link))
@@ -353,7 +354,7 @@ func checkKept(place string) error {
 	if err != nil {
 		return err
 	}
-	return guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
+	return rules.RootRules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
 }
 
 // homeOf returns a directory below base for this server alone: servers that share a HOME can

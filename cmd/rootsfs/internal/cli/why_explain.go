@@ -15,8 +15,8 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // explanation is the output of `rootsfs why --json`. Texts are escaped.
@@ -271,8 +271,8 @@ func (e *explanation) rel() string {
 
 // wider returns the root's mode with the missing rights added.
 func (e *explanation) wider() string {
-	have, err := guard.ParseMode(e.Mode)
-	lacks, lerr := guard.ParseMode(e.Lacks)
+	have, err := rules.ParseMode(e.Mode)
+	lacks, lerr := rules.ParseMode(e.Lacks)
 	if err != nil || lerr != nil {
 		return e.Lacks
 	}

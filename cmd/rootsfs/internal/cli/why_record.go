@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // lastTrail finds the session with the newest refusal, among all sessions or only the named
@@ -120,8 +121,8 @@ func (e *explanation) lacks(r *audit.Entry) {
 	if r.Kind.Raw() != names.ReadOnly.String() && r.Kind.Raw() != names.Permission.String() {
 		return
 	}
-	have, err := guard.ParseMode(e.Mode)
-	want, werr := guard.ParseMode(r.Rights.Raw())
+	have, err := rules.ParseMode(e.Mode)
+	want, werr := rules.ParseMode(r.Rights.Raw())
 	if err == nil && werr == nil && want&^have != 0 {
 		e.Lacks = (want &^ have).String()
 	} else if err == nil && r.Kind.Raw() == names.ReadOnly.String() && have&guard.Write == 0 {
@@ -134,7 +135,7 @@ func askedOp(r *audit.Entry) string {
 	if r.Op.Raw() != names.OpOpen.String() {
 		return r.Op.Raw()
 	}
-	switch rights, err := guard.ParseMode(r.Rights.Raw()); {
+	switch rights, err := rules.ParseMode(r.Rights.Raw()); {
 	case err == nil && rights&guard.Write != 0:
 		return "write"
 	case err == nil && rights&guard.Append != 0:

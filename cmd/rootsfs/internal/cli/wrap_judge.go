@@ -14,6 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // judge checks a server that a program called rootsfs starts: whether that is this program, and
@@ -177,7 +178,7 @@ func (w *wrapping) broadRoot(text, home string) string {
 	if dir != "auto" {
 		dir = w.fromProject(dir)
 	}
-	rights, err := guard.ParseMode(spec.Mode)
+	rights, err := rules.ParseMode(spec.Mode)
 	writes := spec.Mode != "" && err == nil && rights&^guard.ReadOnly != 0
 	system := slices.ContainsFunc([]string{"/etc", "/usr", "/boot", "/var", "/root", "/bin", "/sbin", "/lib", "/opt"}, func(top string) bool { return names.Under(dir, top) })
 	switch {

@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // List serves control.ListQuestions.
@@ -164,7 +165,7 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 			}
 		}
 		if mode != "" {
-			rights, err := guard.ParseMode(mode)
+			rights, err := rules.ParseMode(mode)
 			if err != nil {
 				return nil, err
 			}
@@ -237,7 +238,7 @@ func answered(q *broker.Question, d []broker.Decision) control.Answered {
 			path = names.Foreign(d[i].Path)
 		}
 		mode := it.Mode
-		if rights, err := guard.ParseMode(d[i].Mode); err == nil {
+		if rights, err := rules.ParseMode(d[i].Mode); err == nil {
 			mode = rights.String()
 		}
 		a.Allowed = append(a.Allowed, names.Text(names.Quote(path)+" ("+mode+")"))

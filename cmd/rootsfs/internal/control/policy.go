@@ -25,7 +25,7 @@ type PolicyRule struct {
 }
 
 // Rules converts rules of a registry for an answer.
-func Rules(list []*guard.Rule) []PolicyRule {
+func Rules(list []*pattern.Rule) []PolicyRule {
 	out := make([]PolicyRule, 0, len(list))
 	for _, r := range list {
 		one := PolicyRule{Effect: r.List.String(), Pattern: names.Foreign(r.Text), From: names.Foreign(r.Source()), Line: r.Line, Dir: names.Foreign(r.Base), Reason: r.Reason}

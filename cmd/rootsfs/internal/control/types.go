@@ -6,6 +6,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
@@ -41,7 +42,7 @@ type Root struct {
 	Repos     []names.Foreign `json:"created_repositories,omitempty"` // directories of repositories that the root's users made: their hooks are untrusted
 	Lifted    names.Text      `json:"lifted_protections,omitempty"`   // built-in protections that are not in force
 	Once      string          `json:"once,omitempty"`                 // of a root for one use: `unused` or `in use`
-	Trash     *guard.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
+	Trash     *rules.Trash    `json:"trash,omitempty"`                // how much of what is removed is kept
 	Stage     *Stage          `json:"stage,omitempty"`                // of a staged root: what its programs changed
 	Free      *int64          `json:"free_bytes,omitempty"`           // free space that the owner may use on its file system
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
@@ -109,7 +110,7 @@ func (s *Session) setFiles(f *config.Files) {
 	var allow []consent.Preapproved
 	for _, a := range f.Allow {
 		// A path that does not exist yet, or cannot be read, covers the place that it names.
-		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*guard.LinkError)) {
+		if err := s.reg.CheckLinks(a.Path); errors.As(err, new(*rules.LinkError)) {
 			s.log.Error("a path of [[files.allow]] allows nothing", "error", err)
 			s.note(guard.Refused, "files.allow: "+err.Error())
 			continue

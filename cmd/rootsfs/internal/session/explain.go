@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -139,10 +140,10 @@ func (x Explainer) answer(e *guard.Explanation, op string) control.CheckAnswer {
 		a.Lacks = e.Lacks.String()
 	}
 	if r := e.Verdict.Rule; r != nil {
-		a.Rule = &control.Rules([]*guard.Rule{r})[0]
+		a.Rule = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if r := e.Verdict.Lifted; r != nil {
-		a.Lifted = &control.Rules([]*guard.Rule{r})[0]
+		a.Lifted = &control.Rules([]*pattern.Rule{r})[0]
 	}
 	if at := path.Join(string(e.Root), e.At); !e.Allowed && e.At != "" && at != p.String() {
 		a.At = names.Foreign(at)

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 )
 
 // addRoots serves control.AddRoots.
@@ -70,7 +71,7 @@ func checkAsked(g *guard.Grant) error {
 		return err
 	}
 	if g.Policy.Rights == 0 {
-		_, err := guard.ParseMode("")
+		_, err := rules.ParseMode("")
 		return err
 	}
 	if !filepath.IsAbs(g.Dir) || strings.IndexByte(g.Dir, 0) >= 0 {
@@ -195,7 +196,7 @@ func (s *Session) resume(_ context.Context, req control.ResumeRequest) (control.
 // setMode serves control.SetMode.
 func (s *Session) setMode(ctx context.Context, req control.SetRequest) (control.SetAnswer, error) {
 	name := guard.RootName(req.Name)
-	rights, err := guard.ParseMode(req.Mode)
+	rights, err := rules.ParseMode(req.Mode)
 	if err == nil && s.isEnding() {
 		err = errEnding
 	}
@@ -246,8 +247,8 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 // systemDir adds a fitting remedy to the rules' refusal of a writable system directory. It
 // returns any other error unchanged.
 func (s *Session) systemDir(err error, g *guard.Grant, resolved string, rights guard.Rights, remedy string) error {
-	own := guard.Rules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
-	all := guard.Rules{AllowSystem: true, AllowRootDir: true}
+	own := rules.RootRules{AllowSystem: s.opt.Rules.AllowSystem || g.AllowSystem, AllowRootDir: true}
+	all := rules.RootRules{AllowSystem: true, AllowRootDir: true}
 	if !errors.Is(err, names.Permission) || resolved == "/" || own.Check(resolved, rights) == nil || all.Check(resolved, rights) != nil {
 		return err
 	}
@@ -311,7 +312,7 @@ type Bound struct {
 	// Patterns are added to the patterns of each root, but they lift no protection.
 	Patterns guard.Patterns
 	// Trash, if it is on, keeps removed files in every root.
-	Trash guard.Trash
+	Trash rules.Trash
 }
 
 // over reports whether the bound has ended at the time now, so that no root can begin.
@@ -342,10 +343,10 @@ func (b Bound) Apply(g guard.Grant) guard.Grant {
 		l.Burst, m.Burst = burst(l), burst(m)
 	}
 	if m.Timeout > 0 && l.Timeout == 0 {
-		l.Timeout = guard.DefaultTimeout // what 0 means
+		l.Timeout = rules.DefaultTimeout // what 0 means
 	}
 	if m.MaxStage > 0 && l.MaxStage == 0 {
-		l.MaxStage = guard.DefaultMaxStage
+		l.MaxStage = rules.DefaultMaxStage
 	}
 	g.Policy.Limits = config.Stricter(config.Limits(), l, m)
 	return g

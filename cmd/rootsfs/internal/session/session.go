@@ -48,6 +48,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/audit"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
 	"github.com/rootsfs/rootsfs/mount"
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 	"github.com/rootsfs/rootsfs/vfs"
@@ -83,8 +84,8 @@ type Options struct {
 	// none.
 	Config     *config.Config
 	Profile    string // the profile of these roots
-	Rules      guard.Rules
-	Keep       []guard.Keep // further places that no root may touch
+	Rules      rules.RootRules
+	Keep       []rules.Keep // further places that no root may touch
 	AuditPaths audit.PathMode
 	// AuditMaxAge and AuditMaxTotal bound the audit files of all sessions; 0 is no bound.
 	AuditMaxAge   time.Duration
@@ -410,9 +411,9 @@ func LogFile(session string) (string, error) { return config.StateDir(session + 
 // RootKeeps returns Keeps and the directory of the HOMEs that are kept for agents and servers.
 // A root there would give one repository's agent the logins and the history of another's. A
 // kept HOME itself, and a socket, may lie there.
-func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func RootKeeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	if homes, err := xdg.Data(); err == nil { // otherwise there are no kept HOMEs
-		more = append(slices.Clone(more), guard.Keep{
+		more = append(slices.Clone(more), rules.Keep{
 			Path: homes, What: "the HOMEs that are kept for agents",
 			Remedy: "choose another directory, or give a run that HOME with --home DIRECTORY",
 		})
@@ -422,21 +423,21 @@ func RootKeeps(point string, more []guard.Keep) ([]guard.Keep, error) {
 
 // Keeps lists the places of rootsfs itself that no root may contain or lie in. Places that do
 // not exist yet count, too: no root may contain them later.
-func Keeps(point string, more []guard.Keep) ([]guard.Keep, error) {
+func Keeps(point string, more []rules.Keep) ([]rules.Keep, error) {
 	state, err := config.StateDir()
 	if err != nil {
 		return nil, err
 	}
-	var all []guard.Keep
+	var all []rules.Keep
 	if point != "" {
-		all = append(all, guard.Keep{Path: point, What: "the mountpoint"})
+		all = append(all, rules.Keep{Path: point, What: "the mountpoint"})
 	}
 	all = append(all,
-		guard.Keep{Path: control.RuntimeDir(), What: "the session directory"},
-		guard.Keep{Path: state, What: "the directory of audit files and logs"},
+		rules.Keep{Path: control.RuntimeDir(), What: "the session directory"},
+		rules.Keep{Path: state, What: "the directory of audit files and logs"},
 	)
 	if conf, err := config.DefaultPath(); err == nil {
-		all = append(all, guard.Keep{Path: filepath.Dir(conf), What: "the configuration"})
+		all = append(all, rules.Keep{Path: filepath.Dir(conf), What: "the configuration"})
 	}
 	all = append(all, more...)
 	for i := range all {
