@@ -83,8 +83,7 @@ var media = map[string]string{
 }
 
 // notPrinted are the places that only look like printing, and why.
-var notPrinted = map[string]string{
-}
+var notPrinted = map[string]string{}
 
 // rawUsed are the files in which a raw text only looks printed, and why.
 var rawUsed = map[string]string{
