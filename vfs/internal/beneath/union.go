@@ -300,9 +300,11 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 		_ = unix.Close(fd)
 		return Handle{}, Info{}, err
 	}
-	if !lower {
-		return Handle{fd: fd}, info, nil
+	var h Handle
+	if lower {
+		h, err = u.st.track(fd, rel)
+	} else {
+		h, err = u.st.trackUpper(fd, isWritable(flags), true)
 	}
-	h, err := u.st.track(fd, rel)
 	return h, info, err
 }
