@@ -57,8 +57,8 @@ func listed(t *testing.T, dir string) []string {
 	return out
 }
 
-// notMine reports that an error is what a directory answers that is nobody's to change: the
-// kernel looks at its modes first, if they bind the caller.
+// notMine reports whether an error is that of a change in a directory that no program can
+// change. The kernel checks the directory's modes first, if they bind the caller.
 func notMine(err error) bool {
 	return errors.Is(err, unix.EROFS) || os.Geteuid() != 0 && errors.Is(err, unix.EACCES)
 }
@@ -173,8 +173,8 @@ func TestByPathOuterLater(t *testing.T) {
 	}
 }
 
-// A root asked for by way of a link is where it led, and the link leads there;
-// a single file is in a directory of ours.
+// A root that was granted through a link appears where the link led, and the link leads there.
+// A single file is in a directory of the mount's own.
 func TestByPathLinkAndFile(t *testing.T) {
 	m, code := byPath(t, nil)
 	base := filepath.Dir(filepath.Dir(code))

@@ -225,10 +225,10 @@ func (m *Mount) Close() error {
 	return err
 }
 
-// view returns the view of a root in its present lifetime, and creates the view at the
-// first look-up of the root. It returns nil if there is no such root. It also returns nil
-// if the root was granted again after this call had asked the registry: a view of the later
-// lifetime is in use then, and a view of an earlier lifetime must not displace it.
+// view returns the view of a root in its present lifetime. The first look-up of the root
+// creates the view. It returns nil if there is no such root. It also returns nil if the root
+// was granted again after this call had asked the registry: a view of the later lifetime is in
+// use then, and a view of an earlier lifetime must not displace it.
 func (m *Mount) view(name guard.RootName) *view {
 	st, ok := m.reg.Lookup(name)
 	if !ok {

@@ -68,7 +68,7 @@ func TestReusedInodeNumber(t *testing.T) {
 	}
 }
 
-// A treeModel is what the table of nodes has to be, by the simplest means.
+// A treeModel is the expected table of nodes, implemented in the simplest way.
 type treeModel struct {
 	top     *node
 	names   map[location]*node // what is under each name

@@ -122,8 +122,8 @@ func TestStuckDirectoriesHoldUpNoOthers(t *testing.T) {
 	eventually(t, "and on it goes", func() bool { return len(s.of(free)) == 101 })
 }
 
-// The events of one directory keep their order, whoever works on them; too many
-// at once become "anything may have changed".
+// The events of one directory keep their order, even if several workers send them. Too many at
+// once become "anything may have changed".
 func TestDeliveryKeepsTheOrderOfADirectory(t *testing.T) {
 	s, d := newTold(func(*node) {})
 	d.slow = time.Hour

@@ -47,7 +47,7 @@ func ParseLevel(s string) (Level, error) {
 	return 0, &guard.Error{Kind: names.Invalid, Err: fmt.Errorf("unknown cache level %s: write strict, audit or max", names.Quote(s))}
 }
 
-// Locks is who keeps the file locks of programs that use the mount.
+// Locks says where the file locks of programs that use the mount are kept.
 type Locks uint8
 
 // The kinds of locks.

@@ -75,7 +75,7 @@ type unmounted struct {
 	log    logText
 }
 
-// logText is what was logged.
+// logText collects the log.
 type logText struct {
 	mu   sync.Mutex // guards the field below
 	text strings.Builder
@@ -143,7 +143,7 @@ func (u *unmounted) walk(path string) (node uint64) {
 	return node
 }
 
-// answer is what a request was answered with: the node that it hands out, 0 for none.
+// answer is the answer to a request: the node that it gives to the kernel, 0 for none.
 type answer struct {
 	node   uint64
 	status fuse.Status
@@ -337,9 +337,9 @@ func TestInvalidationWaitsForNoOtherRoot(t *testing.T) {
 	}
 }
 
-// A kernelTable is what the kernel has of the root "code": an answer on its way holds
-// the lock of its directory until it is in the table, and a notification of a name in
-// that directory waits for the lock.
+// A kernelTable imitates the kernel's entries of the root "code". An answer on its way holds
+// the lock of its directory until the answer is in the table. A notification of a name in that
+// directory waits for the lock.
 type kernelTable struct {
 	mu    sync.Mutex        // guards the fields below
 	onWay map[uint64]bool   // directories with an answer on its way

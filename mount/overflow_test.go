@@ -54,7 +54,7 @@ func (m *testMount) loseEvents(t *testing.T, change func()) {
 	must(t, err)
 	room, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	must(t, err)
-	// Whoever reads the queue waits here with the first event.
+	// The reader of the queue waits here with the first event.
 	d := m.Mount.delivery
 	d.mu.Lock()
 	defer d.mu.Unlock()

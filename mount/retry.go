@@ -51,7 +51,7 @@ type retry struct {
 	found              []found // the latest last
 }
 
-// found is what a look-up has found.
+// found is the result of a look-up.
 type found struct {
 	node *node
 	ref  *vfs.File

@@ -83,7 +83,7 @@ func TestTwoMountsOfOneDirectory(t *testing.T) {
 	}
 }
 
-// contents is what a file holds, or the error.
+// contents returns the contents of a file, or the error.
 func contents(name string) string {
 	b, err := childfs.ReadFile(name)
 	if err != nil {

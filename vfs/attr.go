@@ -20,15 +20,15 @@ type Attrs struct {
 	UID, GID     *uint32
 	Size         *int64
 	Atime, Mtime *time.Time // nanoseconds
-	AtimeNow     bool       // the source's clock, not ours
+	AtimeNow     bool       // by the source's clock, not this machine's
 	MtimeNow     bool
 	KillPriv     bool // with Size: the change of size clears set-id bits
 }
 
-// Setattr changes attributes of what lies at a place, or of an open file if f
-// is not nil (which may have no name any more), and returns the new ones. A root with
-// the right to create, but not to write, allows it for files that were made in the same
-// lifetime of the root, see guard.Lease.MayChange.
+// Setattr changes attributes of the file at a place, or of the open file f (which may have no
+// name any more) unless f is nil, and returns the new ones. A root with the right to create,
+// but not to write, allows it for files that were made in the same lifetime of the root, see
+// guard.Lease.MayChange.
 func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a Attrs) (Info, error) {
 	req := at.request(c, names.OpSetattr, at.Path)
 	own := f != nil && f.made
@@ -61,7 +61,7 @@ func (t *Tree) Setattr(ctx context.Context, c guard.Caller, at At, f *File, a At
 				return Info{}, err
 			}
 		}
-		// Shortening is writing: nobody replaces the file meanwhile.
+		// Shortening counts as writing: the file must not be replaced meanwhile.
 		if f != nil {
 			done, err := f.countWhileUsed(ctx, l)
 			if err != nil {
@@ -86,12 +86,12 @@ func nameless(info *Info) error {
 	return nil
 }
 
-// node is what an operation on a place, or on an open file, is about.
+// node is the file of an operation on a place or on an open file.
 type node struct {
 	fd   int
 	info Info
 	f    *File        // nil: the operation is on a place
-	d    *beneath.Dir // what lies at the place
+	d    *beneath.Dir // the file at the place
 }
 
 // change allows the node to be changed.

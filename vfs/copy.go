@@ -22,20 +22,20 @@ type CopyOptions struct {
 	// size bytes. A negative n gives back bytes that were charged and not written. Charge
 	// may wait until its context ends. An error of Charge ends the copy.
 	Charge func(ctx context.Context, n, size int64) error
-	// Progress, unless nil, is told the bytes copied so far, one call at a time,
-	// and not after CopyFile has returned.
+	// Progress, unless nil, is called with the bytes copied so far, one call at a time, and not
+	// after CopyFile has returned.
 	Progress func(done int64)
 }
 
-// CopyFile copies a regular file. The copy appears at once, complete. With Overwrite it takes
-// the place of a file as Replace does, unless somebody has locked that file (Locked). With
-// Overwrite, a link in the last element of to is followed, too. A new file has the mode and
-// the holes of the old one, but not its attributes. If somebody changes the source meanwhile,
-// the copy can be a mixture of both states; with an ETag, that is an error. An error's Path is
-// the one of the two paths that it is about.
+// CopyFile copies a regular file. The copy appears complete, in one step. With Overwrite it
+// takes the place of a file as Replace does, unless that file is locked (Locked). With
+// Overwrite, a link in the last element of to is followed, too. A new file has the mode and the
+// holes of the old one, but not its attributes. If the source changes meanwhile, the copy can
+// be a mixture of both states; with an ETag, that is an error. An error's Path is the path of
+// the two that the error is about.
 //
 // Within one root the copy passes the gate once. Between two roots, and in a root with nested
-// roots, the reading and the writing pass it separately, each with the rights that it takes.
+// roots, the reading and the writing pass the gate separately, each with its own rights.
 func (t *Tree) CopyFile(ctx context.Context, c guard.Caller, old, to guard.Path, how CopyOptions) (Info, error) {
 	tell, mute := telling(how.Progress)
 	defer mute()
@@ -136,8 +136,8 @@ func openSource(l *guard.Lease, q guard.Path, etag string) (source, error) {
 	return source{Source: wholefile.Source{FD: h.FD(), Info: info}, h: h, etag: etag, domain: domain}, err
 }
 
-// copyAcross copies between two roots: the file is opened in the one as any
-// reader would, and what is read through the gate replaces the file in the other.
+// copyAcross copies between two roots: it opens the file in the one root as any reader would,
+// and replaces the file in the other root by the data that it reads through the gate.
 func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Path, cond IfMatch, how CopyOptions) (Info, error) {
 	f, info, err := t.openFollowed(ctx, c, old)
 	if err != nil {
@@ -155,13 +155,13 @@ func (t *Tree) copyAcross(ctx context.Context, c guard.Caller, old, to guard.Pat
 	defer cancel()
 	r := &gateReader{ctx: reading, f: f, c: c, path: old, etag: how.ETag}
 	made, err := t.replaceFrom(ctx, c, At{Path: to}, cond, how.Charge, func(p *replacement) error {
-		// The ending of the root that is written waits for the writing, which must not
-		// wait for the gate of the other root.
+		// The end of the written root waits for the writing, so the writing must not wait for
+		// the gate of the other root.
 		alive, stop := p.l.UntilEnd(ctx)
 		defer stop()
 		defer context.AfterFunc(alive, cancel)()
 		if err := p.Charge(0, info.Size); err != nil {
-			return err // before any of it has been copied in vain
+			return err // before anything is copied in vain
 		}
 		if err := p.Fill(&wholefile.SparseReader{ReadAt: r.read, NextData: r.nextData, Size: r.size, Tell: how.Progress}); err != nil {
 			return err
@@ -205,7 +205,8 @@ type gateReader struct {
 	failed error      // the first
 }
 
-// failure is why the reading failed, nil if it did not or was told to end.
+// failure returns why the reading failed. It returns nil if it did not fail, or was told to
+// end.
 func (r *gateReader) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +240,7 @@ func (r *gateReader) unchanged() error {
 	return r.noteFailure(err)
 }
 
-// nextData and size are those of a wholefile.SparseReader.
+// nextData and size implement wholefile.SparseReader.
 func (r *gateReader) nextData(off int64) (int64, error) {
 	from, err := r.f.Lseek(r.ctx, r.c, off, unix.SEEK_DATA)
 	switch {

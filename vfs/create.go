@@ -23,8 +23,8 @@ func owner(c guard.Caller) beneath.Owner {
 	return beneath.Owner{UID: c.UID, GID: c.GID}
 }
 
-// safeMode drops the set-id bits of anything but a directory, unless the grant
-// is one of full POSIX: our mount is nosuid, but the source is not.
+// safeMode drops the set-id bits of everything but directories, unless the grant has full
+// POSIX: the mount is nosuid, but the source is not.
 func safeMode(l *guard.Lease, mode uint32) uint32 {
 	if l.PosixFull() {
 		return mode
@@ -32,8 +32,8 @@ func safeMode(l *guard.Lease, mode uint32) uint32 {
 	return mode &^ (unix.S_ISUID | unix.S_ISGID)
 }
 
-// umasked takes the caller's umask out of a mode, unless the directory has a
-// default ACL, which takes the umask's place (acl(5), "Object creation").
+// umasked removes the caller's umask from a mode, unless the directory has a default ACL, which
+// replaces the umask (acl(5), "Object creation").
 func umasked(c guard.Caller, d beneath.Dir, mode uint32) uint32 {
 	if c.Umask == 0 || mode&c.Umask == 0 || beneath.HasDefaultACL(d) {
 		return mode
@@ -54,8 +54,8 @@ func (t *Tree) make(ctx context.Context, c guard.Caller, op guard.Op, dir At, na
 	return whileMaking(ctx, t, req, func(l *guard.Lease) (Info, error) { return makeIn(l, dir, name, f) })
 }
 
-// whileMaking passes an operation that makes a name through the gate. Nobody moves
-// directories meanwhile (Lease.Making).
+// whileMaking passes an operation that makes a name through the gate. No directory is moved
+// meanwhile (Lease.Making).
 func whileMaking[T any](ctx context.Context, t *Tree, req guard.Request, f func(l *guard.Lease) (T, error)) (T, error) {
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (v T, n int64, err error) {
 		unlock, err := l.Making(ctx)
@@ -82,8 +82,8 @@ func (t *Tree) makePath(ctx context.Context, c guard.Caller, op guard.Op, p guar
 	})
 }
 
-// makeIn resolves a directory and makes a name in it. The caller has called Lease.Making,
-// so nobody moves the directory meanwhile.
+// makeIn resolves a directory and makes a name in it. The caller has called Lease.Making, so
+// the directory is not moved meanwhile.
 func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
 	d, err := parentAt(l, dir, name, l.Access())
 	if err != nil {
@@ -93,8 +93,8 @@ func makeIn(l *guard.Lease, dir At, name string, f making) (Info, error) {
 	return makeName(l, d.Rel(dir.Path.Rel()), name, func() (Info, error) { return f(l, d, name) })
 }
 
-// makeName has f make a name in the directory that lies at dir below the root, and tells
-// the lease.
+// makeName lets f make a name in the directory that lies at dir below the root, and notes the
+// name in the lease.
 func makeName(l *guard.Lease, dir, name string, f func() (Info, error)) (Info, error) {
 	start := time.Now()
 	info, err := f()
@@ -121,9 +121,10 @@ func (t *Tree) Mkdir(ctx context.Context, c guard.Caller, dir At, name string, m
 	})
 }
 
-// Mknod makes a regular file or a socket; with full POSIX also FIFOs and devices, which are
-// otherwise refused: they would be hidden, and would work on the source. A socket does not:
-// the kernel finds who listens by the inode of the mount in which it was bound.
+// Mknod makes a regular file or a socket, and with full POSIX also FIFOs and devices. Without
+// full POSIX it refuses these: they would be hidden, and would work on the source. A socket
+// would not: the kernel finds the listener by the inode of the mount in which the socket was
+// bound.
 func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, mode, dev uint32) (Info, error) {
 	return t.make(ctx, c, names.OpMknod, dir, name, func(l *guard.Lease, d beneath.Dir, name string) (Info, error) {
 		perm, kind := umasked(c, d, safeMode(l, mode&07777)), mode&unix.S_IFMT
@@ -140,9 +141,8 @@ func (t *Tree) Mknod(ctx context.Context, c guard.Caller, dir At, name string, m
 	})
 }
 
-// CreateFile makes an empty regular file, which must not be there (Exist), with
-// parents also the directories above it (see MkdirAll). A link of that name is
-// not followed.
+// CreateFile makes an empty regular file. The name must be free (Exist). With parents it also
+// makes the directories above (see MkdirAll). It does not follow a link of that name.
 func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mode uint32, parents bool) (Info, error) {
 	if dir, _ := p.Split(); parents && !p.IsRoot() && !dir.IsRoot() {
 		if _, _, err := t.MkdirAll(ctx, c, dir, 0o777&^c.Umask); err != nil {
@@ -157,7 +157,7 @@ func (t *Tree) CreateFile(ctx context.Context, c guard.Caller, p guard.Path, mod
 }
 
 // MkdirPath makes one directory. Links in the directories above are followed, if they stay in
-// the root. Anything at the path itself, also a link, is EEXIST.
+// the root. If the path itself exists, even as a link, the error is EEXIST.
 func (t *Tree) MkdirPath(ctx context.Context, c guard.Caller, p guard.Path, mode uint32) (Info, error) {
 	return t.makePath(ctx, c, names.OpMkdir, p, func(l *guard.Lease, d beneath.Dir, base string) (Info, error) {
 		return beneath.Mkdir(l, d, base, umasked(c, d, mode&07777), owner(c))
@@ -190,7 +190,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	defer func() { w.d.Close() }()
 	err := w.walk(p, true)
 	if !w.linked {
-		err = guard.AsCreateRefusal(err) // behind a link nothing is made, whatever the name
+		err = guard.AsCreateRefusal(err) // nothing is made behind a link, under any name
 	}
 	switch {
 	case err == nil && l.File() != "":
@@ -235,7 +235,7 @@ func mkdirAll(ctx context.Context, l *guard.Lease, c guard.Caller, p guard.Path,
 	return w.mkdirs(c, mode)
 }
 
-// mkdirs makes what is missing, from where the walk ended.
+// mkdirs makes the missing directories, from the end of the walk on.
 func (w *follower) mkdirs(c guard.Caller, mode uint32) (res madeDir, err error) {
 	for len(w.todo) > 0 {
 		name := w.todo[len(w.todo)-1].name
@@ -280,8 +280,8 @@ func (w *follower) mkdir(c guard.Caller, mode uint32) (made bool, info Info, err
 	return made, info, nil
 }
 
-// Create makes a regular file and opens it; with O_EXCL absent from flags an
-// existing one is opened instead (created is false).
+// Create makes a regular file and opens it. Without O_EXCL in flags it opens an existing one
+// instead (created is false).
 func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, flags int, mode uint32) (f *File, info Info, created bool, err error) {
 	p, err := t.child(names.OpCreate, dir, name)
 	if err != nil {
@@ -294,7 +294,7 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 			if err != unix.EEXIST || flags&unix.O_EXCL != 0 { //nolint:errorlint // bare errno
 				return o, err
 			}
-			// Not a failure: the name is opened instead, and that is what is recorded.
+			// Not a failure: the name is opened instead, and the opening is recorded.
 			if err = l.ContinueAsOpen(openNeed(flags)); err == nil {
 				o, err = t.open(ctx, l, c, At{Path: p}, flags)
 			}
@@ -317,8 +317,8 @@ func (t *Tree) Create(ctx context.Context, c guard.Caller, dir At, name string, 
 // not open it, because it was gone. Create then tries again.
 var errVanished = fmt.Errorf("the file comes and goes: %w", unix.ESTALE)
 
-// createFile makes and opens the file that Create is about; EEXIST means that there
-// is one, or that another has replaced it.
+// createFile makes and opens the file for Create. EEXIST means that the file existed, or that
+// another file has replaced the new one.
 func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, dir At, p guard.Path, flags int, mode uint32) (opened, error) {
 	room, err := t.shares.reserve(c)
 	if err != nil {
@@ -347,7 +347,7 @@ func (t *Tree) createFile(ctx context.Context, l *guard.Lease, c guard.Caller, d
 	if err != nil {
 		w.Close()
 		if err == unix.ESTALE { //nolint:errorlint // bare errno
-			err = unix.EEXIST // made, and replaced by somebody: that is opened
+			err = unix.EEXIST // made, and replaced already: Create opens the other file
 		}
 		return opened{}, err
 	}
@@ -378,7 +378,8 @@ func (t *Tree) Tmpfile(ctx context.Context, c guard.Caller, dir At, flags int, m
 		o := madeFile(t, l, w, At{Path: dir.Path, ID: info.ID()}, c, flags, info, room)
 		o.f.hold.Store(l.HoldNameless()) // the verdict on the directory does not apply to the file
 		if o.f.isWriter = o.f.Writable(); o.f.isWriter {
-			// It may get a name; until then nobody replaces it, and this does not wait.
+			// It may get a name later. Without one it cannot be replaced, so this does not
+			// wait.
 			if err := t.claims.BeginWriting(ctx, l, info.ID()); err != nil {
 				o.f.isWriter = false
 				dropOpened(o)

@@ -14,11 +14,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// A cursor is where a listing stands: the path of the innermost directory below the
-// start, and the position in it and in each directory above it. The server
-// keeps nothing; the cursor is authenticated together with what it is for (whose
-// listing, of which lifetime of the root, which path, which options), so nobody
-// can make one up, alter it, or use another's.
+// A cursor is the state of a listing: the path of the innermost directory below the start, and
+// the position in it and in each directory above it. The server keeps no state. The cursor is
+// authenticated together with its context (the caller, the lifetime of the root, the path and
+// the options of the listing), so nobody can invent a cursor, alter it, or use that of another
+// caller.
 //
 //	MAC of 16 bytes · number of levels below the start · length of the path · path · positions
 //
@@ -58,8 +58,8 @@ func (s *seal) close(path []byte, offs []int64) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// open checks a cursor and takes it apart: the names below the start and a
-// position for the start and each of them.
+// open checks a cursor, and returns the names below the start and a position for the start and
+// for each of the names.
 func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
 	bad := &guard.Error{Kind: names.Invalid, Err: errCursor}
 	if len(cursor) > maxCursor {
@@ -98,7 +98,7 @@ func (s *seal) open(cursor string) (elems []string, offs []int64, err error) {
 	return elems, offs, nil
 }
 
-// mac authenticates a cursor's text with all that it is for.
+// mac authenticates a cursor's text together with its context.
 func (s *seal) mac(text []byte) []byte {
 	h := hmac.New(sha256.New, etagKey())
 	var b [8]byte

@@ -64,10 +64,10 @@ func fewDescriptors(t *testing.T, limit uint64) bool {
 	return true
 }
 
-// Of a mount that several users may enter, no user can take the daemon's descriptors
-// from the others: whoever opens all that can be opened is refused (EMFILE) while the
-// next user still opens files, and the one after that; what is closed can be opened
-// again, and what was refused has made no file and keeps no room.
+// In a mount that several users may enter, no user can take all descriptors of the daemon. A
+// user who opens as many files as possible is refused (EMFILE) while the next user still opens
+// files, and the one after that. Closed files make room again. A refused operation has made no
+// file and keeps no room.
 func TestDescriptorsAreShared(t *testing.T) {
 	const limit = 256
 	if !fewDescriptors(t, limit) {
@@ -129,10 +129,9 @@ func TestDescriptorsAreShared(t *testing.T) {
 	}
 }
 
-// R060: whoever holds as many files as there can be is refused further ones
-// (ENFILE) while there are descriptors left for the owner: a root is looked at,
-// found to be the same, and ended; nothing is left behind by what was refused,
-// and when files are closed others can be opened.
+// R060: a program that holds as many files as possible is refused further ones (ENFILE) while
+// there are descriptors left for the owner: a root is checked, found unchanged, and ended.
+// Refused operations leave nothing behind, and closed files make room for others.
 func TestHeldFilesLeaveDescriptorsForTheOwner(t *testing.T) {
 	const limit = 256
 	if !fewDescriptors(t, limit) {

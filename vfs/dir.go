@@ -20,7 +20,7 @@ type Entry = beneath.Entry
 // Dir is an open directory. It is used by one reader at a time.
 type Dir struct {
 	f    *File  // the descriptor, the hold and the gate are those of a file
-	next uint64 // where the descriptor stands, unless lost
+	next uint64 // the position of the descriptor, unless lost
 	lost bool
 	// reading excludes readings of the descriptor, which has one position, on
 	// sources that can hang: one may still run although it has been answered.
@@ -69,10 +69,10 @@ func (t *Tree) Opendir(ctx context.Context, c guard.Caller, at At) (*Dir, error)
 	return &Dir{f: f}, nil
 }
 
-// Path is where the directory was opened.
+// Path returns the path at which the directory was opened.
 func (d *Dir) Path() guard.Path { return d.f.Path() }
 
-// File is the open directory as a file, for its attributes and where it lies.
+// File returns the open directory as a file, for its attributes and its place.
 func (d *Dir) File() *File { return d.f }
 
 // Close ends the directory.
@@ -80,13 +80,13 @@ func (d *Dir) Close() { d.f.Close() }
 
 // Reading is one reading of a directory by a front end.
 type Reading struct {
-	// At is where the directory lies now, as far as the front end knows: it may have been
-	// renamed since it was opened. Before entries are read it is looked up there, and where
-	// the descriptor lies, because a descriptor keeps serving a directory that was moved out
-	// of the root.
+	// At is the present place of the directory, as far as the front end knows: it may have been
+	// renamed since it was opened. Before entries are read, the directory is looked up at this
+	// place and at the place of the descriptor, because a descriptor keeps serving a directory
+	// that was moved out of the root.
 	At At
-	// Names says that entries are wanted: those after the entry whose Off is given, 0 for
-	// the beginning. Without Names, Read passes the gate and looks up Known.
+	// Names asks for entries: those after the entry with the offset Off, 0 for the beginning.
+	// Without Names, Read passes the gate and looks up Known.
 	Names bool
 	Off   uint64
 	// Known are entries that were read before. Looks is how many bytes the answer has for
@@ -98,14 +98,14 @@ type Reading struct {
 	Look  func(e *Entry) bool // called once for an entry that fits
 }
 
-// Read is what a Reading has found.
+// Read is the result of a Reading.
 type Read struct {
 	Entries []Entry // none at the end
-	Next    uint64  // where reading goes on
+	Next    uint64  // the offset at which reading goes on
 	Looked  map[string]Looked
 }
 
-// Looked is what a name of a directory refers to.
+// Looked is the file that a name of a directory refers to.
 type Looked struct {
 	Info Info
 	Err  error
@@ -140,7 +140,7 @@ func (d *Dir) Read(ctx context.Context, c guard.Caller, r Reading) (Read, error)
 	return out, err
 }
 
-// readEntries reads until there are entries to be shown, or the directory ends.
+// readEntries reads until there are visible entries, or the directory ends.
 func readEntries(ctx context.Context, l *guard.Lease, f *File, r *Reading, seek bool) (Read, error) {
 	out, dir := Read{Next: r.Off}, f.dir
 	err := walk.StillThere(l, r.At.Path.Rel(), f.h.Stat)

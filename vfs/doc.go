@@ -4,15 +4,14 @@
 //
 // # Promises
 //
-// No operation reaches a file outside the root it names, whatever somebody exchanges
-// on the path meanwhile. An operation that is given the identity of a file (At.ID) acts
-// on that file or fails with ESTALE. A File or Dir of an ended root does nothing any
-// more. Replace leaves either the old file or the new one. Among the users of one Tree
-// no update of a file is lost silently: a file that is open for writing is not replaced,
-// and an etag is compared while nobody else can change the file through the Tree. An
-// operation on a file system that hangs is answered when its root or its context ends,
-// or its time is up. No call that changes a source begins after its root has ended or
-// was narrowed (guard.Lease.Change).
+// No operation reaches a file outside the root that it names, even if names on the path are
+// exchanged meanwhile. An operation with the identity of a file (At.ID) acts on that file or
+// fails with ESTALE. A File or Dir of an ended root does nothing any more. Replace leaves
+// either the old file or the new one. Among the users of one Tree no update of a file is lost
+// silently: a file that is open for writing is not replaced, and an etag is compared while no
+// other operation of the Tree can change the file. An operation on a file system that hangs is
+// answered when its root or its context ends, or its time is up. No call that changes a source
+// begins after its root has ended or was narrowed (guard.Lease.Change).
 //
 // A hidden name is indistinguishable from a missing one by the kind of every answer, and
 // no count includes it: where names may be hidden, every directory has one link and 4096

@@ -16,17 +16,18 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// Explain says what an operation by path would be answered, and why: it is a dry run (see
-// guard.DryRun), resolved and judged by the code that runs the operation. Links are followed
-// as for peers that send paths. It reads the names in a directory that is to be moved, and
-// opens nothing else but references (O_PATH), which are closed when it returns.
+// Explain returns the answer that an operation by path would get, and the reason. It is a dry
+// run (see guard.DryRun), resolved and judged by the code that runs the operation. Links are
+// followed as for peers that send paths. For the move of a directory it reads the names in the
+// directory. Apart from that it opens only references (O_PATH), which are closed when it
+// returns.
 //
-// The request has no Held files. For operations on open files, Explain says what the gate would
-// answer if the file were opened at the path now. Without a Path2, a rename is judged for
+// The request has no Held files. For operations on open files, Explain returns the gate's
+// answer for a file that is opened at the path now. Without a Path2, a rename is judged for
 // another name in the same directory, to which no rule applies that does not apply to Path.
 //
-// Explain knows only what the gate decides: an operation that is allowed may still fail, for
-// example because a file exists already, is in use, or its permissions forbid it.
+// Explain knows only the decision of the gate: an allowed operation may still fail, for example
+// because a file exists already, is in use, or its permissions forbid the operation.
 func (t *Tree) Explain(ctx context.Context, req guard.Request) guard.Explanation {
 	req.Dry, req.Held, req.HeldTarget = &guard.DryRun{}, nil, nil
 	switch req.Op { //nolint:exhaustive // the others need nothing more than the caller says

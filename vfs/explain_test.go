@@ -11,9 +11,9 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// A dry run of an operation and the operation itself have one verdict: on each case of the
-// conformance suite, what Explain says before a call is what the call is answered, and the
-// rule that is named is the same. R110.
+// A dry run of an operation and the operation itself have the same verdict: in each case of the
+// conformance suite, the call gets the answer that Explain returned before it, and both name
+// the same rule. R110.
 func TestExplainConformance(t *testing.T) {
 	replace := func(f *wholeFront, p guard.Path, data []byte) error {
 		return second(f.t.Replace(bg, f.who, vfs.At{Path: p}, bytes.NewReader(data), vfs.IfMatch{Follow: true, Mode: 0o644}))

@@ -30,7 +30,7 @@ type File struct {
 	quiet  bool // no record of the close
 	ref    bool // a reference (O_PATH), not an open file
 	made   bool // the file was made when it was opened
-	ahead  bool // nothing that is there can be overwritten through it, see NoOverwriting
+	ahead  bool // existing data cannot be overwritten through it, see NoOverwriting
 	// lastCheck is when the file's name was judged last, see Tree.since; lastPath is the
 	// latest path by which everything may be done with the file, nil for none.
 	lastCheck atomic.Int64
@@ -38,12 +38,12 @@ type File struct {
 	// alias is the name that otherName has found, missed is when it found none.
 	alias  atomic.Pointer[string]
 	missed atomic.Int64
-	// isWriter says that Tree.claims counts the file as open for writing until it is
-	// closed; lent, that it does only while an operation runs.
+	// isWriter: Tree.claims counts the file as open for writing until it is closed. lent: it
+	// does so only while an operation runs.
 	isWriter, lent bool
 	dir            *beneath.Names // the names of a directory, nil for any other file
 	closing        int64          // room that is promised for the record of the close
-	room           *slot          // what the file takes from its opener's share
+	room           *slot          // the file's part of its opener's share
 }
 
 func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, flags int, room *slot) *File {
@@ -58,8 +58,8 @@ func newFile(t *Tree, l *guard.Lease, h beneath.Handle, at At, c guard.Caller, f
 	return f
 }
 
-// Ref takes a reference to whatever lies at a place: a File that answers Stat,
-// Setattr, attributes, Link and Reopen, also after the file has lost its name.
+// Ref opens a reference to the file at a place, of any type: a File that answers Stat, Setattr,
+// attributes, Link and Reopen, even after the file has lost its name.
 func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	req := at.request(c, names.OpGetattr, at.Path)
 	f, _, err := t.openingOne(ctx, req, func(l *guard.Lease, room *slot) (opened, error) {
@@ -78,8 +78,8 @@ func (t *Tree) Ref(ctx context.Context, c guard.Caller, at At) (*File, error) {
 	return f, err
 }
 
-// keepBeforeRemoval does what At.Removed asks for. If the file cannot be kept, the name is
-// removed all the same.
+// keepBeforeRemoval does the work that At.Removed asks for. If the file cannot be kept, the
+// name is removed all the same.
 func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d beneath.Dir, name string) {
 	if dir.Removed == nil {
 		return
@@ -106,12 +106,11 @@ func (t *Tree) keepBeforeRemoval(l *guard.Lease, c guard.Caller, dir At, d benea
 	dir.Removed.Keep(f)
 }
 
-// CountOnlyWhileUsed is for a front end that does not hear which programs open and close
-// the file, only when they read and write (mount level Max). Between operations the file
-// does not count as open for writing, and once it has been replaced it takes no more
-// writes (ESTALE). What a program has stored through a mapping of it, and the kernel has
-// not yet written back, is refused then, too: msync(2) and fsync(2) report that.
-// CountOnlyWhileUsed must be called before the file is used.
+// CountOnlyWhileUsed is for a front end that does not learn when programs open and close the
+// file, only when they read and write (mount level Max). Between operations the file does not
+// count as open for writing, and once it has been replaced it takes no more writes (ESTALE).
+// Then stores through a mapping that the kernel has not written back yet are refused, too:
+// msync(2) and fsync(2) report that. CountOnlyWhileUsed must be called before the file is used.
 func (f *File) CountOnlyWhileUsed() {
 	f.lent = f.Writable()
 	if f.isWriter {
@@ -132,30 +131,30 @@ func (f *File) countWhileUsed(ctx context.Context, l *guard.Lease) (done func(),
 	return func() { f.t.claims.EndWriting(f.at.ID) }, nil
 }
 
-// Path is where the file was opened, ID its identity.
+// Path returns the path at which the file was opened, ID its identity.
 func (f *File) Path() guard.Path   { return f.at.Path }
 func (f *File) ID() guard.Identity { return f.at.ID }
 
-// Readable and Writable tell how it was opened, Appending whether O_APPEND was
-// among the flags.
+// Readable and Writable report how the file was opened, Appending whether O_APPEND was among
+// the flags.
 func (f *File) Readable() bool  { return f.flags&unix.O_ACCMODE != unix.O_WRONLY }
 func (f *File) Writable() bool  { return f.flags&unix.O_ACCMODE != unix.O_RDONLY }
 func (f *File) Appending() bool { return f.flags&unix.O_APPEND != 0 }
 
-// NoOverwriting reports whether the file was opened for writing without the right to
-// overwrite: for appending, or because it was made just then. A front end must not keep
-// pages of such a file: a store to a page would be refused only when the page is written
-// back, and readers would see it meanwhile.
+// NoOverwriting reports whether the file was opened for writing without the right to overwrite:
+// for appending, or because the opening made it. A front end must not cache pages of such a
+// file: a store to a page would be refused only when the page is written back, and readers
+// would see the store meanwhile.
 func (f *File) NoOverwriting() bool { return f.ahead }
 
-// epoch is the lifetime of the root it was opened under.
+// epoch returns the lifetime of the root under which the file was opened.
 func (f *File) epoch() uint64 { _, e := f.hold.Load().Root(); return e }
 
 // Dead is closed when that root ends.
 func (f *File) Dead() <-chan struct{} { return f.hold.Load().Dead() }
 
-// enter counts an operation that uses the descriptor, which stays open until leave, also
-// after Close.
+// enter counts an operation that uses the descriptor. The descriptor stays open until leave,
+// even after Close.
 func (f *File) enter() (int, error) {
 	for {
 		n := f.users.Load()
@@ -195,7 +194,7 @@ func (f *File) Retain() bool {
 // Unretain ends a Retain.
 func (f *File) Unretain() { f.leave() }
 
-// Close ends the file and records what passed through it. It does not wait.
+// Close closes the file and records how many bytes passed through it. It does not wait.
 func (f *File) Close() {
 	f.leave()
 	if f.quiet {
@@ -210,7 +209,7 @@ func onFile[T any](ctx context.Context, f *File, req guard.Request, g func(l *gu
 	return onFileDrop(ctx, f, req, nil, nil, g)
 }
 
-// onFileDrop is onFile with what gate.DoPrepared takes.
+// onFileDrop is onFile with the further arguments of gate.DoPrepared.
 func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (T, error) {
 	if req.Path.Root == "" {
 		req.Path = f.at.Path
@@ -221,7 +220,7 @@ func onFileDrop[T any](ctx context.Context, f *File, req guard.Request, prepare 
 	}, func() error { return f.judgePlaceAgain(ctx, req) })
 }
 
-// onFileOnce is onFileDrop with a hold that is in req.
+// onFileOnce is onFileDrop with the hold in req.
 func onFileOnce[T any](ctx context.Context, f *File, req guard.Request, prepare func() (release func()), drop func(T), g func(l *guard.Lease, fd int) (T, int64, error)) (zero T, err error) {
 	if _, err := f.enter(); err != nil {
 		return zero, &guard.Error{Op: req.Op, Path: f.at.Path, Kind: names.IO, Err: err}
@@ -257,7 +256,7 @@ func retried[T any](req *guard.Request, try func() (T, error), judgePlaceAgain f
 	return v, &guard.Error{Op: req.Op, Path: req.Path, Kind: names.Conflict}
 }
 
-// fresh judges the file's place anew if its hold is stale.
+// fresh judges the file's place again if its hold is stale.
 func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 	if !f.hold.Load().Stale() {
 		return nil
@@ -265,10 +264,10 @@ func (f *File) fresh(ctx context.Context, c guard.Caller) error {
 	return f.judgePlaceAgain(ctx, guard.Request{Caller: c, Path: f.at.Path})
 }
 
-// judgePlaceAgain judges the file's place anew after roots were nested in its root or
-// revoked there, or the patterns changed: it walks to the file again and enters the nested
-// roots on the way. A file that is no longer found at its place is dead, because nobody
-// can tell in which of the roots it lies.
+// judgePlaceAgain judges the file's place again after roots were nested in its root or revoked
+// there, or the patterns changed: it walks to the file again and enters the nested roots on the
+// way. A file that is no longer found at its place is dead, because the root in which it lies
+// is not known.
 func (f *File) judgePlaceAgain(ctx context.Context, req guard.Request) error {
 	look := guard.Request{Caller: req.Caller, Op: names.OpLookup, Path: req.Path}
 	hold, err := gate.Do(ctx, f.t.reg, look, nil, func(l *guard.Lease) (*guard.Hold, int64, error) {

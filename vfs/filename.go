@@ -14,22 +14,22 @@ import (
 )
 
 // An open file was judged by the name it was opened by. The host may have renamed it
-// since: an editor writes a temporary file and renames it, a person moves one away. So in
-// a root with patterns an operation on an open file looks, every few milliseconds, what
-// the file is called now, and is judged by that name. A program that had a temporary file
-// open before it became .mcp.json does not write to .mcp.json.
+// since: an editor writes a temporary file and renames it, a person moves one away. So in a
+// root with patterns, operations on an open file look up its present name every few
+// milliseconds, and are judged by that name. A program that had a temporary file open before it
+// became .mcp.json does not write to .mcp.json.
 //
 // The kernel (the link in /proc/self/fd) follows the name that the file was opened by,
 // wherever that is moved. A file that lost that name and has another one (link(2), then
-// unlink(2)) is looked for in the root, see otherName. Two kinds of files are not written any
-// more, because nobody can tell what they are called: one that is not found in this way, and
-// a file deeper than PATH_MAX, whose path the kernel does not show, once it does not lie where
-// it was opened. A file that was kept in a trash, or has no name at all, belongs to those who
-// have it open.
+// unlink(2)) is looked for in the root, see otherName. Two kinds of files cannot be written any
+// more, because their names are not known: a file that the search does not find, and a file
+// deeper than PATH_MAX that no longer lies where it was opened, because the kernel does not
+// show its path. A file that was kept in a trash, or has no name at all, belongs to the
+// programs that have it open.
 
-// recheckAfter is how long a check of a file's name counts. A program can still write for so
-// long after the host has renamed the file. That gives it little: before the rename it could
-// write to the file all the time.
+// recheckAfter is how long a check of a file's name counts. For that time a program can still
+// write after the host has renamed the file. It gains little by that: before the rename it
+// could write to the file all the time.
 const recheckAfter = 10 * time.Millisecond
 
 const (
@@ -40,12 +40,12 @@ const (
 	searchAgainAfter = time.Second
 )
 
-// nameLost is why an open file is not used any more.
+// nameLost is the reason why an open file is not used any more.
 type nameLost string
 
 func (n nameLost) Error() string { return string(n) }
 
-// Why is what the record says.
+// Why returns the text for the record.
 func (n nameLost) Why() string { return string(n) }
 
 const (
@@ -53,8 +53,8 @@ const (
 	outside  nameLost = "the file was moved out of the root after it was opened"
 )
 
-// since is when an operation began, in nanoseconds since the tree was made, by a clock
-// that nobody sets back.
+// since returns when an operation began, in nanoseconds since the tree was made, by a clock
+// that cannot be set back.
 func (t *Tree) since(l *guard.Lease) int64 { return int64(l.Began().Sub(t.began)) }
 
 // judgeNow judges the file by the name it has now, for an access. fd is its descriptor.
@@ -73,8 +73,8 @@ func (f *File) judgeNow(l *guard.Lease, fd int, a guard.Access) error {
 	return err
 }
 
-// judgeName looks up the file's name and judges it. all says that the name allows every
-// access, so that the check counts for the next operation, whatever that does.
+// judgeName looks up the file's name and judges it. all means that the name allows every
+// access, so that the check also counts for the next operation, of any kind.
 func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err error) {
 	path, err := beneath.PathOf(fd)
 	if err != nil {
@@ -121,7 +121,7 @@ func (f *File) judgeName(l *guard.Lease, fd int, a guard.Access) (all bool, err 
 			return false, err
 		}
 		if l.JudgeNow(guard.ToChange, rel) != nil {
-			return false, nil // it may be read, no more
+			return false, nil // it may only be read
 		}
 	}
 	f.lastPath.Store(&path)
@@ -140,9 +140,9 @@ func relNow(l *guard.Lease, path string) (rel string, below bool, err error) {
 	return rel, below, err
 }
 
-// otherName finds a name of the file in the root, by which it was not opened. last is the name
-// that it has lost. The name that was found before, those in the directory of last and all
-// others of the root are tried in this order.
+// otherName finds another name of the file in the root than the one by which it was opened.
+// last is the name that it has lost. otherName tries the name that it found before, then the
+// names in the directory of last, then all others of the root.
 func (f *File) otherName(l *guard.Lease, last string) (rel string, ok bool) {
 	if known := f.alias.Load(); known != nil && f.isAt(l, *known) {
 		return *known, true

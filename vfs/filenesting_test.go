@@ -68,7 +68,7 @@ func TestFileRootInsideRoot(t *testing.T) {
 		}
 		b.contents("d/one", "mine")
 
-		// Replaced by renaming, as editors do: the name is what counts.
+		// Replaced by renaming, as editors do: the name counts.
 		b.put("d/tmp", "edit")
 		b.must(os.Rename(b.host("d/tmp"), b.host("d/one")))
 		b.wantKind(second(before.ReadAt(bg, who, make([]byte, 4), 0)), 0)

@@ -14,13 +14,12 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// The kernel walks the links of a mount; for peers that send paths the tree
-// does it. A path is first resolved by the kernel in one call that refuses
-// links. Only if it meets one, the path is walked here: one element at a time,
-// each judged and opened beneath the last, a link's target put in its place. The
-// result is a path without links, which is resolved from the root again, by a
-// call that refuses links: whatever was exchanged since, nothing is followed
-// that was not judged.
+// The kernel follows the links of a mount. For peers that send paths the tree follows them.
+// First the kernel resolves a path in one call that refuses links. Only if it meets a link, the
+// path is walked here: one element at a time, each judged and opened beneath the last, and a
+// link is replaced by its target. The result is a path without links. It is resolved from the
+// root again by a call that refuses links. So no link is followed that was not judged, even if
+// names were exchanged meanwhile.
 
 const (
 	// maxLinks bounds the links of one path, as the kernel does (MAXSYMLINKS).
@@ -29,8 +28,8 @@ const (
 	// target climbs: long targets full of ".." in a deep tree would otherwise
 	// make one request cost minutes.
 	maxClimbs = 100_000
-	// maxExchanges bounds how often a walk is repeated because somebody put a link where
-	// the walk had found none. After that the operation fails.
+	// maxExchanges bounds how often a walk is repeated because a link has appeared where the
+	// walk had found none. After that the operation fails.
 	maxExchanges = 16
 )
 
@@ -173,7 +172,7 @@ func (w *follower) push(rel string, link bool) {
 	}
 }
 
-// rest is what is still to be walked.
+// rest returns the part of the path that is still to be walked.
 func (w *follower) rest() string {
 	elems := make([]string, 0, len(w.todo))
 	for _, s := range slices.Backward(w.todo) {
@@ -206,8 +205,8 @@ func (w *follower) up() error {
 	return nil
 }
 
-// enter takes the next element. done means that it is the path's last one, and
-// not a link or directory; it then stays in todo.
+// enter walks the next element. done means that the element is the path's last one, and not a
+// link or directory; it then stays in todo.
 func (w *follower) enter(next step, final bool) (done bool, err error) {
 	w.linked = next.link
 	rel := w.rel()
@@ -254,7 +253,7 @@ func (w *follower) enter(next step, final bool) (done bool, err error) {
 // expand puts the target of the link name in its place.
 func (w *follower) expand(fd int, name string) error {
 	if w.l.Narrowest()&guard.Read == 0 {
-		// As READLINK in the mount: a target is contents.
+		// As for READLINK in the mount: a target counts as contents.
 		return &guard.Error{Kind: names.Permission}
 	}
 	if w.links++; w.links > maxLinks {

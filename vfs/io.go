@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/walk"
 )
 
-// ReadAt reads into buf from off; fewer bytes than asked for mean the end.
+// ReadAt reads into buf from off. Fewer bytes than len(buf) mean the end of the file.
 func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64) (int, error) {
 	req := guard.Request{Caller: c, Op: names.OpRead, Bytes: int64(len(buf))}
 	own := buf
@@ -38,8 +38,8 @@ func (f *File) ReadAt(ctx context.Context, c guard.Caller, buf []byte, off int64
 	return n, nil
 }
 
-// Touch holds the file's change time before a write and after it, in nanoseconds. A front
-// end that caches the file can tell from it whether anybody else has changed the file.
+// Touch holds the file's change time before a write and after it, in nanoseconds. A front end
+// that caches the file can tell from it whether another program has changed the file.
 type Touch struct {
 	Before, After int64
 }
@@ -48,14 +48,14 @@ type Touch struct {
 type Append uint8
 
 // By default a write lands at the end if the file was opened with O_APPEND. A front end that
-// knows the flags that the descriptor has now (fcntl(2), F_SETFL) says so.
+// knows the descriptor's present flags (fcntl(2), F_SETFL) sets Append instead.
 const (
 	AppendAsOpened Append = iota
 	AppendAlways
 	AppendNever
 )
 
-// Writing says how a write is to be done.
+// Writing has the options of a write.
 type Writing struct {
 	Append Append
 	// Cached: the write comes from the kernel's page cache and not from a
@@ -79,16 +79,16 @@ func (f *File) appends(w Writing) bool {
 }
 
 // WriteAt writes bufs at off, or at the end of the file (see Append), by one system call.
-// Short writes come with an error. Without the right to write, a file that was created by its
-// opening can be written behind its end only: it can get contents, but none can be
-// overwritten.
+// Short writes come with an error. Without the right to write, a file that its opening created
+// can only be written behind its end: it can get contents, but contents cannot be overwritten.
 func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off int64, w Writing) (int, error) {
 	total := 0
 	for _, b := range bufs {
 		total += len(b)
 	}
 	appending := f.appends(w)
-	// A page written back lands anywhere in the file, however it was opened.
+	// A page that is written back can land anywhere in the file, even if it was opened for
+	// appending.
 	need := guard.Write
 	switch {
 	case f.made && !f.Appending() && !w.Cached:
@@ -134,8 +134,8 @@ func (f *File) WriteAt(ctx context.Context, c guard.Caller, bufs [][]byte, off i
 	return n, err
 }
 
-// refuseOverwriting refuses to write before the end of a file that was created by its
-// opening, unless the caller has the right to write.
+// refuseOverwriting refuses to write before the end of a file that its opening created, unless
+// the caller has the right to write.
 func refuseOverwriting(l *guard.Lease, fd int, off int64) error {
 	if l.Narrowest()&guard.Write != 0 {
 		return nil
@@ -165,11 +165,10 @@ func write(l *guard.Lease, to beneath.Changeable, src [][]byte, off int64, appen
 	return n, err
 }
 
-// killPriv clears the set-id bits of a regular file, as the kernel does when
-// somebody without CAP_FSETID writes to it; we have that capability as root, so
-// the source's kernel does not do it for us. Without the permission to execute for the
-// group, the set-group-id bit stays for members of the group (setattr_should_drop_sgid of
-// Linux 6.2).
+// killPriv clears the set-id bits of a regular file, as the kernel does when a process without
+// CAP_FSETID writes to it. A daemon of root has that capability, so the source's kernel does
+// not clear the bits for it. Without the permission to execute for the group, the set-group-id
+// bit stays for members of the group (setattr_should_drop_sgid of Linux 6.2).
 func killPriv(l *guard.Lease, w beneath.Changeable, info *Info) error {
 	kill := uint32(unix.S_ISUID)
 	if info.Mode&unix.S_ISGID != 0 && (info.Mode&unix.S_IXGRP != 0 || !l.Caller().InGroup(info.GID)) {
@@ -203,22 +202,21 @@ func (f *File) Stat(ctx context.Context, c guard.Caller) (Info, error) {
 	})
 }
 
-// Fsync writes the file to the disk; with dataOnly only what is needed to read
-// the data back.
+// Fsync writes the file to the disk; with dataOnly only the parts needed to read the data back.
 func (f *File) Fsync(ctx context.Context, c guard.Caller, dataOnly bool) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFsync}, func(l *guard.Lease, _ int) error {
 		return f.h.Sync(l, dataOnly)
 	})
 }
 
-// Flush answers a close(2) of one of the file's descriptors. What was written is with the
-// source's kernel already, so Flush does nothing but pass the gate.
+// Flush answers a close(2) of one of the file's descriptors. The source's kernel already has
+// the written data, so Flush only passes the gate.
 func (f *File) Flush(ctx context.Context, c guard.Caller) error {
 	return f.simple(ctx, guard.Request{Caller: c, Op: names.OpFlush}, func(*guard.Lease, int) error { return nil })
 }
 
-// Allocate is fallocate(2). What takes space on the disk is limited like
-// writing, also where the file does not become longer.
+// Allocate is fallocate(2). Taking space on the disk is limited like writing, even if the file
+// does not become longer.
 func (f *File) Allocate(ctx context.Context, c guard.Caller, mode uint32, off, length int64) error {
 	req := guard.Request{Caller: c, Op: names.OpAllocate}
 	if off < 0 || length <= 0 || off > math.MaxInt64-length {

@@ -14,8 +14,8 @@ import (
 // TempPrefix begins the names of files that are not finished.
 const TempPrefix = beneath.TempPrefix
 
-// Journal is told of the temporary names that Replace and uploads make, so that the next
-// session can remove (CleanTemp) those that are left behind; see wholefile.Journal.
+// Journal notes the temporary names that Replace and uploads make, so that the next session can
+// remove leftover ones (CleanTemp); see wholefile.Journal.
 type Journal = wholefile.Journal
 
 // SetJournal names the journal; it must be called before the tree is used.
@@ -24,8 +24,8 @@ func (t *Tree) SetJournal(j Journal) { t.preparer.SetJournal(j) }
 // CleanTemp removes an unfinished file that another daemon left, at a path that its Journal
 // names. The file must be regular, and its name begin with TempPrefix; else it stays, and the
 // error is Invalid. It is no error if the path does not exist. CleanTemp takes no right,
-// because the file is ours, so it works in a root that has become read-only, too. The removal
-// is on record.
+// because rootsfs made the file, so it also works in a root that has become read-only. The
+// removal is recorded.
 func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 	req := guard.Request{Caller: t.ownerOf(p.Root), Op: names.OpGetattr, Path: p}
 	removed, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (bool, int64, error) {
@@ -57,7 +57,7 @@ func (t *Tree) CleanTemp(ctx context.Context, p guard.Path) error {
 	return t.reg.Note(names.OpUnlink, p.Root, guard.Allowed, "removed the unfinished file "+names.Quote(p.String()))
 }
 
-// ownerOf is the caller of the owner's own operations on a root.
+// ownerOf returns the caller for the owner's own operations on a root.
 func (t *Tree) ownerOf(root guard.RootName) guard.Caller {
 	who, _ := t.reg.SubjectOf(root)
 	return guard.Caller{Via: guard.ViaControl, Subject: who}

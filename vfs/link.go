@@ -19,8 +19,8 @@ func (t *Tree) Symlink(ctx context.Context, c guard.Caller, target string, dir A
 	})
 }
 
-// Link gives a file another name. f is an open file for it, or nil; a file
-// without a name (O_TMPFILE) can only be linked through f.
+// Link gives a file another name. f is an open descriptor of the file, or nil. A file without a
+// name (O_TMPFILE) can only be linked through f.
 func (t *Tree) Link(ctx context.Context, c guard.Caller, old At, f *File, dir At, name string) (Info, error) {
 	p, err := t.child(names.OpLink, dir, name)
 	if err != nil {
@@ -93,9 +93,9 @@ func linked(l *guard.Lease, w beneath.Changeable, d beneath.Dir, dir At, name st
 	return beneath.StatIn(d, name)
 }
 
-// Readlink returns a link's target; f is a reference to the link if it has no
-// name any more, else nil. A target that leaves the root, or could, is refused:
-// the kernel would walk it in the caller's namespace, outside.
+// Readlink returns a link's target. f is a reference to the link if it has no name any more,
+// else nil. Readlink refuses a target that leaves the root, or could: the kernel would walk it
+// in the caller's namespace, outside of the root.
 func (t *Tree) Readlink(ctx context.Context, c guard.Caller, at At, f *File) (string, error) {
 	return t.ReadlinkWhere(ctx, c, at, f, Where{})
 }
@@ -125,7 +125,7 @@ func (t *Tree) ReadlinkWhere(ctx context.Context, c guard.Caller, at At, f *File
 		dir, _ := at.Path.Split()
 		holders := []guard.Path{dir}
 		if n.info.Nlink > 1 && where.Holders != nil {
-			// The kernel may be walking from another name, which lies less deep.
+			// The kernel may be walking from another name of the link, which lies less deep.
 			holders = append(holders, where.Holders()...)
 		}
 		for _, dir := range holders {
@@ -163,8 +163,8 @@ func staysInside(ctx context.Context, l *guard.Lease, dir guard.Path, target str
 		if err == nil || names.Reason(err) == names.Escaped {
 			return err
 		}
-		// The kernel cannot walk it either, at this moment. In a moment what stopped the walk
-		// may be a directory, so it counts as one.
+		// The kernel cannot walk it either, at this moment. The name that stopped the walk may
+		// become a directory, so it counts as one.
 	}
 	if climbs {
 		return leaves

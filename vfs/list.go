@@ -21,11 +21,11 @@ const (
 	// DefaultListLimit and MaxListLimit bound the entries of one page.
 	DefaultListLimit = 1000
 	MaxListLimit     = 10_000
-	// maxPageBytes bounds what the entries of one page weigh: the paths of a
-	// tree that is thousands of levels deep are long.
+	// maxPageBytes bounds the weight of the entries of one page: in a tree of thousands of
+	// levels the paths are long.
 	maxPageBytes = 2 << 20
-	// maxPageScan bounds the names looked at for one page, so that a pattern
-	// that matches little does not hold the root for long.
+	// maxPageScan bounds the names that are examined for one page, so that a pattern with few
+	// matches does not hold the root for long.
 	maxPageScan = 100_000
 	// maxGlob bounds a pattern, in bytes.
 	maxGlob = 1024
@@ -35,35 +35,34 @@ const (
 // hidden names.
 type ListOptions struct {
 	Recursive bool
-	// Hidden includes names that begin with a dot, and what lies below them.
+	// Hidden includes names that begin with a dot, and everything below them.
 	Hidden bool
 	// Glob, unless empty, is matched on the names: a doublestar pattern for
 	// the path below the listed directory ("**/*.go").
 	Glob string
-	// Depth is how many levels a recursive listing goes down; 1 is the
-	// directory's own names, 0 stands for no limit. Levels below the 16,384th
-	// are never listed.
+	// Depth is how many levels a recursive listing goes down: 1 lists only the directory's own
+	// names, 0 is no limit. Levels below the 16,384th are never listed.
 	Depth int
-	// Limit is how many entries a page has at most: 0 stands for
-	// DefaultListLimit, and more than MaxListLimit for that. A page may have
-	// fewer, even none, and not be the last.
+	// Limit is how many entries a page has at most: 0 stands for DefaultListLimit, and a number
+	// above MaxListLimit for MaxListLimit. A page may have fewer entries, even none, and not be
+	// the last.
 	Limit int
-	// Cursor is the Next of the page before. The other options, but Limit,
-	// have to be those of that page.
+	// Cursor is the Next of the page before. All other options except Limit must be the same as
+	// for that page.
 	Cursor string
-	// Follow resolves links in the path that is listed. Links that are found
-	// in directories are listed as links all the same.
+	// Follow resolves links in the listed path. Links in directories are still listed as links.
 	Follow bool
-	// NoInfo is for callers who want names and types only: attributes of files and links
-	// are not read if the directory tells their types. So a file on which another one is
-	// mounted is listed, too, which otherwise it is not.
+	// NoInfo is for callers that want names and types only: attributes of files and links are
+	// not read if the directory has their types. Therefore a file on which another one is
+	// mounted is listed, which it is not otherwise.
 	NoInfo bool
-	// Weigh returns how many bytes an entry will take in the caller's answer. A page whose
-	// entries have 2 MiB together is continued on another page. nil: as many as its path.
+	// Weigh returns how many bytes an entry will take in the caller's answer. When the entries
+	// of a page weigh 2 MiB together, the listing goes on in another page. nil: the length of
+	// the path.
 	Weigh func(e *Listed) int
-	// Room, unless nil, is called before the page takes more memory: for n bytes, some
-	// dozens of KiB, of the page and of what Weigh counts. They are not given back. If Room
-	// returns an error the page ends early, or, without an entry, the listing fails.
+	// Room, unless nil, is called before the page takes n more bytes of memory (some dozens of
+	// KiB), for the page itself and for the weights of Weigh. The bytes are not given back. If
+	// Room returns an error, the page ends early, or, without an entry, the listing fails.
 	Room func(n int64) error
 }
 
@@ -71,30 +70,29 @@ type ListOptions struct {
 type Listed struct {
 	Path guard.Path // below the path as it was given
 	Name string
-	// Info is that of the link itself where the entry is one. Of a nested
-	// root that the caller may not enter it holds nothing but the type, and
-	// so it does with NoInfo.
+	// Info describes the link itself if the entry is a link. For a nested root that the caller
+	// may not enter, it has only the type. With NoInfo it has only the type, too.
 	Info Info
 }
 
-// Page is one part of a listing. Its strings share memory: who keeps one of them
-// for long clones it.
+// Page is one part of a listing. Its strings share memory: a caller that keeps one of them for
+// long must clone it.
 type Page struct {
 	Entries []Listed
 	// Next is the cursor of the next page, "" after the last.
 	Next string
 }
 
-// List returns a part of a directory's names, or of the whole tree's below it,
-// depth first, each directory before its contents. It passes the gate once a
-// page and leaves one record, whose count of bytes read is that of the entries.
+// List returns a part of the names in a directory, or in the whole tree below it, depth first,
+// each directory before its contents. For each page it passes the gate once and leaves one
+// record. The record's count of bytes read is the number of entries.
 //
-// On file systems whose directory positions stay valid (ext4, xfs, btrfs, tmpfs)
-// an entry that is there during the whole listing is returned exactly once,
-// whatever is added or removed meanwhile. Directories that cannot be read, lie
-// on another file system or are nested roots closed to the caller are listed and
-// not entered. A cursor that is not one of List's, or not for this listing, is
-// names.Invalid; cursors end with the process and with the root's lifetime.
+// On file systems whose directory positions stay valid (ext4, xfs, btrfs, tmpfs) an entry that
+// exists during the whole listing is returned exactly once, even if other names are added or
+// removed meanwhile. Directories that cannot be read, lie on another file system or are nested
+// roots closed to the caller are listed and not entered. For a cursor that List has not made,
+// or has made for another listing, the error is names.Invalid. Cursors are valid until the
+// process or the root's lifetime ends.
 func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOptions) (Page, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpendir, Path: p}
 	return gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (Page, int64, error) {
@@ -114,7 +112,7 @@ func (t *Tree) List(ctx context.Context, c guard.Caller, p guard.Path, o ListOpt
 	})
 }
 
-// check refuses options that mean nothing and fills in the limits.
+// check refuses options that make no sense, and fills in the limits.
 func (o *ListOptions) check() error {
 	invalid := func(format string, args ...any) error {
 		return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
@@ -150,12 +148,12 @@ type listing struct {
 	glob    glob
 	seal    seal
 	page    Page
-	next    Listed          // what is being looked at
+	next    Listed          // the name that is being examined
 	text    strings.Builder // holds paths of the page
 	bytes   int
 	scanned int
 	made    int64 // memory for paths, bytes
-	counted int64 // what Room was asked for
+	counted int64 // bytes that Room was asked for
 }
 
 // pathText is how many bytes for paths are allocated at a time, unless one path needs more.
@@ -203,8 +201,8 @@ func (ls *listing) run() (Page, error) {
 	}
 }
 
-// consider takes one name into the page, or passes over it, and enters it if it
-// is a directory to be listed. full means that it belongs to the next page.
+// consider adds one name to the page, or skips it, and enters it if it is a directory to list.
+// full means that the name belongs to the next page.
 func (ls *listing) consider(e *Entry) (full bool, err error) {
 	w, name, typ := ls.w, e.Name, e.Type
 	if ls.scanned++; ls.scanned > maxPageScan {
@@ -245,7 +243,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	if n >= ls.o.Limit || n > 0 && ls.bytes+size > maxPageBytes {
 		return true, nil
 	}
-	ahead := min(ls.o.Limit, w.Ahead()) // known to come
+	ahead := min(ls.o.Limit, w.Ahead()) // names that are read already
 	if err := ls.room(max(n+1, ahead, cap(ls.page.Entries)), size); err != nil && n == 0 {
 		return false, err
 	} else if err != nil {
@@ -263,7 +261,7 @@ func (ls *listing) consider(e *Entry) (full bool, err error) {
 	return false, err
 }
 
-// rel is the path of a name of the innermost directory, below the start.
+// rel returns the path below the start of a name in the innermost directory.
 func (ls *listing) rel(name string) string {
 	if len(ls.w.Path()) == 0 {
 		return name
@@ -271,8 +269,7 @@ func (ls *listing) rel(name string) string {
 	return string(ls.w.Path()) + "/" + name
 }
 
-// roomStep is the least that Room is asked for at a time, bytes: small pages ask
-// once.
+// roomStep is the smallest number of bytes that Room is asked for: small pages ask once.
 const roomStep = 32 << 10
 
 var listedSize = int64(reflect.TypeFor[Listed]().Size())
@@ -296,8 +293,8 @@ func (ls *listing) room(entries, weight int) error {
 	return nil
 }
 
-// look makes the next entry of a name; ok is false if it has vanished or is not
-// to be seen. typ is its type as the directory tells it.
+// look makes the next entry from a name. ok is false if the name has vanished or may not be
+// seen. typ is its type in the directory.
 func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 	e := &ls.next
 	if ok, err = ls.info(&e.Info, name, typ); err != nil || !ok {
@@ -311,12 +308,12 @@ func (ls *listing) look(name string, typ uint32) (ok bool, err error) {
 	return true, nil
 }
 
-// shownPath is the path of a name of the innermost directory, below the path as it was
-// given.
+// shownPath returns the path of a name in the innermost directory, below the path as the caller
+// wrote it.
 func (ls *listing) shownPath(name string) string {
 	top, n := ls.shown.Rel(), len(ls.shown.Rel())+len(ls.w.Path())+len(name)+2 // two slashes
 	if b := &ls.text; b.Cap()-b.Len() < n {
-		*b = strings.Builder{} // what it made stays as it is
+		*b = strings.Builder{} // the strings that it has made stay valid
 		b.Grow(max(n, min(n*ls.w.Ahead(), pathText)))
 		ls.made += int64(b.Cap())
 	}
@@ -333,12 +330,12 @@ func (ls *listing) shownPath(name string) string {
 	return ls.text.String()[from:]
 }
 
-// info reads the attributes for the entry of a name; ok is false if the name has gone, or may
+// info reads the attributes for the entry of a name. ok is false if the name has gone, or may
 // not be seen.
 func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) {
 	l := ls.l
-	// A directory is looked at all the same: it may be a mount point, or gone.
-	// Where roots are nested, a file's identity may matter.
+	// A directory is examined even with NoInfo: it may be a mount point, or gone. If roots are
+	// nested, a file's identity may matter.
 	if ls.o.NoInfo && (typ == unix.S_IFREG || typ == unix.S_IFLNK) && !l.HasNested() {
 		*to = Info{Mode: typ}
 		return true, nil
@@ -367,11 +364,11 @@ func (ls *listing) info(to *Info, name string, typ uint32) (ok bool, err error) 
 // need not be walked.
 type glob struct {
 	pattern pattern.Glob
-	// lead are the leading elements that each match exactly one element of a
-	// path; whole says that there are no others.
+	// lead are the leading elements that each match exactly one element of a path. whole: there
+	// are no other elements.
 	lead  []pattern.Glob
 	whole bool
-	// longest is the path, in bytes, that may be compared with it.
+	// longest is the length of the longest path, in bytes, that may be compared with it.
 	longest int
 }
 

@@ -27,7 +27,7 @@ type Lock struct {
 // an error, the owner has no locks. With a nil Locker, the locks are on the File itself.
 type Locker func(open func() (*File, error)) (*File, error)
 
-// TryLock sets or clears a lock without waiting.
+// TryLock sets or clears a lock, and does not wait.
 func (f *File) TryLock(ctx context.Context, c guard.Caller, lk Lock, by Locker) error {
 	req := guard.Request{Caller: c, Op: names.OpSetlk}
 	_, err := f.locking(ctx, req, by, func(l *guard.Lease, own *File) (unix.Flock_t, error) {
@@ -95,8 +95,8 @@ func (f *File) openForLocks(l *guard.Lease, fd int, c guard.Caller) (*File, erro
 }
 
 // lockPollMin and lockPollMax are the shortest and longest pause between two tries of
-// WaitLock. A system call that waits for a lock could not be cancelled, and would keep the
-// root from ending.
+// WaitLock. They are needed because a system call that waits for a lock cannot be cancelled,
+// and would keep the root from ending.
 const (
 	lockPollMin = time.Millisecond
 	lockPollMax = 50 * time.Millisecond
@@ -104,8 +104,8 @@ const (
 
 // WaitLock tries until it has the lock, interrupted is closed, ctx ends, or the root does.
 // Each try is an operation of its own: one operation that waited for the lock would keep
-// the root's rights from being changed. interrupted does not end a try that is under way,
-// so a caller who is told that the waiting was interrupted does not have the lock.
+// the root's rights from being changed. interrupted does not end a try in progress, so a caller
+// whose waiting was interrupted does not have the lock.
 func (f *File) WaitLock(ctx context.Context, interrupted <-chan struct{}, c guard.Caller, lk Lock, by Locker) error {
 	pause := lockPollMin
 	for {
@@ -148,14 +148,13 @@ func flockHow(typ int16) int {
 	return unix.LOCK_UN
 }
 
-// Locks are advisory, so the kernel renames, removes and replaces a file although somebody
-// has locked it. For peers locks do count: a peer cannot take away or exchange a file that
-// somebody has locked.
+// Locks are advisory: the kernel renames, removes and replaces a locked file. For peers locks
+// do count: a peer cannot remove or replace a locked file.
 
-// withFileLock runs f while nobody else holds a lock on the file of that name,
-// or returns Locked. Meanwhile it holds the lock of flock(2) itself. Only regular
-// files have locks that matter here. The locks of a file that we may neither read nor
-// write cannot be looked up, and f is run.
+// withFileLock runs f while no other program holds a lock on the file of that name, or returns
+// Locked. Meanwhile it holds the lock of flock(2) itself. Only locks of regular files matter
+// here. If the daemon may neither read nor write the file, it cannot look up the locks, and
+// runs f.
 func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func() error) error {
 	if !old.IsRegular() {
 		return f()
@@ -179,9 +178,9 @@ func withFileLock(l *guard.Lease, d beneath.Dir, base string, old *Info, f func(
 	return f()
 }
 
-// lockFile takes the whole-file lock of flock(2) on an open file, for as long as it
-// is open, and checks that nobody holds a lock of fcntl(2). On a file system without
-// locks nobody holds any.
+// lockFile acquires the whole-file lock of flock(2) on an open file, for as long as the file is
+// open, and checks that no program holds a lock of fcntl(2). A file system without locks has
+// none.
 func lockFile(l *guard.Lease, h *beneath.Handle) error {
 	if lk, err := beneath.OFDConflict(h.FD(), unix.F_WRLCK, 0, 0); err == nil && lk.Type != unix.F_UNLCK {
 		return &guard.Error{Kind: names.Locked}

@@ -46,8 +46,8 @@ func writesTo(flags int) bool { return flags&unix.O_ACCMODE != unix.O_RDONLY }
 const keptFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // Open opens a regular file. Of the flags, access mode, O_APPEND, O_TRUNC,
-// O_SYNC, O_DSYNC and O_NOATIME have a meaning. While it is open for writing,
-// nobody replaces it through this Tree (see RenamePath, Replace and Upload).
+// O_SYNC, O_DSYNC and O_NOATIME have a meaning. While the file is open for writing, it is not
+// replaced through this Tree (see RenamePath, Replace and Upload).
 func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*File, Info, error) {
 	req := guard.Request{Caller: c, Op: names.OpOpen, Path: at.Path, Epoch: at.Epoch, Need: openNeed(flags), OpensForWriting: writesTo(flags)}
 	// Not by Tree.opening, whose closure costs an allocation.
@@ -58,9 +58,9 @@ func (t *Tree) Open(ctx context.Context, c guard.Caller, at At, flags int) (*Fil
 	return o.f, o.info, err
 }
 
-// open is Open, admitted. It tries again if the name is given to another file
-// meanwhile; then it locks the name, so that no replacement through this Tree outruns it.
-// The expected file (At.ID) is looked for where it lies now (At.Held).
+// open is Open after the gate. If the name is given to another file meanwhile, it tries again,
+// with the name locked against replacements through this Tree. The expected file (At.ID) is
+// looked up at its present place (At.Held).
 func (t *Tree) open(ctx context.Context, l *guard.Lease, c guard.Caller, at At, flags int) (o opened, err error) {
 	for try := range maxExchanges {
 		o, err = t.openOnce(ctx, l, c, at, flags, try > 0)
@@ -155,7 +155,7 @@ func (t *Tree) beginWriting(ctx context.Context, l *guard.Lease, d beneath.Dir, 
 	return err
 }
 
-// truncate is O_TRUNC on an open file, of which the trash keeps a copy first.
+// truncate does O_TRUNC on an open file. Before that, the trash keeps a copy of the file.
 func (t *Tree) truncate(ctx context.Context, l *guard.Lease, h *beneath.Handle, rel string) error {
 	if err := t.trash.KeepEmptied(ctx, l, h.FD(), rel); err != nil {
 		return err
@@ -190,18 +190,18 @@ func openExpected(l *guard.Lease, d beneath.Dir, at At, base string, flags int) 
 	return h, info, nil
 }
 
-// Reopening says what Reopen is for.
+// Reopening has the options of Reopen.
 type Reopening struct {
 	Quiet bool // leaves no record: it serves an operation, not a program
-	// Read allows a file that has a name (see At.Nameless) to be opened for reading. It is
-	// for a front end that is not told when a program opens a file, so that it cannot
-	// distinguish a new open from the use of an old one.
+	// Read allows a file that has a name (see At.Nameless) to be opened for reading. It is for
+	// a front end that does not learn when a program opens a file, and so cannot distinguish a
+	// new open from the use of an old one.
 	Read bool
 }
 
 // Reopen opens a file once more through one that is open. For a program it does so only if the
-// file has no name any more; else the error is ESTALE. It is also ESTALE for writing if the
-// name was given to another file, because nobody would find the data.
+// file has no name any more; else the error is ESTALE. It is also ESTALE for writing if another
+// file has the name, because the written data could not be found again.
 func (f *File) Reopen(ctx context.Context, c guard.Caller, flags int, how Reopening) (*File, error) {
 	quiet := how.Quiet
 	req := guard.Request{Caller: c, Op: names.OpOpen, Need: openNeed(flags), Quiet: quiet, OpensForWriting: writesTo(flags)}

@@ -207,7 +207,7 @@ func TestCreateAgainstRemove(t *testing.T) {
 	wg.Wait()
 }
 
-// A file without a name is written, given a name, and then is what lies there.
+// A file without a name is written and given a name, and the name then leads to it.
 func TestTmpfileThenLink(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		f, info, err := b.t.Tmpfile(bg, who, b.at(""), unix.O_RDWR, 0o6640)

@@ -12,15 +12,15 @@ import (
 )
 
 // Operations on whole files and paths, for peers that have neither descriptors nor a
-// kernel that follows links. Each passes the gate once. Paths are as the peer gave them;
-// links in them are followed (see Follow).
+// kernel that follows links. Each passes the gate once. Paths are as the peer wrote them; links
+// in them are followed (see Follow).
 
 type pathInfo struct {
 	info Info
 	path guard.Path
 }
 
-// Stat describes what a path leads to, and returns the path of that, which has no links.
+// Stat describes the file that a path leads to, and returns the file's path without links.
 func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, guard.Path, error) {
 	req := guard.Request{Caller: c, Op: names.OpGetattr, Path: p}
 	f, err := gate.Do(ctx, t.reg, req, nil, func(l *guard.Lease) (pathInfo, int64, error) {
@@ -36,7 +36,7 @@ func (t *Tree) Stat(ctx context.Context, c guard.Caller, p guard.Path) (Info, gu
 	return f.info, f.path, err
 }
 
-// target resolves what lies at a path; a link is ELOOP.
+// target resolves the file at a path. For a link the error is ELOOP.
 func target(l *guard.Lease, q guard.Path) (beneath.Dir, Info, error) {
 	d, info, err := nodeAt(l, At{Path: q}, l.Access())
 	if err == nil && info.Type() == unix.S_IFLNK {
@@ -73,21 +73,21 @@ type chunk struct {
 	data []byte
 }
 
-// ReadChunk reads at most length bytes from off, and describes the file as it was
-// meanwhile. Fewer bytes than asked for mean the end. A file that is changed in place during
-// the reading is read again, so that no chunk is a mixture. The error is Conflict if the file
-// keeps changing. It is also Conflict if the file is not in the state of the etag ifMatch,
-// unless that is "". Only regular files are read; others are refused at once, unopened.
+// ReadChunk reads at most length bytes from off, and describes the state of the file during the
+// reading. Fewer bytes than length mean the end. A file that is changed in place during the
+// reading is read again, so that no chunk is a mixture. The error is Conflict if the file keeps
+// changing. It is also Conflict if the file is not in the state of the etag ifMatch, unless
+// that is "". Only regular files are read; others are refused at once, unopened.
 //
 // A change that stat(2) does not show is not noticed: one write(2) that lasts as long as the
 // reading, or one within the file system's resolution of times. If the file is open for
 // writing through this Tree, or a WriteRange is under way, Info.Writing is set. The etag of
 // that Info can be used to read further chunks, but no replacement accepts it.
 //
-// ReadChunk reads into memory that room returns, for as much as the file has (at least
-// 4096 bytes). If the file has grown meanwhile, room is called again, and the memory of the
-// first call is not used. An error of room ends the reading. After an error of ReadChunk
-// the memory may still be written to.
+// ReadChunk reads into memory that room returns, for at most as many bytes as the file has (but
+// at least 4096). If the file has grown meanwhile, room is called again, and the memory of the
+// first call is not used. An error of room ends the reading. After an error of ReadChunk the
+// memory may still be written to.
 func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off, length int64, ifMatch string, room func(n int64) ([]byte, error)) ([]byte, Info, error) {
 	if off < 0 || length < 0 {
 		return nil, Info{}, &guard.Error{Op: names.OpOpen, Path: p, Kind: names.Invalid}
@@ -102,7 +102,8 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 			}
 			defer h.Close()
 			for range readTries {
-				// Some file systems say 0 for files they make up as they are read.
+				// Some file systems report size 0 for files that they generate during the
+				// reading.
 				buf, err := room(min(length, max(info.Size-off, 4096)))
 				if err != nil {
 					return chunk{}, err
@@ -120,12 +121,12 @@ func (t *Tree) ReadChunk(ctx context.Context, c guard.Caller, p guard.Path, off,
 	return got.data[:got.n], got.info, err
 }
 
-// readState reads a piece of a file together with the state that the file has meanwhile.
+// readState reads a piece of a file together with the state of the file during the reading.
 func (t *Tree) readState(l *guard.Lease, fd int, off int64, buf []byte, ifMatch string) (chunk, error) {
 	before, err := beneath.Stat(l, fd)
 	for range readTries {
-		// This is the order: times, then writers, then bytes. A writer that has closed the
-		// file by now has written everything that those times are about.
+		// The order matters: times, then writers, then bytes. A writer that has closed the file
+		// by now has completed all writes that these times cover.
 		before.Writing = err == nil && t.claims.IsWritten(before.ID())
 		if err == nil && ifMatch != "" && ifMatch != ETag(&before) {
 			err = &guard.Error{Kind: names.Conflict}

@@ -84,7 +84,7 @@ func movable(l *guard.Lease, d beneath.Dir, name string) error {
 	return nil
 }
 
-// relIn is the path of a name in the open directory that dir was resolved to.
+// relIn returns the path of a name in the open directory d, which dir was resolved to.
 func relIn(d beneath.Dir, dir guard.Path, name string) string {
 	if at := d.Rel(dir.Rel()); at != "" {
 		return at + "/" + name
@@ -92,7 +92,7 @@ func relIn(d beneath.Dir, dir guard.Path, name string) string {
 	return name
 }
 
-// isRoot is the error of operations that would remove or move a root itself.
+// isRoot returns the error of operations that would remove or move a root itself.
 func isRoot() error {
 	return &guard.Error{Kind: names.Permission, Err: errors.New("the path is a root itself, which only its owner can take away")}
 }
@@ -101,19 +101,19 @@ func isRoot() error {
 type RemoveOptions struct {
 	Recursive bool
 	ETag      string // the path itself must be in this state; "": any
-	// Progress, unless nil, is told how many names a recursive removal has removed
-	// so far, one call at a time, and not after RemovePath has returned.
+	// Progress, unless nil, is called with the number of names that a recursive removal has
+	// removed so far, one call at a time, and not after RemovePath has returned.
 	Progress func(removed int64)
 }
 
-// RemovePath removes a file, a link (never what it leads to) or a directory;
-// one that is not empty only if Recursive is set. Roots are not removed, nor
-// directories that hold one; nor files that somebody holds locked (Locked).
+// RemovePath removes a file, a link (never its target) or a directory. It removes a directory
+// that is not empty only if Recursive is set. It does not remove roots, directories that
+// contain a root, or locked files (Locked).
 //
 // A recursive removal judges each name, follows no link, enters no other file
 // system, and can be cancelled. It stops at the first name that cannot be
-// removed, with a *Partial as the error's cause. Hidden names are left alone, and then the
-// error is that their directory is not empty. If somebody moves a directory out of the root
+// removed, with a *Partial as the error's cause. It leaves hidden names in place, and then the
+// error is that their directory is not empty. If a directory is moved out of the root
 // meanwhile, the removal notices that when it next reads names there, or in very deep
 // directories a few readings later, and then leaves the directory.
 func (t *Tree) RemovePath(ctx context.Context, c guard.Caller, p guard.Path, how RemoveOptions) error {
@@ -173,7 +173,7 @@ func (t *Tree) removePath(ctx context.Context, l *guard.Lease, q guard.Path, how
 	return err
 }
 
-// removeAll removes a directory with all that is in it.
+// removeAll removes a directory with all its contents.
 func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d beneath.Dir, base string, b *trash.Bin, tell func(int64)) error {
 	if err := t.holdsRoots(l, q); err != nil {
 		return err
@@ -186,8 +186,7 @@ func (t *Tree) removeAll(ctx context.Context, l *guard.Lease, q guard.Path, d be
 	return r.partial(q.Root, err)
 }
 
-// holdsRoots refuses a directory that other roots lie in, before any of it is
-// gone.
+// holdsRoots refuses a directory that contains other roots, before any of it is removed.
 func (t *Tree) holdsRoots(l *guard.Lease, q guard.Path) error {
 	st, ok := t.reg.Lookup(q.Root)
 	if !ok || !l.HasNested() {
@@ -206,8 +205,7 @@ const (
 	// directory first looks it up again from the root. Further down that would cost more
 	// than the removal, so only some readings do (see walk.Walker).
 	verifyBelow = 512
-	// maxPasses bounds how often a directory is read again because somebody
-	// keeps filling it.
+	// maxPasses bounds how often a directory is read again because a program keeps filling it.
 	maxPasses = 64
 )
 
@@ -223,15 +221,15 @@ func (p *Partial) Error() string {
 		p.Removed, names.Escape(p.At.String()), (&guard.Error{Kind: p.Kind}).Text())
 }
 
-// remover is one recursive removal, depth first. What is no directory is removed when
-// its name has been read, so a directory that is moved out of the root while the removal
-// is further down loses nothing more.
+// remover is one recursive removal, depth first. Files and links are removed when their names
+// are read. So a directory that is moved out of the root while the removal is further down
+// loses nothing more.
 type remover struct {
 	ctx     context.Context
 	l       *guard.Lease
 	w       *walk.Walker
 	levels  []removing // as the walker's
-	at      string     // what is being removed, below the root
+	at      string     // the path that is being removed, below the root
 	err     error      // of the first name that could not be removed
 	removed int64
 	tell    func(removed int64)
@@ -261,7 +259,7 @@ func (r *remover) run(rel string, top beneath.Dir, base string) error {
 	return err
 }
 
-// partial is the error of a removal that stopped at one of its names.
+// partial returns the error of a removal that stopped at one of its names.
 func (r *remover) partial(root guard.RootName, err error) error {
 	e := &guard.Error{Kind: names.Reason(err), Err: err}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -295,8 +293,8 @@ func (r *remover) open(d beneath.Dir, name string) (beneath.Names, error) {
 	return dir, nil
 }
 
-// step enters the next subdirectory of the innermost directory, or removes the
-// directory itself. What else is in it is removed as its names are read (removeRead).
+// step enters the next subdirectory of the innermost directory, or removes the directory
+// itself. Other names in it are removed when they are read (removeRead).
 func (r *remover) step(top beneath.Dir, base string) error {
 	rel, v := r.w.Rel(), &r.levels[len(r.levels)-1]
 	r.at = rel
@@ -316,7 +314,7 @@ func (r *remover) step(top beneath.Dir, base string) error {
 			r.levels = append(r.levels, removing{})
 			return nil
 		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-			v.changed = true // something else by now: the next reading tells
+			v.changed = true // it has another type by now: the next reading shows which
 			return nil
 		default:
 			return err
@@ -419,7 +417,7 @@ func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDi
 		r.gone(rel + "/" + name)
 		return false, nil
 	case unix.EISDIR, unix.EPERM:
-		// A directory by now? Then the next reading tells.
+		// It may be a directory by now, which the next reading shows.
 		if info, serr := beneath.StatIn(d, name); serr == nil && info.IsDir() {
 			v.changed = true
 			return false, nil
@@ -432,8 +430,7 @@ func (r *remover) removeEntry(d beneath.Dir, rel, name string, typ uint32) (isDi
 	return false, beneath.IgnoreAbsent(err)
 }
 
-// inState looks at what lies at a name, and compares it with an etag unless that
-// is "".
+// inState returns the file at a name, and compares it with an etag unless that is "".
 func inState(d beneath.Dir, base, etag string) (Info, error) {
 	info, err := beneath.StatIn(d, base)
 	if err == nil && etag != "" && ETag(&info) != etag {

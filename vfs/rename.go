@@ -19,7 +19,7 @@ import (
 // Moving a directory gives everything in it another path, and patterns are about paths. So a
 // directory is moved only if no pattern is about anything in it, at the present path or at
 // the new one. To find out, rename walks through the directory, in roots with patterns only.
-// Meanwhile nobody makes a name in the root (guard.Lease.Moving).
+// Meanwhile no operation makes a name in the root (guard.Lease.Moving).
 
 // Flags of Rename, as of renameat2(2).
 const (
@@ -52,9 +52,9 @@ func (t *Tree) Rename(ctx context.Context, c guard.Caller, oldDir At, oldName st
 
 // RenamePath moves a name within one root. Links on the way are followed, a link at the end is
 // moved itself. Without overwrite, or without the right to delete, nothing is replaced
-// (Exist). A file that somebody has locked is neither moved nor replaced (Locked). The moved
+// (Exist). A locked file is neither moved nor replaced (Locked). The moved
 // file must be in the state of the etag, unless that is "". Across two roots, or the boundary
-// of a nested one, the error is EXDEV. An error's Path is the one of the two paths that it is
+// of a nested one, the error is EXDEV. An error's Path is the path of the two that the error is
 // about.
 func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	req := guard.Request{Caller: c, Op: names.OpRename, Path: old, Path2: to}
@@ -63,8 +63,8 @@ func (t *Tree) RenamePath(ctx context.Context, c guard.Caller, old, to guard.Pat
 	})
 }
 
-// renamePath is RenamePath, admitted. In a dry run, the zero path as to means another name in
-// the same directory.
+// renamePath is RenamePath after the gate. In a dry run, the zero path as to means another name
+// in the same directory.
 func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, old, to guard.Path, overwrite bool, etag string) error {
 	return followTo(ctx, l, old, false, func(q guard.Path) error {
 		if q.IsRoot() {
@@ -94,7 +94,7 @@ func (t *Tree) renamePath(ctx context.Context, l *guard.Lease, c guard.Caller, o
 	})
 }
 
-// move is one name to be given another place. Its paths have no links.
+// move is the move of one name. Its paths have no links.
 type move struct {
 	ctx     context.Context
 	l       *guard.Lease
@@ -107,19 +107,19 @@ type move struct {
 	dst     beneath.Dir // newDir, open
 	asked   guard.Path  // the old path as the caller gave it, for errors
 
-	flags     uint32 // of renameat2(2); with RenameExchange what is at the new place comes to the old
-	mustBeNew bool   // nothing is replaced
-	etag      string // what is moved must be in this state; "": any
-	// respectLocks refuses to move or replace a file that somebody has locked, or that
-	// this tree is changing, and to replace one that is open for writing.
+	flags     uint32 // of renameat2(2); with RenameExchange the file at the new place comes to the old one
+	mustBeNew bool   // no file may be replaced
+	etag      string // the moved file must be in this state; "": any
+	// respectLocks refuses to move or replace a file that is locked, or that this tree is
+	// changing, and to replace one that is open for writing.
 	respectLocks bool
-	ofDir        bool // a directory is moved, and the lock is that for directories; with patterns only
+	ofDir        bool // a directory is moved, under the lock for directories; with patterns only
 	replaces     bool // something has the new name already; found out with patterns only
-	moved        Info // what has the old name; with patterns only
+	moved        Info // the file with the old name; with patterns only
 }
 
-// rename moves a name: it keeps names from being made in what is moved, and judges the
-// move before it is put in effect.
+// rename moves a name. It prevents that names are made in a moved directory, and judges the
+// move before it is done.
 func (t *Tree) rename(m *move) error {
 	release, err := m.lockMoves()
 	if err != nil {
@@ -152,7 +152,7 @@ func (t *Tree) rename(m *move) error {
 	m.l.NoteMoved(from, to, m.exchanges())
 	dir := m.dst.Rel(m.newDir.Path.Rel())
 	if m.l.Patterned() && !m.exchanges() {
-		m.l.NotePart(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // as judged, so if another file is there it is not remembered
+		m.l.NotePart(dir, m.newName, m.moved.ID(), m.moved.IsDir()) // the judged file: another one there is not remembered
 	}
 	if !m.replaces {
 		m.l.NoteNewName(dir, m.newName)
@@ -168,8 +168,8 @@ func (m *move) exchanges() bool { return m.flags&RenameExchange != 0 }
 func (m *move) from() string { return relIn(m.src, m.oldDir.Path, m.oldName) }
 func (m *move) to() string   { return relIn(m.dst, m.newDir.Path, m.newName) }
 
-// lockMoves takes the lock of Lease.Moving if a directory is moved. Otherwise it takes that
-// of Lease.Making, which several operations can have at the same time.
+// lockMoves acquires the lock of Lease.Moving if a directory is moved. Otherwise it acquires
+// that of Lease.Making, which several operations can hold at the same time.
 func (m *move) lockMoves() (unlock func(), err error) {
 	if !m.l.Patterned() {
 		return func() {}, nil
@@ -187,8 +187,8 @@ func (m *move) lockMoves() (unlock func(), err error) {
 	return m.l.Moving(m.ctx)
 }
 
-// isDirAt reports whether a directory lies at a name. If nothing lies there, or nothing that
-// may be seen, it reports false without an error: the operation itself finds that.
+// isDirAt reports whether a directory has a name. If the name does not exist or may not be
+// seen, it reports false without an error: the operation itself finds that.
 func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	p, err := dir.Join(name)
 	if err != nil {
@@ -202,8 +202,8 @@ func isDirAt(l *guard.Lease, dir guard.Path, name string) (bool, error) {
 	return info.IsDir(), nil
 }
 
-// resolveParents opens the directories of the two names. The new name is judged later,
-// with what comes to it.
+// resolveParents opens the directories of the two names. The new name is judged later, together
+// with the file that gets it.
 func (m *move) resolveParents() (err error) {
 	if m.src, err = parentAt(m.l, m.oldDir, m.oldName, guard.ToChange); err != nil {
 		return about(m.asked, err)
@@ -220,7 +220,7 @@ func (m *move) resolveParents() (err error) {
 	return nil
 }
 
-// lockNames locks the new name, which somebody else may be replacing. It also locks the old
+// lockNames locks the new name, which another operation may be replacing. It also locks the old
 // one if the two are exchanged, or locks of files are respected.
 func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	if m.l.IsDry() {
@@ -240,14 +240,14 @@ func (t *Tree) lockNames(m *move) (unlock func(), err error) {
 	return t.claims.LockNames(m.ctx, m.l, list...)
 }
 
-// checkMovable refuses files that may not be moved or replaced because of what they are, and
-// an old file that is not in the state of the etag.
+// checkMovable refuses files that may not be moved or replaced because of their kind, and an
+// old file that is not in the state of the etag.
 func (m *move) checkMovable() error {
 	if err := movable(m.l, m.src, m.oldName); err != nil {
 		return about(m.asked, err)
 	}
 	if err := movable(m.l, m.dst, m.newName); err != nil && err != unix.ENOENT { //nolint:errorlint // bare errno
-		// A name that a pattern hides is refused alike whatever has it.
+		// A name that a pattern hides gets the same refusal, whether it exists or not.
 		if refused := m.judgeReplaced(); refused != nil {
 			return refused
 		}
@@ -259,8 +259,8 @@ func (m *move) checkMovable() error {
 	return about(m.asked, errOnly(inState(m.src, m.oldName, m.etag)))
 }
 
-// judge judges the move: each new path, for the type of file that comes there, and if that is
-// a directory, everything in it. The old path was judged when it was resolved.
+// judge judges the move: each new path, for the type of file that it gets, and for a directory
+// everything in it. The old path was judged when it was resolved.
 func (m *move) judge() error {
 	if !m.l.Patterned() {
 		return nil
@@ -280,7 +280,7 @@ func (m *move) judge() error {
 	return err
 }
 
-// judgeReplaced judges what the move does to the new name.
+// judgeReplaced judges the effect of the move on the new name.
 func (m *move) judgeReplaced() error {
 	access := guard.ToMake
 	if m.exchanges() {
@@ -289,7 +289,7 @@ func (m *move) judgeReplaced() error {
 	return beneath.Judge(m.l, m.dst, m.newDir.Path.Rel(), m.newName, access)
 }
 
-// judgePlace judges what lies at one path, a name of d, for the place of another.
+// judgePlace judges the file at the path at, a name of d, for the path to.
 func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
 	info, err := beneath.StatIn(d, name)
 	if err != nil {
@@ -305,7 +305,7 @@ func (m *move) judgePlace(d beneath.Dir, name, at, to string) (Info, error) {
 	return info, m.judgeBelow(at, to)
 }
 
-// judgeBelow judges everything in a directory, at its own place and at another.
+// judgeBelow judges everything in a directory, at its own path and at another.
 func (m *move) judgeBelow(at, to string) error {
 	ctx := context.WithoutCancel(m.ctx) // as Lease.Moving waits: rename(2) knows no EINTR
 	w := walk.New(ctx, m.l, walk.Options{Keep: func(*Entry) bool { return true }})
@@ -335,8 +335,8 @@ func (m *move) judgeBelow(at, to string) error {
 
 var errUnread = errors.New("a directory in it cannot be read, so what it holds cannot be judged")
 
-// enter goes into a subdirectory. One that cannot be looked into cannot be
-// judged, and then nothing is moved.
+// enter enters a subdirectory. If it cannot be read, it cannot be judged, and then nothing is
+// moved.
 func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	ok, err := w.Enter(name)
 	if err != nil || ok || typ == pattern.Unknown {
@@ -349,7 +349,7 @@ func (m *move) enter(w *walk.Walker, name string, typ pattern.Type) error {
 	return &guard.Error{Kind: names.Permission, Err: errUnread}
 }
 
-// replaceOrMove moves the name. A file that is replaced is kept in the trash, if there is one.
+// replaceOrMove moves the name. It keeps a replaced file in the trash, if there is one.
 func (t *Tree) replaceOrMove(m *move) error {
 	t.keepBeforeRemoval(m.l, m.c, m.newDir, m.dst, m.newName)
 	if m.flags != 0 {
@@ -392,8 +392,8 @@ func (t *Tree) replaceOrMove(m *move) error {
 	return err
 }
 
-// unlocked runs put, with respectLocks only while nobody else holds a lock on the file that
-// is moved.
+// unlocked runs put. With respectLocks it does so only while no other program holds a lock on
+// the moved file.
 func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
 	if !m.respectLocks {
 		return put()
@@ -409,8 +409,8 @@ func (t *Tree) unlocked(m *move, what *Info, put func() error) error {
 	return err
 }
 
-// about says which of an operation's two paths an error is about. An error that has a path
-// keeps it.
+// about sets the path of an error about one of an operation's two paths. An error that has a
+// path keeps it.
 func about(p guard.Path, err error) error {
 	var e *guard.Error
 	var errno unix.Errno

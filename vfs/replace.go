@@ -21,19 +21,19 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
-// etagKey makes etags opaque: without it they would tell inode numbers, and
-// could be made up. A daemon's etags end with it.
+// etagKey makes etags opaque: without it they would reveal inode numbers, and could be forged.
+// The key, and so every etag, ends with the daemon.
 var etagKey = sync.OnceValue(func() []byte {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails, see crypto/rand
 	return key
 })
 
-// ETag names one state of a file: it changes whenever the file's contents or attributes
-// do, or another file takes its place. While somebody has the file open for writing, the
-// etag differs from the one that the file has afterwards, so an etag that was read in the
-// middle of a write matches no later state. The size of a directory does not count: Stat
-// shows none where names may be hidden.
+// ETag names one state of a file: it changes when the file's contents or attributes change, or
+// another file takes its place. While the file is open for writing, the etag differs from the
+// one that the file has afterwards, so an etag that was read in the middle of a write matches
+// no later state. The size of a directory does not count: Stat shows none where names may be
+// hidden.
 func ETag(info *Info) string {
 	size := info.Size
 	if info.IsDir() {
@@ -52,7 +52,7 @@ func ETag(info *Info) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:18])
 }
 
-// IfMatch says on what condition a file is given new contents.
+// IfMatch is the condition under which a file gets new contents.
 type IfMatch struct {
 	ETag      string // the file must be in this state; "": any
 	MustExist bool
@@ -62,14 +62,15 @@ type IfMatch struct {
 	// Follow makes Replace follow links, also one in the last element, where
 	// it otherwise refuses them. Uploads always do.
 	Follow bool
-	// RespectLocks refuses (Locked) to replace a file on which somebody holds a lock of
-	// flock(2) or fcntl(2) that conflicts with a writer's: another process, or an open file
-	// of a mount that forwards its locks.
+	// RespectLocks refuses (Locked) to replace a file with a lock of flock(2) or fcntl(2) that
+	// conflicts with a writer's: the lock of another process, or of an open file of a mount
+	// that forwards its locks.
 	RespectLocks bool
 }
 
-// access is what a write on the condition does to the name. A write that makes no file must
-// not tell whether the name is hidden, so it is refused as for a missing name.
+// access returns the kind of access that a write on the condition has to the name. A write that
+// makes no file must not reveal whether the name is hidden, so it is refused as for a missing
+// name.
 func (m IfMatch) access() guard.Access {
 	if m.MustExist || m.ETag != "" {
 		return guard.ToChange
@@ -304,8 +305,8 @@ func (p *replacement) commit() (placed, error) {
 	if err != nil {
 		return res, err
 	}
-	// Whoever opens the new file for writing waits until its etag has been
-	// taken, or the etag would be good for writes that its receiver never saw.
+	// An opening of the new file for writing waits until its etag has been taken. Otherwise the
+	// etag would cover writes that its receiver has never seen.
 	prepared, err := beneath.Stat(p.l, p.s.FD())
 	if err != nil {
 		return res, err

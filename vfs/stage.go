@@ -21,7 +21,7 @@ import (
 // no right of the root, so a front end must not offer them to anybody but the owner.
 
 type (
-	// StageSummary is what is known of a stage without opening it.
+	// StageSummary has the facts about a stage that need no opening.
 	StageSummary = draft.Summary
 	// StageChange is one change.
 	StageChange = apply.Change
@@ -55,7 +55,8 @@ type StageApply struct {
 	Take string
 }
 
-// StageResult is what was applied or discarded, and what was left, both sorted by path.
+// StageResult has the changes that were applied or discarded, and the changes that were left,
+// both sorted by path.
 type StageResult struct {
 	Done, Left []StageChange
 	// Dropped are conflicts that were dropped from the stage, because the source's was taken.
@@ -78,7 +79,7 @@ func RemoveStage(dir string) error {
 // StageChanges lists the changes at and below paths, sorted by path; all without paths. Every
 // name below a removed directory is listed.
 func (t *Tree) StageChanges(ctx context.Context, root guard.RootName, paths []string) ([]StageChange, error) {
-	if t.applying.TryLock() { // whoever has the lock has recovered
+	if t.applying.TryLock() { // the holder of the lock has recovered
 		err := t.recoverStage(ctx, root)
 		t.applying.Unlock()
 		if err != nil {
@@ -241,8 +242,8 @@ func (t *Tree) applyBatch(ctx context.Context, root guard.RootName, batch []*app
 	return err
 }
 
-// StageDiscard drops the changes at and below paths, all without paths. Left is what lies in a
-// directory that the stage has removed or moved, and that was not asked for.
+// StageDiscard drops the changes at and below paths, all without paths. Left has the changes in
+// a directory that the stage has removed or moved and that is not among paths.
 func (t *Tree) StageDiscard(ctx context.Context, root guard.RootName, paths []string) (StageResult, error) {
 	t.applying.Lock()
 	defer t.applying.Unlock()
@@ -274,7 +275,7 @@ func (t *Tree) recoverStage(ctx context.Context, root guard.RootName) error {
 	return err
 }
 
-// stagePlan is what apply.Env.Plan returns.
+// stagePlan is the result of apply.Env.Plan.
 type stagePlan struct {
 	list []StageChange
 	same []StageChange

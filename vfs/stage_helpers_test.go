@@ -156,7 +156,7 @@ func (s *stageScene) split(rel string) (vfs.At, string) {
 	return s.at(strings.TrimSuffix(dir, "/")), name
 }
 
-// errnoOf is what a program would get.
+// errnoOf returns the errno that a program would get.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	var e *guard.Error
@@ -280,7 +280,7 @@ func (s *stageScene) fail(format string, args ...any) {
 	s.Fatalf("seed %d: after\n\t%s\n%s", s.seed, strings.Join(s.log, "\n\t"), fmt.Sprintf(format, args...))
 }
 
-// difference is what two descriptions of a tree do not share.
+// difference returns the parts of two descriptions of a tree that differ.
 func difference(have, want map[string]string) string {
 	var out []string
 	for _, p := range slices.Sorted(maps.Keys(have)) {

@@ -38,7 +38,7 @@ func (s *stageScene) whiteouts() map[string]bool {
 	return out
 }
 
-// united is what must be seen: the upper directory's names, and those of the source that
+// united returns the expected names: those of the upper directory, and those of the source that
 // no whiteout and no file of the upper directory hides.
 func (s *stageScene) united() map[string]string {
 	s.Helper()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagePlace is what can lie at a name of a staged root: made in the source, in the stage, or in
-// both.
+// stagePlace is a file that can lie at a name of a staged root: made in the source, in the
+// stage, or in both.
 type stagePlace struct {
 	name   string
 	source []string                       // below the name

@@ -17,7 +17,7 @@ import (
 type (
 	// Trashed is one kept file.
 	Trashed = trash.Entry
-	// Emptied is what TrashEmpty removed.
+	// Emptied counts the files that TrashEmpty removed.
 	Emptied = trash.Emptied
 )
 

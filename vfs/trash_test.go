@@ -97,7 +97,8 @@ func TestTrashKeeps(t *testing.T) {
 			b.must(os.Link(b.host("moved"), b.host("second")))
 			b.must(b.t.Rename(bg, who, dir, "moved", dir, "second", 0)) // one file: nothing happens
 			b.must(second(b.t.Setattr(bg, who, b.at("d"), nil, setSize(0))))
-			// Nor is what these lose kept: part of a file, the README says so.
+			// The data that these operations remove is not kept either: it is part of a file,
+			// as the README says.
 			b.must(second(b.t.Setattr(bg, who, b.at("e"), nil, setSize(2))))
 			f, _, err = b.t.Open(bg, who, b.at("e"), unix.O_WRONLY)
 			b.must(err)
@@ -231,8 +232,8 @@ func TestTrashIsBounded(t *testing.T) {
 	old.wantKept("b=text")
 }
 
-// total is what the files of the trash take of the disk, and which of the names are
-// among them.
+// total returns the space that the files of the trash take on the disk, and which of the names
+// are among them.
 func (b *bed) total(of ...string) (bytes int64, there []string) {
 	b.Helper()
 	for _, e := range second2(b.t.TrashList(bg, "code")) {

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// Info is what is known of a file: see statx(2).
+// Info has the attributes of a file: see statx(2).
 type Info = beneath.Info
 
 // Tree is the guarded tree over the roots of one registry.

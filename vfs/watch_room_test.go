@@ -51,8 +51,7 @@ func TestOneServerLeavesWatchesToOthers(t *testing.T) {
 	if n := len(hostile); n != 4 {
 		t.Errorf("it has %d watches", n)
 	}
-	// Each of those who come later has half of what is left, and whoever else
-	// comes finds room, too.
+	// Each later subject has half of the rest, and a further one still finds room.
 	for i, want := range []int{2, 1} {
 		who, have := guard.Subject(fmt.Sprint("server", i)), 0
 		for ; have < 8; have++ {

@@ -93,8 +93,8 @@ func TestReadChunkOfSpecialFile(t *testing.T) {
 	}
 }
 
-// R073: what is told of a file is what was read of it: while it grows, each
-// reading of the whole has as many bytes as its size says, or is a conflict.
+// R073: the reported attributes of a file agree with the data that was read: while the file
+// grows, each reading of the whole has as many bytes as its reported size, or is a conflict.
 func TestReadChunkOfChangingFile(t *testing.T) {
 	b := newBed(t, false, guard.Policy{})
 	b.put("f", "")
@@ -374,7 +374,7 @@ func TestWaitForName(t *testing.T) {
 	b.contents("f", "first")
 }
 
-// blockingJournal stops whoever is about to make a temporary name.
+// blockingJournal stops an operation that is about to make a temporary name.
 type blockingJournal struct{ started, unblock chan struct{} }
 
 func (j blockingJournal) Begin(guard.Path) func() {

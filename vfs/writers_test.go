@@ -271,8 +271,8 @@ func (w lateWriter) Begin(guard.Path) func() {
 	}
 }
 
-// The etag that a replacement returns is that of the contents it wrote: whoever opens the
-// new file for writing waits until the etag has been taken.
+// The etag that a replacement returns is that of its own contents: an opening of the new file
+// for writing waits until the etag has been taken.
 func TestETagOfAReplacementIsTakenBeforeWriters(t *testing.T) {
 	both(t, func(t *testing.T, b *bed) {
 		b.put("f", "old")

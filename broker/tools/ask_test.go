@@ -55,8 +55,7 @@ func (p *caller) reads(t *testing.T, path string) (text string, ok bool) {
 	return res.Content[0].(*mcp.TextContent).Text, !res.IsError
 }
 
-// owner is who answers the questions of a bench; AskHost comes before, should anybody be
-// reached by it.
+// owner answers the questions of a bench. AskHost is asked first, if it reaches anybody.
 type owner struct {
 	allow bool
 	asked []*broker.Question

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// catalog is every tool. The first fourteen are those of server-filesystem, with its names,
-// annotations and schemas. Arguments that it does not have are optional.
+// catalog has every tool. The first fourteen are those of server-filesystem, with its names,
+// annotations and schemas. Arguments that server-filesystem does not have are optional.
 var catalog = append(sameTools(), ownTools()...)
 
 // textOut is the output schema of all tools but read_media_file.

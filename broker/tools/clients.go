@@ -16,13 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// clients are the Servers of those who are served over HTTP, each a session or a user.
+// clients holds the Servers of clients over HTTP: one for each session, and one for each user
+// that sends requests without a session.
 type clients struct {
 	open      func(guard.Subject) *Server // for a session of the subject
 	most      int                         // sessions at a time, and users
 	mostOfOne int                         // sessions at a time of one subject
 	patience  time.Duration               // how long a body waits for room
-	shared    string                      // by whom consents are shared that came without a session
+	shared    string                      // who shares the consents given to requests without a session
 	requests  openRequests
 	bodies    flow.Budget // of all subjects' requests
 	answers   flow.Budget // of all subjects' requests
@@ -36,22 +37,22 @@ type clients struct {
 	closed   atomic.Bool    // set under mu
 }
 
-// identity is whose a session is.
+// identity identifies the owner of a session.
 type identity struct {
 	subject guard.Subject
 	user    string // auth.TokenInfo.UserID: the session is no other's
 }
 
-// user is who requests without a session are from, as far as they prove it: a subject
-// of the issuer's through one OAuth client, or, with a bearer token of the server's own
-// or none, every client there is. All of them are one session as far as grants go.
+// user is the sender of requests without a session, as far as the requests prove it: one
+// subject of the OAuth issuer through one OAuth client. With the server's own bearer token, or
+// without a token, one user stands for all clients. For grants, a user is one session.
 type user struct {
 	srv  *Server
 	refs int // requests under way
 }
 
-// begin makes the Server of one more session, which endWith closes; nil: there is no room
-// for it, and why.
+// begin makes the Server of one more session. endWith closes it. If there is no room for the
+// session, begin returns nil, a status and the reason.
 func (c *clients) begin(whose identity) (s *Server, status int, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *clients) openLocked(who guard.Subject) *Server {
 	return s
 }
 
-// load is what one subject has under way.
+// load has the counts of one subject's requests that are in progress.
 type load struct {
 	requests int
 	bodies   flow.Budget // of its requests
@@ -105,9 +106,9 @@ const (
 	smallBody = 64 << 10
 )
 
-// admit counts a request of a subject's until leave is called, and waits for room for its
-// body of n bytes, before anything of it is read. leave is nil if there is no room, and the
-// client is told why. A subject has at most most requests; 0: any number.
+// admit counts a request of a subject until leave is called. Before the body is read, admit
+// waits for room for its n bytes. If there is no room, leave is nil, and the client is told
+// why. A subject may have up to most requests at a time; 0: any number.
 func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (leave func(), status int, why string) {
 	c.mu.Lock()
 	l := c.busy[who]
@@ -149,15 +150,15 @@ func (c *clients) admit(r *http.Request, who guard.Subject, most int, n int64) (
 	return leave, 0, ""
 }
 
-// unread returns what holds the answers to a request of a subject's that was admitted. refuse
-// is told of a call that gets no room.
+// unread returns the account of the answers to a subject's admitted request. refuse is called
+// when a call of the request gets no room.
 func (c *clients) unread(who guard.Subject, refuse func()) *unreadAnswers {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &unreadAnswers{budgets: []*flow.Budget{&c.busy[who].answers, &c.answers}, patience: c.patience, refuse: refuse}
 }
 
-// endWith closes the Server of a session when that has ended, or did not begin.
+// endWith closes the Server of a session when the session has ended, or did not begin.
 func (c *clients) endWith(s *Server) {
 	defer c.ending.Done()
 	for ss := range s.mcp.Sessions() {
@@ -173,8 +174,8 @@ func (c *clients) endWith(s *Server) {
 	delete(c.sessions, s)
 }
 
-// cancel ends what a session has under way: the SDK, told to close it, waits for
-// that. Of another user's session it ends nothing.
+// cancel ends the calls of a session that are in progress: the SDK waits for them when it
+// closes the session. It ends nothing if the session belongs to another user.
 func (c *clients) cancel(session, user string) {
 	c.mu.Lock()
 	sessions := maps.Clone(c.sessions)
@@ -188,8 +189,8 @@ func (c *clients) cancel(session, user string) {
 	}
 }
 
-// user returns the Server for an identity's requests without a session, to be left;
-// nil: there is no room for it.
+// user returns the user with the Server for an identity's requests without a session, or nil if
+// there is no room. The caller must leave it.
 func (c *clients) user(who identity) *user {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +214,7 @@ func (c *clients) leave(u *user) {
 	u.refs--
 }
 
-// forgetLocked makes room for one more user, by one who asks for nothing now. It
+// forgetLocked makes room for one more user: it forgets a user without requests in progress. It
 // reports false if there is none.
 func (c *clients) forgetLocked() bool {
 	for who, u := range c.users {
@@ -227,7 +228,7 @@ func (c *clients) forgetLocked() bool {
 	return false
 }
 
-// allLocked are the Servers of sessions and of users.
+// allLocked returns the Servers of sessions and of users.
 func (c *clients) allLocked() (list []*Server) {
 	for s := range c.sessions {
 		list = append(list, s)
@@ -238,7 +239,7 @@ func (c *clients) allLocked() (list []*Server) {
 	return list
 }
 
-// withdraw takes back every question to a person, and has none put any more.
+// withdraw withdraws every question to a person. From then on no question is asked.
 func (c *clients) withdraw() {
 	c.mu.Lock()
 	c.leaving = true
@@ -249,7 +250,7 @@ func (c *clients) withdraw() {
 	}
 }
 
-// close ends all sessions and waits for that.
+// close ends all sessions and waits for their end.
 func (c *clients) close() {
 	c.mu.Lock()
 	c.closed.Store(true)
@@ -273,12 +274,13 @@ func (c *clients) close() {
 
 type serverKey struct{}
 
-// withServer puts the Server by which a request is served into it.
+// withServer returns the request with a context that holds the Server for it.
 func withServer(r *http.Request, s *Server) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), serverKey{}, s))
 }
 
-// serverOf is the SDK's server of a request; nil where it is the session's.
+// serverOf returns the SDK's server for a request, or nil if the server of the request's
+// session serves it.
 func serverOf(r *http.Request) *mcp.Server {
 	if s, ok := r.Context().Value(serverKey{}).(*Server); ok {
 		return s.mcp

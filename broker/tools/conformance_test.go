@@ -23,8 +23,9 @@ import (
 )
 
 // The tools answer the conformance suite as the tree, a mount and files/* do, over each
-// transport, and by each tool that reads a file or lists a directory. The verdict is what the
-// client is told: it has no more than the text. R002, R063, R064, R065, R066, R067, R070, R110.
+// transport, and by each tool that reads a file or lists a directory. The verdict
+// is the text that the client gets: it has nothing else. R002, R063, R064, R065, R066, R067,
+// R070, R110.
 func TestConformance(t *testing.T) {
 	for name, run := range map[string]struct {
 		connect func(*bench)

@@ -15,8 +15,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// connection is a client's, over HTTP. What answers show is noted before they are written,
-// and until the client has them; where less may be shown by then, the connection is reset.
+// connection is an HTTP connection of a client. It notes the roots that an answer shows before
+// the answer is written, until the client has received it. If a root may no longer be shown,
+// the connection is reset.
 type connection struct {
 	*net.TCPConn // nil: it is not known
 	http         *HTTP
@@ -29,15 +30,15 @@ type connection struct {
 
 // Bounds of connections that the server has closed before their clients had everything.
 const (
-	maxClosing    = 64               // of one server; of more, each is reset
+	maxClosing    = 64               // of one server; further ones are reset
 	closingWithin = 30 * time.Second // then it is reset
 )
 
 type connectionKey struct{}
 
-// Watch has a server tell of its connections, and returns the listener to serve on, below TLS.
-// It keeps the ConnContext that the server has. Without it a revocation ends an answer before
-// its next piece, and what the system has of it by then may still arrive.
+// Watch records the connections of a server. It returns the listener to serve on, below TLS,
+// and keeps the server's ConnContext. Without Watch, a revocation stops an answer before its
+// next piece, but the part that the system has buffered may still arrive.
 func (h *HTTP) Watch(srv *http.Server, l net.Listener) net.Listener {
 	base := srv.ConnContext
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -73,9 +74,9 @@ func (l listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close implements net.Conn. A connection on whose way to the client there is still what an
-// answer shows stays open for the system, so that a revocation can still reset it: a server
-// closes a connection when it has written the last answer, not when the client has that.
+// Close implements net.Conn. The server closes a connection when it has written the last
+// answer, not when the client has received it. So Close leaves the connection open while a part
+// of an answer is still on its way: a revocation can then reset it.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (c *connection) Close() error {
 	return c.CloseWrite()
 }
 
-// finish closes a connection when its client has everything.
+// finish closes a connection when its client has received everything.
 func (c *connection) finish(late time.Time) {
 	defer c.http.closing.Add(-1)
 	defer c.http.connections.Delete(c)
@@ -128,7 +129,7 @@ func (h *HTTP) withConnection(r *http.Request) (*connection, *http.Request) {
 	return c, r.WithContext(context.WithValue(r.Context(), connectionKey{}, c))
 }
 
-// begin forgets the answers before, if the client has them.
+// begin forgets the earlier answers, if the client has received them.
 func (c *connection) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +138,7 @@ func (c *connection) begin() {
 	}
 }
 
-// show notes what an answer shows that is about to be written.
+// show notes the roots that an answer shows. The caller is about to write the answer.
 func (c *connection) show(s *guard.Stamps) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,8 +161,8 @@ func (c *connection) recheck() error {
 	return nil
 }
 
-// invalidate resets the connection if the client does not have yet what it may not have any
-// more.
+// invalidate resets the connection if data that may no longer be read is still on its way to
+// the client.
 func (c *connection) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +180,7 @@ func (c *connection) errLocked() error {
 	return nil
 }
 
-// cutLocked resets the connection: the system drops what it has not delivered.
+// cutLocked resets the connection: the system drops undelivered data.
 func (c *connection) cutLocked(why error) {
 	if c.cut {
 		return
@@ -193,7 +194,7 @@ func (c *connection) cutLocked(why error) {
 	}
 }
 
-// deliveredLocked reports whether the client's system has all that was written so far.
+// deliveredLocked reports whether the client's system has received everything written so far.
 func (c *connection) deliveredLocked() bool {
 	if c.TCPConn == nil {
 		return false
@@ -209,8 +210,8 @@ func (c *connection) deliveredLocked() bool {
 	return err == nil && unsent == 0
 }
 
-// Invalidate implements guard.View. It resets the connections whose clients have not taken
-// what they may not read any more.
+// Invalidate implements guard.View. It resets the connections on which data that may no longer
+// be read is still on its way.
 func (h *HTTP) Invalidate(_ context.Context, c guard.Change) error {
 	if c.Kind == guard.ChangeEnded || c.Kind == guard.ChangeNarrowed {
 		for c := range h.connections.Range {
@@ -222,8 +223,8 @@ func (h *HTTP) Invalidate(_ context.Context, c guard.Change) error {
 
 var _ guard.View = (*HTTP)(nil)
 
-// cutOff ends what is left of a response whose connection is not known: nothing more of it
-// is read or written.
+// cutOff ends a response whose connection is not known: nothing more is read from the request
+// or written to the response.
 func (w *response) cutOff() {
 	past := time.Unix(1, 0)
 	rc := http.NewResponseController(w.ResponseWriter)

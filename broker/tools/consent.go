@@ -17,24 +17,24 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A path that no root holds is put before the owner, and the call waits. Where the client is
-// the owner's own host (Config.ClientAnswers), its user is asked first. Up to revision
-// 2025-11-25 that is a request of ours, in the middle of the call. Since 2026-07-28 a
-// client takes none: the question is the result of the call, which the client repeats
-// with what its user said (SEP-2322; package proxy does the same for servers). Then the
-// call is run again from its beginning: it finds the path granted, or knows that it was
-// not, and may come to another path.
+// If no root holds a path, the owner is asked about it, and the call waits. If the client is
+// the owner's own host (Config.ClientAnswers), the client's user is asked first. Up to revision
+// 2025-11-25 the server sends the client a request in the middle of the call. Since 2026-07-28
+// clients take no such requests: the question is the result of the call, and the client repeats
+// the call with its user's answer (SEP-2322; package proxy does the same for servers). The
+// repeated call runs from its beginning. It finds the path granted, or knows the refusal, and
+// may come to another path.
 //
-// A question is known by requestState, 128 random bits. What was decided earlier in the
-// same call is kept with it here, and no client can write it.
+// The requestState of a question is 128 random bits. The decisions made earlier in the same
+// call are kept here with the question, where no client can change them.
 
 const (
-	// askedAs is the key of our question among the inputs that are asked for.
+	// askedAs is the key of the question among the requested inputs.
 	askedAs = "rootsfs-consent"
 	// maxQuestions bounds the questions whose calls have not come back.
 	maxQuestions = 64
-	// keptFor is how long what was decided is kept for a client that does not come
-	// back, beyond the time that the question itself waits.
+	// keptFor is how long a decision is kept for a client that does not come back, in addition
+	// to the time that the question itself waits.
 	keptFor = 2 * time.Minute
 )
 
@@ -65,7 +65,7 @@ func (u *openQuestions) close() {
 	u.closed = true
 }
 
-// open begins a question. The caller releases asking when it is decided.
+// open begins a question. The caller releases asking when the question is decided.
 func (u *openQuestions) open(earlier map[string]error, path string) (*openQuestion, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -86,7 +86,8 @@ func (u *openQuestions) open(earlier map[string]error, path string) (*openQuesti
 	return q, nil
 }
 
-// answer answers a question and forgets it. It returns nil if there is none of this id.
+// answer answers a question and forgets it. It returns nil if there is no question with this
+// id.
 func (u *openQuestions) answer(id string, a *mcp.ElicitResult) *openQuestion {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -115,11 +116,11 @@ func (q *openQuestion) Elicit(ctx context.Context, form *mcp.ElicitParams) (*mcp
 // decisions returns the decisions of the call, this one included.
 func (q *openQuestion) decisions() map[string]error {
 	all := map[string]error{q.path: q.err}
-	maps.Copy(all, q.earlier) // which has other paths
+	maps.Copy(all, q.earlier) // earlier has other paths
 	return all
 }
 
-// inputNeeded is the error of a call that has to come back with an answer.
+// inputNeeded is the error of a call that the client has to repeat with an answer.
 type inputNeeded struct {
 	id   string
 	form *mcp.ElicitParams
@@ -131,7 +132,7 @@ func (n *inputNeeded) result() *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{askedAs: n.form}, RequestState: n.id}
 }
 
-// asksInside reports whether an error says that a call is answered by a question.
+// asksInside reports whether an error means that the result of the call is a question.
 func asksInside(err error) bool {
 	var n *inputNeeded
 	return errors.As(err, &n)
@@ -161,8 +162,9 @@ func showsForms(c *mcp.ClientCapabilities) bool {
 	return c != nil && c.Elicitation != nil && (c.Elicitation.Form != nil || c.Elicitation.URL == nil)
 }
 
-// askFor asks through a host, nil for none, or whoever else may answer, and waits. The
-// question ends with ctx, and when the server withdraws its questions.
+// askFor asks for the call's path and waits for the answer. It asks through the host's form
+// (nil: the host is not asked) and through the other ways to the owner. The question ends when
+// ctx ends, and when the server withdraws its questions.
 func (c *call) askFor(ctx context.Context, host string, through broker.Elicitor) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -191,8 +193,8 @@ func notGranted(reason string) error {
 	return &guard.Error{Kind: names.NoConsent, Err: errors.New("nobody approved this: the owner or the configuration denied it")}
 }
 
-// shareConsents says that what is allowed here is shared: others have it, too, because
-// the requests have no session. It is said in each question, and in the owner's status.
+// shareConsents records that other clients share the consents, because the requests have no
+// session. Each question says so, and so does the owner's status.
 func (s *Server) shareConsents(by string) {
 	s.sharing = " It came without a session (MCP 2026-07-28): what you allow, " + by + " has until the server ends."
 	if s.cfg.Ask != nil {
@@ -200,11 +202,10 @@ func (s *Server) shareConsents(by string) {
 	}
 }
 
-// askInside puts the question in the place of the call's answer, unless somebody
-// else knows the answer.
+// askInside makes the question the result of the call, unless the answer is already known.
 func (c *call) askInside(host string) error {
-	// The client's roots first: from then on they come with every answer. Asked for
-	// later, they would come without the state of this question.
+	// Request the client's roots first: from then on they come with every answer. If they were
+	// requested later, they would come without the state of this question.
 	if _, _, err := c.s.scope(c.ctx, c.req.Session); err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (c *call) askInside(host string) error {
 	go func() {
 		defer open.asking.Release(1)
 		defer close(q.done)
-		// The question outlives the call that it is the answer of.
+		// The question outlives the call whose result it is.
 		q.err = c.askFor(c.s.ctx, host, q)
 		time.AfterFunc(keptFor, func() { open.answer(q.id, nil) })
 	}()
@@ -233,8 +234,8 @@ func (c *call) askInside(host string) error {
 	}
 }
 
-// takeAnswer takes the answer that a repeated call brings with it, if any, and waits
-// until that has been acted on.
+// takeAnswer reads the answer that comes with a repeated call, if any, and waits until the
+// grant is made or refused.
 func (c *call) takeAnswer() error {
 	answer, _ := c.req.Params.InputResponses[askedAs].(*mcp.ElicitResult)
 	q := c.s.openQuestions.answer(c.req.Params.RequestState, answer)

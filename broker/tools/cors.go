@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// What pages of HTTPOptions.Origins may send and read. An answer shows them the names of no
-// other headers.
+// The headers that pages of HTTPOptions.Origins may send and read. Answers name no other
+// headers.
 const (
 	pageMethods = "GET, POST, DELETE"
 	pageHeaders = "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
@@ -19,9 +19,9 @@ func (h *HTTP) listed(origin string) bool {
 	return origin != "" && slices.ContainsFunc(h.o.Origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 
-// letIn tells a browser that a page of a listed origin may read the answer. It reports
-// whether the request was the browser's own question before the page's request, which has no
-// token, and has been answered.
+// letIn tells a browser that a page of a listed origin may read the answer. It reports whether
+// the request was the browser's preflight request, which carries no token and has been answered
+// here.
 func (h *HTTP) letIn(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if !h.listed(origin) {

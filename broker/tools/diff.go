@@ -12,8 +12,8 @@ import (
 const diffContext = 4
 
 // diff returns the difference of two texts as server-filesystem shows it: a git-style patch
-// in a block of as many backticks as it needs. It ends with ctx. A difference of more than
-// enough bytes may be cut after so many.
+// in a block of as many backticks as it needs. It stops when ctx ends. A difference longer than
+// enough bytes may be cut there.
 func diff(ctx context.Context, name, old, text string, enough int) (string, error) {
 	old, text = unixEnds(old), unixEnds(text)
 	changes, err := textdiff.Lines(ctx, old, text, enough)

@@ -10,32 +10,32 @@
 //     patterns, limits and audit hold as in the mount.
 //   - Links are followed only where they stay inside their root. Special files are refused
 //     unopened.
-//   - An answer is bounded, and one that ends before the end says how to go on. No path
-//     outside the roots appears in an answer.
-//   - What a tool read before a revocation is in no answer that it gives afterwards.
+//   - An answer is bounded. An answer that is cut says how to go on. No path outside the roots
+//     appears in an answer.
+//   - Data that a tool read before a revocation is in no answer that the tool gives afterwards.
 //   - A tool that no root allows is not offered, unless a person can be asked.
 //   - Over HTTP each session is a subject of its own. No other session has its consents,
-//     which end with it. Since revision 2026-07-28 requests have no session. Then the
-//     consents belong to whom a request proves to be from: with OAuth, one user through one
-//     client. With a bearer token of the server's, or none, all clients share them until
-//     the server ends, and the question says so.
-//   - Whoever calls over HTTP answers no question, neither his own nor another's: it is put
-//     to the Asker of Config.Ask.
+//     which end with it. Since revision 2026-07-28 requests have no session. Then the consents
+//     belong to the sender that the request proves: with OAuth, one user through one client.
+//     With the server's own bearer token, or without a token, all clients share the consents
+//     until the server ends, and the question says so.
+//   - A client over HTTP answers no question, neither its own nor another client's: the Asker
+//     of Config.Ask is asked.
 //   - A question to a person is withdrawn when nobody waits for its answer any more.
 //   - Every refusal and failure is recorded once.
 //   - Over HTTP, answers that clients do not read hold bounded memory, over all connections.
 //     A call that finds no room in time is refused before it changes anything.
-//   - A client that does not read delays no revocation. What was read before a revocation is
-//     in no answer that is written after it, and a connection over HTTP whose client has not
-//     got all of such an answer is reset (HTTP.Watch).
+//   - A client that does not read delays no revocation. Data read before a revocation is in no
+//     answer that is written after it. An HTTP connection on which such an answer is still on
+//     its way is reset (HTTP.Watch).
 //
 // # Not promised
 //
-// A listing of a directory that changes meanwhile is not of one moment. A client's roots
-// can narrow a session, but they restrain only that client: what restrains every client is
-// what the owner granted.
+// A listing of a directory that changes meanwhile is not of one moment. A client's roots can
+// narrow its own session only. The owner's grants restrict every client.
 //
-// Over streams, a piece of an answer, 64 KiB at most, that is being written when a revocation
-// returns may still arrive, and so may what the system holds for the client. What the SDK
-// writes to a transport of another package (Server.MCP) is not looked at again.
+// Over streams, the piece of an answer that is being written when a revocation returns (64 KiB
+// at most) may still arrive, and so may data that the system has buffered for the client.
+// Answers that the SDK writes to a transport of another package (Server.MCP) are not checked
+// again.
 package tools

@@ -12,10 +12,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxEdit is the largest file that is edited, bytes: several copies of its text are held.
+// maxEdit is the size of the largest file that is edited, in bytes: memory holds several copies
+// of its text.
 const maxEdit = 16 << 20
 
-// edit is one replacement; both texts are needed.
+// edit is one replacement. Both texts are required.
 type edit struct {
 	OldText *string `json:"oldText"`
 	NewText *string `json:"newText"`
@@ -81,7 +82,7 @@ func (c *call) readText(p guard.Path) (string, *vfs.Info, error) {
 	return string(data), info, err
 }
 
-// showDiff answers the difference of two texts of a file.
+// showDiff returns a result with the difference of two texts of a file.
 func (c *call) showDiff(at target, old, text string) (*result, error) {
 	real, err := c.s.cfg.Tree.Follow(c.ctx, c.s.caller, at.Path, true)
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *call) showDiff(at target, old, text string) (*result, error) {
 	return &result{text: shown}, nil
 }
 
-// applyEdits makes the edits, one after the other. It ends with ctx.
+// applyEdits applies the edits one after the other. It stops when ctx ends.
 func applyEdits(ctx context.Context, edits []edit, text string) (string, error) {
 	for i, e := range edits {
 		var ok bool
@@ -111,12 +112,12 @@ func applyEdits(ctx context.Context, edits []edit, text string) (string, error) 
 	return text, nil
 }
 
-// unixEnds returns a text with the line ends that edits and differences have.
+// unixEnds returns a text with Unix line ends, which edits and differences have.
 func unixEnds(text string) string { return strings.ReplaceAll(text, "\r\n", "\n") }
 
-// apply replaces the first match: exact but for the kind of line ends, or else of whole
-// lines but for the white space around them. The rest of the text keeps its bytes, and the
-// new text gets the line ends of the old one.
+// apply replaces the first match. A match is exact except for the kind of line ends. If there
+// is none, whole lines match that differ only in the white space around them. The rest of the
+// text keeps its bytes, and the new text gets the line ends of the old one.
 func (e edit) apply(ctx context.Context, text string) (string, bool) {
 	from, to, ok := find(text, unixEnds(*e.OldText))
 	if ok {
@@ -138,7 +139,7 @@ func find(text, old string) (from, to int, ok bool) {
 	return from, skip(text, from, len(old)), true
 }
 
-// skip returns the offset that lies n bytes behind from, if a CR LF counts as one.
+// skip returns the offset n bytes after from, where a CR LF counts as one byte.
 func skip(text string, from, n int) int {
 	i := from
 	for ; n > 0; n-- {
@@ -150,7 +151,8 @@ func skip(text string, from, n int) int {
 	return i
 }
 
-// ends gives a text the line ends of the part it replaces, or of the whole.
+// ends gives a text the line ends of the part that it replaces, or of the whole if that part
+// has none.
 func ends(text, of string, from, to int) string {
 	part := of[from:to]
 	if !strings.Contains(part, "\n") {
@@ -184,8 +186,8 @@ func (e edit) applyLines(ctx context.Context, text string) (string, bool) {
 	return text, false
 }
 
-// indented gives new lines the indentation of the lines that they replace, whose first is
-// first.
+// indented gives new lines the indentation of the lines that they replace. first is the first
+// of these.
 func indented(text string, old []string, first string) []string {
 	base := indent(first)
 	lines := strings.Split(text, "\n")

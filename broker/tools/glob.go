@@ -16,9 +16,9 @@ const (
 	maxPatterns = 64
 )
 
-// glob reads the pattern called field as minimatch does, which server-filesystem uses, and
-// returns it as doublestar takes it. A pattern that the two would read differently is
-// refused.
+// glob reads the pattern in the argument field as minimatch does, which server-filesystem uses,
+// and returns it in the syntax of doublestar. It refuses a pattern that the two read
+// differently.
 func glob(field, text string) (pattern.Glob, error) {
 	bad := func(why string) (pattern.Glob, error) {
 		return "", invalid("arguments: %s %s %s; the syntax is * ? [a-z] {a,b} **", field, names.QuoteShort(text), why)
@@ -100,7 +100,8 @@ func plainBraces(p string) string {
 	return b.String()
 }
 
-// maxPath is the longest path, in bytes, that may be compared with all of the globs.
+// maxPath returns the length of the longest path, in bytes, that may be compared with all
+// globs.
 func maxPath(globs []pattern.Glob) int {
 	bytes := math.MaxInt
 	for _, g := range globs {

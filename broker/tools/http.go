@@ -30,7 +30,7 @@ import (
 const (
 	DefaultBody     = 8 << 20
 	DefaultSessions = 100
-	// DefaultUserSessions is for each subject of an issuer's.
+	// DefaultUserSessions applies to each subject of the OAuth issuer.
 	DefaultUserSessions = 10
 	// SessionRequests is how many requests a session is reckoned to have under way:
 	// its stream of events and its calls.
@@ -43,67 +43,65 @@ const (
 type HTTPOptions struct {
 	// Registry puts refusals on record. It is required.
 	Registry *guard.Registry
-	// Subject is whom clients are served as: each session as one of its sessions
+	// Subject is the subject that clients act for. Each session is a session of it
 	// (guard.Subject.InSession).
 	Subject guard.Subject
-	// Token is the bearer token that clients have to send. "" asks for none,
-	// which is for callers that let in nobody but their own.
+	// Token is the bearer token that clients have to send. "" means that none is required; that
+	// is only for callers that themselves keep others out.
 	Token string
-	// Number gives sessions their numbers, none twice; nil: from 1 on. Front ends
-	// of one registry and Subject need one that they share.
+	// Number returns a new number for each session; nil: numbers from 1 on. Front ends that
+	// share a registry and a Subject must share one Number.
 	Number func() uint64
-	// OAuth, unless nil, is asked about tokens in the place of Token. Then each
-	// subject of the issuer's is a subject of its own, oauth:SUB, and a session is
-	// its subject's and client's.
+	// OAuth, unless nil, verifies tokens; Token is then not used. Each subject of the issuer is
+	// a subject of its own, oauth:SUB, and a session belongs to one subject and one client.
 	OAuth *oauth.Verifier
-	// Port is the one that clients call the server at; "": any.
+	// Port is the port at which clients call the server; "": any.
 	Port string
-	// Hosts are the names by which clients may call the server, at Port, or at their
-	// own (NAME:PORT), beside those of the loopback: what else stands in Host is
-	// refused, so that a foreign site cannot have its name resolved to us (DNS
-	// rebinding), and neither has another server of this machine.
+	// Hosts are the names, beside those of the loopback, by which clients may call the server,
+	// at Port or at a port of their own (NAME:PORT). A request with another Host is refused. So
+	// neither a foreign site that resolves its name to this server (DNS rebinding) nor another
+	// server of this machine gets through.
 	Hosts []string
-	// Origins are web origins (scheme://host:port) whose pages may call; those
-	// that the server itself has by Hosts and Port may anyway.
+	// Origins are web origins (scheme://host:port) whose pages may call the server. The
+	// server's own origins, by Hosts and Port, may call anyway.
 	Origins  []string
 	Sessions int // at a time; more are refused
-	// UserSessions is how many of them one subject of OAuth has at a time, and
-	// SessionRequests times as many requests; 0: DefaultUserSessions.
+	// UserSessions is how many sessions one OAuth subject may have at a time; it may have
+	// SessionRequests times as many requests. 0: DefaultUserSessions.
 	UserSessions int
-	// Admitted, unless nil, is told of each request that has shown who it is from,
-	// before it is served. It must not wait.
+	// Admitted, unless nil, is called for each authenticated request before the request is
+	// served. It must not wait.
 	Admitted func(*http.Request)
 	Body     int64         // bytes of one request
 	Idle     time.Duration // after which a session ends
-	// Within is how long a client may take to send a request's body. How long the
-	// answer takes, or a stream of events stays open, it does not bound.
+	// Within is how long a client may take to send a request's body. It does not bound how long
+	// the answer takes, or how long a stream of events stays open.
 	Within time.Duration
-	// Taking is how long a client may take to take the next 64 KiB of an answer, or an
-	// event: one that does not read holds its session's end, and memory.
+	// Taking is how long a client may take to read the next 64 KiB of an answer, or an event: a
+	// client that does not read delays the end of its session, and holds memory.
 	Taking time.Duration
 	Log    *slog.Logger
 }
 
-// HTTP serves tools over Streamable HTTP, each session by a Server of its own and
-// to a subject of its own. It may be used concurrently. Each request is checked for
-// its Host, its Origin and its token, in this order, before anything of it is read.
-// What is refused is told to the log and to the audit record; of very many, some,
-// with their number. Requests of revision 2026-07-28 need no session;
-// those of older ones live in one, whose id holds 128 random bits.
+// HTTP serves tools over Streamable HTTP. Each session has a Server and a subject of its own.
+// HTTP may be used concurrently. Each request's Host, Origin and token are checked, in this
+// order, before the body is read. Refusals are logged and recorded in the audit; if there are
+// very many, some of them and their number. Requests of revision 2026-07-28 need no session.
+// Requests of older revisions belong to a session, whose id has 128 random bits.
 type HTTP struct {
 	o                HTTPOptions
 	handler          http.Handler
 	sessions, single http.Handler
 	clients          clients
-	leaving          context.Context // ends by Withdraw
+	leaving          context.Context // Withdraw ends it
 	leave            context.CancelFunc
 	refusals         *flow.Tally[int] // by status
-	connections      sync.Map         // its keys are the *connection; see Watch
+	connections      sync.Map         // the keys are the *connection; see Watch
 	closing          atomic.Int32     // how many of them the server has closed
 }
 
-// NewHTTP serves subjects by the Servers that open makes of them, which it closes.
-// Close it.
+// NewHTTP serves each subject by the Server that open returns for it. HTTP closes these
+// Servers. The caller must close the HTTP.
 func NewHTTP(open func(guard.Subject) *Server, o HTTPOptions) *HTTP {
 	setDefault(&o.Sessions, DefaultSessions)
 	setDefault(&o.UserSessions, DefaultUserSessions)
@@ -158,8 +156,8 @@ func setDefault[T int | int64 | time.Duration](v *T, to T) {
 // ServeHTTP implements http.Handler.
 func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.handler.ServeHTTP(w, r) }
 
-// Metadata tells clients where to get a token (oauth.WellKnown). It asks for none,
-// and may be called from any page.
+// Metadata tells clients where to get a token (oauth.WellKnown). It requires no token, and
+// pages of every origin may call it.
 func (h *HTTP) Metadata() http.Handler {
 	if h.o.OAuth == nil {
 		return http.NotFoundHandler()
@@ -174,16 +172,16 @@ func (h *HTTP) Metadata() http.Handler {
 	})
 }
 
-// Withdraw takes back every question that waits for a person, lets none be put any
-// more, and ends the streams of events: what is left are calls that end by themselves.
-// It does not wait, and comes before Close where those are to be waited for.
+// Withdraw withdraws every question to a person, allows no further ones, and ends the streams
+// of events. The remaining calls end by themselves. Withdraw does not wait. A caller that wants
+// to let these calls finish calls it before Close.
 func (h *HTTP) Withdraw() {
 	h.clients.withdraw()
 	h.leave()
 }
 
-// Close ends every session with what it has under way, and lets none begin. It
-// returns when their Servers are closed.
+// Close ends every session and its calls, and refuses new sessions. It returns when the Servers
+// of the sessions are closed.
 func (h *HTTP) Close() {
 	h.leave()
 	h.clients.close()
@@ -191,15 +189,15 @@ func (h *HTTP) Close() {
 	h.refusals.Flush()
 }
 
-// What a person is told of a request without a session: who has what is allowed, for as
-// long as the server is not ended. It is what such a request proves.
+// A question about a request without a session says who shares the grant until the server ends:
+// all senders that such a request cannot be told from.
 const (
 	sharedByUser  = "every request of this user through this OAuth client"
 	sharedByToken = "every such client with the server's bearer token"
 	sharedByAll   = "every such client of this server"
 )
 
-// sessionless is the revision from which requests stand by themselves.
+// sessionless is the first revision whose requests need no session.
 const sessionless = "2026-07-28"
 
 // serve serves a request that was let in.
@@ -232,17 +230,17 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	// A client that sends slowly holds a connection, and no longer than that.
-	// net/http lifts the bound where the body ends. Where there is none it would
-	// take the deadline, when it passes, for a client that has gone.
+	// This bounds how long a slow client holds the connection. net/http lifts the deadline at
+	// the end of the body. If there is no body, it would take the passed deadline for a client
+	// that has gone.
 	if r.Body != http.NoBody {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.o.Within))
 	}
-	if !h.well(w, r) { // which waits for the body to begin
+	if !h.well(w, r) { // waits until the body begins
 		return
 	}
 	if h.o.OAuth != nil && info != nil {
-		// No stream of events outlives the token that it was asked for with.
+		// No stream of events outlives the token of its request.
 		ctx, cancel := context.WithDeadline(r.Context(), info.Expiration.Add(oauth.Skew))
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -256,7 +254,7 @@ func (h *HTTP) serve(w http.ResponseWriter, r *http.Request) {
 	h.route(w, r, whose)
 }
 
-// route serves a request by the Server that it is for.
+// route passes a request to the Server that is responsible for it.
 func (h *HTTP) route(w http.ResponseWriter, r *http.Request, whose identity) {
 	answers := h.clients.unread(whose.subject, responseOf(r).refuse)
 	switch {
@@ -294,25 +292,25 @@ func tooLarge(w http.ResponseWriter, limit int64) {
 	http.Error(w, fmt.Sprintf("the body is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
 }
 
-// streams reports whether a request is answered by a stream of events that ends
-// with the client.
+// streams reports whether the answer to a request is a stream of events, which ends when the
+// client closes it.
 func streams(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// subject is whom a request is served as, before it is known which session it is of.
+// subject returns the subject of a request, before the session of the request is known.
 func (h *HTTP) subject(info *auth.TokenInfo) guard.Subject {
 	if h.o.OAuth == nil || info == nil {
 		return h.o.Subject
 	}
-	// A subject may call itself as it likes; it is no session of another's ("#"), and
-	// nothing that a shell runs when the owner names it.
+	// A subject may have any name, so the name is escaped: it must not look like a session of
+	// another subject ("#"), or hold text that a shell runs when the owner types the name.
 	name := strings.NewReplacer("$", "%24", "&", "%26", "=", "%3D", "~", "%7E").Replace(url.PathEscape(oauth.Subject(info)))
 	return guard.Subject("oauth:" + name)
 }
 
-// whole waits for the whole of a request that begins a session, lest halves of
-// requests take all the room there is for sessions.
+// whole waits for the whole body of a request that begins a session. Otherwise incomplete
+// requests could take all the room for sessions.
 func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.o.Body))
 	var large *http.MaxBytesError
@@ -326,7 +324,8 @@ func (h *HTTP) whole(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil
 }
 
-// check lets a request in, or not, and tells of what was refused, here or behind.
+// check refuses a request, or passes it to next. It reports every refusal, its own and those of
+// next.
 func (h *HTTP) check(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, r := h.withConnection(r)
@@ -354,8 +353,8 @@ func (h *HTTP) check(next http.Handler) http.Handler {
 
 const foreignHost = "the Host is not one of this server's names and ports; its owner can add one: --host NAME:PORT"
 
-// known reports whether a host (NAME[:PORT]) is one of this server's. Without a port
-// it is at one of the ports that defaults names.
+// known reports whether a host (NAME[:PORT]) names this server. A host without a port means one
+// of the default ports.
 func (h *HTTP) known(host string, defaults ...string) bool {
 	name, ports := host, defaults
 	if n, p, err := net.SplitHostPort(host); err == nil {
@@ -377,12 +376,12 @@ func (h *HTTP) known(host string, defaults ...string) bool {
 	})
 }
 
-// addressed reports whether a request's Host names this server. Without a port it is
-// that of http or of https, which an intermediary may have taken away.
+// addressed reports whether a request's Host names this server. A missing port means that of
+// http or https: an intermediary may have removed it.
 func (h *HTTP) addressed(r *http.Request) bool { return h.known(r.Host, "80", "443") }
 
-// mayCall reports whether pages of an origin may call this server. Of two origins nobody knows
-// which one a page has.
+// mayCall reports whether pages of an origin may call this server. A request with two origins
+// is refused: the page's own is not known.
 func (h *HTTP) mayCall(origins ...string) bool {
 	if len(origins) > 1 {
 		return false
@@ -402,7 +401,7 @@ func (h *HTTP) mayCall(origins ...string) bool {
 	return web && h.known(u.Host, port)
 }
 
-// verify compares digests, so that the time tells nothing of the token.
+// verify compares digests, so that the time it takes reveals nothing about the token.
 func (h *HTTP) verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	have, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.o.Token))
 	if subtle.ConstantTimeCompare(have[:], want[:]) != 1 {

@@ -16,8 +16,8 @@ import (
 // oddIDs are ids that a float64, or an int64, does not hold.
 var oddIDs = []string{"9007199254740993", "-9007199254740993", "1795854427892123457", "9223372036854775807", "18446744073709551617", "7.9", "1e2", "-0", "7", `"7"`}
 
-// An answer has the id of its request to the last digit, whoever answers
-// it: the SDK, this package, or an error of either.
+// An answer has the id of its request to the last digit, from the SDK as from this package, in
+// a result as in an error.
 func TestStdioGivesIDsBackAsTheyCame(t *testing.T) {
 	b := start(t, nil, nil)
 	dir := b.root("r", guard.ReadWrite, "f=text")

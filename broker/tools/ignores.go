@@ -11,11 +11,11 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxIgnoreFile is the largest .gitignore that is read, bytes. The answer tells of larger
-// ones, whose rules do not count.
+// maxIgnoreFile is the size of the largest .gitignore that is read, in bytes. The rules of
+// larger ones do not count, and the answer says so.
 const maxIgnoreFile = 1 << 20
 
-// ignores knows what the .gitignore files of a tree leave out, on the way down through it.
+// ignores applies the .gitignore files of a tree on the way down through it.
 // They are read as every other file is, through the gate and for the same subject: a file
 // that the subject may not read leaves nothing out. As in git, the rules of a directory
 // override those from above it, and those of .git/info/exclude are the weakest; in a
@@ -55,8 +55,8 @@ func (g *ignores) ignored(depth int, e *entry) bool {
 	return at.set.At(at.dir).Judge(at.dir, e.name, t, nil).Effect != pattern.None
 }
 
-// enter is called for each directory that the walk enters, with the names in it. whole
-// tells that these are all.
+// enter is called for each directory that the walk enters, with names in it. whole reports
+// whether these are all names.
 func (g *ignores) enter(depth int, p guard.Path, list []entry, whole bool) (err error) {
 	var up ignoreRules
 	if depth > 0 {
@@ -66,7 +66,7 @@ func (g *ignores) enter(depth int, p guard.Path, list []entry, whole bool) (err 
 	}
 	at, err := g.load(up, p, list, whole)
 	if err == nil && depth == 0 && at.set != nil && at.set.At(at.dir).Barrier().Effect != pattern.None {
-		// Whoever names an ignored directory wants what is in it.
+		// A caller that names an ignored directory wants its contents.
 		at, err = g.load(ignoreRules{}, p, list, whole)
 	}
 	g.levels = append(g.levels[:depth], at)
@@ -140,7 +140,7 @@ func (g *ignores) load(up ignoreRules, p guard.Path, list []entry, whole bool) (
 	return ignoreRules{at.dir, rules, set}, nil
 }
 
-// list finds the names that matter in a directory that was not read whole.
+// list looks up the names that ignores reads, in a directory that was not read whole.
 func (g *ignores) list(p guard.Path) (list []entry, err error) {
 	for cursor := ""; ; {
 		page, err := g.c.s.cfg.Tree.List(g.c.ctx, g.c.s.caller, p, vfs.ListOptions{
@@ -159,7 +159,8 @@ func (g *ignores) list(p guard.Path) (list []entry, err error) {
 	}
 }
 
-// read appends the rules of a file that holds for dir. It has none if it cannot be read.
+// read appends the rules of a file that applies to dir. A file that cannot be read has no
+// rules.
 func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]pattern.Rule, error) {
 	data, _, err := g.c.look(p, 0, maxIgnoreFile+1)
 	if err != nil {
@@ -173,8 +174,8 @@ func (g *ignores) read(rules []pattern.Rule, p guard.Path, dir string) ([]patter
 	return append(rules, pattern.ParseIgnore(string(data), p.Rel(), dir)...), nil
 }
 
-// fatal returns an error that ends the search, and nil for one that tells that there are no
-// rules.
+// fatal returns an error that ends the search, or nil for an error that only means that there
+// are no rules.
 func (g *ignores) fatal(err error) error {
 	if g.c.ctx.Err() != nil || names.Reason(err).About() == names.AboutMoment {
 		return err

@@ -19,7 +19,7 @@ import (
 
 const secretLine = "SECRETLINE"
 
-// endings are what ends, or narrows, what was read in the root data.
+// endings end the root data, or narrow the rights to it.
 var endings = map[string]func(b *bench) error{
 	"revoke": func(b *bench) error { _, err := b.reg.Revoke(b.t.Context(), "data"); return err },
 	"hide": func(b *bench) error {
@@ -56,9 +56,9 @@ func (b *bench) opened(n int) {
 	}
 }
 
-// What was read in a root before it ended, or before less of it could be read, does not
-// reach a client after that, whoever writes the answer: one that asks and does not read
-// gets one piece at most, and the refusal of each request.
+// Data that was read in a root before the root ended or was narrowed does not reach a client
+// afterwards, whether the SDK or this package writes the answer. A client that asks and does
+// not read gets one piece at most, and then the refusal of each request.
 func TestNothingLateOverStdio(t *testing.T) {
 	const calls = 4
 	read := `"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"data/f"}`

@@ -20,28 +20,29 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// maxFrame is the longest line taken, bytes: what write_file can be given.
+// maxFrame is the length of the longest line that is accepted, in bytes. It bounds the content
+// for write_file.
 const maxFrame = 32 << 20
 
-// maxHeld bounds the lines of calls that have no answer yet, in bytes. A client that
-// sends more is not read meanwhile. Only tests change it.
+// maxHeld bounds the lines of calls that have no answer yet, in bytes. Beyond the bound the
+// client's next lines wait. Only tests change it.
 var maxHeld int64 = 2 * maxFrame
 
 // patience is how long requests under way are waited for when the client has hung up. Only
 // tests change it.
 var patience = 3 * time.Second
 
-// Run serves one client over a pair of streams, one JSON object a line, as MCP's
-// stdio has it, until it hangs up or ctx ends. A line that is no message, or too
-// long, costs that line and not the session. What calls without an answer hold is
-// bounded: a client that sends more is not read until one of them has its answer, and
-// is refused what it sends while an answer of its own is waited for. What was asked before the client hung
-// up is answered, for a moment; questions to a person are withdrawn at once, and the
-// server asks no more. The end of ctx ends what is under way, too.
+// Run serves one client over a pair of streams, one JSON object a line, as MCP's stdio has it,
+// until the client hangs up or ctx ends. A line that is no message, or too long, costs that
+// line and not the session. The memory of unanswered calls is bounded. Beyond the bound, Run
+// reads no further line until a call has its answer. If the server itself waits for an answer
+// of the client, Run reads on and refuses the lines beyond the bound. When the client has hung
+// up, the calls in progress have a moment to end. Questions to a person are withdrawn at once,
+// and no more are asked. The end of ctx ends the calls in progress, too.
 //
-// Calls of tools, in the revisions that begin with a handshake, are taken out of
-// the lines and answered here: through the SDK, which reads and writes each message
-// several times, they would take several times as long (measured).
+// Calls of tools, in the revisions that begin with a handshake, are answered here and not by
+// the SDK. The SDK reads and writes each message several times, and takes several times as long
+// (measured).
 func (s *Server) Run(ctx context.Context, r io.ReadCloser, w io.WriteCloser) error {
 	s.requests = &openRequests{}
 	t := &lines{s: s, r: r, w: w}
@@ -108,7 +109,7 @@ func (c *lineConn) Close() error {
 	return c.LineConn.Close()
 }
 
-// take answers a call. Everything that is not exactly what it should be is the SDK's.
+// take answers a call of a tool. It leaves any other or irregular message to the SDK.
 func (c *lineConn) take(f wire.Frame, line []byte) (taken bool) {
 	ss := c.session.Load()
 	if ss == nil {
@@ -126,7 +127,8 @@ func (c *lineConn) take(f wire.Frame, line []byte) (taken bool) {
 	return false
 }
 
-// call begins a call, whose line has size bytes; ok is false where it is the SDK's.
+// call begins a call, whose line has size bytes. It reports false if the SDK must answer the
+// call.
 func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool) {
 	var p struct {
 		Name      string          `json:"name"`
@@ -156,7 +158,7 @@ func (c *lineConn) call(ss *mcp.ServerSession, f wire.Frame, size int) (ok bool)
 		defer room.Release()
 		res, err := c.s.answer(ctx, t, &mcp.CallToolRequest{Session: ss, Params: &mcp.CallToolParamsRaw{Name: p.Name, Arguments: p.Arguments, Meta: p.Meta}}, nil)
 		switch {
-		case !c.finish(string(f.ID)): // it was cancelled, and who cancels wants no answer
+		case !c.finish(string(f.ID)): // it was cancelled, and a cancelled call gets no answer
 		case err != nil:
 			_ = c.Send(jsonline.AppendError(nil, f.ID, wire.Error{Code: wire.CodeInternal, Message: errorText(err)}))
 		default:
@@ -177,7 +179,7 @@ func (c *lineConn) begin(id string) (ctx context.Context, ok bool) {
 	return ctx, true
 }
 
-// finish ends the context of a call. It reports false if there is no such call any more.
+// finish ends the context of a call. It reports false if the call has ended already.
 func (c *lineConn) finish(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +191,7 @@ func (c *lineConn) finish(id string) bool {
 	return cancel != nil
 }
 
-// send writes the answer to a call. Whoever hung up wants none.
+// send writes the answer to a call. An error means that the client has hung up, and is ignored.
 func (c *lineConn) send(id []byte, res *result) {
 	if res.isLong() { // as JSON it is twice as long, or more
 		c.long.Lock()
@@ -212,8 +214,8 @@ func (c *lineConn) send(id []byte, res *result) {
 	putBuffer(b)
 }
 
-// hand marks a request that the SDK is handed by its id, so that its answer finds what it
-// shows.
+// hand marks a request for the SDK with its id. By this mark the writer of the answer finds the
+// roots that the answer shows.
 func (c *lineConn) hand(r *jsonrpc.Request) {
 	if !r.IsCall() {
 		return
@@ -223,7 +225,7 @@ func (c *lineConn) hand(r *jsonrpc.Request) {
 	c.s.requests.byMark.Store(mark, &openRequest{ctx: c.ctx, shows: func(s *guard.Stamps) { c.shown.Store(mark, s) }})
 }
 
-// markOf is the mark of a request by its id, which is also how JSON has the id.
+// markOf returns the mark of a request: its id as it is in JSON.
 func markOf(id jsonrpc.ID) string { return string(wire.RawID(id)) }
 
 // Write implements mcp.Connection.
@@ -239,7 +241,7 @@ func (c *lineConn) Write(_ context.Context, msg jsonrpc.Message) error {
 	return c.WriteIf(msg, recheck)
 }
 
-// cancelled ends a call; ok is false where it is the SDK's.
+// cancelled ends a call. It reports false if the SDK answers the call.
 func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	var p struct {
 		RequestID json.RawMessage `json:"requestId"`
@@ -249,8 +251,8 @@ func (c *lineConn) cancelled(f wire.Frame) (ok bool) {
 	return wire.Decode(f.Params, &p) == nil && c.finish(string(p.RequestID))
 }
 
-// hungUp withdraws the questions to a person and waits until what was asked is answered, also
-// what was refused.
+// hungUp withdraws the questions to a person, and waits until all requests are answered, with
+// refusals included.
 func (c *lineConn) hungUp() {
 	c.s.withdraw()
 	for end := time.Now().Add(patience); c.ctx.Err() == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -20,7 +20,8 @@ type entry struct {
 	path guard.Path
 	typ  uint32 // S_IFMT
 	size int64  // -1: it could not be read
-	// prefetched is the listing of a directory that a walk comes to soon; nil: there is none.
+	// prefetched returns the listing of a directory that the walk will enter soon; nil: there
+	// is none.
 	prefetched func() listing
 }
 
@@ -95,7 +96,7 @@ func listRoots(roots []guard.Status) *result {
 	return &result{text: strings.Join(lines, "\n")}
 }
 
-// goOn is the note of an answer that ends before the end.
+// goOn returns the note of an answer that is cut: how to get the rest.
 func goOn(cursor string) string {
 	if cursor == "" {
 		return ""
@@ -124,8 +125,8 @@ func (c *call) listWithSizes(a *listArgs) (*result, error) {
 	return &result{text: sizeTable(list), note: c.unread.note(goOn(next))}, nil
 }
 
-// followSizes gives links the sizes of what they lead to, where they lead inside, and notes
-// the names whose size cannot be read.
+// followSizes gives links the sizes of their targets, if these are inside the roots, and notes
+// the names whose sizes cannot be read.
 func (c *call) followSizes(dir guard.Path, list []entry) error {
 	for i := range list {
 		e := &list[i]
@@ -147,7 +148,7 @@ func (c *call) followSizes(dir guard.Path, list []entry) error {
 	return nil
 }
 
-// sizeTable is a listing with sizes, and their sums.
+// sizeTable formats a listing with sizes and their sums.
 func sizeTable(list []entry) string {
 	var b strings.Builder
 	files, dirs, total := 0, 0, int64(0)
@@ -200,7 +201,7 @@ func (c *call) getFileInfo(a *pathArgs) (*result, error) {
 		info.Size, date(birth), date(info.Mtime), date(info.Atime), info.IsDir(), info.IsRegular(), info.Mode&0o777)}, nil
 }
 
-// date is a time as JavaScript's Date writes it, in UTC.
+// date formats a time as JavaScript's Date does, in UTC.
 func date(t unix.StatxTimestamp) string {
 	return time.Unix(t.Sec, int64(t.Nsec)).UTC().Format("Mon Jan 02 2006 15:04:05 GMT+0000 (Coordinated Universal Time)")
 }

@@ -23,35 +23,35 @@ import (
 // one, so the answers to all requests are bounded together. A call makes room before it reads
 // contents, and its request holds the room until the HTTP handler has returned.
 
-// Bounds of what the answers over HTTP hold that their clients have not read, in bytes. Only
+// Bounds of the memory of answers over HTTP that their clients have not read, in bytes. Only
 // tests change them.
 var (
 	allAnswers  int64 = 256 << 20
-	userAnswers int64 = 128 << 20 // of one user of an issuer's
+	userAnswers int64 = 128 << 20 // of one user of an OAuth issuer
 )
 
-// copies is how many bytes an answer holds for each byte of contents, before more is known of
-// it: the contents, and an answer that says them twice, of which the SDK has two copies. A
-// sixth is for what JSON escapes.
+// copies estimates how many bytes an answer holds for each byte of contents, before the
+// contents are read: the contents, and two copies in the SDK of an answer that has the contents
+// twice. The sixth is for JSON's escapes.
 const copies = 6
 
-// smallAnswer is how much an answer may hold that is not counted, in bytes: connections are
-// bounded, too.
+// smallAnswer is the size up to which an answer is not counted, in bytes: the number of
+// connections is bounded, too.
 const smallAnswer = 64 << 10
 
-// unreadAnswers is what the answers to one HTTP request hold.
+// unreadAnswers accounts for the memory of the answers to one HTTP request.
 type unreadAnswers struct {
 	budgets  []*flow.Budget // the narrowest first
 	patience time.Duration  // how long a call waits for room
-	refuse   func()         // is told that the request is refused for want of room
+	refuse   func()         // called when the request is refused for want of room
 
 	mu    sync.Mutex // guards the fields below
 	isEnd bool
 	rooms []*answerRoom // of calls that have ended
 }
 
-// keep holds the room of a call until end is called. It reports false if that has been: the
-// client has hung up.
+// keep holds the room of a call until end is called. It reports false if end has been called:
+// the client has hung up.
 func (u *unreadAnswers) keep(r *answerRoom) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -61,7 +61,7 @@ func (u *unreadAnswers) keep(r *answerRoom) bool {
 	return !u.isEnd
 }
 
-// end gives all room back.
+// end releases all room.
 func (u *unreadAnswers) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -71,8 +71,8 @@ func (u *unreadAnswers) end() {
 	}
 }
 
-// answerRoom is the room of one call's answer. It is used by one goroutine at a time. Nil is
-// that of a call which is bounded elsewhere.
+// answerRoom is the room reserved for one call's answer. One goroutine at a time uses it. It is
+// nil for a call that is bounded elsewhere.
 type answerRoom struct {
 	request *unreadAnswers
 	size    int64
@@ -108,7 +108,7 @@ func (r *answerRoom) reserve(ctx context.Context, n int64) error {
 	return nil
 }
 
-// settle makes the room that of an answer of n bytes. It does not wait: the answer exists.
+// settle changes the room to that of an answer of n bytes. It does not wait: the answer exists.
 func (r *answerRoom) settle(n int64) error {
 	switch {
 	case r == nil:
@@ -144,7 +144,7 @@ func (r *answerRoom) settle(n int64) error {
 	return nil
 }
 
-// refused makes the refusal of a call from an error of the budget b.
+// refused turns an error of the budget b into the refusal of a call.
 func (r *answerRoom) refused(err error, b *flow.Budget) error {
 	if !errors.Is(err, flow.ErrBytes) {
 		return err
@@ -153,7 +153,7 @@ func (r *answerRoom) refused(err error, b *flow.Budget) error {
 		"answers that their clients have not read hold %d bytes, the most at a time", b.Bytes)}}
 }
 
-// noRoom is the error of a call whose answer there is no room for. It is an error of the
+// noRoom is the error of a call when there is no room for its answer. It is an error of the
 // request, not a result.
 type noRoom struct {
 	request *unreadAnswers
@@ -162,7 +162,7 @@ type noRoom struct {
 
 func (e *noRoom) Unwrap() error { return e.error }
 
-// rpc is the answer to the request.
+// rpc returns the error that answers the request.
 func (e *noRoom) rpc() error {
 	e.request.refuse()
 	return &jsonrpc.Error{Code: int64(wire.Number(names.QuotaExceeded)), Message: errorText(e.error)}
@@ -185,12 +185,12 @@ func (r *answerRoom) release() {
 	r.held, r.size = nil, 0
 }
 
-// heldBy is how many bytes an answer holds that says contents of n bytes, as JSON encoded
-// bytes.
+// heldBy returns how many bytes an answer holds for contents of n bytes, which take encoded
+// bytes in JSON.
 func heldBy(n, encoded int) int64 { return int64(n) + 2*int64(encoded) }
 
-// encodedLen is how long the SDK makes a text as JSON, at most. It escapes more than package
-// jsonline: what means something in HTML, and what is not UTF-8.
+// encodedLen returns the greatest length of a text in the JSON of the SDK. The SDK escapes more
+// than package jsonline: characters with a meaning in HTML, and bytes that are not UTF-8.
 func encodedLen[S string | []byte](text S) int {
 	beyond := 1 // bytes for each that is not ASCII
 	if !utf8.Valid([]byte(text)) {
@@ -212,7 +212,7 @@ func encodedLen[S string | []byte](text S) int {
 	return n
 }
 
-// held is how many bytes the result holds until the client has it.
+// held returns how many bytes the result holds until the client has received it.
 func (r *result) held() int64 {
 	n, encoded := 0, 0
 	switch m := r.media.(type) {
@@ -231,7 +231,7 @@ func (r *result) held() int64 {
 	return heldBy(n, 2*encoded) // structured results repeat their text
 }
 
-// heldByContents is how many bytes the answer with a resource holds.
+// heldByContents returns how many bytes an answer with a resource holds.
 func heldByContents(list []*mcp.ResourceContents) (n int64) {
 	for _, c := range list {
 		n += heldBy(len(c.Text)+len(c.Blob), encodedLen(c.Text)+base64.StdEncoding.EncodedLen(len(c.Blob)))
@@ -239,7 +239,7 @@ func heldByContents(list []*mcp.ResourceContents) (n int64) {
 	return n
 }
 
-// heldByNames is how many bytes an answer with names holds.
+// heldByNames returns how many bytes an answer with names holds.
 func heldByNames(list []string) (n int64) {
 	for _, name := range list {
 		n += heldBy(len(name), encodedLen(name))

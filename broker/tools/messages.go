@@ -20,9 +20,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// well checks of a request's body what the SDK lets pass: a message is an object, and
-// a batch, of the revisions that have batches, is one of messages that can be told apart.
-// The rest is the SDK's to judge. A body that is refused has been answered.
+// well checks what the SDK does not check of a request's body: a message is an object, and the
+// messages of a batch (in the revisions that have batches) have different ids. The SDK judges
+// the rest. If well refuses a body, it has written the answer.
 func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodPost {
 		return true
@@ -32,7 +32,7 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	first, err := body.first()
 	switch {
 	case err != nil:
-		return true // the SDK says what it lacks
+		return true // the SDK reports the mistake
 	case first == '{':
 		return h.exact(w, r)
 	case first != '[':
@@ -52,8 +52,8 @@ func (h *HTTP) well(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// exact hides of one message the numbers that the SDK would not give back as they came;
-// response shows them again. A body that is refused has been answered.
+// exact replaces the numbers in a message that the SDK would not return unchanged; response
+// restores them. If exact refuses a body, it has written the answer.
 func (h *HTTP) exact(w http.ResponseWriter, r *http.Request) bool {
 	if !h.whole(w, r) {
 		return false
@@ -63,7 +63,7 @@ func (h *HTTP) exact(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// hideInBatch is exact for the messages of a batch.
+// hideInBatch does for the messages of a batch what exact does for one.
 func hideInBatch(body []byte) []byte {
 	list, ok := jsonline.Batch(body, wire.MaxBatch)
 	if !ok || len(list) > wire.MaxBatch {
@@ -78,13 +78,13 @@ func hideInBatch(body []byte) []byte {
 	return append(out, body[from:]...)
 }
 
-// started is a body whose beginning has been looked at.
+// started is a body whose beginning has been read ahead.
 type started struct {
 	*bufio.Reader
 	io.Closer
 }
 
-// first is what a body begins with, white space aside, which is left out.
+// first returns the first byte of a body that is not white space, and skips the white space.
 func (s *started) first() (byte, error) {
 	for {
 		c, err := s.ReadByte()
@@ -97,7 +97,7 @@ func (s *started) first() (byte, error) {
 	}
 }
 
-// checkBatch refuses a batch of which a request would get no answer of its own.
+// checkBatch refuses a batch in which a request would get no answer of its own.
 func checkBatch(body []byte) error {
 	list, ok := jsonline.Batch(body, wire.MaxBatch)
 	switch {
@@ -126,7 +126,7 @@ func checkBatch(body []byte) error {
 	return nil
 }
 
-// idKey is the same for ids that are the same number: 7 and 7.0.
+// idKey returns the same key for ids that are the same number, such as 7 and 7.0.
 func idKey(raw string) string {
 	if f, err := strconv.ParseFloat(raw, 64); err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
 		return strconv.FormatInt(int64(f), 10)
@@ -134,8 +134,9 @@ func idKey(raw string) string {
 	return raw
 }
 
-// checkURI refuses a URI with characters that none has. Of such a one the SDK makes an error
-// that is no JSON, and then ends the connection (go-sdk 1.8.0, mcp.ResourceNotFoundError).
+// checkURI refuses a URI with characters that no URI may have. For such a URI the SDK makes an
+// error that is not JSON, and then ends the connection (go-sdk 1.8.0,
+// mcp.ResourceNotFoundError).
 func (s *Server) checkURI(method string, params mcp.Params) error {
 	var uri string
 	switch p := params.(type) {

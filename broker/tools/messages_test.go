@@ -11,7 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 )
 
-// answered is what a request of a session is answered with.
+// answered returns the answer to a request of a session.
 func answered(t *testing.T, site *httptest.Server, session, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, site.URL, strings.NewReader(body))

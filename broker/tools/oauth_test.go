@@ -122,7 +122,7 @@ func TestOAuthSubjectNames(t *testing.T) {
 	}
 }
 
-// listed is what list_allowed_directories says.
+// listed returns the text of list_allowed_directories.
 func (b *bench) listed(site *httptest.Server, token, revision string) string {
 	b.t.Helper()
 	cs := b.over(site, token, revision)

@@ -16,14 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// target is a path as a client wrote it, and what it means.
+// target is a path as a client wrote it, and the path that it means.
 type target struct {
 	guard.Path
 	host string // the text, with ~ replaced by the home directory
 	abs  bool   // the text is absolute, or a URI; so answers name files absolutely, too
 }
 
-// display is how an answer names a path of the same root.
+// display returns the form in which an answer names a path of the same root.
 func (s *Server) display(at target, p guard.Path) string {
 	if at.abs {
 		if dir, ok := s.cfg.Registry.Dir(p.Root); ok {
@@ -33,8 +33,8 @@ func (s *Server) display(at target, p guard.Path) string {
 	return p.String()
 }
 
-// target reads the path argument called field. It asks a person about a path that no
-// root holds, if there is one to be asked.
+// target reads the path in the argument field. If no root holds the path, it asks a person, if
+// there is one to ask.
 func (c *call) target(field, text string) (target, error) {
 	if text == "" {
 		return target{}, missing(field)
@@ -59,10 +59,10 @@ func (c *call) target(field, text string) (target, error) {
 	return at, err
 }
 
-// parse reads a path: "root/a/b", an absolute path inside a root, or a file URI. If there
-// is one root only, a path that begins with no root's name lies in that root: so write
-// clients of server-filesystem. The name of a root that has ended stays its name, so that
-// what was meant for it reaches no other root.
+// parse reads a path: "root/a/b", an absolute path inside a root, or a file URI. If there is
+// only one root, a path that begins with no root's name lies in that root: clients of
+// server-filesystem write paths like this. The name of an ended root still means that root, so
+// that no path meant for it leads to another root.
 func (s *Server) parse(ctx context.Context, text string) (at target, err error) {
 	if s.cfg.Home != "" && (text == "~" || strings.HasPrefix(text, "~/")) {
 		text = s.cfg.Home + text[1:]
@@ -95,14 +95,14 @@ func (s *Server) parseNamed(ctx context.Context, text string) (guard.Path, error
 	return p, err
 }
 
-// narrowing are the sessions whose clients have named roots. From then on an empty list
-// means that nothing is left. A client that never named any has said nothing, as
-// server-filesystem sees it, too.
+// narrowing holds the sessions whose clients have named roots. For such a session, an empty
+// list of roots leaves nothing. A client that never named roots does not narrow its session;
+// server-filesystem does the same.
 type narrowing struct {
 	sessions sync.Map // of *mcp.ServerSession
 }
 
-// applies reports whether a session is narrowed. hasRoots tells whether its client names
+// applies reports whether a session is narrowed. hasRoots reports whether its client names
 // roots now.
 func (n *narrowing) applies(ss *mcp.ServerSession, hasRoots bool) bool {
 	if !hasRoots {
@@ -118,8 +118,8 @@ func (n *narrowing) applies(ss *mcp.ServerSession, hasRoots bool) bool {
 	return true
 }
 
-// scope is the part of the roots that the client's own roots leave to a session. all
-// means that the client's roots do not narrow it.
+// scope returns the part of the roots that the client's own roots leave to its session. If all
+// is true, the client's roots do not narrow it.
 func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guard.Path, all bool, err error) {
 	if s.cfg.IgnoreRoots || ss == nil {
 		return nil, true, nil
@@ -155,8 +155,8 @@ func (s *Server) scope(ctx context.Context, ss *mcp.ServerSession) (scope []guar
 	return scope, false, nil
 }
 
-// otherName parses the URI of a client's root by where it leads on the host. From then on the
-// path of the URI is another name of what it leads to.
+// otherName resolves the URI of a client's root on the host and parses the result. From then on
+// the path of the URI is another name for the place that it leads to.
 func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) {
 	host, err := names.ParseURI(uri)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Server) otherName(ctx context.Context, uri string) (guard.Path, error) 
 // resolveWait is how long a client's root is waited for: it may lie on a server that is gone.
 const resolveWait = 2 * time.Second
 
-// leadsTo returns where a path leads on the host, itself if that is not known.
+// leadsTo returns where a path leads on the host, or the path itself if that is not known.
 func (s *Server) leadsTo(ctx context.Context, host string) string {
 	if s.cfg.Resolve == nil {
 		return host
@@ -196,7 +196,7 @@ func (s *Server) leadsTo(ctx context.Context, host string) string {
 	}
 }
 
-// inside are the roots that lie in a directory of the host.
+// inside returns the roots that lie in a directory of the host.
 func (s *Server) inside(dir string) (tops []guard.Path) {
 	for _, st := range s.visible() {
 		if names.Under(st.Grant.Resolved, dir) {
@@ -206,7 +206,7 @@ func (s *Server) inside(dir string) (tops []guard.Path) {
 	return tops
 }
 
-// ignoreRoots is what the owner can do about a client's own roots.
+// ignoreRoots tells the owner how to ignore a client's own roots.
 const ignoreRoots = "the owner can start rootsfs serve with --client-roots ignore"
 
 // checkRoots refuses a target outside the client's roots: the path, or where it leads.
@@ -238,8 +238,8 @@ func (s *Server) checkRoots(ctx context.Context, ss *mcp.ServerSession, at *targ
 	return nil
 }
 
-// resolve follows the links in a path, as far as it exists. last tells whether a link at
-// its end is followed, too.
+// resolve follows the links in a path, as far as the path exists. last reports whether a link
+// at its end is followed, too.
 func (s *Server) resolve(ctx context.Context, p guard.Path, last bool) (guard.Path, error) {
 	var rest []string // the names at its end that do not exist
 	for {

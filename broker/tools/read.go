@@ -19,8 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// read reads a part of a file that the answer is to say into a buffer, when there is room
-// for the answer.
+// read waits for room for the answer, and then reads a part of a file into a buffer.
 func (c *call) read(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) {
 	if err := c.room.reserve(c.ctx, copies*int64(c.s.cfg.Answer)); err != nil {
 		return nil, nil, err
@@ -34,8 +33,8 @@ func (c *call) look(p guard.Path, off, length int64) ([]byte, *vfs.Info, error) 
 	return data, &info, err
 }
 
-// text returns bytes as a client can be shown them. Bytes that are not UTF-8 become
-// U+FFFD, as many as Node.js and browsers put there; then lossy is true.
+// text returns bytes as valid UTF-8. Invalid bytes become U+FFFD, as many as Node.js and
+// browsers write; then lossy is true.
 func text(data []byte) (shown []byte, lossy bool) {
 	if utf8.Valid(data) {
 		return data, false
@@ -138,8 +137,8 @@ func (c *call) readHead(p guard.Path, n int) (*result, error) {
 // lineRange is a part of a file.
 type lineRange struct {
 	data []byte
-	full bool  // one answer carries no more
-	line int64 // the line after data, or that data ends in
+	full bool  // the answer has no room for more
+	line int64 // the line after data, or the line in which data ends
 	off  int64 // the end of data
 	size int64 // of the file
 }
@@ -177,8 +176,8 @@ func (c *call) readRange(p guard.Path, off, first, last int64) (lineRange, error
 	}
 }
 
-// fill ends a range at the bound of an answer, which the next line does not fit in. part
-// begins with that line.
+// fill ends a range when the next line does not fit into the answer. part begins with that
+// line.
 func (r *lineRange) fill(part []byte, answer int) {
 	if len(r.data) == 0 {
 		r.data, r.off = part[:answer], r.off+int64(answer)
@@ -217,7 +216,7 @@ func (c *call) readTail(p guard.Path, n int) (*result, error) {
 	}
 }
 
-// startOfLines is where the last n lines begin; -1 if that may lie before data.
+// startOfLines returns the offset of the last n lines, or -1 if they may begin before data.
 func startOfLines(data []byte, n int) int {
 	for end := len(data); ; {
 		i := bytes.LastIndexByte(data[:end], '\n')
@@ -231,8 +230,8 @@ func startOfLines(data []byte, n int) int {
 	}
 }
 
-// maxPaths bounds the files of one call. Each has its line in the answer and its audit
-// record, also if it does not exist.
+// maxPaths bounds the files of one call. Each has its line in the answer and its audit record,
+// even if it does not exist.
 const maxPaths = 1000
 
 type readMultipleArgs struct {
@@ -317,13 +316,13 @@ func (c *call) readMediaFile(a *pathArgs) (*result, error) {
 	return &result{media: &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: c.s.uri(real), MIMEType: "application/octet-stream", Blob: data}}}, nil
 }
 
-// extension is the extension of a file's name as Node.js has it: a name that begins with
-// its only dot has none.
+// extension returns the extension of a file's name as Node.js does: a name whose only dot is
+// its first character has none.
 func extension(p guard.Path) string {
 	return path.Ext(strings.TrimLeft(path.Base(p.String()), "."))
 }
 
-// uri is the file URI of a path.
+// uri returns the file URI of a path.
 func (s *Server) uri(p guard.Path) string {
 	return names.FormatURI(s.display(target{abs: true}, p))
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of the refusals that get a line in the log and a record of their own, at once and
-// a second from then on: whoever knocks on the door all day fills no disk. Of the others of
-// each status, the last is reported within refusalsCounted, with their number.
+// Bounds of the refusals that get a line in the log and a record of their own, in a burst and
+// then each second: a client that tries all day must not fill the disk. The other refusals are
+// counted by status. Within refusalsCounted the last one of each status is reported with their
+// number.
 const (
 	refusalBurst      = 100
 	refusalsPerSecond = 0.2
@@ -23,7 +24,7 @@ const (
 	maxReason         = 200 // bytes of each text in the line
 )
 
-// report puts a refusal into the log and on record.
+// report logs a refusal and records it in the audit.
 func (h *HTTP) report(r *http.Request, status int, reason string) {
 	short := func(s string) string { return strings.Clone(s[:min(len(s), maxReason)]) }
 	why, from, host, origin := strings.TrimSpace(reason), r.RemoteAddr, short(r.Host), short(r.Header.Get("Origin"))
@@ -34,18 +35,18 @@ func (h *HTTP) report(r *http.Request, status int, reason string) {
 	h.refusals.Add(status, func(count int) {
 		h.o.Log.Warn("refused an HTTP request", "why", why, "status", status, "from", from,
 			"host", host, "origin", origin, "others", count-1)
-		// Without a subject: who was refused has not shown who they are.
+		// Without a subject: a refused client has not proved its identity.
 		if err := h.o.Registry.NoteRefusal(guard.Caller{Via: guard.ViaTools}, kind, "HTTP request from "+from+": "+why); err != nil {
 			h.o.Log.Error("a refusal could not be recorded", "error", err)
 		}
 	})
 }
 
-// piece is how much of an answer a client has to take at a time, bytes.
+// piece is how much of an answer a client has to read within the time of Taking, in bytes.
 const piece = 64 << 10
 
-// response remembers the status of an answer and the text of a refusal. A client that does
-// not take a piece of it in time loses its connection.
+// response remembers the status of an answer and the text of a refusal. A client that does not
+// read a piece of the answer in time loses its connection.
 type response struct {
 	http.ResponseWriter
 	conn   *connection
@@ -63,10 +64,10 @@ type responseKey struct{}
 // responseOf returns the response to a request, which another handler may have wrapped.
 func responseOf(r *http.Request) *response { return r.Context().Value(responseKey{}).(*response) }
 
-// refuse has an answer that has not begun say by its status that there is no room for it.
+// refuse makes an answer that has not begun report by its status that there is no room for it.
 func (w *response) refuse() { w.isRefused.Store(true) }
 
-// refusal writes the refusal of a request that the SDK has made an event of.
+// refusal writes the refusal of a request that the SDK has turned into an event.
 func (w *response) refusal(event []byte) (n int, err error) {
 	_, data, _ := bytes.Cut(event, []byte("data: "))
 	w.Header().Set("Content-Type", "application/json")
@@ -79,7 +80,7 @@ func (w *response) refusal(event []byte) (n int, err error) {
 func (w *response) WriteHeader(status int) {
 	w.status = status
 	if status >= http.StatusBadRequest {
-		// Connections are bounded too: they are for those who are let in.
+		// The number of connections is bounded too, so a refused client does not keep one.
 		w.Header().Set("Connection", "close")
 	}
 	if status == http.StatusUnauthorized && w.Header().Get("WWW-Authenticate") == "" {
@@ -112,8 +113,8 @@ func (w *response) Write(p []byte) (n int, err error) {
 	return sent, nil
 }
 
-// extend gives the client time for the next piece. Where the connection has no deadlines,
-// whoever made it sees to that.
+// extend gives the client time for the next piece. A connection without deadlines is left to
+// the program that made it.
 func (w *response) extend() {
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.taking))
 }

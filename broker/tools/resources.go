@@ -32,8 +32,8 @@ var fileTemplate = &mcp.ResourceTemplate{
 	Description: "The contents of a file, or the names in a directory, by absolute path.",
 }
 
-// checkRequests is middleware that checks what the SDK does not, and says of a tool that no
-// root allows any more that it is not offered: the SDK would call it unknown.
+// checkRequests is middleware that checks what the SDK does not check. For a tool that no root
+// allows any more it answers that the tool is not offered: the SDK would call the tool unknown.
 func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if err := s.checkURI(method, req.GetParams()); err != nil {
@@ -47,8 +47,8 @@ func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 				return nil, &jsonrpc.Error{Code: wire.CodeInvalidParams, Message: err.Error()}
 			}
 		case *mcp.ReadResourceParams:
-			// The SDK compares it with the template byte for byte; a scheme is
-			// the same in either case (RFC 3986, section 3.1).
+			// The SDK compares the URI with the template byte for byte, but the case of a
+			// scheme does not matter (RFC 3986, section 3.1).
 			if p != nil && isFileURI(p.URI) {
 				p.URI = fileScheme + p.URI[len(fileScheme):]
 			}
@@ -57,7 +57,7 @@ func (s *Server) checkRequests(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// rootResource describes a root in resources/list. What lies in a root is read by its URI.
+// rootResource describes a root in resources/list. Files in a root are read by their own URIs.
 func rootResource(st *guard.Status) *mcp.Resource {
 	r := &mcp.Resource{URI: names.FormatURI(st.Grant.Resolved), Name: string(st.Grant.Root), MIMEType: directoryType}
 	if st.FileRoot {
@@ -73,7 +73,7 @@ func typeOf(name string) string {
 	return "text/plain"
 }
 
-// rpc makes an error of ours one of JSON-RPC, and sees to its record.
+// rpc turns an error into one of JSON-RPC, and records it.
 func (s *Server) rpc(err error) error {
 	if err == nil || errors.Is(err, client.ErrInputRequired) {
 		return err
@@ -162,7 +162,7 @@ func (s *Server) contents(ctx context.Context, p guard.Path, uri string, room *a
 	return []*mcp.ResourceContents{out}, nil
 }
 
-// directory is a directory's contents: a JSON list of its names' URIs.
+// directory returns the contents of a directory: a JSON list of the URIs of its names.
 func (s *Server) directory(page *vfs.Page) string {
 	type child struct {
 		URI  string `json:"uri"`
@@ -182,12 +182,12 @@ func (s *Server) directory(page *vfs.Page) string {
 	return string(b)
 }
 
-// isFileURI reports whether a URI has the scheme of files, in whatever case.
+// isFileURI reports whether the scheme of a URI is file, in any case.
 func isFileURI(uri string) bool {
 	return len(uri) >= len(fileScheme) && strings.EqualFold(uri[:len(fileScheme)], fileScheme)
 }
 
-// resourcePlace is the place of a URI.
+// resourcePlace returns the target of a URI.
 func (s *Server) resourcePlace(ctx context.Context, ss *mcp.ServerSession, uri string) (target, error) {
 	if !isFileURI(uri) {
 		return target{}, invalid("the URI must begin with file:///")

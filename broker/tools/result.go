@@ -13,16 +13,16 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// result is what a tool answers: a text, which structured results repeat, or media.
+// result is the answer of a tool: a text, which structured results repeat, or media.
 type result struct {
 	text   string
 	data   []byte // unless nil, the text: UTF-8, in a buffer of its own (see putBuffer)
-	note   string // unless "", a second block of text: how to go on, what to know of the first
+	note   string // unless "", a second block of text: how to go on, or a remark about the first
 	media  mcp.Content
 	failed bool // text says why
 
-	done   string        // unless "", the text is of what was changed; done is what is left to say when it may not be shown
-	stamps *guard.Stamps // of the roots that it shows something of; nil: of none
+	done   string        // unless "", the text shows a change; done says that the change was made, if the text may no longer be shown
+	stamps *guard.Stamps // of the roots from which it shows data; nil: of none
 
 	unlessRevoked func() *result // see call.unlessRevoked; nil: it was refused
 }
@@ -56,7 +56,7 @@ func (r *result) toMCP() *mcp.CallToolResult {
 	return out
 }
 
-// isLong reports whether the result is worth a buffer.
+// isLong reports whether the result is so long that a pooled buffer pays.
 func (r *result) isLong() bool {
 	return r.media != nil || len(r.text)+len(r.data) >= minBuffer
 }
@@ -70,8 +70,8 @@ func (r *result) frame(id []byte) []byte {
 	return b
 }
 
-// append appends the result as JSON, the same as that of toMCP. A long text is escaped
-// once, although it is in the answer twice.
+// append appends the result as JSON, the same JSON as of toMCP. A long text is escaped once,
+// although the answer has it twice.
 func (r *result) append(b []byte) []byte {
 	if r.media != nil {
 		text, err := json.Marshal(r.toMCP())
@@ -101,7 +101,7 @@ func (r *result) append(b []byte) []byte {
 	return append(b, "}}"...)
 }
 
-// validUTF8 returns a text, or the name of a file, as JSON takes it.
+// validUTF8 returns a text, or the name of a file, as valid UTF-8, which JSON requires.
 func validUTF8(text string) string {
 	if utf8.ValidString(text) { // nearly every one is
 		return text
@@ -109,9 +109,8 @@ func validUTF8(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// buffers are memory of long texts, and of the frames that carry them, used again:
-// the system's work for new memory costs as much as all else that is done with it
-// (a quarter of reading 1 MB, measured).
+// buffers pools the memory of long texts, and of the frames that carry them. New memory costs
+// the system a quarter of the time to read 1 MB (measured).
 var buffers sync.Pool // of *[]byte
 
 // A shorter buffer is cheap to make, a longer one is needed too rarely to be kept; bytes.
@@ -120,8 +119,8 @@ const (
 	maxBuffer = 16 << 20
 )
 
-// getBuffer returns n bytes with any contents. It is the room of vfs.Tree.ReadChunk, and
-// its error is always nil.
+// getBuffer returns n bytes with arbitrary contents. It is the argument room of
+// vfs.Tree.ReadChunk, so it has an error, which is always nil.
 func getBuffer(n int64) ([]byte, error) {
 	if n >= minBuffer {
 		if b, ok := buffers.Get().(*[]byte); ok && int64(cap(*b)) >= n {
@@ -131,7 +130,8 @@ func getBuffer(n int64) ([]byte, error) {
 	return make([]byte, n), nil
 }
 
-// putBuffer takes memory that nobody uses any more, whoever made it.
+// putBuffer gives memory to the pool. Nobody may use it any more. It need not come from
+// getBuffer.
 func putBuffer(b []byte) {
 	if cap(b) >= minBuffer && cap(b) <= maxBuffer {
 		buffers.Put(&b)

@@ -20,13 +20,14 @@ const (
 	defaultMatches = 200
 	maxMatches     = 10_000
 	maxContext     = 20
-	// maxSearched is the largest file that is searched, bytes: it is held whole,
-	// because a match may lie anywhere.
+	// maxSearched is the size of the largest file that is searched, in bytes: the whole file is
+	// in memory, because a match may lie anywhere.
 	maxSearched = 32 << 20
-	// maxShown is how much of a line is shown, bytes; lines of minified code are megabytes.
+	// maxShown is how much of a line is shown, in bytes: lines of minified code are megabytes
+	// long.
 	maxShown = 500
-	// maxBlind is how much work, in instructions of the pattern for each byte, is done
-	// without a check whether anybody still wants it: seconds, at the worst.
+	// maxBlind bounds a search that is not stopped half-way, in bytes times the instructions of
+	// the pattern. At the worst it takes seconds.
 	maxBlind = 1 << 28
 )
 
@@ -73,7 +74,7 @@ func (c *call) searchFiles(a *searchArgs) (*result, error) {
 	return foundResult(found, c.unread.note("")), nil
 }
 
-// foundResult is the answer of a search that has found these lines.
+// foundResult returns the result of a search that has found these lines.
 func foundResult(lines []byte, note string) *result {
 	if len(lines) == 0 {
 		return &result{text: "No matches found", note: note}
@@ -95,7 +96,7 @@ type grepArgs struct {
 	Cursor     string   `json:"cursor"`
 }
 
-// finder finds what is searched for.
+// finder finds matches of a pattern.
 type finder struct {
 	*regexp.Regexp
 	steps int // most instructions for each byte
@@ -122,9 +123,9 @@ func compile(text string) (f finder, err error) {
 	return f, nil
 }
 
-// find returns where the first match in data is. A long search ends when stopped returns an
-// error: package regexp, given bytes, would go on for hours, and whoever ends the session,
-// or revokes the root, would wait.
+// find returns the place of the first match in data. A long search ends when stopped returns an
+// error. Given bytes, package regexp could search for hours, and the end of the session or a
+// revocation would wait for it.
 func (f finder) find(stopped func() error, data []byte) ([]int, error) {
 	if len(data) < maxBlind/f.steps {
 		return f.FindIndex(data), stopped()
@@ -191,9 +192,9 @@ func (c *call) newGrep(a *grepArgs) (g *grep, err error) {
 	return g, nil
 }
 
-// searchWithinFiles searches the text files of a tree. What the policy hides does not exist
-// for it. It passes over files that are not text, or too large. It leaves out what git
-// ignores, as ripgrep does, unless that is named itself.
+// searchWithinFiles searches the text files of a tree. It does not see files that the policy
+// hides. It skips files that are not text, or too large. Like ripgrep it skips files that git
+// ignores, unless the search begins at such a file.
 func (c *call) searchWithinFiles(a *grepArgs) (*result, error) {
 	g, err := c.newGrep(a)
 	if err != nil {
@@ -265,8 +266,8 @@ func (g *grep) result(cursor string) *result {
 	return foundResult(g.found, note)
 }
 
-// file searches one file. It passes over a file that cannot be read, which the answer's
-// note then calls name.
+// file searches one file. It skips a file that cannot be read. The answer's note then lists the
+// file as name.
 func (g *grep) file(p guard.Path, name string) error {
 	data, _, err := g.c.look(p, 0, maxSearched+1)
 	if err != nil {

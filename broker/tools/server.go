@@ -29,42 +29,41 @@ const (
 	DefaultInFlight = 64
 )
 
-// Config is what a Server is made of. Registry and Tree are required, and the
-// tree must be of that registry; beside a mount or a broker it should be theirs,
-// because only the users of one tree lose no update of each other's.
+// Config configures a Server. Registry and Tree are required, and the tree must belong to the
+// registry. A mount, a broker and a Server of the same registry should share one tree: only
+// users of the same tree never lose each other's updates.
 type Config struct {
 	Registry *guard.Registry
 	Tree     *vfs.Tree
-	// Subject is whom grants and audit records name; empty means no server in
-	// particular.
+	// Subject is the subject of grants and audit records; empty means no particular server.
 	Subject guard.Subject
-	// Hub is what subscriptions are watched by, a view of the registry; servers
-	// that share one share its inotify instance. nil: the server has its own.
+	// Hub watches the files of subscriptions. It is a view of the registry. Servers that share
+	// a Hub share its inotify instance. nil: the server has its own.
 	Hub *watch.Hub
 	// Ask, unless nil, is asked about absolute paths that no root holds, before
-	// they are refused; see broker.Session.Consent. It is of the same subject and
-	// ends with the server, and so do the roots it won, if the subject is a
-	// session (guard.Subject.InSession).
+	// they are refused; see broker.Session.Consent. It has the same subject and ends with the
+	// server. If the subject is a session (guard.Subject.InSession), the roots that Ask was
+	// granted end, too.
 	Ask *broker.Session
 	// ClientAnswers lets the client's own user answer the questions of its calls: for a
-	// client that is the owner's own host. Without it, and always over HTTP, Ask puts them
-	// to nobody but its Asker, and whoever calls does not answer.
+	// client that is the owner's own host. Without it, and always over HTTP, Ask asks only its
+	// Asker, never the client.
 	ClientAnswers bool
-	// IgnoreRoots leaves the client's roots out of account. Otherwise they
-	// narrow what its session reaches, from the first list that names any.
+	// IgnoreRoots ignores the client's roots. Otherwise they narrow its session, from the first
+	// list that names any.
 	IgnoreRoots bool
 	// Resolve, unless nil, returns where the absolute path of a client's root leads on the
 	// host, if its links are trusted: the client may know a directory by another name than
 	// it was approved by.
 	Resolve func(path string) (string, error)
-	// Home is what ~ stands for; "" means nothing.
+	// Home is the directory that ~ stands for; "": ~ has no special meaning.
 	Home string
 	// Answer is how much contents one answer carries, bytes; 0: DefaultAnswer.
 	Answer int
 	// InFlight is how many calls run at a time; others wait; 0: DefaultInFlight.
 	InFlight int
-	// UID and GID are whose files the tools make, where the process may give
-	// files away; default: the process's own.
+	// UID and GID own the files that the tools make, if the process may change owners; default:
+	// the process's own.
 	UID, GID uint32
 	Version  string // of this program
 	Log      *slog.Logger
@@ -85,19 +84,19 @@ type Server struct {
 	// asking ends before ctx, by withdraw: no person is asked any more.
 	asking   context.Context
 	withdraw context.CancelFunc
-	requests *openRequests // nil: the SDK's transport is another's, and nobody looks at its answers again
-	sharing  string        // what a question says of who else has what is allowed; "": nobody
+	requests *openRequests // nil: the transport belongs to another package, and its answers are not checked again
+	sharing  string        // who shares the consents, for the text of a question; "": nobody
 	offers   offers
 	narrow   narrowing
 	subs     subscriptions
 	notices  notices
-	// openQuestions are those that are results of calls.
+	// openQuestions are the questions that are results of calls.
 	openQuestions openQuestions
-	// questions are those to the client, or to a person, that have no answer yet.
+	// questions counts the questions to the client, or to a person, that have no answer yet.
 	questions atomic.Int64
 }
 
-// New makes a server and lets the registry tell it of changes. Close it.
+// New makes a server and registers it as a view. The caller must close it.
 func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -147,14 +146,14 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// forOneClient marks a result as its client's alone, and as stale at once: what it tells
-// depends on what was granted to the subject, and until when. The SDK's default lets anybody on
-// the way keep a result and give it to another client.
+// forOneClient marks a result as private to its client and as stale at once, because the result
+// depends on the subject's grants and their times. By the SDK's default any intermediary may
+// cache a result and give it to another client.
 func forOneClient(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
 	c.CacheScope, c.TTLMs = "private", 0
 }
 
-// initialized notes what the client calls itself, which questions to a person show.
+// initialized notes the client's own name for itself. Questions to a person show the name.
 func (s *Server) initialized(_ context.Context, r *mcp.InitializedRequest) {
 	if p := r.Session.InitializeParams(); s.cfg.Ask != nil && p != nil && p.ClientInfo != nil {
 		s.cfg.Ask.SetPeer("", p.ClientInfo.Name)
@@ -164,8 +163,8 @@ func (s *Server) initialized(_ context.Context, r *mcp.InitializedRequest) {
 const instructions = `Files are named by the root they lie in: "name/path", as list_allowed_directories tells, ` +
 	`or by an absolute path or file:// URI inside a root. A long answer says how to go on.`
 
-// Close ends what is under way and lets go of the registry. Sessions are their
-// transports' to end.
+// Close ends the calls in progress and removes the view from the registry. The transports end
+// the sessions.
 func (s *Server) Close() {
 	s.cancel()
 	s.cfg.Registry.RemoveView(s)
@@ -180,19 +179,19 @@ func (s *Server) Close() {
 	}
 }
 
-// endConsents takes back what consent gave to this session alone: no other will
-// ever have it, and the owner would go on seeing it.
+// endConsents revokes the roots that were granted to this session alone: nobody else can use
+// them, and the owner would still see them.
 func (s *Server) endConsents() {
 	s.cfg.Ask.Close()
 	if s.cfg.Subject.WithoutSession() == s.cfg.Subject {
 		return
 	}
-	// A call may be granting something just now. One that hangs in its source is
-	// not waited for: it has been cancelled.
+	// A call may be granting something at this moment. A call that hangs in its source is
+	// cancelled and not waited for.
 	ctx, cancel := context.WithTimeout(context.Background(), guard.EndDeadline)
 	defer cancel()
 	calls := int64(s.cfg.InFlight)
-	over := s.room.Acquire(ctx, calls) == nil // nothing is under way
+	over := s.room.Acquire(ctx, calls) == nil // no call is in progress
 	if over {
 		defer s.room.Release(calls)
 		over = s.openQuestions.asking.Acquire(ctx, maxQuestions) == nil
@@ -211,11 +210,11 @@ func (s *Server) endConsents() {
 	}
 }
 
-// MCP is the server of the SDK, to be connected to any transport.
+// MCP returns the server of the SDK, which can be connected to any transport.
 func (s *Server) MCP() *mcp.Server { return s.mcp }
 
-// Invalidate implements guard.View: the tools offered follow the roots. The SDK
-// announces that later, by itself, so nobody waits for a client.
+// Invalidate implements guard.View: it brings the offered tools in line with the roots. The SDK
+// announces the change later by itself, so nobody waits for a client.
 func (s *Server) Invalidate(context.Context, guard.Change) error {
 	s.offer()
 	return nil
@@ -223,7 +222,7 @@ func (s *Server) Invalidate(context.Context, guard.Change) error {
 
 var _ guard.View = (*Server)(nil)
 
-// offers is what the SDK's server offers.
+// offers are the tools and resources that the SDK's server offers.
 type offers struct {
 	mu    sync.Mutex               // held while it is brought in step with the roots
 	tools map[string]bool          // those that some root allows
@@ -274,7 +273,7 @@ func known(name string) bool {
 	return slices.ContainsFunc(catalog, func(t tool) bool { return t.def.Name == name })
 }
 
-// offered is a tool that some root allows now, or nil.
+// offered returns the tool of that name if some root allows it now, else nil.
 func (s *Server) offered(name string) *tool {
 	i := slices.IndexFunc(catalog, func(t tool) bool { return t.def.Name == name })
 	s.offers.mu.Lock()
@@ -285,7 +284,7 @@ func (s *Server) offered(name string) *tool {
 	return &catalog[i]
 }
 
-// visible are the live roots that the subject may know of, by name.
+// visible returns the live roots that the subject may know of, by name.
 func (s *Server) visible() []guard.Status {
 	return s.cfg.Registry.ShownRoots(s.cfg.Subject)
 }

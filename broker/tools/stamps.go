@@ -15,10 +15,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// An answer says what was read in roots. It may be written long after that, by the SDK, which
-// does not know of roots. So each request that the SDK is handed has a mark, by which the
-// call that it becomes finds the request, and notes there what the answer shows. Who writes
-// the answer finds that by the same request, and looks at the roots again.
+// An answer holds data that was read in roots. The SDK may write it long after that, and does
+// not know of roots. So each request for the SDK has a mark. By the mark the call finds its
+// request, and notes there the stamps of the roots that the answer shows. The writer of the
+// answer finds the stamps in the same request, and checks the roots again.
 
 // openRequests are the requests that have no answer yet, by mark.
 type openRequests struct {
@@ -26,21 +26,21 @@ type openRequests struct {
 	answers *flow.Budget // of all answers over HTTP; nil: over streams, where calls are bounded
 }
 
-// openRequest is one of them.
+// openRequest is one request that has no answer yet.
 type openRequest struct {
 	ctx context.Context // of the HTTP request, or of the connection over streams
-	// shows is told of each answer, before the SDK writes it.
+	// shows is called with the stamps of each answer, before the SDK writes it.
 	shows   func(*guard.Stamps)
 	answers *unreadAnswers // nil: over streams
 }
 
-// markHeader carries a request's mark to the call that it becomes, which has the
-// headers and not the context. Whatever a client writes there is replaced.
+// markHeader carries a request's mark to its call, because the call gets the headers and not
+// the context. A value that a client sends is replaced.
 const markHeader = "Rootsfs-Request"
 
-// track marks an HTTP request until done is called, and holds what its answers hold. Up to revision 2025-11-25 the SDK lets a
-// call run on when the connection of its request is gone, as the protocol wants it: a write
-// is not left halfway. Nothing here keeps answers for later.
+// track marks an HTTP request until done is called, and accounts for the memory of its answers.
+// Up to revision 2025-11-25 the SDK lets a call run on when the connection of its request is
+// gone. The protocol wants that: a write is not left half done. Answers are not kept for later.
 func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func()) {
 	mark := rand.Text()
 	r.Header.Set(markHeader, mark)
@@ -51,7 +51,7 @@ func (o *openRequests) track(r *http.Request, answers *unreadAnswers) (done func
 	}
 }
 
-// of returns the request that a call came by; nil: it is over, or was not marked.
+// of returns the request of a call; nil: it has ended, or was not marked.
 func (o *openRequests) of(extra *mcp.RequestExtra) *openRequest {
 	if o == nil || extra == nil {
 		return nil
@@ -63,15 +63,15 @@ func (o *openRequests) of(extra *mcp.RequestExtra) *openRequest {
 	return r.(*openRequest)
 }
 
-// shows notes what the answer to a request of the SDK's shows, before the SDK has the answer.
+// shows notes the stamps of the answer to a request of the SDK, before the SDK gets the answer.
 func (s *Server) shows(extra *mcp.RequestExtra, stamps *guard.Stamps) {
 	if r := s.requests.of(extra); r != nil && stamps != nil {
 		r.shows(stamps)
 	}
 }
 
-// untilHangup returns the call's context, which ends also when the client of its HTTP
-// request has hung up: what a person says then would reach nobody.
+// untilHangup returns a context that ends with the call, and when the client of the HTTP
+// request has hung up: a person's answer would then reach nobody.
 func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	extra := c.req.GetExtra()
@@ -90,7 +90,7 @@ func (c *call) untilHangup() (context.Context, context.CancelFunc) {
 	}
 }
 
-// recheck is the second look at an answer of the SDK's, at the moment of the write.
+// recheck returns the check of an answer of the SDK at the moment of the write.
 func (s *Server) recheck(id []byte, stamps *guard.Stamps) jsonline.Recheck {
 	return func() (ok bool, instead []byte) {
 		err := stamps.Err()

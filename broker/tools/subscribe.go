@@ -13,15 +13,15 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/watch"
 )
 
-// maxSubscriptions bounds the watches of all sessions together, and what is on its way to
-// them.
+// maxSubscriptions bounds the watches of all sessions together, and also the notices on their
+// way to them.
 const maxSubscriptions = 1024
 
 // subscriptions are the watches that sessions hold.
 type subscriptions struct {
 	mu       sync.Mutex // guards the fields below
 	m        map[subscription]*watch.Watch
-	sessions map[*mcp.ServerSession]bool // whose end is waited for
+	sessions map[*mcp.ServerSession]bool // for each of these, a goroutine waits for its end
 	closed   bool
 }
 
@@ -30,8 +30,9 @@ type subscription struct {
 	uri string
 }
 
-// add keeps a watch until its session ends, in the place of the one that was there. It closes
-// the watch and refuses it if there is no room. unsent is the number of notices on their way.
+// add keeps a watch until its session ends, and replaces an earlier watch of the same
+// subscription. If there is no room, it closes the watch and returns an error. unsent is the
+// number of notices on their way.
 func (u *subscriptions) add(k subscription, w *watch.Watch, unsent int) (err error) {
 	u.mu.Lock()
 	old, known := u.m[k], u.sessions[k.ss]
@@ -68,7 +69,7 @@ func (u *subscriptions) endWith(ss *mcp.ServerSession) {
 	u.drop(func(k subscription, _ *watch.Watch) bool { return k.ss == ss })
 }
 
-// drop ends those that match.
+// drop ends the subscriptions for which which is true.
 func (u *subscriptions) drop(which func(subscription, *watch.Watch) bool) {
 	u.mu.Lock()
 	var gone []*watch.Watch
@@ -98,7 +99,7 @@ func (s *Server) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error
 		return s.rpc(err)
 	}
 	k := subscription{req.Session, req.Params.URI}
-	// Whoever changes a root waits for the watch, so the watch waits for nobody.
+	// A change of a root waits for the watch, so the watch must not wait for a client.
 	w, err := s.hub.Watch(ctx, s.caller, at.Path, watch.Options{Recursive: true}, func(context.Context, []watch.Event) {
 		s.notices.send(notice{k.ss, k.uri}, func() {
 			_ = s.mcp.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: k.uri})
@@ -124,14 +125,15 @@ func (s *Server) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) err
 
 // notices sends notifications that say only that something changed. Each is sent by a
 // goroutine of its own, because the SDK writes to its sessions one after the other: a session
-// that does not read holds up nobody else. Of one notice, one is on its way at most; the last
-// of those that come meanwhile follows it. The zero value is ready for use.
+// that does not read holds up nobody else. Each notice is on its way at most once. If it comes
+// again meanwhile, it is sent once more afterwards. The zero value is ready for use.
 type notices struct {
 	mu   sync.Mutex // guards the field below
 	next map[notice]func()
 }
 
-// notice is what a session is told of: a list's notification, or a resource's URI.
+// notice is a notification to a session: the method of a list's notification, or a resource's
+// URI.
 type notice struct {
 	session mcp.Session
 	about   string
@@ -144,7 +146,7 @@ func (n *notices) unsent() int {
 	return len(n.next)
 }
 
-// send calls f, which may wait for the session. It does not wait itself.
+// send calls f in another goroutine, because f may wait for the session.
 func (n *notices) send(k notice, f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -173,7 +175,7 @@ func (n *notices) run(k notice, f func()) {
 }
 
 // sendNotices is middleware that sends the SDK's announcements of changed lists as notices.
-// It keeps the log from filling with what nobody heard: a client need not listen to events.
+// It keeps the log from filling with failed announcements: a client need not listen to events.
 func (s *Server) sendNotices(next mcp.MethodHandler) mcp.MethodHandler {
 	send := func(ctx context.Context, method string, req mcp.Request) {
 		if _, err := next(ctx, method, req); err != nil {
@@ -183,7 +185,7 @@ func (s *Server) sendNotices(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch {
 		case strings.HasSuffix(method, "/list_changed"):
-			ctx = context.WithoutCancel(ctx) // which ends when the SDK has told all sessions
+			ctx = context.WithoutCancel(ctx) // it would end when the SDK has notified all sessions
 			s.notices.send(notice{req.GetSession(), method}, func() { send(ctx, method, req) })
 		case strings.HasPrefix(method, "notifications/"):
 			send(ctx, method, req)

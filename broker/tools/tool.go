@@ -21,7 +21,7 @@ import (
 // tool is one row of the catalog.
 type tool struct {
 	def    mcp.Tool
-	rights guard.Rights // it is offered where some root has one of these; 0: always
+	rights guard.Rights // the tool is offered if some root has one of these; 0: always
 	run    func(*call) (*result, error)
 }
 
@@ -56,11 +56,11 @@ type call struct {
 	reporting chan struct{}
 	// decided are the decisions, earlier in this call, about paths that no root holds.
 	decided map[string]error
-	unread  *unread     // what the call passed over
+	unread  *unread     // the names that the call skipped
 	room    *answerRoom // of its answer
 }
 
-// handler makes a tool what the SDK calls.
+// handler returns the function that the SDK calls for a tool.
 func (s *Server) handler(t *tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		room := s.requests.room(req.GetExtra())
@@ -117,8 +117,8 @@ func (s *Server) answer(ctx context.Context, t *tool, req *mcp.CallToolRequest, 
 	return c.unlessRevoked(t.def.Name, res, err), nil
 }
 
-// unlessRevoked returns what the client is answered: a result that was read, while all of it
-// may be read. It is called when the client has been waited for.
+// unlessRevoked returns the result for the client: res while all of its data may still be read,
+// else a refusal. It is called right before the write, after any wait for the client.
 func (c *call) unlessRevoked(tool string, res *result, err error) *result {
 	if err == nil && (c.reads || res.done != "") {
 		res.stamps = &c.stamps
@@ -150,7 +150,7 @@ func (s *Server) runTool(t *tool, c *call) (res *result, err error) {
 	return t.run(c)
 }
 
-// stopped returns an error if the call's work is not wanted any more.
+// stopped returns an error if the call was cancelled.
 func (c *call) stopped() error {
 	if err := c.ctx.Err(); err != nil {
 		return err
@@ -168,8 +168,8 @@ func (s *Server) recordPanic(what string, p any) error {
 // missing is the refusal of a call that lacks an argument.
 func missing(field string) error { return invalid("arguments: %s is missing", field) }
 
-// recordRefusal records an error, unless the gate has done so. It is called for every error
-// that a client is answered with.
+// recordRefusal records an error, unless the gate has recorded it. It is called for every error
+// in an answer to a client.
 func (s *Server) recordRefusal(what string, err error) {
 	if ge, ok := errors.AsType[*guard.Error](err); !ok || !ge.Recorded {
 		_ = s.cfg.Registry.NoteRefusal(s.caller, names.Reason(err), names.Brief(what+": "+err.Error()))
@@ -181,7 +181,7 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// hinted is an error with what the client can do about it.
+// hinted is an error with advice for the client.
 type hinted struct {
 	err  error
 	hint string
@@ -192,8 +192,8 @@ func (e *hinted) Unwrap() error { return e.err }
 
 func hint(err error, text string) error { return &hinted{err, text} }
 
-// errorText is the text of an error for a client. It has no paths but root-relative ones,
-// and no texts but ours.
+// errorText returns the text of an error for a client. The text has no paths but root-relative
+// ones, and no words but this program's.
 func errorText(err error) string {
 	var ge *guard.Error
 	text := "failed"
@@ -218,7 +218,7 @@ func errorText(err error) string {
 	return text + "; " + next
 }
 
-// remedy is what a client can do about a kind of error; "": the error says it.
+// remedy returns advice for a client about a kind of error; "": the error itself says enough.
 func remedy(k guard.Kind) string {
 	switch k { //nolint:exhaustive // the others say it
 	case names.NoConsent:
@@ -237,8 +237,8 @@ func remedy(k guard.Kind) string {
 	return ""
 }
 
-// progress returns a function that tells the client how far the call is, if the client
-// wants to know: at most ten times a second, and not before it has taken the last progress.
+// progress returns a function that sends the client the progress of the call, if the client
+// wants it: at most ten times a second, and not before the client has received the last one.
 // The function does not wait: operations that a revocation waits for call it.
 func (c *call) progress() func(done int64) {
 	token := c.req.Params.GetProgressToken()
@@ -262,7 +262,7 @@ func (c *call) progress() func(done int64) {
 	}
 }
 
-// awaitProgress waits until the client has taken the last progress, which comes before the
+// awaitProgress waits until the client has received the last progress: it must come before the
 // answer.
 func (c *call) awaitProgress() {
 	select {

@@ -13,8 +13,8 @@ type treeArgs struct {
 	Cursor  string   `json:"cursor"`
 }
 
-// directoryTree writes the tree as JSON while it walks. An answer that ends before the tree
-// does is whole JSON, too. The next answer begins with the directories that it goes on in.
+// directoryTree writes the tree as JSON while it walks. An answer that is cut is valid JSON,
+// too. The next answer begins with the directories in which it goes on.
 func (c *call) directoryTree(a *treeArgs) (*result, error) {
 	if a.Depth < 0 {
 		return nil, invalid("arguments: depth must be 0 (no limit) or more")
@@ -53,13 +53,13 @@ func (c *call) directoryTree(a *treeArgs) (*result, error) {
 	return &result{data: t.end(), note: c.unread.note("")}, nil
 }
 
-// treeRoom is the memory that a tree has at first, in bytes. To grow is to copy.
+// treeRoom is the first size of the tree's buffer, in bytes: a buffer that grows is copied.
 const treeRoom = 256 << 10
 
 // treeWriter writes nested lists as JSON.stringify(tree, null, 2) does.
 type treeWriter struct {
 	b     []byte
-	count []int // entries, so far, of the lists that are open
+	count []int // how many entries each open list has so far
 }
 
 func newTreeWriter() *treeWriter {
@@ -67,7 +67,7 @@ func newTreeWriter() *treeWriter {
 	return &treeWriter{append(b[:0], '['), []int{0}}
 }
 
-// line begins a line, with an indent of so many levels.
+// line begins a line that is indented by that many levels.
 func (t *treeWriter) line(indent int, text string) {
 	t.b = append(t.b, '\n')
 	for range indent {

@@ -186,7 +186,8 @@ func TestSubscribeAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Subscriptions are bounded, whoever asks for how many at a time; one that ends makes room.
+// Subscriptions are bounded over all sessions, and concurrent requests do not exceed the bound;
+// one that ends makes room.
 func TestSubscriptionsBounded(t *testing.T) {
 	b := start(t, nil, nil)
 	const most, more = 1024, 16

@@ -16,14 +16,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// maxPrefetch is how many directories a walk lists before it comes to them. It holds at
-// most so many pages of them, which were read in vain if the answer ends before.
+// maxPrefetch is how many directories a walk lists ahead. If the answer ends before, these
+// pages were read in vain.
 const maxPrefetch = 4
 
-// walk visits a tree depth first, the names of each directory in order. It holds a page of
-// each directory on the way down and of up to maxPrefetch that come soon: its memory grows
-// with the depth of the tree, not with its size. It follows no links, so that it stays
-// below its start, whatever is exchanged meanwhile.
+// walk visits a tree depth first, the names of each directory in order. It holds a page of each
+// directory on the way down, and of up to maxPrefetch directories ahead: its memory grows with
+// the depth of the tree, not with its size. It follows no links, so it stays below its start,
+// even if names are exchanged meanwhile.
 type walk struct {
 	c      *call // a copy, whose context ends with the walk
 	cancel context.CancelFunc
@@ -40,7 +40,8 @@ type walk struct {
 	prefetching sync.WaitGroup
 }
 
-// walkOptions say what a walk leaves out, with all that lies below it.
+// walkOptions select the names that a walk leaves out. Everything below such a name is left
+// out, too.
 type walkOptions struct {
 	depth   int // levels that it goes down; 0: no limit
 	exclude []pattern.Glob
@@ -51,8 +52,8 @@ type walkOptions struct {
 // level is one directory on the way down.
 type level struct {
 	path   guard.Path
-	list   []entry // of the page, those still to come
-	looked int     // how many of these lookAhead has looked at
+	list   []entry // the rest of the page
+	looked int     // how many entries of list lookAhead has checked
 	page   string  // the cursor of the page
 	next   string  // the cursor of the next page; "": there is none
 	last   string  // the name visited last
@@ -104,14 +105,14 @@ func (c *call) walk(p guard.Path, opts walkOptions, cursor string) (*walk, error
 	return w, err
 }
 
-// close ends what is being prefetched.
+// close ends the prefetching.
 func (w *walk) close() {
 	w.cancel()
 	w.prefetching.Wait()
 }
 
-// visits yields the names that are not left out, and closes the walk. A directory has been
-// entered when it is yielded, so that a cursor of that moment goes on inside it.
+// visits yields the names that are not left out, and closes the walk. A directory is entered
+// before it is yielded, so that a cursor of that moment goes on inside it.
 func (w *walk) visits() iter.Seq2[*visit, error] {
 	return func(yield func(*visit, error) bool) {
 		defer w.close()
@@ -163,7 +164,7 @@ func (w *walk) next() (*visit, error) {
 	return nil, nil
 }
 
-// rel is the path of a name below the start.
+// rel returns the path of a name below the start.
 func (w *walk) rel(e *entry) string { return e.path.Rel()[w.prefix:] }
 
 // excludes reports whether a name in a directory of this depth is left out.
@@ -171,11 +172,11 @@ func (w *walk) excludes(depth int, e *entry) bool {
 	return w.opts.ignores != nil && w.opts.ignores.ignored(depth, e) || matchesAny(w.opts.exclude, w.rel(e))
 }
 
-// enters reports whether the walk enters the directories in one of this depth.
+// enters reports whether the walk enters the subdirectories of a directory of this depth.
 func (w *walk) enters(depth int) bool { return w.opts.depth == 0 || depth+1 < w.opts.depth }
 
-// down enters an entry of the innermost directory, if it is a directory. It passes over
-// one that cannot be read, or has gone.
+// down enters an entry of the innermost directory, if it is a directory. It skips one that
+// cannot be read, or has gone.
 func (w *walk) down(e *entry, resume []mark) error {
 	if !e.isDir() || !w.enters(len(w.levels)-1) {
 		return nil
@@ -187,8 +188,8 @@ func (w *walk) down(e *entry, resume []mark) error {
 	return nil
 }
 
-// enter makes a directory the innermost one. resume are the marks of the levels from this
-// one on, if an earlier answer ended in it.
+// enter makes a directory the innermost one. If an earlier answer ended in the directory,
+// resume has the marks of the levels from this one on.
 func (w *walk) enter(dir *entry, resume []mark) error {
 	l := level{path: dir.path}
 	if len(resume) > 0 {
@@ -221,9 +222,9 @@ func (w *walk) enter(dir *entry, resume []mark) error {
 	return nil
 }
 
-// passOver returns nil for an error that is about one name of a tree, without which the
-// call goes on; the answer's note then names it. An error that the rest of the tree will
-// meet, too, ends the call: else what it has by then would pass for the whole.
+// passOver returns nil for an error about one name of a tree: the call goes on without the
+// name, and the answer's note lists it. An error that the rest of the tree will meet, too, is
+// returned and ends the call: otherwise a part of the answer would look like the whole.
 func (c *call) passOver(start guard.Path, name string, err error) error {
 	ge, ok := errors.AsType[*guard.Error](err)
 	if !ok || c.ctx.Err() != nil {
@@ -233,7 +234,7 @@ func (c *call) passOver(start guard.Path, name string, err error) error {
 	case names.AboutMoment:
 		return err
 	case names.AboutRoot:
-		// Is it the tree's own root, or one nested there?
+		// Is the ended root the tree's own, or one nested there?
 		if _, _, err = c.s.cfg.Tree.Stat(c.ctx, c.s.caller, start); err != nil {
 			return err
 		}
@@ -245,7 +246,7 @@ func (c *call) passOver(start guard.Path, name string, err error) error {
 	return nil
 }
 
-// maxUnread is how many names an answer's note has of what could not be read.
+// maxUnread is how many names that could not be read an answer's note lists.
 const maxUnread = 10
 
 // unread are the names that a call passed over because they could not be read.
@@ -260,7 +261,7 @@ func (u *unread) add(name string) {
 	}
 }
 
-// note is the sentence about them, before another note.
+// note returns the sentence about these names, followed by another note.
 func (u *unread) note(next string) string {
 	if u.count == 0 {
 		return next
@@ -288,8 +289,8 @@ func (w *walk) lookAhead() {
 	}
 }
 
-// prefetch begins to list a directory. If the walk comes to it before that has begun, as on
-// a busy machine, the walk lists it itself: each directory is listed once.
+// prefetch begins to list a directory. If the walk reaches the directory before the listing has
+// begun, as on a busy machine, the walk lists it itself. Each directory is listed once.
 func (w *walk) prefetch(e *entry) {
 	p := e.path
 	e.prefetched = sync.OnceValue(func() (l listing) {
@@ -308,7 +309,7 @@ func (w *walk) prefetch(e *entry) {
 	w.prefetching.Go(func() { list() })
 }
 
-// cursor is where the walk stands.
+// cursor returns the place of the walk, from which a later answer goes on.
 func (w *walk) cursor() string {
 	marks := make([]mark, len(w.levels))
 	for i := range w.levels {

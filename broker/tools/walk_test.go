@@ -125,8 +125,8 @@ func named(t *testing.T, text string) (out []string) {
 	return out
 }
 
-// A walk goes no further than its answer does, but for a few directories: it never
-// loads a tree. Their listings are what it holds.
+// A walk goes only a few directories further than its answer does, and holds only their
+// listings: it never loads a tree.
 func TestWalkHoldsLittle(t *testing.T) {
 	b := start(t, func(c *tools.Config) { c.Answer = 2000 }, nil)
 	dir := b.root("code", guard.ReadOnly)

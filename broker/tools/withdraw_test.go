@@ -45,7 +45,7 @@ func waits(t *testing.T, u *broker.Queue, n int) (id string) {
 	}
 }
 
-// gone checks that a question is over, for whoever answers late, too.
+// gone checks that a question has ended: an answer that comes late is refused.
 func gone(t *testing.T, u *broker.Queue, id string) {
 	t.Helper()
 	waits(t, u, 0)

@@ -11,8 +11,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// newFile is the mode of a file that a tool makes, less what the directory's
-// default ACL says.
+// newFile is the mode of a file that a tool makes. The directory's default ACL may narrow it.
 const newFile = 0o644
 
 type writeArgs struct {
@@ -20,8 +19,8 @@ type writeArgs struct {
 	Content *string `json:"content"`
 }
 
-// writeTarget is the file that content is for. isLink tells that the path is a link: it is
-// followed where it stays inside, and has to lead to a file that exists.
+// writeTarget returns the file to write to. isLink reports that the path is a link. A link that
+// stays inside its root is followed; it must lead to an existing file.
 func (c *call) writeTarget(a *writeArgs) (at target, isLink bool, err error) {
 	if a.Content == nil {
 		return at, false, missing("content")
@@ -139,8 +138,8 @@ func (c *call) moveFile(a *moveArgs) (*result, error) {
 	return &result{text: "Successfully moved " + a.Source + " to " + a.Destination}, nil
 }
 
-// moveAcross moves a file to another root: it copies the file, and removes the old name if
-// that is still the file that was copied.
+// moveAcross moves a file to another root: it copies the file, and then removes the old name if
+// it still names the copied file.
 func (c *call) moveAcross(from, to guard.Path, overwrite bool) error {
 	t := c.s.cfg.Tree
 	info, err := t.Lstat(c.ctx, c.s.caller, vfs.At{Path: from})

@@ -19,8 +19,8 @@ import (
 // with another letter.
 var hostile = []string{"p$(id>PWNED)", "q`id>PWNED`", "r;id>PWNED;", "s\";id>PWNED;\"", "t(id>PWNED)", "u\nid>PWNED\n", "v>PWNED", "w|tee PWNED;", "x\\$(id>PWNED)"}
 
-// Whoever types Tab runs nothing that a server or a repository has named, in any shell:
-// roots, servers of a host's configuration, files, and words that are on the line
+// Completion runs no text that a server or a repository has chosen, in any shell: names of
+// roots, of servers in a host's configuration, of files, and words that are on the line
 // already, in quotes.
 func TestTabRunsNothing(t *testing.T) {
 	dir := t.TempDir()

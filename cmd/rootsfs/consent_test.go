@@ -18,6 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/wire"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cli"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 	"github.com/rootsfs/rootsfs/guard"
@@ -99,7 +100,7 @@ func newAsker(t *testing.T, conf string) *asker {
 func (a *asker) connect(subject guard.Subject) {
 	a.t.Helper()
 	ours, theirs := net.Pipe()
-	one := a.s.Connect(session.WayServer, subject)
+	one := a.s.Connect(consent.WayServer, subject)
 	conn, err := one.Lines(ours, ours, a.s.Frame()).Connect(a.t.Context())
 	if err != nil {
 		a.t.Fatal(err)
@@ -410,6 +411,6 @@ func TestFiguresOfServers_R080_R081(t *testing.T) {
 // connect2 is another connection of the same subject, silent.
 func (a *asker) connect2(t *testing.T) {
 	t.Helper()
-	one := a.s.Connect(session.WayServer, "indexer")
+	one := a.s.Connect(consent.WayServer, "indexer")
 	t.Cleanup(one.Close)
 }

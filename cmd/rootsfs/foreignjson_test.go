@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// odd is what a server may put into names, reasons and paths.
-const odd = "e\u009b31m\u202e\u2800\u034f\u3164"
+// odd has characters that a server may put into names, reasons and paths.
+const odd = "e<&>\u009b31m\u202e\u2800\u034f\u3164"
 
 // notRun are the commands whose --json this test does not run, and why. All JSON passes
 // through app.encode, except audit records (app.auditLine).
@@ -45,6 +47,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	}
 	ran := map[string]bool{}
 	escaped := 0
+	var texts []string
 	do := func(command string, args ...string) string {
 		t.Helper()
 		ran[command] = true
@@ -62,9 +65,11 @@ func TestJSONShowsEverything(t *testing.T) {
 			}
 		}
 		for dec := json.NewDecoder(strings.NewReader(out)); dec.More(); {
-			if err := dec.Decode(new(any)); err != nil {
+			var v json.RawMessage
+			if err := dec.Decode(&v); err != nil {
 				t.Fatalf("%s: %v in %s", command, err, out)
 			}
+			texts = appendHostile(t, texts, command, v)
 		}
 		if strings.Contains(out, `\u202e`) {
 			escaped++
@@ -114,6 +119,7 @@ func TestJSONShowsEverything(t *testing.T) {
 	do("audit show")
 	do("unmount", a.s.Point())
 	tryStages(t, do, at("pre"))
+	checkHostile(t, texts, a.work)
 	if escaped < 12 {
 		t.Errorf("only %d commands showed what the server chose", escaped)
 	}
@@ -128,6 +134,54 @@ func TestJSONShowsEverything(t *testing.T) {
 		}
 	}
 	walk(tree())
+}
+
+// appendHostile appends a line for each string with an escape in a JSON text: its place and its
+// bytes.
+func appendHostile(t *testing.T, lines []string, at string, text []byte) []string {
+	t.Helper()
+	text = bytes.TrimSpace(text)
+	var object map[string]json.RawMessage
+	var list []json.RawMessage
+	switch {
+	case text[0] == '{' && json.Unmarshal(text, &object) == nil:
+		for key, value := range object {
+			lines = appendHostile(t, lines, at+" "+key, value)
+		}
+	case text[0] == '[' && json.Unmarshal(text, &list) == nil:
+		for _, value := range list {
+			lines = appendHostile(t, lines, at, value)
+		}
+	case text[0] == '"' && bytes.Contains(text, []byte(`\`)):
+		lines = append(lines, at+" = "+string(text))
+	}
+	return lines
+}
+
+// checkHostile compares the strings with the test data.
+func checkHostile(t *testing.T, lines []string, work string) {
+	t.Helper()
+	varies := regexp.MustCompile(`\d{8}T[\d.]+-\w+|/tmp/testscript-main\d+|index [0-9a-f]+\.\.[0-9a-f]+`)
+	for i, line := range lines {
+		lines[i] = varies.ReplaceAllString(strings.ReplaceAll(line, work, "$WORK"), "VARIES")
+	}
+	slices.Sort(lines)
+	lines = slices.Compact(lines)
+	const file = "testdata/hostile.golden"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(golden)) {
+		if _, ok := slices.BinarySearch(lines, strings.TrimSuffix(line, "\n")); !ok {
+			t.Errorf("not printed any more: %s", line)
+		}
+	}
 }
 
 // tryStages tries the commands about stages on one that a program has left in dir.

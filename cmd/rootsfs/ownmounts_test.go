@@ -129,8 +129,8 @@ func sweep(t *testing.T, work string) {
 	}
 }
 
-// deadMount is what doctor says of a mount without a daemon, with its path: in words and as
-// JSON.
+// deadMount matches doctor's report about a mount without a daemon, with its path: in words and
+// as JSON.
 var deadMount = regexp.MustCompile(`(?m)(?:^fail  mount |"name": "mount",\s+"path": ")(/[^":]*)`)
 
 // ownmounts COMMAND... runs a command and ends with its exit code. An ordinary user, who has no

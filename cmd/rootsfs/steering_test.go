@@ -103,7 +103,7 @@ func TestSteeringVariablesAreKnown(t *testing.T) {
 			t.Errorf("computed: nothing is read at %s", at)
 		}
 	}
-	for _, name := range []string{"LD_PRELOAD", "GODEBUG", "BASH_ENV", "GLIBC_TUNABLES", "RESOLV_HOST_CONF"} { // no code of ours reads them
+	for _, name := range []string{"LD_PRELOAD", "GODEBUG", "BASH_ENV", "GLIBC_TUNABLES", "RESOLV_HOST_CONF"} { // read by other programs only
 		if !steers(t, name) {
 			t.Errorf("%s does not steer", name)
 		}

@@ -31,8 +31,8 @@ var writeTables = flag.Bool("write", false, "TestTopicTables writes the tables o
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: ([a-z ]+) -->\n\n)(.*?)(\n<!-- end -->)`)
 
-// The tables in the topics are what the code says: configuration keys, rules, JSON
-// fields, metrics and exit codes.
+// The tables in the topics agree with the code: configuration keys, rules, JSON fields, metrics
+// and exit codes.
 func TestTopicTables(t *testing.T) {
 	makers := map[string]func(*testing.T) string{
 		"exit codes": exitTable, "configuration keys": keyTable, "rules": ruleTable,
@@ -169,7 +169,7 @@ func keyTable(t *testing.T) string {
 	return out
 }
 
-// shape is what of a JSON Schema the table shows.
+// shape has the parts of a JSON Schema that the table shows.
 type shape struct {
 	Type                 string          `json:"type"`
 	Description          string          `json:"description"`

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/markdown"
 )
 
-// output is what a command line prints, which must succeed.
+// output returns the output of a command line, which must succeed.
 func output(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -6,10 +6,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// This is the table of the files from which version control systems take commands, and of
-// those that lead a tool to such a file elsewhere. Whoever writes one of them runs programs
-// as the owner, the next time the owner uses the tool. They are protected, unless the root's
-// users made the repository themselves.
+// This is the table of the files from which version control systems take commands, and of the
+// files that lead a tool to such a file elsewhere. A program that writes one of them runs
+// commands as the owner, the next time the owner uses the tool. The files are protected, unless
+// the root's users made the repository themselves.
 //
 // integration/policy/vcs_test.go has a row for each of these systems, and runs the tools that
 // are installed.

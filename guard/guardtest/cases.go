@@ -25,7 +25,7 @@ func Cases() []Case {
 	return all
 }
 
-// plainCases are what must work: a guard that refuses everything is no use.
+// plainCases are operations that must work: a guard that refuses everything is useless.
 func plainCases() []Case {
 	tree := []string{"a=hello", "sub/b=there", "empty/"}
 	ok := func(name string, c Call, check func(e *Env), steps ...Call) Case {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// sourceState is what a staged root must leave as it is in the source: names, types, modes,
-// sizes, times of change and contents.
+// sourceState describes the source of a staged root, which the root must leave unchanged:
+// names, types, modes, sizes, times of change and contents.
 func sourceState(e *Env) string {
 	e.Helper()
 	var out strings.Builder

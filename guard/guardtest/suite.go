@@ -75,7 +75,7 @@ const (
 
 const another guard.Subject = "another"
 
-// Env is what one case runs in.
+// Env is the environment of one case.
 type Env struct {
 	testing.TB
 	Subject  guard.Subject // for which the front end speaks
@@ -123,7 +123,7 @@ func (e *Env) Contents(path, want string) {
 	}
 }
 
-// Suite is what a front end gives to be tested.
+// Suite describes a front end to test.
 type Suite struct {
 	Opener guard.Opener
 	Can    Can

@@ -1,6 +1,5 @@
-// Package names is the vocabulary that every part of rootsfs and every peer
-// shares: root names, paths inside roots, file URIs, operations, and the one
-// error type with its table.
+// Package names has the vocabulary that every part of rootsfs and every peer shares: root
+// names, paths inside roots, file URIs, operations, and the one error type with its table.
 //
 // # Promises
 //
@@ -9,14 +8,14 @@
 // Error always has an errno for the kernel and a files/* code for a peer. The package
 // uses the standard library only and compiles on every platform.
 //
-// Text that somebody else chose (Foreign) is printed in one way for each medium: Escape
-// for a terminal, ShellWord for a command, JSON for JSON, SafeName where it becomes a
-// name of ours. Two texts that differ only in characters that a person does not see look
-// different after Escape and ShellWord.
+// Foreign text, which a server, a file or the host chose (Foreign), is printed in one way for
+// each medium: Escape for a terminal, ShellWord for a command, JSON for JSON, SafeName for a
+// name in rootsfs. Two texts that differ only in invisible characters look different after
+// Escape and ShellWord.
 //
 // # Not promised
 //
-// Two texts may look alike because letters of two alphabets do. A Path may not exist, the
+// Two texts may look alike, because letters of two alphabets may. A Path may not exist, the
 // caller may not be allowed to reach it, and it may lead to another file a moment later:
 // package guard decides, and package vfs opens descriptors.
 package names

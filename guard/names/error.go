@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// Kind says what went wrong, in the terms of the gate. It is what callers
-// branch on: errors.Is(err, names.Revoked). Kinds are appended, never
-// renumbered.
+// Kind is the kind of an error, in the terms of the gate. Callers branch on it: errors.Is(err,
+// names.Revoked). Kinds are appended, never renumbered.
 type Kind uint8
 
 // The kinds. The table below gives each its errno and its files/* code.
 const (
-	Other Kind = iota // not an error of ours; answered as IO
+	Other Kind = iota // not an error of this package; answered as IO
 	Invalid
 	TooLong
 	Escaped // a resolution that leaves its root
@@ -126,16 +125,15 @@ func (k Kind) Code() Code {
 	return IOError
 }
 
-// Refusal reports whether the kind is a decision of the gate or of the file
-// system's permissions, as opposed to a failure: refusals are what the audit's
-// --denied shows.
+// Refusal reports whether the kind is a decision of the gate or of the file system's
+// permissions, as opposed to a failure. `rootsfs audit --denied` shows refusals.
 func (k Kind) Refusal() bool { return k < kindCount && kinds[k].isRefusal }
 
 // Retryable reports whether the same request can succeed later without anybody changing
 // anything for it.
 func (k Kind) Retryable() bool { return k < kindCount && kinds[k].isRetryable }
 
-// About is what the error is about.
+// About returns the subject of the error.
 func (k Kind) About() About {
 	if k < kindCount {
 		return kinds[k].about
@@ -237,7 +235,7 @@ func (e *Error) Is(target error) bool {
 	return ok && k == e.Kind
 }
 
-// Errno is what the kernel is told.
+// Errno returns the error's answer to the kernel.
 func (e *Error) Errno() syscall.Errno {
 	var errno syscall.Errno
 	if errors.As(e.Err, &errno) && errno != 0 && KindOf(errno) == e.Kind {
@@ -249,7 +247,7 @@ func (e *Error) Errno() syscall.Errno {
 	return syscall.EIO
 }
 
-// Code is what a peer is told.
+// Code returns the error's answer to a peer.
 func (e *Error) Code() Code { return e.Kind.Code() }
 
 // Reason returns the kind of any error: of an *Error its Kind, of an errno the

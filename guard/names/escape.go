@@ -21,11 +21,11 @@ func Quote[S ~string](s S) string { return `"` + Escape(s) + `"` }
 
 // QuoteShort is Quote of the beginning of a text that a peer sent, for errors: an error that
 // repeated the whole request would be as long as the request.
-func QuoteShort(s string) string {
+func QuoteShort[S ~string](s S) string {
 	if len(s) <= maxQuoted {
 		return Quote(s)
 	}
-	return Quote(beginning(s, maxQuoted)) + "…"
+	return Quote(beginning(string(s), maxQuoted)) + "…"
 }
 
 // Brief is the text, or the beginning of a long one.
@@ -57,11 +57,11 @@ func Escape[S ~string](s S) string { return escape(string(s), true) }
 
 // EscapeQuoted is Escape for a text of our own, in which foreign names have been quoted
 // already: backslashes and quotation marks stay as they are.
-func EscapeQuoted(s string) string { return escape(s, false) }
+func EscapeQuoted[S ~string](s S) string { return escape(string(s), false) }
 
 // Shows reports whether a text is UTF-8 of which a person sees every character, so that
 // Escape changes at most backslashes and quotation marks.
-func Shows(s string) bool { return EscapeQuoted(s) == s }
+func Shows[S ~string](s S) bool { return EscapeQuoted(s) == string(s) }
 
 func escape(s string, foreign bool) string {
 	if plain(s) {

@@ -1,18 +1,22 @@
 package names
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// Foreign is text that comes from a server, a client or a cloned repository, and not from the
-// person who reads it. Package fmt, and so every log, prints it escaped; encoding/json writes
-// it without raw control or invisible characters. Only Raw returns the text as it came, to
-// compare it or to look it up. The result of Raw is never printed.
+// Foreign is text that a server, a client, a host or a cloned repository chose, and not the
+// person who reads it. Packages fmt and log/slog print it escaped, also in errors, lists and
+// exported fields of structs. In JSON it is the text itself. Raw returns the text itself, to
+// compare it, to open it or to send it on; what Raw returns is never printed.
+//
+// Package fmt asks no type how to print an unexported field of a struct, and nothing inside an
+// argument of a wrong type for its verb (which go vet reports): print what such a value has.
 type Foreign string
 
 // Raw is the text as it came.
@@ -24,16 +28,45 @@ func (f Foreign) String() string { return Escape(string(f)) }
 // Format implements fmt.Formatter: %q is Quote, and every other verb prints String.
 func (f Foreign) Format(s fmt.State, verb rune) {
 	if verb == 'q' {
-		_, _ = fmt.Fprint(s, Quote(string(f))) // fmt reports what the writer says
+		_, _ = io.WriteString(s, Quote(string(f))) // fmt reports what the writer says
 		return
 	}
-	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), f.String())
+	formatShown(s, f.String())
 }
 
-// MarshalJSON implements json.Marshaler: see JSON.
-func (f Foreign) MarshalJSON() ([]byte, error) {
-	text, err := json.Marshal(string(f))
-	return JSON(text), err
+// LogValue implements slog.LogValuer: a log holds String.
+func (f Foreign) LogValue() slog.Value { return slog.StringValue(f.String()) }
+
+// Text is a sentence of this program, with foreign names in it that are escaped already, by Escape, Quote or by
+// printing a Foreign. It is printed as it is, but for what a terminal would obey or not show: see
+// EscapeQuoted. In JSON it is the text itself.
+type Text string
+
+// Textf is fmt.Sprintf.
+func Textf(format string, args ...any) Text { return Text(fmt.Sprintf(format, args...)) }
+
+// Raw is the text as it is in JSON.
+func (t Text) Raw() string { return string(t) }
+
+// String is the text for a terminal: see EscapeQuoted.
+func (t Text) String() string { return EscapeQuoted(string(t)) }
+
+// Format implements fmt.Formatter: every verb prints String, and %q puts quotation marks around
+// it.
+func (t Text) Format(s fmt.State, verb rune) {
+	if verb == 'q' {
+		_, _ = io.WriteString(s, `"`+t.String()+`"`) // fmt reports what the writer says
+		return
+	}
+	formatShown(s, t.String())
+}
+
+// LogValue implements slog.LogValuer: a log holds String.
+func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// formatShown prints what a terminal shows as it is, with the width and the precision of s.
+func formatShown(s fmt.State, shown string) {
+	_, _ = fmt.Fprintf(s, fmt.FormatString(s, 's'), shown)
 }
 
 // JSON replaces characters in the strings of a JSON text by \u escapes, which mean the same.
@@ -58,7 +91,8 @@ func JSON(text []byte) []byte {
 
 // Message is Escape for a text of foreign origin that may be long, such as a reason. It is
 // cut after 500 characters, and then ends with the number of further characters.
-func Message(s string) string {
+func Message[S ~string](text S) string {
+	s := string(text)
 	count := 0
 	for at := range s {
 		if count++; count > maxReason {
@@ -70,7 +104,7 @@ func Message(s string) string {
 
 // Fold breaks an escaped line for a terminal with that many columns, so that the terminal does
 // not break it. The first part begins with indent, each further one with indent and a bar. So
-// no part of the line can look like a line of ours, whatever is in it.
+// no part of a hostile line can look like a line of rootsfs.
 func Fold(line, indent string, columns int) string {
 	var b strings.Builder
 	b.WriteString(indent)
@@ -110,9 +144,9 @@ func Columns(s string) (n int) {
 // takes for anything else. It consists of ASCII letters, digits, ".", "_" and "-", is not
 // empty, and does not begin with "." or "-". Several names may become one: a caller that
 // needs them apart numbers them, and shows beside each what it stands for.
-func SafeName(foreign string) string {
+func SafeName[S ~string](foreign S) string {
 	var b strings.Builder
-	for _, r := range foreign {
+	for _, r := range string(foreign) {
 		if safe(r) && r != '-' {
 			b.WriteRune(r)
 		} else if !strings.HasSuffix(b.String(), "-") {

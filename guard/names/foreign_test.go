@@ -2,6 +2,7 @@ package names
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -32,41 +33,92 @@ func TestShowableVectors(t *testing.T) {
 	}
 }
 
-// Whatever prints a Foreign without asking for its raw text prints it escaped.
+// holds has a Foreign and a Text where fmt and a log may find them.
+type holds struct {
+	F    Foreign
+	T    Text
+	List []Foreign
+	ByID map[Foreign]Text
+}
+
+// Whatever prints a Foreign or a Text prints nothing that a terminal obeys or hides.
 func TestForeignPrints(t *testing.T) {
-	const evil = Foreign("a\x1b[2J\u202e\u2800\"\\  b")
-	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q", "%d", "%x", "%20s", "%-3.9s"} {
-		checkShown(t, strings.ReplaceAll(fmt.Sprintf(verb, evil), "  ", " "))
-		checkShown(t, strings.ReplaceAll(fmt.Sprintf(verb, struct{ F []Foreign }{[]Foreign{evil}}), "  ", " "))
+	for _, evil := range []string{
+		"a\x1b[2J\u202e\u2800\"\\  b", "\u009b31m\u009d0;t\u0007", "a\r\nroot: yes", "\xff\xfe\xc3", "\u2028\u2066x\u2069\u200b", "", strings.Repeat("\x1b]0;x\a", 100),
+	} {
+		f, text := Foreign(evil), Text(evil)
+		values := []any{f, text, &f, &text, []Foreign{f}, []Text{text}, [1]any{f}, map[string]any{"k": text}, map[Foreign]Text{f: text}, error(foreignError{f}),
+			holds{F: f, T: text, List: []Foreign{f}, ByID: map[Foreign]Text{f: text}}}
+		for _, verb := range []string{"%s", "%v", "%+v", "%q", "%x", "%X", "%U", "%d", "%t", "%20s", "%-3.9s", "%!"} {
+			for _, v := range values {
+				checkPrinted(t, verb, fmt.Sprintf(verb, v))
+			}
+		}
+		for _, v := range []any{f, text} {
+			checkPrinted(t, "%#v", fmt.Sprintf("%#v", v))
+			checkPrinted(t, "Sprint", fmt.Sprint(v)+fmt.Sprintln(v)[:len(fmt.Sprintln(v))-1])
+			checkPrinted(t, "Errorf", fmt.Errorf("a %s %w", v, errors.Join(foreignError{f})).Error())
+			var log strings.Builder
+			slog.New(slog.NewTextHandler(&log, nil)).Info("m", "name", v, "g", slog.GroupValue(slog.Any("n", v)))
+			slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "name", v)
+			for line := range strings.Lines(log.String()) {
+				checkPrinted(t, "log", strings.TrimSuffix(line, "\n"))
+			}
+		}
 	}
-	if got := fmt.Sprintf("%s %q", evil, evil); got != Escape(evil.Raw())+" "+Quote(evil.Raw()) {
-		t.Errorf("printed as %s", got)
+	long := strings.Repeat("\x1b]0;x\a\u202e", 10_000)
+	checkPrinted(t, "a long text", fmt.Sprint(Foreign(long), Text(long)))
+	if got := fmt.Sprintf("%s|%q|%5s|%-5s|%.1s", Foreign(`a"`), Foreign(`a"`), Foreign("b"), Foreign("b"), Foreign("bc")); got != `a\"|"a\""|    b|b    |b` {
+		t.Errorf("a Foreign is printed as %s", got)
 	}
-	var log strings.Builder
-	slog.New(slog.NewTextHandler(&log, nil)).Info("m", "name", evil)
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("m", "name", evil)
-	if strings.ContainsAny(log.String(), "\x1b\u202e\u2800") {
-		t.Errorf("logged as %q", log.String())
+	if got := fmt.Sprintf("%s|%q|%3s", Text(`is "a\"" there`), Text("b"), Text("c")); got != `is "a\"" there|"b"|  c` {
+		t.Errorf("a Text is printed as %s", got)
 	}
 }
 
-// JSON keeps what a text means, and holds nothing that a terminal obeys or hides.
-func TestForeignJSON(t *testing.T) {
-	const evil = "a\x1b\x7f\u0085\u009b31m\u202e\u2800\u034f\U000e0041 ä 🙂\n"
-	for _, v := range []any{Foreign(evil), struct{ A []Foreign }{[]Foreign{evil}}} {
-		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkShown(t, string(text))
-		if !strings.Contains(string(text), `\ud`) || !strings.Contains(string(text), "ä 🙂") {
-			t.Errorf("%s: what is seen stays, and what is beyond 16 bits is a pair", text)
-		}
+// foreignError is an error with a foreign text in it.
+type foreignError struct{ Name Foreign }
+
+func (e foreignError) Error() string { return fmt.Sprintf("no %s", e.Name) }
+
+// checkPrinted checks what fmt or a log made: spaces may be the width of a verb.
+func checkPrinted(t *testing.T, how, text string) {
+	t.Helper()
+	for strings.Contains(text, "  ") {
+		text = strings.ReplaceAll(text, "  ", " ")
 	}
-	text, _ := json.Marshal(evil)
-	var back string
-	if err := json.Unmarshal(JSON(text), &back); err != nil || back != evil {
-		t.Errorf("%s reads back as %q, %v", JSON(text), back, err)
+	if !Shows(text) {
+		t.Errorf("%s prints %.200q", how, text)
+	}
+}
+
+// In JSON a Foreign and a Text are their text, whatever an encoder does with HTML. JSON then
+// keeps what it means, and holds nothing that a terminal obeys or hides.
+func TestForeignJSON(t *testing.T) {
+	const evil = "a\x1b\x7f\u0085\u009b31m\u202e\u2800\u034f\U000e0041 ä 🙂\n<&>\xff"
+	for _, html := range []bool{false, true} {
+		var texts []string
+		for _, v := range []any{[]string{evil}, []Foreign{evil}, []Text{evil}} {
+			var b strings.Builder
+			enc := json.NewEncoder(&b)
+			enc.SetEscapeHTML(html)
+			if err := enc.Encode(v); err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, b.String())
+		}
+		if texts[0] != texts[1] || texts[0] != texts[2] {
+			t.Errorf("a string is encoded as %s, a Foreign as %s, a Text as %s", texts[0], texts[1], texts[2])
+		}
+		shown := string(JSON([]byte(texts[0])))
+		checkShown(t, strings.TrimSpace(shown))
+		if !strings.Contains(shown, `\ud`) || !strings.Contains(shown, "ä 🙂") {
+			t.Errorf("%s: what is seen stays, and what is beyond 16 bits is a pair", shown)
+		}
+		var back, same []Foreign
+		if err := errors.Join(json.Unmarshal([]byte(shown), &back), json.Unmarshal([]byte(texts[0]), &same)); err != nil || back[0] != same[0] {
+			t.Errorf("%s reads back as %q, %v", shown, back, err)
+		}
 	}
 }
 

@@ -106,9 +106,9 @@ func FuzzQuote(f *testing.F) {
 	})
 }
 
-// unescapeShown undoes Escape. That one function undoes it for every input is
-// what makes Escape injective. It reports false for text Escape cannot have
-// made, such as a bare quotation mark, which would end the quoted text early.
+// unescapeShown undoes Escape. Escape is injective, because this function undoes it for every
+// input. unescapeShown reports false for a text that Escape cannot have made, such as one with
+// a bare quotation mark, which would end the quoted text early.
 func unescapeShown(s string) (string, bool) {
 	var b strings.Builder
 	for s != "" {

@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// Three walkers of ours follow links, each for somebody else:
-//   - WalkLinks follows those of paths of this machine that this program or a client of it wants
-//     to read, watch or compare.
-//   - linkWalk of package beneath follows those of a path that the owner approves, from
-//     descriptor to descriptor: the link that is judged is the link that is followed.
-//   - follower of package vfs follows those of the paths that peers send, beneath a root.
+// Three walkers follow links, each for another caller:
+//   - WalkLinks follows the links of paths on this machine that this program or a client of it
+//     reads, watches or compares.
+//   - linkWalk of package beneath follows the links of a path that the owner approves, from
+//     descriptor to descriptor: the judged link is the followed link.
+//   - follower of package vfs follows the links of paths that peers send, beneath a root.
 //
-// Everybody else asks the kernel, or filepath.EvalSymlinks.
+// Everything else uses the kernel, or filepath.EvalSymlinks.
 
 // maxLinks is how many links the kernel follows on one path (MAXSYMLINKS).
 const maxLinks = 40

@@ -125,7 +125,7 @@ var asTheyAre = map[string]string{
 var notPrinted = map[string]string{
 	"cmd/rootsfs/internal/top/keys.go: control.Root.Name":             "an argument of a request",
 	"cmd/rootsfs/internal/cli/run_places.go: guard.Grant.Dir":         "collects paths",
-	"cmd/rootsfs/internal/session/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
+	"cmd/rootsfs/internal/consent/consent.go: control.Denial.Subject": "a record's detail, which is escaped when it is shown",
 }
 
 // Every text field that a command prints is on the list, and no function prints text that

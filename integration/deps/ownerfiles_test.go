@@ -70,8 +70,8 @@ var ownerFiles = map[string]struct{ why, test string }{
 	"cmd/rootsfs/internal/cli/wrap_file.go os.OpenFile":            {asked, "script wrapsteer"},
 	"cmd/rootsfs/internal/cli/wrap_file.go os.Open":                {asked, "script wrapfiles"}, // the directory, to sync it
 	"cmd/rootsfs/internal/project/project.go os.OpenFile":          {looks, "cmd/rootsfs/internal/project/project_test.go TestDetect"},
-	"cmd/rootsfs/internal/session/preview.go unix.Open":            {looks, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
-	"cmd/rootsfs/internal/session/preview.go os.OpenRoot":          {ofRoots, "cmd/rootsfs/internal/session/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/consent/preview.go unix.Open":            {looks, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
+	"cmd/rootsfs/internal/consent/preview.go os.OpenRoot":          {ofRoots, "cmd/rootsfs/internal/consent/preview_test.go TestLook"},
 	"cmd/rootsfs/internal/cleanup/place.go unix.Open":              {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cleanup/removedeep.go os.OpenRoot":       {ownPlace, "script badinput"},
 	"cmd/rootsfs/internal/cli/cmd_mount.go os.OpenFile":            {ownPlace, "script badinput"},

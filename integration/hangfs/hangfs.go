@@ -3,6 +3,7 @@
 package hangfs
 
 import (
+	"os/exec"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,8 +56,12 @@ func Mount(t testing.TB, dir, point string) *FS {
 		clear(f.held)
 		f.mu.Unlock()
 		// Its users may still have it open: it ends with the last.
-		if unix.Unmount(point, unix.MNT_DETACH) != nil {
-			_ = srv.Unmount()
+		err := unix.Unmount(point, unix.MNT_DETACH)
+		if err == unix.EPERM { //nolint:errorlint // bare errno
+			err = exec.Command("fusermount3", "-u", "-z", point).Run()
+		}
+		if err != nil {
+			t.Error(err)
 		}
 	})
 	if err := srv.WaitMount(); err != nil {

@@ -11,6 +11,7 @@
 // gate.pml is the gate, which the other models include. mount.pml is the mount with
 // the kernel and programs; tree.pml is the operations on the source and their callers;
 // answers.pml is the answers of the broker and the tools that wait for their peers.
+// stage.pml is a staged root: its open files, its names, and the owner's apply.
 //
 // # Properties
 //
@@ -31,6 +32,11 @@
 //	P7  No event of a watch begins after the ending.
 //	P8  Of the answers that say what was read in a root, a connection gets one piece at
 //	    most after the ending or the narrowing: the one that is being written.
+//	P9  A descriptor that moves to a copy is that of the file, and nobody reads what was
+//	    copied once somebody has written to the copy.
+//	P10 Nothing is lost that the owner writes into a file while it is applied, wherever the
+//	    process is killed: it is at its path, in the trash, or where he is told.
+//	P11 A change of a staged name is seen whole or not at all, wherever the process is killed.
 //
 // # What is modelled
 //
@@ -66,6 +72,10 @@
 //   - The removal of an upload's staged file, which is a call like any other.
 //   - Fixed directories (rootsfs run), whose node is shown as another; several mounts.
 //   - Attributes of O_TMPFILE, which no directory lock covers; expiry; single uses.
+//   - Of the owner's edits beside an apply: an open(2) that has found a file by its path and
+//     not yet opened it, while the path gets another one. Without a trash its writes go to a
+//     file that has no name any more, as beside any program that replaces a file.
+//   - A power loss (stage.pml): what is recorded is on the disk. Links of files, directories.
 //   - Kernels without the counter of evictions: there is one name for a file, so the
 //     model would say little.
 //
@@ -76,6 +86,8 @@
 // are Owner of all. Its stamp.go is stamp and recheck of answers.pml, where
 // broker/internal/jsonline's writer.go is Writer, and vfs/watch is Watch. mount's revoke.go is
 // invalidate and content, request.go is ENTER, land and drainFlights, mount.go's view is view,
-// node.go is node and Forget. A new way to publish, to wait or to take back is a step in a model,
+// node.go is node and Forget. vfs/internal/apply's place.go, exchange.go and recover.go are Apply
+// of stage.pml, vfs/internal/beneath's stage.go is SWAP, and its union*.go and apply.go are NAMES. A
+// new way to publish, to wait or to take back is a step in a model,
 // and its absence a mutation.
 package main

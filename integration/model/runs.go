@@ -36,6 +36,10 @@ func answers(properties, name, flags string) run {
 	return run{name, "answers.pml", strings.Fields(flags), properties, true}
 }
 
+func stage(properties, name, flags string) run {
+	return run{name, "stage.pml", strings.Fields(flags), properties, true}
+}
+
 // small is for a run of less than a million states.
 func small(r run) run {
 	r.small = true
@@ -78,6 +82,12 @@ var tables = []table{{
 		answers("P3 P8", "answers that wait for a peer that does not read", ""),
 		answers("P3 P8", "the same, granted again", "REGRANT"),
 		answers("P3 P5 P8", "the same, less may be read", "NARROW REGRANT"),
+		stage("P3 P9", "descriptors that move to a copy", "SWAP"),
+		stage("P3 P10", "a file is replaced beside its owner's edits, with two kills", "APPLY"),
+		stage("P3 P10", "the same, with a trash", "APPLY TRASH"),
+		stage("P3 P10", "a file is removed beside its owner's edits, with two kills", "APPLY REMOVE"),
+		stage("P11", "four changes of two names, killed anywhere", "NAMES"),
+		small(tree("P1 P2 P3", "a copy of several calls", "COPYUP REMOTE NW=1")),
 		small(mount("P3 P5", "hidden by a pattern", "LIST PATTERNS")),
 		small(mount("P3 P5", "the same, lists without attributes", plain)),
 		small(mount("P1 P3", "a nested root's name in a listing", "NESTED")),
@@ -115,6 +125,21 @@ var tables = []table{{
 		answers("", "a second look before the first piece only", "M_FIRSTPIECEONLY"),
 		answers("", "an answer is stamped when it has been read", "REGRANT M_STAMPLATE"),
 		answers("", "a narrowing is counted before it is in force", "NARROW M_COUNTFIRST"),
+		stage("", "a descriptor is closed, then untracked", "SWAP M_UNTRACKLATE"),
+		stage("", "the copy is looked for without the lock", "SWAP M_LOOKEARLY"),
+		stage("", "what came out is not looked at", "APPLY M_NOLOOK"),
+		stage("", "the lease is not asked again", "APPLY M_NOLEASE"),
+		stage("", "the same, of a removal", "APPLY REMOVE M_NOLEASE"),
+		stage("", "the new file is removed though the owner has written to it", "APPLY M_NOUSE"),
+		stage("", "the same, after a kill", "APPLY M_OURSAGAIN"),
+		stage("", "the old file is removed after a kill though the owner has it open", "APPLY M_NOHOLD"),
+		stage("", "the journal cleans what is on its way", "APPLY M_CLEANS"),
+		stage("", "a name is removed, then recorded", "NAMES M_ACTFIRST"),
+		stage("", "a name is moved, then recorded", "NAMES M_MOVEFIRST"),
+		stage("", "a whiteout at the new name", "NAMES M_WHITENEW"),
+		stage("", "what was applied: the name goes before the record", "NAMES M_CLEARLAST"),
+		stage("", "what is discarded: the name goes before the whiteout", "NAMES M_NAMEFIRST"),
+		small(tree("", "a copy writes without asking", "COPYUP REMOTE NW=1 M_COPYDIRECT")),
 		small(mount("", "no epoch in the request", "NAMES REGRANT M_NOEPOCH")),
 		small(mount("", "all taken back before the drains", "NAMES M_PAGESFIRST")),
 		small(mount("", "gate shut last", "PAGES M_SHUTLAST")),

@@ -78,6 +78,20 @@ inline change(w) {
   countChange(w, -1);
   may = 0; a = 0 }
 
+#ifdef COPYUP
+/* A staged root copies a file before it is changed: the copy is made, written in pieces, and
+ * takes its place, each by a call of its own. code: vfs/internal/beneath.(*upCopy).prepareFile,
+   vfs/internal/beneath.copyContents, vfs/internal/beneath.(*upCopy).moveTo */
+inline copyUp(w) {
+  change(w);
+#ifdef M_COPYDIRECT
+  atomic { calls[w] = 1; assert(!(TOUCHES(w,0) && ret[0]) || left[w]&1) }; calls[w] = 0;
+#else
+  change(w);
+#endif
+  change(w) }
+#endif
+
 /* The system calls of an operation. The second change is that of a staged write: its
  * rename. code: vfs/internal/gate.detached, vfs/internal/gate.recovered,
    vfs/internal/gate.guardPanic */
@@ -101,7 +115,11 @@ end_p: do
               :: else -> atomic { g = 0; goto over } fi
         :: else fi;
 #endif
+#ifdef COPYUP
+     if :: pwrite[w] -> copyUp(w); change(w) :: else fi;
+#else
      if :: pwrite[w] -> change(w); change(w) :: else fi;
+#endif
 over:
 #ifdef REMOTE
      if :: atomic { st[w]==under_way -> st[w] = finished; may = 1 } :: atomic { st[w]==abandoned -> skip } fi;

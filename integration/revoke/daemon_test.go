@@ -18,6 +18,7 @@ type daemon struct {
 type daemonArg struct {
 	Source, Point string
 	Level         mount.Level
+	Stages        string // the root is staged, and its changes lie here
 }
 
 func (d *daemon) do(cmd string, arg json.RawMessage) (any, error) {
@@ -28,8 +29,12 @@ func (d *daemon) do(cmd string, arg json.RawMessage) (any, error) {
 	if err := json.Unmarshal(arg, &a); err != nil {
 		return nil, err
 	}
-	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-	g := grantOf("code", a.Source, guard.ReadWrite)
+	opener, rights := vfs.Opener(), guard.ReadWrite
+	if a.Stages != "" {
+		opener, rights = vfs.StagingOpener(a.Stages, "daemon"), guard.ReadWrite|guard.Stage
+	}
+	reg := guard.NewRegistry(guard.Config{Opener: opener})
+	g := grantOf("code", a.Source, rights)
 	g.Origin = "test"
 	if _, err := reg.Grant(context.Background(), g); err != nil {
 		return nil, err

@@ -79,7 +79,8 @@ func record(i int) []byte {
 	return r
 }
 
-const maxRecords = 20_000
+// So many records a load writes at most.
+const maxRecords, maxMapped = 20_000, 1000
 
 // writeLoad writes records and has each confirmed, until an error.
 func writeLoad(path string) (confirmed int, err error) {
@@ -105,7 +106,7 @@ func mapLoad(path string) (confirmed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	const size = 1000 * recordSize
+	const size = maxMapped * recordSize
 	if err := unix.Ftruncate(fd, size); err != nil {
 		return 0, err
 	}

@@ -66,7 +66,8 @@ func (h *holder) do(cmd string, arg json.RawMessage) (any, error) {
 			return nil, err
 		}
 		var got string
-		err := touch(func() { got = string(append([]byte(nil), h.wmap[d.Off:d.Off+d.Len]...)) })
+		from := map[string][]byte{"": h.wmap, "mapr": h.rmap, "mapcold": h.cold}[d.Of]
+		err := touch(func() { got = string(append([]byte(nil), from[d.Off:d.Off+d.Len]...)) })
 		return got, err
 	}
 	return h.call(cmd, arg)
@@ -74,7 +75,7 @@ func (h *holder) do(cmd string, arg json.RawMessage) (any, error) {
 
 type dirtyArg struct {
 	Off, Len int
-	Text     string
+	Text, Of string // Of is the file whose mapping it is, mapw without
 }
 
 func (h *holder) hold(a holdArg) (err error) {

@@ -32,8 +32,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/shares"
 )
 
-// EventKind is what happened to a path. Each kind is one bit, so an EventKind can also be a
-// set of kinds.
+// EventKind is the kind of a change of a path. Each kind is one bit, so an EventKind can also
+// be a set of kinds.
 type EventKind uint8
 
 // The kinds of events.
@@ -110,14 +110,13 @@ type LimitError struct {
 
 func (e *LimitError) Error() string { return fmt.Sprintf("no more than %d %s", e.Limit, e.What) }
 
-// Hub tells peers of changes in the roots, whoever makes them: the host, a mount
-// or the tree itself. It is a guard.View, to be registered by its owner with
-// Registry.AddView: when a root ends or is narrowed, its watches end or are
-// judged anew before the change is answered.
+// Hub reports changes in the roots to peers, whether the host, a mount or the tree itself makes
+// them. It is a guard.View, which its owner registers with Registry.AddView. When a root ends
+// or is narrowed, its watches end or are judged again before the change returns.
 //
-// inotify reports write(2), truncation, attributes and names. It does not report
-// stores through a mapping, and on remote file systems (guard.Lease.Remote) only
-// what is done on this machine: there a peer has to look for itself.
+// inotify reports write(2), truncation, attributes and names. It does not report stores through
+// a mapping. On remote file systems (guard.Lease.Remote) it reports only changes of this
+// machine, so peers have to look for others themselves.
 type Hub struct {
 	reg  *guard.Registry
 	o    HubOptions

@@ -23,8 +23,8 @@ type inspection struct {
 	full    bool           // there was no room for all directories
 }
 
-// observation is what was found at a place; the zero observation is of a name that does
-// not exist or could not be looked at.
+// observation is the result of inspecting a place. The zero observation means that the name
+// does not exist or could not be inspected.
 type observation struct {
 	watched guard.Identity // of the directory that is watched there already, if it has not been removed
 

@@ -32,8 +32,8 @@ type place struct {
 	name string
 }
 
-// pendingName is what inotify has reported of a place since the watch last looked at
-// it. However often a name changes, it is one pendingName.
+// pendingName collects the events of inotify about a place since the watch last inspected the
+// place. A name that changes often is one pendingName.
 type pendingName struct {
 	place
 	time    time.Time // of the latest event, UTC

@@ -145,8 +145,8 @@ func (w *Watch) drop(s *setup) {
 }
 
 // setUp watches the path of the watch, and the directories below it if the watch is
-// recursive. old is what was watched before, or nil. If old is not nil, setUp accepts that
-// there is room for a part only, and that a file does not exist.
+// recursive. old is the directory that was watched before, or nil. If old is not nil, setUp
+// accepts that there is room for a part only, and that a file does not exist.
 func (w *Watch) setUp(ctx context.Context, l *guard.Lease, old *watchedDir) (*setup, error) {
 	sc := &scan{w: w, l: l, refused: map[guard.Identity]error{}}
 	base, err := sc.path(ctx, old != nil && old.only != "")

@@ -66,9 +66,9 @@ var (
 // reported with its contents, each Created. One that disappears is reported by its own name
 // alone. Some events may come twice.
 //
-// The context of emit ends when the watch has to end or to judge everything anew, because
-// whoever changes the root waits until emit returns. For an event with Ended, the context has
-// ended before the call.
+// The context of emit ends when the watch has to end or to judge everything again, because the
+// change of the root waits until emit returns. For an event with Ended, the context has ended
+// before the call.
 //
 // ctx bounds the setting up only. If there are not enough watches for all directories
 // the error is names.Quota with a *LimitError.

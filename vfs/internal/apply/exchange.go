@@ -81,8 +81,8 @@ func (p *placement) makeTemp() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.made = info.ID()
-	return temp, p.place(temp, draft.Placing{New: beneath.BaseOf(&info)})
+	p.made = beneath.BaseOf(&info)
+	return temp, p.place(temp, draft.Placing{New: p.made})
 }
 
 // hold has the kernel keep writers from the file of the source until end is called, if it is a
@@ -136,7 +136,7 @@ func (p *placement) back(temp string, why error) error {
 	if err := beneath.Rename(p.l, p.d, temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 		return errors.Join(why, err) // Recover tries again
 	}
-	if !p.isOurs(temp) || p.isUsed(temp) {
+	if !p.isOurs(temp) || p.isUsed(temp, &p.made) {
 		return p.leave(temp, why)
 	}
 	return errors.Join(why, p.rebase(), p.unmake(temp))
@@ -145,16 +145,30 @@ func (p *placement) back(temp string, why error) error {
 // isOurs reports whether a name is that of the new file.
 func (p *placement) isOurs(name string) bool {
 	info, err := beneath.StatIn(p.d, name)
-	return err == nil && info.ID() == p.made
-}
-
-// isUsed reports whether somebody has written to the new file in the moment in which it had
-// the path, or is about to.
-func (p *placement) isUsed(temp string) bool {
-	if !p.info.IsRegular() {
+	if err != nil {
 		return false
 	}
-	h, now, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
+	now := beneath.BaseOf(&info)
+	return isFile(&now, &p.made)
+}
+
+// isUsed reports whether somebody has written to a file under its temporary name since it was
+// then, or has it open for writing, since it had the path.
+func (p *placement) isUsed(temp string, then *draft.Base) bool {
+	info, err := beneath.StatIn(p.d, temp)
+	if err != nil {
+		return true
+	}
+	if now := beneath.BaseOf(&info); !isUnchanged(&now, then) {
+		return true
+	}
+	if !info.IsRegular() {
+		return false
+	}
+	h, _, err := beneath.OpenFile(nil, p.d, temp, unix.O_RDONLY)
+	if err == unix.EACCES { //nolint:errorlint // bare errno
+		return false
+	}
 	if err != nil {
 		return true
 	}
@@ -164,7 +178,11 @@ func (p *placement) isUsed(temp string) bool {
 		return true
 	}
 	defer end()
-	return now.Size != p.info.Size || now.Mtime != p.info.Mtime || !stays()
+	if info, err = beneath.StatIn(p.d, temp); err != nil {
+		return true
+	}
+	now := beneath.BaseOf(&info)
+	return !isUnchanged(&now, then) || !stays()
 }
 
 // rebase records the ctime that a file of the source has got by being moved and moved back.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 	"github.com/rootsfs/rootsfs/vfs/internal/wholefile"
 )
 
@@ -79,7 +80,7 @@ type placement struct {
 	base    string
 	up      beneath.Dir // the stage's file
 	info    beneath.Info
-	made    guard.Identity // of the new file, once it has a temporary name
+	made    draft.Base // the new file, once it has a temporary name
 	written int64
 	why     string // it is a conflict
 }

@@ -198,69 +198,6 @@ func TestProgramHasItOpen(t *testing.T) {
 	s.wantSource("f=staged")
 }
 
-// After a kill at any point, the next look finishes what was begun or takes it back: the owner's
-// file, or all of the stage's, is at the path, and no temporary file is left. What the owner
-// has done to the file meanwhile is not overwritten.
-func TestRecoverPlacing(t *testing.T) {
-	temp := func(s *scene) string {
-		list, err := filepath.Glob(s.at(".rootsfs-tmp-*"))
-		s.must(err)
-		if len(list) != 1 {
-			s.Fatalf("temporary files are %v, want one", list)
-		}
-		return list[0]
-	}
-	for _, c := range []struct {
-		name, point   string
-		owner         func(s *scene)
-		change        string // the changes after the recovery
-		source, after string // after the recovery, and after another apply
-	}{
-		{"before the exchange", "exchange", nil, "M f", "f", "f=staged"},
-		{"after it", "look", nil, "", "f=staged", "f=staged"},
-		{"before, and the owner replaces it", "exchange", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
-		{"after, and the owner writes to the old one", "look", func(s *scene) {
-			s.must(os.WriteFile(temp(s), []byte("mine"), 0o644))
-		}, "C f", "f=mine", "f=mine"},
-		{"after, and the owner replaces the new one", "look", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
-		{"before the removal", "move", nil, "D f", "f", ""},
-		{"after the removal", "look", nil, "", "", ""},
-		{"after the removal, and the owner writes to it", "look", func(s *scene) {
-			s.must(os.WriteFile(temp(s), []byte("mine"), 0o644))
-		}, "C f", "f=mine", "f=mine"},
-		{"after the removal, and the owner makes it anew", "look", func(s *scene) { s.write("f", "mine") }, "C f", "f=mine", "f=mine"},
-		{"in a link", "exchange", nil, "T f", "f", "f->x"},
-		{"in a link, after it", "look", nil, "", "f->x", "f->x"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			s := newScene(t, "f")
-			switch {
-			case strings.Contains(c.name, "removal"):
-				s.rm("f")
-			case strings.Contains(c.name, "link"):
-				s.rm("f")
-				s.link("f", "x")
-			default:
-				s.put("f", "staged")
-			}
-			s.during(c.point, func(string) error { return errKilled })
-			if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
-				t.Fatal("it was not killed")
-			}
-			s.end()
-			if c.owner != nil {
-				c.owner(s)
-			}
-			s.start()
-			s.wantChanges(c.change)
-			s.wantSource(strings.Fields(c.source)...)
-			_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
-			s.must(err)
-			s.wantSource(strings.Fields(c.after)...)
-		})
-	}
-}
-
 // A file that replaces another has its owner, mode and ACL, but for the mode that a program
 // gave it; and the times of the stage. A new directory has its mode even if nothing can be
 // made in it.

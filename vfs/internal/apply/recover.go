@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -48,15 +49,37 @@ func (a *applier) recover(pl draft.Placing) error {
 	if err != nil {
 		return beneath.IgnoreAbsent(err)
 	}
-	p := placement{applier: *a, c: &Change{Path: pl.Path}, d: d, base: base}
+	p := placement{applier: *a, c: &Change{Path: pl.Path}, d: d, base: base, made: pl.New}
 	switch at := beneath.BaseOf(&temp); {
-	case pl.Making || isFile(&at, &pl.New):
-		return p.unmake(pl.Temp) // ours, and not exchanged
-	case isUnchanged(&at, &pl.Old):
+	case pl.Making:
+		return p.unmake(pl.Temp)
+	case isFile(&at, &pl.New):
+		return p.dropNew(pl) // not exchanged, or exchanged back
+	case isUnchanged(&at, &pl.Old) && !p.isUsed(pl.Temp, &pl.Old):
 		return p.retire(pl.Temp, &temp)
 	default:
 		return p.restore(pl)
 	}
+}
+
+// dropNew removes the new file from its temporary name, unless the owner has changed it while it
+// had the path.
+func (p *placement) dropNew(pl draft.Placing) error {
+	if p.isUsed(pl.Temp, &pl.New) {
+		return p.tell(pl)
+	}
+	err := p.unmake(pl.Temp)
+	if errors.Is(err, unix.ENOTEMPTY) {
+		return p.tell(pl)
+	}
+	return err
+}
+
+// tell records where a file of the owner's is left.
+func (p *placement) tell(pl draft.Placing) error {
+	parent, _ := splitRel(pl.Path)
+	p.l.Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
+	return nil
 }
 
 // isFile reports whether two bases are of one file.
@@ -80,13 +103,11 @@ func (p *placement) restore(pl draft.Placing) error {
 		if err := beneath.Rename(p.l, p.d, pl.Temp, p.d, p.base, unix.RENAME_EXCHANGE); err != nil {
 			return err
 		}
-		if p.made = now.ID(); p.isOurs(pl.Temp) {
-			return p.unmake(pl.Temp)
+		if p.isOurs(pl.Temp) {
+			return p.dropNew(pl)
 		}
 	}
-	parent, _ := splitRel(pl.Path)
-	p.l.Remark("what was at " + names.Quote(pl.Path) + " lies in " + names.Quote(strings.TrimPrefix(parent+"/"+pl.Temp, "/")))
-	return nil
+	return p.tell(pl)
 }
 
 // Clear drops from the stage what the source has by now: what was applied, and what is the

@@ -150,9 +150,11 @@ func atStep(point string) error {
 	return AtStep(point)
 }
 
-// Discard removes the upper directory's name and then drops the record, so that what the
-// source has is seen again. A program that has the removed file open goes on with it, as after
-// an unlink. A directory that the source has, too, gets the attributes of the source's.
+// Discard drops what the stage has at a path, so that what the source has is seen again. A
+// whiteout goes first, while the upper directory still has the name: alone it would be a removal,
+// which the owner's next apply would bring to the source. A program that has the removed file
+// open goes on with it, as after an unlink. A directory that the source has, too, gets the
+// attributes of the source's.
 func (s Stage) Discard(l *guard.Lease, rel string) error {
 	st := s.st
 	st.mu.Lock()
@@ -161,6 +163,13 @@ func (s Stage) Discard(l *guard.Lease, rel string) error {
 		return err
 	}
 	rec, _ := st.store.Has(rel)
+	if rec.Whiteout {
+		shown := rec
+		shown.Whiteout = false
+		if err := st.store.Replace(shown); err != nil {
+			return err
+		}
+	}
 	if err := st.removeUpper(l, rel); err != nil {
 		return err
 	}
@@ -272,7 +281,7 @@ func (d Dir) Own() (Info, error) { return stat(d.fd) }
 // Own is the same of a file that may be changed.
 func (w Changeable) Own() (Info, error) { return stat(w.FD()) }
 
-// BaseOf is what a stage records of a file.
+// BaseOf returns the facts about a file that a stage records.
 func BaseOf(info *Info) draft.Base { return baseOf(info) }
 
 // MaxHashed is the size of the largest file whose contents a stage records the hash of.

@@ -6,11 +6,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// Changeable is the descriptor of a file that an operation may change. It is what every
-// call takes that changes a file or its attributes. Only this package makes one: for a file
-// that it has created, or that Change or Handle.Change allows to be changed. So a descriptor
-// that must not be written through cannot be passed to such a call by mistake: that does not
-// compile.
+// Changeable is the descriptor of a file that an operation may change. Every call that changes
+// a file or its attributes takes a Changeable. Only this package makes one: for a file that it
+// has created, or that Change or Handle.Change allows to be changed. So a descriptor that must
+// not be written through cannot be passed to such a call by mistake: that does not compile.
 type Changeable struct {
 	// next is the descriptor plus one, so that the zero Changeable refers to no file.
 	next int

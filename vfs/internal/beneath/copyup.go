@@ -11,10 +11,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/draft"
 )
 
-// Copying up is what comes before a change of a file of the source: a copy is prepared in the
-// store, complete with its attributes, then the state that the source's file had is recorded,
-// and then the copy is renamed to its place in the upper directory. A directory is raised: an
-// empty directory with its attributes is made in the upper directory.
+// A file of the source is copied up before it is changed. A copy with all attributes is
+// prepared in the store. Then the state of the source's file is recorded. Then the copy is
+// renamed to its place in the upper directory. A directory is raised: an empty directory with
+// its attributes is made in the upper directory.
 
 const (
 	// copyTries is how often a file is copied again because the owner has written to it
@@ -26,7 +26,7 @@ const (
 	maxHashed = 16 << 20
 )
 
-// baseOf is what the store records of a file of the source.
+// baseOf returns the facts about a file of the source that the store records.
 func baseOf(low *Info) draft.Base {
 	b := draft.Base{Kind: draft.Other, Ino: low.Ino, Birth: low.ID().Birth, Mtime: nanos(low.Mtime), Ctime: nanos(low.Ctime), Size: low.Size, Mode: low.Mode}
 	switch low.Type() {

@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has no descriptor left cannot accept the owner's next command, look whether
-// a root is still what was approved, or end one. So two bounds leave some descriptors free,
-// below the limit of the process (RLIMIT_NOFILE, whose soft part the Go runtime raises to the
-// hard one at the start). The lower bound is for what peers may make us keep open: files,
+// A process without a free descriptor cannot accept the owner's next command, check whether a
+// root is still the approved directory, or end a root. So two bounds leave some descriptors
+// free, below the limit of the process (RLIMIT_NOFILE; the Go runtime raises the soft limit to
+// the hard one at the start). The lower bound is for files that peers can keep open: files,
 // directories, references, uploads. The higher one is for descriptors that an operation opens
-// for a moment. Above a bound the answer is ENFILE: the system is out of files, not the
-// program that asks.
+// for a moment. Above a bound the answer is ENFILE: the system is out of files, not the program
+// that asks.
 //
-// Nothing is counted: the kernel gives out the lowest free number, so a new
-// descriptor's number is a lower bound of how many are open, whoever opened
-// them.
+// Nothing is counted: the kernel gives out the lowest free number, so at least as many
+// descriptors are open in the process as the number of a new descriptor says.
 var descriptors struct {
 	kept    atomic.Int64 // descriptors that are kept have smaller numbers
 	passing atomic.Int64 // descriptors that are open for a moment have smaller numbers

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Info is what statx(2) tells of a file.
+// Info has the attributes of a file from statx(2).
 type Info struct {
 	Mode    uint32 // type and permission bits
 	Nlink   uint32

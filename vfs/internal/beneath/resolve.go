@@ -31,7 +31,7 @@ type Dir struct {
 	// id is the directory's identity, by which nested roots in it that are single files
 	// are recognised. Zero: not looked up yet.
 	id guard.Identity
-	// union is what the directory of a staged root consists of; nil in other roots.
+	// union has the two sides of a directory of a staged root; nil in other roots.
 	union *union
 	// source is set if the directory is the source's of a staged root, and the owner's
 	// apply may change it.
@@ -50,8 +50,8 @@ func (d Dir) acrossAny() Dir {
 	return d
 }
 
-// Rel is the directory's path below the root, for judging names in it; asked is
-// what it was resolved by.
+// Rel returns the directory's path below the root, for judging names in it. asked is the path
+// by which the directory was resolved.
 func (d Dir) Rel(asked string) string {
 	if d.spelled != "" {
 		return d.spelled

@@ -190,8 +190,8 @@ func readableFile(dirfd int, base string) error {
 	return unix.Close(rd)
 }
 
-// Deleted is what the kernel writes behind the path of a file that has lost the name
-// it was opened by.
+// Deleted is the suffix that the kernel writes behind the path of a file that has lost the name
+// by which it was opened.
 const Deleted = " (deleted)"
 
 // PathOf returns the host path that the kernel shows for a descriptor: the path by which it

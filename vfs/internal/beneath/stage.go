@@ -73,7 +73,7 @@ func stage(src *source, store *draft.Store) (*staged, error) {
 	}
 	low, err := stat(src.fd)
 	if err == nil && !store.Continued() {
-		// The top of the upper directory is what programs see of the root itself.
+		// Programs see the top of the upper directory as the root itself.
 		err = copyAttributes(nil, src.fd, &low, changeable(st.up), low.Mode)
 	}
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// A directory of a staged root is seen as the union of two: of the same path in the upper
-// directory of the store, where programs' changes lie, and in the source, which is the lower
-// one. A name of the upper directory hides that of the source. A name of the source is also
-// hidden by a whiteout, a record in the store, at the name or at a directory above it.
+// Programs see a directory of a staged root as the union of two directories: the one at the
+// same path in the upper directory of the store, which has the programs' changes, and the one
+// in the source, which is the lower one. A name of the upper directory hides that of the
+// source. A name of the source is also hidden by a whiteout, a record in the store, at the name
+// or at a directory above it.
 //
-// Whoever looks for a name looks into the upper directory first and asks for whiteouts after
+// A look-up of a name looks into the upper directory first, and checks for whiteouts after
 // that. A change records a whiteout before it takes the name out of the upper directory, so a
 // look between the two finds the name in the one or the whiteout in the other.
 
@@ -194,7 +195,7 @@ func (u *union) openName(name string, flags uint64) (fd int, lower bool, err err
 	return fd, true, err
 }
 
-// side is what one side has at a name.
+// side is the file that one side has at a name.
 type side struct {
 	is   bool
 	info Info // with the identity of its own

@@ -1,20 +1,20 @@
-// Package claims keeps the operations of one vfs.Tree apart that would otherwise lose
-// each other's updates.
+// Package claims makes operations of one vfs.Tree exclude each other if they would otherwise
+// lose each other's updates.
 //
-// If a file is replaced while somebody has it open for writing, what that program writes
-// afterwards is lost silently. So a replacement is refused (Locked) while the file is open
-// for writing through the same Tree, and an opening that begins during a replacement
-// waits for its end and then finds the new file. A mount hears of the end of a descriptor
-// a little after close(2) has returned, because nobody waits for the answer to
-// FUSE_RELEASE: that is what Table.SetPatience is for.
+// If a file is replaced while a program has it open for writing, the program's later writes are
+// lost silently. So a replacement is refused (Locked) while the file is open for writing
+// through the same Tree. An opening that begins during a replacement waits for its end and then
+// finds the new file. A mount learns that a descriptor was closed a little after close(2) has
+// returned, because nobody waits for the answer to FUSE_RELEASE: Table.SetPatience is for this
+// delay.
 //
-// Writing in place (WriteRange) replaces nothing. It is claimed, too, so that those who read
-// meanwhile learn that their etag is not final (Info.Writing).
+// Writing in place (WriteRange) replaces nothing. It is claimed, too, so that concurrent
+// readers learn that their etag is not final (Info.Writing).
 //
 // # Promises
 //
-// Within one Table the exclusion is exact, whatever the timing. Names are granted in the
-// order of asking. Waiting ends when the root or the context does.
+// Within one Table the exclusion is exact, whatever the timing. Claims are granted in the order
+// of the requests. Waiting ends when the root or the context does.
 //
 // # Not promised
 //
@@ -52,7 +52,7 @@ func NameOf(l *guard.Lease, d beneath.Dir, base string) (Name, error) {
 	return Name{info.ID(), base}, err
 }
 
-// kind is what is claimed.
+// kind is the kind of a claim's key.
 type kind uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	ofGrowth             // to make a file longer from its end
 )
 
-// key is what a claim is about; a file has a Name without a base.
+// key identifies a claimed name or file; a file has a Name without a base.
 type key struct {
 	Name
 	kind kind
@@ -70,7 +70,7 @@ type key struct {
 
 func fileKey(id guard.Identity) key { return key{Name{dir: id}, ofFile} }
 
-// claim is who has or wants one key.
+// claim has the holders and the waiters of one key.
 type claim struct {
 	exclusive bool   // somebody has it alone
 	open      int32  // descriptors that are open for writing

@@ -148,8 +148,8 @@ func detached[T any](ctx context.Context, l *guard.Lease, stop func(), drop func
 	return o.v, o.n, o.err
 }
 
-// recovered runs f and turns its panic into an error: in a goroutine of ours a panic
-// would end the daemon, and every mount with it.
+// recovered runs f and turns its panic into an error: an unrecovered panic would end the
+// daemon, and every mount with it.
 func recovered[T any](l *guard.Lease, f func(l *guard.Lease) (T, int64, error)) (o outcome[T]) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,16 +1,15 @@
-// Package shares divides something scarce, such as descriptors, among owners who come
-// and go.
+// Package shares divides a scarce resource, such as descriptors, among owners that come and go.
 //
 // # Promises
 //
-// One owner may hold at most as much as it leaves free: the first gets half of all, the
-// next half of the rest. So whoever comes finds some, whatever the others have taken,
-// and nothing has to be taken back from anybody. (Switches share packet memory between
-// ports by the same rule: Choudhury and Hahne, "Dynamic queue length thresholds", 1998.)
+// One owner may hold at most as much as it leaves free: the first gets half of the total, the
+// next half of the rest. So a new owner always finds a part, and no part has to be taken back.
+// (Switches share packet memory between ports by the same rule: Choudhury and Hahne, "Dynamic
+// queue length thresholds", 1998.)
 //
 // # Not promised
 //
-// The rule is not fair: who comes late may hold less than who came early.
+// The rule is not fair: a late owner may get less than an early one.
 package shares
 
 import "sync"

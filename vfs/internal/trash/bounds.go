@@ -11,14 +11,14 @@ import (
 	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
 )
 
-// Store is what is known of the trashes that one tree uses.
+// Store has the state of the trashes that one tree uses.
 type Store struct {
 	isWritten func(file guard.Identity) bool
 
 	mu    sync.Mutex                   // guards the fields below and what they hold
 	usage map[guard.Identity]*binUsage // by the identity of the trash's directory
-	// written are files that were open for writing, or had another name, when they
-	// were kept. Whoever has one open may go on writing; see MayBeWritten.
+	// written are files that were open for writing, or had another name, when they were kept. A
+	// program that has one open can still write to it; see MayBeWritten.
 	written map[guard.Identity]binEntry
 }
 
@@ -27,7 +27,7 @@ func NewStore(isWritten func(file guard.Identity) bool) *Store {
 	return &Store{isWritten: isWritten, usage: map[guard.Identity]*binUsage{}, written: map[guard.Identity]binEntry{}}
 }
 
-// binUsage is what a trash holds.
+// binUsage is the space that a trash takes.
 type binUsage struct {
 	bytes    int64
 	searched time.Time // when prune has last run; zero: never
@@ -166,7 +166,8 @@ func (b *Bin) ids() ([]string, error) {
 	return slices.Sorted(maps.Keys(seen)), err
 }
 
-// stampOf is when an entry was made; ok is false for a name that is none of ours.
+// stampOf returns the time at which an entry was made. It reports false if no trash has made
+// such a name.
 func stampOf(id string) (at time.Time, ok bool) {
 	if len(id) != len(stampFormat)+9 || id[len(stampFormat)] != '-' {
 		return time.Time{}, false

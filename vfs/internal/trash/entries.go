@@ -165,7 +165,7 @@ func refused(kind guard.Kind, text string) error {
 	return &guard.Error{Kind: kind, Err: errors.New(text)}
 }
 
-// Emptied is what Empty removed.
+// Emptied counts the files that Empty removed.
 type Emptied struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`

@@ -46,11 +46,11 @@ const noteSuffix = ".json"
 // stampFormat begins the names in the trash, so that they sort by time.
 const stampFormat = "20060102T150405.000000000"
 
-// entryCost is what an entry counts besides its contents, in bytes: the trash is
-// bounded in entries, too.
+// entryCost is the size of an entry besides its contents, in bytes: it bounds the number of
+// entries, too.
 const entryCost = 4096
 
-// note is what is known of a kept file besides itself.
+// note describes a kept file.
 type note struct {
 	Path    string        `json:"path"`               // below the root
 	Raw     []byte        `json:"raw_path,omitempty"` // if the path is not UTF-8
@@ -143,8 +143,8 @@ func (b *Bin) drop(id string) {
 	_ = beneath.Unlink(b.l, b.d, id+noteSuffix)
 }
 
-// kept notes that an entry was kept. isOriginal says that it is the removed file itself and
-// no copy, so that whoever has it open may still write to it.
+// kept notes that an entry was kept. isOriginal means that the entry is the removed file itself
+// and no copy, so that programs that have it open can still write to it.
 func (b *Bin) kept(id string, info *beneath.Info, isOriginal bool) {
 	b.l.Remark("kept in the trash as " + id)
 	if isOriginal && info.IsRegular() && (info.Nlink > 1 || b.store.isWritten(info.ID())) {

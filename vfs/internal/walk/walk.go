@@ -241,8 +241,8 @@ func (w *Walker) keeps(e *beneath.Entry) bool {
 	return Shown(w.l, w.Rel(), w.Dir(), e)
 }
 
-// doubt makes the walker verify the levels above before it uses more of them: whoever has
-// moved the innermost directory may have moved them, too.
+// doubt makes the walker verify the levels above before it uses more of them: the innermost
+// directory was moved, and the directories above it may have been moved, too.
 func (w *Walker) doubt() {
 	w.steps = verifyEvery
 	for i := range w.levels {

@@ -4,13 +4,13 @@
 //
 // # Promises
 //
-// Until Publish nobody finds the new contents under the file's name, and afterwards all of
-// them. Publish replaces the file in one step. A copy has the holes of its source.
+// Until Publish, the new contents are not visible under the file's name; afterwards, all of
+// them are. Publish replaces the file in one step. A copy has the holes of its source.
 //
 // # Not promised
 //
-// Whoever prepares a file judges its name, keeps others from the name, flushes the contents
-// to the disk, and charges them. A process that is killed may leave a temporary name; it is
+// The caller that prepares a file must judge its name, keep others from the name, flush the
+// contents to the disk, and charge them. A killed process may leave a temporary name, which is
 // in the Journal.
 package wholefile
 

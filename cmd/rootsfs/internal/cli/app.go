@@ -24,7 +24,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commands make commands of rootsfs, by name.
+// commands has a function for each command of rootsfs, by name, that makes the command.
 type commands map[string]func() *cobra.Command
 
 // Main executes one command line and returns its exit code.
@@ -41,7 +41,7 @@ func Main(args []string, io Stdio) int {
 	return exitCode(err)
 }
 
-// Tree returns the commands that a command line which begins with args can mean.
+// Tree returns the tree of the commands that a command line beginning with args can mean.
 func Tree(args []string) *cobra.Command {
 	return newRootCmd(newApp(args, Stdio{}))
 }
@@ -81,8 +81,8 @@ func newRootCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// defaultArgs lets a command, and those below it, take no arguments if it does not say which
-// it takes.
+// defaultArgs makes a command that does not check its arguments refuse all arguments, and the
+// commands below it likewise.
 func defaultArgs(cmd *cobra.Command) {
 	if cmd.Args == nil {
 		cmd.Args = argCount(0, 0, "")
@@ -92,7 +92,7 @@ func defaultArgs(cmd *cobra.Command) {
 	}
 }
 
-// commands returns all there are.
+// commands returns all commands.
 func (a *app) commands() commands {
 	return commands{
 		"mount": a.newMountCmd, "run": a.newRunCmd, "serve": a.newServeCmd, "wrap": a.newWrapCmd, "setup": a.newSetupCmd,
@@ -104,9 +104,9 @@ func (a *app) commands() commands {
 	}
 }
 
-// addCommands adds the command that the command line begins with. It adds all commands if
-// the command line begins with none of them: making all of
-// them takes half a millisecond, which would delay the start of every command.
+// addCommands adds the command that the command line begins with, or all commands if it begins
+// with none of them. Making all commands takes half a millisecond, which would delay the start
+// of every command.
 func (a *app) addCommands(root *cobra.Command) {
 	all := a.commands()
 	if len(a.Args) > 0 && all[a.Args[0]] != nil {
@@ -124,17 +124,17 @@ func (a *app) addCommands(root *cobra.Command) {
 	}
 }
 
-// EndsAccess reports whether a command line is one of those that must work without a
-// poller: they end or show access, and need no other program for it.
+// EndsAccess reports whether a command line must work without a poller: its command ends or
+// shows access, and needs no other program for that.
 func EndsAccess(args []string) bool {
 	return len(args) == 0 || slices.Contains([]string{"revoke", "status", "unmount", "umount", "version", "--version", "roots"}, args[0])
 }
 
 // version, commit and date are set by the linker (integration/dist/version.sh names them).
-// In a program that was built otherwise the go command's own record takes their place.
+// In a program that was built in another way, the go command's own record is used.
 var version, commit, date string
 
-// versionInfo is what `rootsfs version --json` prints.
+// versionInfo is the output of `rootsfs version --json`.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -164,10 +164,10 @@ func readVersion() versionInfo {
 	return v
 }
 
-// programVersion is the version of this program.
+// programVersion returns the version of this program.
 func programVersion() string { return readVersion().Version }
 
-// line is what version and --version print.
+// line returns the line that version and --version print.
 func (v versionInfo) line() string {
 	built := v.Go + ", " + v.Platform
 	if v.Revision != "" {

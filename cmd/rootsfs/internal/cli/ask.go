@@ -32,7 +32,8 @@ func ask[In, Out any](ctx context.Context, a *app, v control.Verb[In, Out], in I
 	return askOf(ctx, a, c, v, in)
 }
 
-// askOf sends one request to a session, and says what it waits for, if that takes long.
+// askOf sends one request to a session. If the answer takes long, it prints that it is waiting
+// for the session.
 func askOf[In, Out any](ctx context.Context, a *app, c *control.Client, v control.Verb[In, Out], in In) (Out, error) {
 	done := a.waiting("waiting for session " + quoteIfNeeded(c.Info().Name))
 	out, err := v.Call(ctx, c, in)
@@ -43,8 +44,8 @@ func askOf[In, Out any](ctx context.Context, a *app, c *control.Client, v contro
 	return out, err
 }
 
-// do completes a command that sends one request to a session and reports the answer:
-// request makes the request of the arguments, say prints the answer for people.
+// do sets up a command that sends one request to a session and reports the answer: request
+// makes the request from the arguments, and say prints the answer for people.
 func do[In, Out any](a *app, cmd *cobra.Command, v control.Verb[In, Out], request func(args []string) (In, error), say func(Out)) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		in, err := request(args)
@@ -60,8 +61,8 @@ func do[In, Out any](a *app, cmd *cobra.Command, v control.Verb[In, Out], reques
 	return a.ofSession(cmd)
 }
 
-// show completes a command that shows something of a session: pick takes it from the
-// session's answer for --json, say prints it for people.
+// show sets up a command that shows a part of a session's state: pick returns the part of the
+// session's answer for --json, and say prints it for people.
 func show[Out, Part any](a *app, cmd *cobra.Command, v control.Verb[control.None, Out], pick func(Out) Part, say func(Part)) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out, err := ask(cmd.Context(), a, v, control.None{})
@@ -74,8 +75,8 @@ func show[Out, Part any](a *app, cmd *cobra.Command, v control.Verb[control.None
 	return a.ofSession(cmd)
 }
 
-// watch calls show with what the session that the command line names tells, until the
-// session ends, show returns an error or a signal comes.
+// watch calls show with the updates of the session that the command line names. It returns when
+// the session ends, show returns an error or a signal comes.
 func watch(ctx context.Context, a *app, show func(control.Update) error) error {
 	c, err := a.client()
 	if err != nil {
@@ -89,8 +90,8 @@ func watch(ctx context.Context, a *app, show func(control.Update) error) error {
 	return err
 }
 
-// interruptible ends with SIGINT and SIGTERM: leaving a command that waits for a
-// session does not stop what the session does.
+// interruptible returns a context that SIGINT and SIGTERM end. It is for waiting for a session,
+// whose work goes on when the command is left.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM)
 }

@@ -76,8 +76,8 @@ func auditSessionFlag(a *app, cmd *cobra.Command) {
 	})
 }
 
-// auditOps are the words of --op: every operation, and the three kinds of lines
-// that the log adds itself.
+// auditOps returns the words of --op: every operation, and the three kinds of lines that the
+// log itself adds.
 func auditOps() []string {
 	list := []string{"session", "lost", "summed"}
 	for i := 1; i < names.Ops; i++ {
@@ -126,8 +126,8 @@ func parseMoment(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, errors.New("write a duration such as 10m, or 2006-01-02, 2006-01-02T15:04 or an RFC 3339 time")
 }
 
-// auditPlace returns the audit directory and the session that --session names,
-// "" for all. A session that left no records is an error.
+// auditPlace returns the audit directory and the session of --session, "" for all sessions. A
+// session without records is an error.
 func auditPlace(a *app) (dir, session string, err error) {
 	if dir, err = config.AuditDir(); err != nil {
 		return "", "", err
@@ -152,8 +152,8 @@ func auditPlace(a *app) (dir, session string, err error) {
 	return dir, session, nil
 }
 
-// auditSessions lists the sessions with records, by name, and those whose
-// records are gone but missed by an anchor.
+// auditSessions lists by name the sessions with records, and those whose records are gone
+// although an anchor refers to them.
 func auditSessions(dir string) ([]string, error) {
 	files, err := audit.Files(dir, "")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -181,8 +181,8 @@ func auditSessions(dir string) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// auditSession is the session that a file of records is of: SESSION-TIME.jsonl[.zst], and
-// no time has a hyphen.
+// auditSession returns the session of a file of records, SESSION-TIME.jsonl[.zst]. No time has
+// a hyphen.
 func auditSession(file string) string {
 	base := filepath.Base(file)
 	return base[:strings.LastIndexByte(base, '-')]
@@ -234,7 +234,7 @@ func (a *app) auditShow(dir, session string, filter audit.Filter, limit int) err
 		return err
 	}
 	out := bufio.NewWriterSize(a, 64<<10)
-	var last [][]byte // with a limit: what may yet be shown
+	var last [][]byte // with a limit: the latest lines so far
 	err = audit.Read(files, filter, func(e audit.Entry) error {
 		text := a.auditLine(&e, session == "", filter.Op)
 		if limit == 0 || text == nil {
@@ -396,8 +396,8 @@ func auditVerdict(r audit.Report) string {
 	return s
 }
 
-// auditLine shows a record as one line; nil for the headers of files, which are
-// of interest only to who asks for them with --op session.
+// auditLine returns a record as one line. It returns nil for the headers of files, which are
+// shown only with --op session.
 func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	if e.Op == "session" && op != "session" {
 		return nil
@@ -417,7 +417,7 @@ func (a *app) auditLine(e *audit.Entry, withSession bool, op string) []byte {
 	return []byte(names.Fold(b.String(), "", columns(a.Stdout)) + "\n")
 }
 
-// tallied lists what was counted, by name.
+// tallied lists counts, sorted by name.
 func tallied(n map[string]int64) string {
 	var list []string
 	for _, word := range slices.Sorted(maps.Keys(n)) {
@@ -426,7 +426,7 @@ func tallied(n map[string]int64) string {
 	return strings.Join(list, " ")
 }
 
-// auditPath shows where it happened.
+// auditPath returns the path of a record.
 func auditPath(e *audit.Entry) string {
 	where := func(root, path, hash string) string {
 		switch {

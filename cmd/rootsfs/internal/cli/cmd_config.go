@@ -93,7 +93,7 @@ func newConfigCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// configReport is what config check --json prints.
+// configReport is the output of config check --json.
 type configReport struct {
 	File     string          `json:"file"`
 	Resolved string          `json:"resolved,omitempty"` // without links; left out if there is no file
@@ -109,7 +109,7 @@ type configProblem struct {
 	Error string `json:"error"`
 }
 
-// configSet is what one profile grants; "" is that of no profile.
+// configSet has the roots of one profile; the profile "" stands for no profile.
 type configSet struct {
 	Profile string      `json:"profile"`
 	Roots   []rootTrial `json:"roots"`
@@ -164,7 +164,7 @@ func (a *app) configCheck(ctx context.Context, file string, one bool, profile st
 	return nil
 }
 
-// configProblems are the mistakes in a file, in its order; there is at least one.
+// configProblems returns the mistakes in a file, in its order: at least one.
 func configProblems(err error) []configProblem {
 	var e *config.Error
 	if !errors.As(err, &e) {
@@ -180,7 +180,7 @@ func configProblems(err error) []configProblem {
 	return out
 }
 
-// line is a mistake as people read it.
+// line returns a mistake as a line for people.
 func (p *configProblem) line(file string) string {
 	e := config.Error{File: file, Line: p.Line, Key: p.Key, Err: errors.New(p.Error)}
 	return e.Error()

@@ -80,8 +80,8 @@ func (a *app) printQuestions(list []control.Question) {
 	}
 }
 
-// printQuestion prints a question. Heading and lines come with everything foreign
-// made visible.
+// printQuestion prints a question. The foreign texts in its heading and lines are escaped
+// already.
 func (a *app) printQuestion(q *control.Question) {
 	a.say("question %s, %s", quoteIfNeeded(q.ID), timeLeft(q.Until))
 	for line := range strings.Lines(q.Heading) {
@@ -97,10 +97,10 @@ func (a *app) printQuestion(q *control.Question) {
 	a.say("  answer: rootsfs consent approve %s [--mode ro] [--for 1h] [--idle 10m] [--only N], or: rootsfs consent deny %s", shortID(q.ID), shortID(q.ID))
 }
 
-// shortID is what is enough of an id for a person: 40 bits of chance.
+// shortID returns a prefix of an id that is long enough for a person: 40 random bits.
 func shortID(id string) string { return quoteIfNeeded(id[:min(len(id), 8)]) }
 
-// timeLeft says how long a question still waits.
+// timeLeft returns the time that a question still waits, as text.
 func timeLeft(until time.Time) string {
 	d := time.Until(until)
 	if d < time.Second {
@@ -128,7 +128,7 @@ func (a *app) watchQuestions(ctx context.Context) error {
 	})
 }
 
-// printChanges shows what lies between two lists.
+// printChanges shows the differences of two lists of questions.
 func (a *app) printChanges(old, now []control.Question) error {
 	in := func(list []control.Question, id string) bool {
 		return slices.ContainsFunc(list, func(q control.Question) bool { return q.ID == id })
@@ -257,8 +257,8 @@ func newConsentDenyCmd(a *app) *cobra.Command {
 	}, a.printAnswered)
 }
 
-// idOrAll checks the arguments of a command that takes an id or --all. The id is that of
-// what, and see is the command that shows it.
+// idOrAll checks the arguments of a command that takes an id or --all. what is the noun for the
+// thing with the id, and see is the command that shows ids.
 func idOrAll(all *bool, what, see string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := oneOf("an id and --all", fmt.Sprintf("name the %s, or use --all; see: %s", what, see), len(args) > 0 && args[0] != "", *all); err != nil {
@@ -268,7 +268,7 @@ func idOrAll(all *bool, what, see string) cobra.PositionalArgs {
 	}
 }
 
-// printAnswered tells what an answer came to.
+// printAnswered prints the result of an answer.
 func (a *app) printAnswered(ans control.AnswerAnswer) {
 	if len(ans.Answered) == 0 {
 		a.say("no question waits")
@@ -286,7 +286,7 @@ func (a *app) printAnswered(ans control.AnswerAnswer) {
 	}
 }
 
-// completeQuestions offers the ids of questions that wait.
+// completeQuestions offers the ids of waiting questions.
 func (a *app) completeQuestions(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -330,7 +330,7 @@ func (a *app) printDenials(list []control.Denial) {
 	a.say("to be asked again: rootsfs consent forget %s", shortID(list[0].ID))
 }
 
-// deniedTo is the server of a denial.
+// deniedTo returns the server of a denial.
 func deniedTo(d control.Denial) string {
 	if d.Subject == "" {
 		return "(no name)"

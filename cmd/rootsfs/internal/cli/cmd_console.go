@@ -73,7 +73,7 @@ func (a *app) console(ctx context.Context, verbose bool) error {
 	return s.Serve(ctx)
 }
 
-// recordStore is where the records of all sessions are.
+// recordStore returns the store of the records of all sessions.
 func recordStore() (*records.Store, error) {
 	dir, err := config.AuditDir()
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *app) printLink(link string) error {
 	return nil
 }
 
-// moreLinks prints a new link for every line that is entered.
+// moreLinks prints a new link for each line of input.
 func (a *app) moreLinks(s *console.Server) {
 	if a.Stdin == nil {
 		return

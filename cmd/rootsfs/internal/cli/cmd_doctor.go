@@ -19,19 +19,18 @@ import (
 	"github.com/rootsfs/rootsfs/mount/transport"
 )
 
-// app is the frame of all commands, with those of this package as methods.
-// checkVerdict is how a check came out.
+// checkVerdict is the result of a check.
 type checkVerdict string
 
-// The verdicts. A warning is something that works less well than it could, or
-// that only some uses need; a failure is something that mounts need, or a dead mount.
+// The verdicts. A warning is about a thing that works less well than it could, or that only
+// some uses need. A failure is about a thing that mounts need, or about a dead mount.
 const (
 	checkOK   checkVerdict = "ok"
 	checkWarn checkVerdict = "warn"
 	checkFail checkVerdict = "fail"
 )
 
-// check is one thing that doctor looked at. The field names are part of --json.
+// check is one check of doctor. The field names are part of --json.
 type check struct {
 	Name   string       `json:"name"`
 	Path   string       `json:"path,omitempty"` // what it is about, for checks of paths
@@ -94,7 +93,7 @@ func (a *app) newDoctorCmd() *cobra.Command {
 	return cmd
 }
 
-// diagnosis is what doctor --json prints.
+// diagnosis is the output of doctor --json.
 type diagnosis struct {
 	OK      bool    `json:"ok"` // nothing failed
 	Checks  []check `json:"checks"`
@@ -120,7 +119,7 @@ func (a *app) diagnosis(checks []check) error {
 	return &exitError{Code: ExitSystem, Err: fmt.Errorf("%s failed; what to do is below each", plural(len(failed), "check"))}
 }
 
-// title is the name of a check, with the path that it is about.
+// title returns the name of a check, with its path.
 func (c *check) title() string {
 	if c.Path == "" {
 		return c.Name
@@ -128,7 +127,7 @@ func (c *check) title() string {
 	return c.Name + " " + quoteIfNeeded(c.Path)
 }
 
-// titlesOf are the titles of the checks that came out in one way.
+// titlesOf returns the titles of the checks with that verdict.
 func titlesOf(checks []check, status checkVerdict) (list []string) {
 	for _, c := range checks {
 		if c.Status == status {
@@ -138,8 +137,8 @@ func titlesOf(checks []check, status checkVerdict) (list []string) {
 	return list
 }
 
-// doctorSummary is what doctor ends with: "ok" if nothing is wrong, otherwise the failures,
-// and then the warnings, by name.
+// doctorSummary returns doctor's last line: "ok", or the names of the failures and then of the
+// warnings.
 func doctorSummary(failed, warned []string) string {
 	var parts []string
 	if len(failed) > 0 {
@@ -151,7 +150,7 @@ func doctorSummary(failed, warned []string) string {
 	return cmp.Or(strings.Join(parts, "; "), "ok")
 }
 
-// checkSystem looks at the machine.
+// checkSystem checks the machine.
 func checkSystem() []check {
 	return []check{checkFUSE(), checkTransport(), checkAllowOther(), checkKernel(), checkWatches()}
 }
@@ -167,8 +166,8 @@ func checkFUSE() check {
 	return c.ok("/dev/fuse can be opened, fusermount3 is there")
 }
 
-// checkTransport tells what --transport auto would use. Both ways serve all that a mount
-// needs, so that it is never wrong.
+// checkTransport reports the transport that --transport auto would use. It never fails: both
+// transports do everything that a mount needs.
 func checkTransport() check {
 	c := check{Name: "transport"}
 	if err := transport.Check(); err != nil {
@@ -185,7 +184,7 @@ func checkAllowOther() check {
 	return c.ok("--allow-other is permitted")
 }
 
-// checkKernel tries the one call without which nothing is resolved.
+// checkKernel tries openat2, without which no path can be resolved.
 func checkKernel() check {
 	c := check{Name: "kernel"}
 	release := "?"
@@ -206,7 +205,7 @@ func checkKernel() check {
 	return c.ok("Linux %s, with openat2", release)
 }
 
-// checkConfig looks at the configuration file and where state is kept.
+// checkConfig checks the configuration file and the directory of state.
 func checkConfig(file string) (*config.Config, []check) {
 	c := check{Name: "configuration"}
 	conf, path, err := config.LoadFlag(file)
@@ -224,11 +223,11 @@ func checkConfig(file string) (*config.Config, []check) {
 	return conf, []check{c.ok("%s, %s", plural(len(conf.Roots), "root"), plural(len(conf.Profiles), "profile")), state}
 }
 
-// leastSpace is what a day of refusals can take.
+// leastSpace is the space that a day of refusals can take.
 const leastSpace = 64 << 20
 
-// checkState looks at the directory of audit files: a refusal that cannot be
-// recorded stops the work.
+// checkState checks the directory of audit files: a session that cannot record a refusal stops
+// its work.
 func checkState() check {
 	c := check{Name: "state"}
 	dir, err := config.StateDir()

@@ -27,8 +27,8 @@ func (a *app) newMetricsCmd() *cobra.Command {
 			}
 			ctx, cancel := interruptible(cmd.Context())
 			defer cancel()
-			// Whole or not at all: a file that is half of it would be read as
-			// roots that have gone.
+			// Write all or nothing: in half a file, the missing roots would look like ended
+			// ones.
 			var buf bytes.Buffer
 			if err := c.Metrics(ctx, &buf); err != nil {
 				return err

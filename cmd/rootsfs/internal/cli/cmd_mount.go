@@ -35,7 +35,6 @@ const mountExamples = `  rootsfs mount --root code=.:ro --root out=./out:rw /mnt
   rootsfs mount --root .:ro --once ./plan.md:rw ~/agent   # one use of one file
   rootsfs mount --root logs=/var/log/app --limit max_file=10M --limit ops_per_second=200 /mnt/logs`
 
-// app is the frame of all commands, with those of this package as methods.
 func (a *app) newMountCmd() *cobra.Command {
 	f := &sessionFlags{}
 	cmd := &cobra.Command{
@@ -66,7 +65,7 @@ func (a *app) newMountCmd() *cobra.Command {
 	return cmd
 }
 
-// mount is the command.
+// mount runs the command.
 func (a *app) mount(cmd *cobra.Command, f *sessionFlags, point string) error {
 	if point == "" {
 		return usage(errors.New("the mountpoint is empty; write the path of an empty directory"))
@@ -84,7 +83,7 @@ func (a *app) mount(cmd *cobra.Command, f *sessionFlags, point string) error {
 		return err
 	}
 	if f.Daemon && d == nil && os.Getenv("NOTIFY_SOCKET") == "" {
-		// Under systemd the manager is told instead, and keeps the process.
+		// Under systemd the process stays, and notifies the manager instead.
 		return a.spawn(cmd.Context())
 	}
 	cleanup.ClearLeft()
@@ -124,7 +123,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 		// A working directory would keep its file system from being unmounted.
 		_ = os.Chdir("/")
 	case a.JSON:
-		// Whoever reads has gone away if this fails; the session has not.
+		// An error means that the reader has gone. The session goes on.
 		_ = a.line(readyMessage{Session: s.Name(), Point: s.Point(), Line: line})
 	default:
 		a.say("%s", line)
@@ -135,7 +134,7 @@ func (a *app) serve(ctx context.Context, opt session.Options, f *sessionFlags, d
 	return err
 }
 
-// mountedLine is what is printed when the mount answers.
+// mountedLine returns the line that is printed when the mount answers.
 func mountedLine(s *session.Session) string {
 	var roots []string
 	for _, r := range s.Registry().Roots() {

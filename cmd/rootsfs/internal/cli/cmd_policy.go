@@ -117,7 +117,7 @@ func joinReasons(reason, when string) string {
 	return reason + when
 }
 
-// ruleOrigin is the place a rule stands at.
+// ruleOrigin returns the place at which a rule is written.
 func ruleOrigin(r *control.PolicyRule) string {
 	if r.Line > 0 {
 		return names.Escape(r.From) + ":" + strconv.Itoa(r.Line)
@@ -173,7 +173,7 @@ func newPolicyCheckCmd(a *app) *cobra.Command {
 	return a.ofSession(cmd)
 }
 
-// writtenPath makes a request be about a path as it is written on the command line.
+// writtenPath sets the path of a request from a path on the command line.
 func writtenPath(req *control.CheckRequest, path string) (err error) {
 	if req.Path, err = expandHome(path); err != nil {
 		return usage(err)
@@ -185,7 +185,8 @@ func writtenPath(req *control.CheckRequest, path string) (err error) {
 	return nil // the path may begin with a root's name
 }
 
-// checkText is a check's answer as one line, and what to do, if that can be said in general.
+// checkText returns the answer of a check as one line, and the remedy if there is a general
+// one.
 func checkText(c *control.CheckAnswer) (text, remedy string) {
 	text = c.Op + " " + quoteIfNeeded(c.Path) + ": "
 	switch {
@@ -217,7 +218,7 @@ func checkText(c *control.CheckAnswer) (text, remedy string) {
 	return text, ""
 }
 
-// checkedLine is a check's answer with what to do behind it.
+// checkedLine returns the answer of a check with the remedy behind it.
 func checkedLine(c *control.CheckAnswer) string {
 	text, remedy := checkText(c)
 	if remedy != "" {

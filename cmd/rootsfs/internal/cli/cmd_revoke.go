@@ -59,7 +59,7 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	done := a.waiting("revoking")
 	ans, err := control.Revoke.Call(ctx, c, req)
 	if req.All && control.Unreachable(err) {
-		// Whatever keeps the socket from answering, a signal gets through.
+		// A signal reaches the session even if its socket does not answer.
 		ans.Ended, err = c.RevokeBySignal(ctx)
 	}
 	done()
@@ -75,7 +75,7 @@ func (a *app) revoke(ctx context.Context, req control.RevokeRequest) error {
 	return nil
 }
 
-// printEnded tells how roots ended.
+// printEnded prints how roots ended.
 func (a *app) printEnded(ended []control.Ended) {
 	if len(ended) == 0 {
 		a.say("there was no root to revoke")

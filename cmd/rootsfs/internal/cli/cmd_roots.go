@@ -22,7 +22,6 @@ const rootsExamples = `  rootsfs roots list
   rootsfs roots set out ro
   rootsfs roots remove docs`
 
-// app is the frame of all commands, with those of this package as methods.
 func (a *app) newRootsCmd() *cobra.Command {
 	return group(&cobra.Command{
 		Use:     "roots",
@@ -158,7 +157,7 @@ func (a *app) rootsAdd(ctx context.Context, f *addFlags, specs []string) error {
 	})
 }
 
-// printUnseen tells of roots that the session's command cannot see at their paths.
+// printUnseen lists the roots that the session's command cannot see at their paths.
 func (a *app) printUnseen(ctx context.Context, c *control.Client, roots []control.Root) {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Server == nil {
@@ -175,13 +174,13 @@ func (a *app) printUnseen(ctx context.Context, c *control.Client, roots []contro
 	}
 }
 
-// addResult is what roots add --json prints.
+// addResult is the output of roots add --json.
 type addResult struct {
 	control.AddAnswer
 	Saved string `json:"saved,omitempty"` // the configuration file
 }
 
-// configOf is the configuration of a session, or the default one if it has none.
+// configOf returns the configuration file of a session, or the default one if it has none.
 func configOf(ctx context.Context, c *control.Client) (string, error) {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil || st.Config != "" {
@@ -190,8 +189,7 @@ func configOf(ctx context.Context, c *control.Client) (string, error) {
 	return config.DefaultPath()
 }
 
-// saveRoots writes granted roots to the configuration, with the limits that were
-// given.
+// saveRoots writes granted roots to the configuration, with the limits of the flags.
 func (f *addFlags) saveRoots(grants []guard.Grant, file string) error {
 	for _, g := range grants {
 		r := config.Root{

@@ -22,7 +22,6 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// app is the frame of all commands, with those of this package as methods.
 // runFlags are the flags of `rootsfs run`.
 type runFlags struct {
 	sessionFlags
@@ -49,7 +48,7 @@ type runFlags struct {
 	homeMax    string
 	Agent      string   // of --for, "" for none
 	homeParts  []string // see agents.Agent.Home
-	homeOf     string   // the repository that the agent's HOME is for; "": --home or the configuration says
+	homeOf     string   // the repository that the agent's HOME is for; "": --home or the configuration names the HOME
 }
 
 const runLong = `Run COMMAND, an MCP server or any program, so that it reaches the approved roots and
@@ -91,7 +90,7 @@ func (a *app) newRunCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runCommand(cmd, f, f.agentCommand(args)) },
 	}
 	fs := cmd.Flags()
-	fs.SetInterspersed(false) // what follows the command is the command's
+	fs.SetInterspersed(false) // flags behind the command are the command's own
 	f.AddMount(cmd)
 	f.AddStart(cmd, "of the command")
 	fs.StringArrayVar(&f.env, "env", nil, "pass the variable `NAME`, or set NAME=VALUE; repeatable")
@@ -130,30 +129,30 @@ func (a *app) newRunCmd() *cobra.Command {
 	return cmd
 }
 
-// runPlan is what the flags of `rootsfs run` come to.
+// runPlan is the plan of a run, made from the flags of `rootsfs run` and the configuration.
 type runPlan struct {
 	flags   *runFlags
 	session session.Options
 	box     sandbox.Options
 	mcp     proxy.Mode
-	// pinned is the configuration that demands the level, "" if none does.
+	// pinned is the configuration file that demands the level, "" if none does.
 	pinned  string
 	sockets []grantedSocket
 	net     network.Options            // of the approved hosts, and whether others are asked about
-	netEnds map[network.Rule]time.Time // when rules of the configuration are taken back
+	netEnds map[network.Rule]time.Time // when rules of the configuration are revoked
 	secrets []*commandSecret
 	network *commandNet
-	passed  []string // what --env was given, without the preset's
-	// given is the name of the run if the owner gave it (Flags.givenName), ungiven one that
-	// he did not give and the configuration has something for.
+	passed  []string // the values of --env, without the preset's
+	// given is the name of the run if the owner gave it (runFlags.givenName). ungiven is the
+	// name of the command if the owner did not give it and the configuration has blocks for it.
 	given, ungiven string
 	// implicit are the roots that the command's interpreter needs.
 	implicit []string
 	resolved map[string]string // the directories of roots without links; see resolve
-	notes    []string          // what the owner is told when the command starts
+	notes    []string          // messages to the owner when the command starts
 }
 
-// plan checks the flags, all of them before anything is made.
+// plan checks all flags before anything is created.
 func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	f.Locks, f.Posix = "local", "safe"
 	p := &runPlan{flags: f, passed: slices.Clone(f.env)}
@@ -203,8 +202,8 @@ func (f *runFlags) plan(cmd *cobra.Command, args []string) (*runPlan, error) {
 	return p, p.places()
 }
 
-// memoryMax is the limit of memory, in bytes; 0: none. What is not confined has one only
-// if it was asked for.
+// memoryMax returns the limit of memory, in bytes; 0: none. An unconfined command has one only
+// if a flag sets it.
 func (f *runFlags) memoryMax() (int64, error) {
 	switch {
 	case f.memory == "none", f.memory == "" && (f.unconfined || f.level == sandbox.None.String()):
@@ -215,7 +214,7 @@ func (f *runFlags) memoryMax() (int64, error) {
 	n, err := config.ParseSize(f.memory)
 	switch {
 	case err != nil:
-		return 0, usage(fmt.Errorf("--memory-max: %w", err)) // which has the value
+		return 0, usage(fmt.Errorf("--memory-max: %w", err)) // err has the value
 	case n == 0:
 		err = errors.New("write a size above 0 such as 2G, or none")
 	case n < sandbox.MinMemory:
@@ -227,7 +226,7 @@ func (f *runFlags) memoryMax() (int64, error) {
 	return n, nil
 }
 
-// confinement turns the flags about it into the sandbox's options.
+// confinement turns the flags about confinement into the sandbox's options.
 func (f *runFlags) confinement(p *runPlan, args []string) error {
 	if f.pids < sandbox.MinPids || f.pids > sandbox.MaxPids {
 		return usage(fmt.Errorf("--pids-max %d: choose %d to %d", f.pids, sandbox.MinPids, sandbox.MaxPids))
@@ -290,14 +289,14 @@ func (f *runFlags) confinement(p *runPlan, args []string) error {
 			return usage(fmt.Errorf("--home: %w", err))
 		}
 		p.box.Home = home
-		// A root that reaches it would let the command make it a link, and the
-		// next run's HOME, which it may write, any directory of yours.
+		// If a root reached the kept home, the command could replace it by a link. The next
+		// run's HOME, which is writable, would then be any directory of the owner.
 		p.session.Keep = append(p.session.Keep, guard.Keep{Path: home, What: "the kept home of the command"})
 	}
 	return nil
 }
 
-// configured takes from the configuration what no flag says.
+// configured sets from the configuration what no flag has set.
 func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
 	if conf.Run.Links != "" && !cmd.Flags().Changed("links") {
 		f.links = conf.Run.Links
@@ -307,7 +306,7 @@ func (f *runFlags) configured(cmd *cobra.Command, conf *config.Config) {
 	}
 }
 
-// ports are the ports that --listen names.
+// ports returns the ports of --listen.
 func (f *runFlags) ports() ([]uint16, error) {
 	var ports []uint16
 	for _, port := range f.listen {
@@ -322,8 +321,7 @@ func (f *runFlags) ports() ([]uint16, error) {
 	return ports, nil
 }
 
-// pinLevel takes the level that the configuration demands, unless a flag demands a
-// stronger one.
+// pinLevel sets the level that the configuration demands, unless a flag demands a stronger one.
 func (f *runFlags) pinLevel(p *runPlan) error {
 	conf := p.session.Config
 	if conf.Run.Level == "" {
@@ -344,16 +342,16 @@ func (f *runFlags) pinLevel(p *runPlan) error {
 	return nil
 }
 
-// runArgs checks the words of `rootsfs run`, of which the first that is no flag begins
-// the command. Without -- between, what was meant for us would silently be the
-// command's: a server would be started without its root.
+// runArgs checks the words of `rootsfs run`. The command begins at the first word that is no
+// flag, so -- is required before it. Without -- a misplaced flag of rootsfs would silently go
+// to the command: a server would start without its root.
 func runArgs(c *cobra.Command, args []string) error {
 	if err := argCount(1, -1, "the command")(c, args); err != nil || c.ArgsLenAtDash() >= 0 {
 		return err
 	}
 	in, err := os.Stat(args[0])
 	dir := err == nil && in.IsDir()
-	if slices.Contains(args, "--") { // the command's own, or ours in the wrong place
+	if slices.Contains(args, "--") { // the command's own, or one in the wrong place
 		if net, ok := c.Flags().Lookup("net").Value.(*netValue); ok && net.All && !dir {
 			if _, err := network.ParseRules(args[0]); err == nil && strings.ContainsAny(args[0], ".:") {
 				return usage(fmt.Errorf("%s is not a command. To approve hosts, write them behind an equals sign: --net=%s", names.Quote(args[0]), names.ShellWord(args[0])))
@@ -378,8 +376,8 @@ func runArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// unsetEnv tells of variables that --env names and that are not set here: the command
-// does without, and says nothing of why it does not work.
+// unsetEnv warns of variables of --env that are not set here: without them the command may
+// fail, and not say why.
 func (a *app) unsetEnv(list []string) {
 	for _, name := range list {
 		if _, set := os.LookupEnv(name); !set && !strings.ContainsAny(name, "=*") {
@@ -388,25 +386,25 @@ func (a *app) unsetEnv(list []string) {
 	}
 }
 
-// launchers are the programs whose sessions are called after what they run: with true,
-// their first argument is that; the others have subcommands (runners).
+// launchers are programs that run another program or package, whose name the session gets. With
+// true, the first argument is that name; the others have subcommands (runners).
 var launchers = map[string]bool{
 	"npx": true, "bunx": true, "uvx": true, "python": true, "python3": true, "node": true, "sh": true, "bash": true, "env": true,
 	"npm": false, "yarn": false, "pnpm": false, "pipx": false, "deno": false, "bun": false, "uv": false,
 }
 
-// runners are the subcommands that run what the next argument names. Others, such as
-// "npm install", are the program's own work.
+// runners are the subcommands that run the program or package named by the next argument. Other
+// subcommands, such as "npm install", do not.
 var runners = []string{"exec", "run", "dlx", "x"}
 
-// commandName is what to call the session of a command: a package's name for
-// those that run packages, otherwise the program's.
+// commandName returns the name for the session of a command: the name of the package for a
+// launcher, otherwise that of the program.
 func commandName(args []string) string {
 	name, _ := nameAndWord(args)
 	return name
 }
 
-// nameAndWord also returns the word that the name is made of.
+// nameAndWord also returns the word from which the name is made.
 func nameAndWord(args []string) (name, word string) {
 	base := filepath.Base(args[0])
 	running, known := launchers[base]

@@ -19,7 +19,6 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// app is the frame of all commands, with those of this package as methods.
 // serveFlags are the flags of `rootsfs serve`.
 type serveFlags struct {
 	sessionFlags
@@ -75,7 +74,7 @@ func (a *app) newServeCmd() *cobra.Command {
 	return cmd
 }
 
-// serveMCP is the command. specs are the roots that are named without --root.
+// serveMCP runs the command. specs are the roots that are named without --root.
 func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error {
 	if f.clientRoots != "narrow" && f.clientRoots != "ignore" {
 		return usage(fmt.Errorf("--client-roots %s: write narrow or ignore", quoteIfNeeded(f.clientRoots)))
@@ -123,9 +122,9 @@ func (a *app) serveMCP(cmd *cobra.Command, f *serveFlags, specs []string) error 
 	return err
 }
 
-// leaveOutMissing leaves out the roots that are not there, or cannot be read, with a warning,
-// as the servers do that serve replaces: a drive may be unplugged today. If all are missing,
-// the start says why.
+// leaveOutMissing leaves out, with a warning, the roots that do not exist or cannot be read: a
+// drive may be unplugged. The servers that serve replaces do the same. If all roots are
+// missing, the start fails and says why.
 func (a *app) leaveOutMissing(opt *session.Options) {
 	missing := map[string]error{} // by directory
 	for i := range opt.Roots {
@@ -150,15 +149,15 @@ func (a *app) leaveOutMissing(opt *session.Options) {
 	})
 }
 
-// Bounds of what is collected late: little of what a call makes outlives it, and
-// looking for that little after every few calls costs more than the calls
-// (measured: 1 MB reads and trees take half as long).
+// Bounds of the delayed garbage collection. Little memory of a call outlives the call, and
+// looking for that little after every few calls costs more than the calls themselves (measured:
+// with the delay, reads of 1 MB and trees take half as long).
 const (
 	garbagePercent = 400
-	garbageLimit   = 512 << 20 // bytes, from which on it is collected as usual
+	garbageLimit   = 512 << 20 // bytes of memory beyond which collection is as usual
 )
 
-// deferCollection lets it gather, unless the user's settings say when it is collected.
+// deferCollection delays the garbage collection, unless the user's environment sets it.
 func deferCollection() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(garbagePercent)
@@ -166,13 +165,13 @@ func deferCollection() {
 	}
 }
 
-// tools is how the tools are to be served.
+// tools returns how the session must serve the tools.
 func (f *serveFlags) tools() control.ToolsRequest {
 	return control.ToolsRequest{Ask: f.ask, IgnoreRoots: f.clientRoots == "ignore"}
 }
 
-// share carries between the host and a live session that serves it: its roots,
-// its records, its end. The roots that flags would approve are that session's.
+// share connects the host to a live session, which serves it with the session's roots and
+// records, until the session ends. It takes no flags that approve roots.
 func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	with := []string{"session", "ask", "client-roots", "json"}
 	network := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -206,7 +205,7 @@ func (a *app) share(cmd *cobra.Command, f *serveFlags) (err error) {
 	go func() {
 		_, _ = io.Copy(stream, a.Stdin)
 		close(hungUp)
-		_ = stream.CloseWrite() // what is under way is still answered
+		_ = stream.CloseWrite() // calls in progress still get their answers
 	}()
 	go func() {
 		_, err := io.Copy(a.Stdout, stream)

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// setupResult is what setup --json prints.
+// setupResult is the output of setup --json.
 type setupResult struct {
 	Machine []check     `json:"machine"` // what is not as it should be
 	Hosts   []setupHost `json:"hosts"`   // that are installed
@@ -104,7 +104,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 		return errors.Join(a.report(res, func() {}), &exitError{Code: ExitSystem, Err: errors.New("nothing was changed: this machine lacks something that the servers need; what to do stands below each problem")})
 	}
 	var errs []error
-	for i := range res.Hosts { // one that cannot be written does not keep the others from it
+	for i := range res.Hosts { // a host that cannot be written does not stop the others
 		h := &res.Hosts[i]
 		switch {
 		case h.Wrap != nil:
@@ -112,7 +112,7 @@ func (a *app) setup(ctx context.Context, f *wrapFlags, hosts []string) error {
 				errs = append(errs, fmt.Errorf("%s: %w", h.Host, err))
 			}
 			res.Written = res.Written || h.Wrap.Written
-		case len(hosts) > 0: // it was named
+		case len(hosts) > 0: // the command line names it
 			errs = append(errs, errors.New(h.Problem))
 		}
 	}
@@ -163,7 +163,7 @@ func planHosts(f *wrapFlags, hosts []string) ([]setupHost, error) {
 	return list, nil
 }
 
-// printSetup says what was found, and what would be changed.
+// printSetup prints the findings and the planned changes.
 func (a *app) printSetup(res *setupResult) {
 	a.say("This machine:")
 	if len(res.Machine) == 0 {
@@ -198,7 +198,7 @@ func (a *app) printSetup(res *setupResult) {
 	}
 }
 
-// change says in some words what is to be done to a host.
+// change describes the planned change of a host in a few words.
 func (h *setupHost) change() string {
 	n := 0
 	for _, s := range h.Wrap.Servers {
@@ -212,7 +212,7 @@ func (h *setupHost) change() string {
 	return fmt.Sprintf("%d of %s will run confined", n, plural(len(h.Wrap.Servers), "server"))
 }
 
-// printSetupDone says what was changed and how to take it back.
+// printSetupDone prints the changes that were made, and how to undo them.
 func (a *app) printSetupDone(res *setupResult) {
 	changes := false
 	for i := range res.Hosts {

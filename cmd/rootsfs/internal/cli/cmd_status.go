@@ -27,7 +27,6 @@ const statusExamples = `  rootsfs status
   rootsfs status --watch --session work
   rootsfs status --json | jq '.[].roots[].name'`
 
-// app is the frame of all commands, with those of this package as methods.
 func (a *app) newStatusCmd() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
@@ -73,7 +72,7 @@ func (a *app) status(ctx context.Context) error {
 		control.Status
 		err error
 	}
-	// None waits for another that hangs.
+	// A session that hangs does not delay the others.
 	for _, got := range sideBySide(which, func(in control.Info) answer {
 		st, err := control.GetStatus.Call(ctx, control.Dial(in), control.None{})
 		return answer{st, err}
@@ -166,7 +165,7 @@ func (a *app) printSession(st control.Status) {
 	}
 }
 
-// printLate tells which changes of the host the mount may show late, and why.
+// printLate prints which changes of the host the mount may show late, and why.
 func (a *app) printLate(st control.Status) {
 	if len(st.Unwatched) > 0 {
 		list := make([]string, len(st.Unwatched))
@@ -190,7 +189,7 @@ func (a *app) printLate(st control.Status) {
 	}
 }
 
-// printWaiting tells what waits for a word of the owner.
+// printWaiting prints the questions that wait for the owner.
 func (a *app) printWaiting(st control.Status) {
 	for _, s := range st.Suspended {
 		whom := "servers without a name"
@@ -211,7 +210,7 @@ func (a *app) printWaiting(st control.Status) {
 	}
 }
 
-// printConfined tells of the program that `rootsfs run` started.
+// printConfined prints the confinement of the program that `rootsfs run` started.
 func (a *app) printConfined(c *control.Confined) {
 	if c == nil {
 		return
@@ -238,10 +237,10 @@ func (a *app) printConfined(c *control.Confined) {
 	}
 }
 
-// maxShownHosts is how many refused hosts the status names.
+// maxShownHosts is how many refused hosts the status lists.
 const maxShownHosts = 5
 
-// printNetwork tells what goes over a network of approved hosts.
+// printNetwork prints the use of a network of approved hosts.
 func (a *app) printNetwork(session string, n *control.NetState) {
 	if n == nil || n.IsUnused() {
 		return
@@ -262,7 +261,7 @@ func (a *app) printNetwork(session string, n *control.NetState) {
 	a.say("  to allow one: rootsfs net add %s --session %s", names.ShellWord(n.Unapproved[0].Host), names.ShellWord(session))
 }
 
-// printRecent tells of the last operations, the newest first.
+// printRecent prints the last operations, the newest first.
 func (a *app) printRecent(list []control.Operation) {
 	if len(list) == 0 {
 		return
@@ -304,10 +303,10 @@ func (a *app) printRootFigures(roots []control.Root) {
 	}
 }
 
-// mostRepos is how many of a root's repositories the status names.
+// mostRepos is how many of a root's repositories the status lists.
 const mostRepos = 10
 
-// printRepos tells of the repositories that servers made.
+// printRepos prints the repositories that servers made.
 func (a *app) printRepos(roots []control.Root) {
 	for _, r := range roots {
 		for _, dir := range r.Repos[:min(len(r.Repos), mostRepos)] {
@@ -319,8 +318,7 @@ func (a *app) printRepos(roots []control.Root) {
 	}
 }
 
-// printServers shows who is served over files/*. What a server calls itself is
-// its own text.
+// printServers prints the servers that use files/*. The name of a server is its own text.
 func (a *app) printServers(list []broker.Stats) {
 	if len(list) == 0 {
 		return
@@ -378,7 +376,7 @@ func (a *app) printEvent(e control.Event) {
 	a.foldAt("", strings.Join(parts, "  "))
 }
 
-// atPoint is the mountpoint of a session; one of `rootsfs serve` has none.
+// atPoint returns the text for a session's mountpoint. A session of `rootsfs serve` has none.
 func atPoint(point string) string {
 	if point == "" {
 		return ", without a mountpoint"
@@ -386,8 +384,8 @@ func atPoint(point string) string {
 	return " at " + quoteIfNeeded(point)
 }
 
-// printQuotas shows what has been used of quotas: those of roots, and those of
-// servers in all their roots together.
+// printQuotas prints the used parts of quotas: those of roots, and those of servers in all
+// their roots together.
 func (a *app) printQuotas(roots []control.Root, subjects []control.Quota) {
 	rows := [][]string{{"  QUOTA OF", "WRITTEN", "CREATED", "LARGEST FILE"}}
 	of := func(limit int64, text string) string {

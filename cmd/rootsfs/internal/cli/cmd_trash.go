@@ -44,16 +44,16 @@ func trashRootFlag(a *app, cmd *cobra.Command, root *string) {
 	a.ofSession(cmd)
 }
 
-// trashPlace is where kept files are: in a session's roots, or, without a client, in the
-// directory of a root, for which this process needs no session.
+// trashPlace is the place of kept files: the roots of a session, or, without a client, the
+// directory of a root, which this process opens without a session.
 type trashPlace struct {
 	c    *control.Client
 	reg  *guard.Registry
 	tree *vfs.Tree
-	root string // its name there; "": every one of the session
+	root string // the root's name there; "": every root of the session
 }
 
-// askTrash asks the session, or, without one, does here what a session would do.
+// askTrash asks the session, or, without one, calls here, which does the same in this process.
 func askTrash[In, Out any](ctx context.Context, t *trashPlace, v control.Verb[In, Out], here func(context.Context, *guard.Registry, *vfs.Tree, In) (Out, error), in In) (Out, error) {
 	if t.c != nil {
 		return v.Call(ctx, t.c, in)
@@ -66,9 +66,9 @@ func isTrashPath(root string) bool {
 	return strings.Contains(root, "/") || root == "." || root == ".." || root == "~"
 }
 
-// trashOf finds the trash of --root. A path has the built-in
-// rules: what lies in a trash there, and where it says it was, may be a server's
-// own work. noDefaults turns them off.
+// trashOf finds the trash of --root. For a path the built-in rules apply, because a server may
+// have made the files in its trash and the paths noted for them. noDefaults turns the rules
+// off.
 func (a *app) trashOf(ctx context.Context, root string, noDefaults bool) (*trashPlace, error) {
 	if !isTrashPath(root) {
 		if noDefaults {

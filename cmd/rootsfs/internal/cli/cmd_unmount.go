@@ -42,7 +42,7 @@ func (a *app) newUnmountCmd() *cobra.Command {
 	return cmd
 }
 
-// unmountResult is what unmount reports.
+// unmountResult is the output of unmount.
 type unmountResult struct {
 	Session string `json:"session,omitempty"`
 	Point   string `json:"mountpoint"`
@@ -52,7 +52,7 @@ type unmountResult struct {
 }
 
 func (a *app) unmount(ctx context.Context, where string) error {
-	if where == "" { // which would mean the working directory
+	if where == "" { // it would mean the working directory
 		return usage(errors.New("the mountpoint is empty; see what is mounted: rootsfs status"))
 	}
 	where, err := expandHome(where)
@@ -79,7 +79,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	}
 	done()
 	if errors.Is(err, control.ErrNoSession) && in.Point != "" {
-		// It was killed, or ended by itself, this very moment.
+		// The session was killed, or has ended by itself, at this moment.
 		return a.unmountStale(in.Point)
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func (a *app) unmount(ctx context.Context, where string) error {
 	})
 }
 
-// unmountStale clears what a dead daemon left.
+// unmountStale removes the remains of a dead daemon.
 func (a *app) unmountStale(where string) error {
 	point := control.ResolvePoint(where)
 	in, err := mountpoint.Find(point)
@@ -115,8 +115,8 @@ func (a *app) unmountStale(where string) error {
 	if err := mountpoint.ClearStale(where); err != nil {
 		return err
 	}
-	// The daemon is gone, and with it what it had not written; its directory
-	// in the runtime directory was removed when the sessions were listed.
+	// The daemon is gone, and its unwritten data with it. Its directory in the runtime
+	// directory was removed when the sessions were listed.
 	return a.report(unmountResult{Point: point, Stale: true, UnmountAnswer: control.UnmountAnswer{Ended: []control.Ended{}}}, func() {
 		a.say("cleared the stale mount at %s", quoteIfNeeded(point))
 	})

@@ -73,7 +73,7 @@ func (a *app) newWhyCmd() *cobra.Command {
 	return cmd
 }
 
-// why answers the command; a nil explanation says that nothing was refused.
+// why returns the explanation for the command; nil means that nothing was refused.
 func (a *app) why(ctx context.Context, f *whyFlags, args []string, opGiven bool) (*explanation, error) {
 	switch {
 	case len(args) == 0 && (f.root != "" || f.subject != "" || opGiven):
@@ -126,7 +126,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 		a.endedRoot(ctx, e, path)
 		if ans.NoRoot && e.RevokedAt == nil {
 			first, _, _ := strings.Cut(path, "/")
-			return nil, guard.NoRoot(guard.RootName(first)) // a root of this name never was
+			return nil, guard.NoRoot(guard.RootName(first)) // there was never a root with this name
 		}
 	}
 	if e.limits = limitsOf(&audit.Entry{Kind: e.Reason, Op: e.Op}); len(e.limits) > 0 {
@@ -136,7 +136,7 @@ func (a *app) whyPath(ctx context.Context, c *control.Client, req *control.Check
 	return e, nil
 }
 
-// allowing finds the command that would allow what a session refuses.
+// allowing finds the command that would allow the refused operation.
 func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
 	last := ans.Last // the refusal that `allow --last` would lift
 	switch {
@@ -150,7 +150,7 @@ func (a *app) allowing(e *explanation, ans *control.WhyAnswer, path string) {
 	}
 }
 
-// command is a command line of rootsfs for the session that was named.
+// command returns a command line of rootsfs for the session that the user named.
 func (a *app) command(w commandWords) string {
 	if a.Session != "" {
 		w = append(w, "--session", names.Foreign(a.Session))
@@ -158,7 +158,8 @@ func (a *app) command(w commandWords) string {
 	return w.line()
 }
 
-// whySpec asks a registry that nothing shows about a root that is granted in it.
+// whySpec grants the root in a registry of its own, which no front end shows, and asks that
+// registry.
 func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error) {
 	spec, err := rootspec.Parse(f.root)
 	if err != nil {
@@ -173,7 +174,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // no program uses its roots
 	got, err := reg.Grant(ctx, g)
 	if err != nil {
 		return nil, err
@@ -202,7 +203,7 @@ func whySpec(ctx context.Context, f *whyFlags, path string) (*explanation, error
 	return e, nil
 }
 
-// asRun answers for the roots of a registry as a session of `rootsfs run` with confinement by
+// asRun explains for the roots of a registry as a session of `rootsfs run` confined by
 // namespaces would.
 func asRun(reg *guard.Registry) session.Explainer {
 	visible := func(dest string, _ bool) bool { return dest == "" || sandbox.Namespaces.Shows(dest) }
@@ -211,8 +212,8 @@ func asRun(reg *guard.Registry) session.Explainer {
 	}
 }
 
-// whyLast explains the newest refusal on record: of the session that was named, or of
-// any; of path, or, if that is "", of anything. It is nil if there is none.
+// whyLast explains the newest refusal on record, of the named session or of any, and of path
+// unless that is "". It returns nil if there is none.
 func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	defer a.waiting("reading the records")()
 	t, err := a.lastTrail(ctx, path)
@@ -252,11 +253,11 @@ func (a *app) whyLast(ctx context.Context, path string) (*explanation, error) {
 	return e, a.judgeAgain(ctx, control.Dial(in), e, t.HostPath(r), &control.CheckRequest{Path: r.Root + "/" + r.Name(), Path2: secondPath(r), Op: askedOp(r), Subject: r.Subject})
 }
 
-// judgeAgain adds to a refusal on record what its session would say now.
+// judgeAgain adds to a refusal on record the present verdict of its session.
 func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation, host string, req *control.CheckRequest) error {
 	if a.Session == "" {
 		if all, err := control.List(); err == nil && len(all) > 1 {
-			a.Session = e.Session // the command that is proposed has to name it
+			a.Session = e.Session // the proposed command has to name it
 		}
 	}
 	if len(e.limits) > 0 || e.host != "" {
@@ -269,7 +270,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	}
 	then, now := e.CheckAnswer, ans.Check
 	e.fill(&ans)
-	e.CheckAnswer = then // why it was refused then
+	e.CheckAnswer = then // the reason on record
 	switch {
 	case err != nil, ans.NoRoot: // nothing that the gate decides, or a root that has ended
 		a.endedRoot(ctx, e, req.Path)
@@ -287,7 +288,7 @@ func (a *app) judgeAgain(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// judgeLimit adds to a refusal by a limit, or of a host, what would have to change.
+// judgeLimit adds to a refusal by a limit, or of a host, the change that would allow it.
 func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation, subject string) error {
 	st, err := control.GetStatus.Call(ctx, c, control.None{})
 	if err != nil {
@@ -307,7 +308,7 @@ func (a *app) judgeLimit(ctx context.Context, c *control.Client, e *explanation,
 	return nil
 }
 
-// endedRoot notes the root that held a path and has ended, if the records tell of one.
+// endedRoot notes the ended root that held a path, if the records have one.
 func (a *app) endedRoot(ctx context.Context, e *explanation, path string) {
 	store, err := recordStore()
 	if err != nil {
@@ -337,7 +338,7 @@ func (a *app) printExplanation(e *explanation) {
 		}
 		when := e.Time.Local().Format(time.DateTime)
 		who := ""
-		if e.PID != 0 { // a request has none
+		if e.PID != 0 { // 0: a request, which has no process
 			who = fmt.Sprintf(", to pid %d", e.PID)
 		}
 		a.fold(fmt.Sprintf("refused:     %s%s, in session %s%s", when, who, quoteIfNeeded(e.Session), times))
@@ -379,5 +380,5 @@ func (a *app) printExplanation(e *explanation) {
 	}
 }
 
-// olderText says why something is not known that a record of this version tells.
+// olderText is shown for a fact that records of this version have and older ones lack.
 const olderText = "written by an older version"

@@ -40,7 +40,6 @@ const wrapExamples = `  rootsfs wrap claude-desktop
   rootsfs wrap ~/.claude.json --net --dry-run
   rootsfs wrap claude-desktop --undo`
 
-// app is the frame of all commands, with those of this package as methods.
 func (a *app) newWrapCmd() *cobra.Command {
 	f := &wrapFlags{}
 	cmd := &cobra.Command{
@@ -70,8 +69,8 @@ type wrapFlags struct {
 	undo, dryRun, yes   bool
 	programGiven        bool              // by --rootsfs
 	given               []hostconfig.Root // by --root
-	// fetchedHome is where servers that are fetched have their HOME, and then they have
-	// the network, too; "": they are as the others.
+	// fetchedHome is the directory for the HOMEs of servers that a fetcher starts. Such servers
+	// then get the network, too. "": they are treated like the others.
 	fetchedHome string
 }
 
@@ -89,8 +88,8 @@ func (f *wrapFlags) add(cmd *cobra.Command) {
 	completeFlag(cmd, "root", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
 }
 
-// check refuses flags that cannot be meant, and makes the SPECs hold wherever the
-// host starts its servers.
+// check refuses flags that make no sense, and makes the paths in SPECs absolute, because the
+// host starts its servers in another directory.
 func (f *wrapFlags) check() error {
 	switch {
 	case f.undo && (len(f.roots) > 0 || len(f.env) > 0 || f.net || f.home != ""):
@@ -123,9 +122,9 @@ type wrapping struct {
 	file *hostFile
 	conf *hostconfig.Config
 	own  *config.Config // the owner's configuration; nil with --undo
-	doc  []byte         // that takes the place of the file
+	doc  []byte         // the new contents of the file
 	res  wrapResult
-	// exact is the backup that undoing comes to, if there is one.
+	// exact is the backup whose contents undoing restores, if there is one.
 	exact string
 	first string // the oldest backup, for undoing
 }
@@ -149,7 +148,7 @@ func (e unwrittenError) Error() string { return e.error.Error() + "; nothing was
 
 func (e unwrittenError) Unwrap() error { return e.error }
 
-// planHost reads a host's file and makes the document that takes its place.
+// planHost reads a host's file and makes its new contents.
 func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	w = &wrapping{wrapFlags: f}
 	if w.file, err = openHostFile(arg); err != nil {
@@ -190,7 +189,7 @@ func planHost(f *wrapFlags, arg string) (w *wrapping, err error) {
 	return w, nil
 }
 
-// finishWrap shows the change, asks, and makes it.
+// finishWrap shows the change, asks whether to make it, and makes it.
 func (a *app) finishWrap(w *wrapping) error {
 	if !a.JSON {
 		a.printWrapping(w)
@@ -211,7 +210,7 @@ func (a *app) finishWrap(w *wrapping) error {
 	return nil
 }
 
-// writeFile asks whether the change is to be made, and makes it.
+// writeFile asks whether to make the change, and makes it.
 func (a *app) writeFile(w *wrapping) (err error) {
 	if !w.res.Changed || w.dryRun {
 		return nil
@@ -230,7 +229,7 @@ func (a *app) writeFile(w *wrapping) (err error) {
 	return err
 }
 
-// known refuses names that no server has, and servers that are not understood.
+// known refuses names of unknown servers, and servers that cannot be read.
 func (w *wrapping) known() error {
 	for _, name := range w.servers {
 		if slices.ContainsFunc(w.conf.Servers, func(s *hostconfig.Server) bool { return s.Name.Raw() == name }) {
@@ -261,7 +260,7 @@ func (w *wrapping) selected(s *hostconfig.Server) bool {
 	return len(w.servers) == 0 || slices.Contains(w.servers, s.Name.Raw())
 }
 
-// planWrap decides about each server and makes the document.
+// planWrap decides about each server and makes the new document.
 func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig.How) {
 	place := w.file.place()
 	how = map[*hostconfig.Server]hostconfig.How{}
@@ -287,7 +286,7 @@ func (w *wrapping) planWrap() (doc []byte, how map[*hostconfig.Server]hostconfig
 	return w.conf.Wrap(w.program, how), how
 }
 
-// how decides with which flags a server is started.
+// how chooses the flags for starting a server.
 func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServer) hostconfig.How {
 	p := w.conf.Propose(s, place)
 	r.State, r.Net, r.Notes = "wrap", w.net, p.Notes
@@ -320,9 +319,9 @@ func (w *wrapping) how(s *hostconfig.Server, place hostconfig.Place, r *wrapServ
 	return h
 }
 
-// addRoot adds a root with the place where its path leads. One whose path passes a link
-// that others can change, or leads to a place of rootsfs's own, is left out, with a note: the
-// server would not be given it.
+// addRoot adds a root and the place where its path leads. It leaves out, with a note, a root
+// whose path passes a link that others can change, or leads to a place of rootsfs itself:
+// `rootsfs run` would refuse it.
 func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	isProposed := len(w.given) == 0
 	one := wrapRoot{Spec: root.Spec, From: root.From, Outside: isProposed && w.file.outside(root.Path)}
@@ -348,7 +347,7 @@ func (w *wrapping) addRoot(r *wrapServer, root hostconfig.Root) {
 	r.Roots = append(r.Roots, one)
 }
 
-// checkKept refuses a place, a path without links, where no root may be in any session.
+// checkKept refuses a place where no session may have a root. place has no links.
 func checkKept(place string) error {
 	keeps, err := session.RootKeeps("", nil)
 	if err != nil {
@@ -357,8 +356,8 @@ func checkKept(place string) error {
 	return guard.Rules{AllowSystem: true, AllowRootDir: true, Keep: keeps}.Check(place, guard.ReadOnly)
 }
 
-// homeOf is a directory of the server's own below base: servers that shared one
-// could change each other's programs.
+// homeOf returns a directory below base for this server alone: servers that share a HOME can
+// change each other's programs.
 func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 	if base == "" {
 		return ""
@@ -371,7 +370,8 @@ func (w *wrapping) homeOf(s *hostconfig.Server, base string) string {
 	return path
 }
 
-// plainName is the server's name in letters, digits, dots, underscores and hyphens.
+// plainName returns the server's name reduced to letters, digits, dots, underscores and
+// hyphens.
 func plainName(s *hostconfig.Server) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
@@ -381,9 +381,9 @@ func plainName(s *hostconfig.Server) string {
 	}, s.Name.Raw())
 }
 
-// runName is the name of the server's runs. [[net]] and [[secret]] blocks of the owner's go by
-// it, so it is the one that the owner reads in the host's configuration, and not that of the
-// server's file, which a project chooses.
+// runName returns the name for the server's runs. The owner's [[net]] and [[secret]] blocks
+// refer to it. So it is the name that the owner reads in the host's configuration, and not that
+// of the server's program, which a project chooses.
 func runName(s *hostconfig.Server) string {
 	name := strings.TrimLeft(plainName(s), "._-")
 	return cmp.Or(name[:min(len(name), maxRunName)], "server")
@@ -392,7 +392,7 @@ func runName(s *hostconfig.Server) string {
 // maxRunName leaves room for a number in the name of a session.
 const maxRunName = 56
 
-// gives says what the owner's configuration gives to runs of a name.
+// gives lists the hosts and secrets that the owner's configuration gives to runs of a name.
 func (w *wrapping) gives(name string) (notes []string) {
 	for _, s := range w.own.Secrets {
 		if s.Subject == name {
@@ -407,7 +407,8 @@ func (w *wrapping) gives(name string) (notes []string) {
 	return notes
 }
 
-// steers are variables of a server that rootsfs obeys, and that its file may not set.
+// steers returns the variables of a server that rootsfs obeys and that the host's file may not
+// set.
 func (w *wrapping) steers(s *hostconfig.Server) []string {
 	var secrets []string
 	if w.own != nil {
@@ -418,8 +419,8 @@ func (w *wrapping) steers(s *hostconfig.Server) []string {
 	return s.Steers(w.file.isOwners(), secrets...)
 }
 
-// verify reads what is to be written: a file that the host cannot read takes all
-// its servers away. how are those that are wrapped.
+// verify parses the new document before it is written: a file that the host cannot read would
+// cost the host all its servers. how has the wrapped servers.
 func (w *wrapping) verify(doc []byte, how map[*hostconfig.Server]hostconfig.How) (*hostconfig.Config, error) {
 	c, err := hostconfig.Parse(w.file.path, doc, w.program)
 	if err == nil && len(c.Servers) == len(w.conf.Servers) {

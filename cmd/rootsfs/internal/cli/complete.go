@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// shells are those that completion can be printed for.
+// shells are the shells for which there is a completion script.
 var shells = map[string]func(*cobra.Command, io.Writer) error{
 	"bash":       func(c *cobra.Command, w io.Writer) error { return c.GenBashCompletionV2(w, true) },
 	"fish":       fishCompletion,
@@ -26,8 +26,8 @@ var shells = map[string]func(*cobra.Command, io.Writer) error{
 	"zsh":        (*cobra.Command).GenZshCompletion,
 }
 
-// fishCompletion prints cobra's script with one change: it evaluates the words of the
-// command line, which fish has taken out of their quotes.
+// fishCompletion prints cobra's script with one change: cobra's script would evaluate the words
+// of the command line, which fish has taken out of their quotes.
 func fishCompletion(c *cobra.Command, w io.Writer) error {
 	const taken = "set -l args (commandline -opc)\n"
 	var script strings.Builder
@@ -42,16 +42,16 @@ func fishCompletion(c *cobra.Command, w io.Writer) error {
 	return err
 }
 
-// offered is standard output while a shell asks what it can offer. Of the words it lets
-// through only those that no shell has to quote: bash evaluates what it has put on the
-// line at the next Tab, and a server or a repository can have chosen the word. A word is
-// offered once: of two that are the same, bash puts the description on the line, too.
+// offered is standard output while a shell asks for completions. It passes only words that need
+// no quotes in any shell: at the next Tab bash evaluates the words that it has put on the line,
+// and a server or a repository may have chosen them. It passes each word once: if a word comes
+// twice, bash puts the description on the line, too.
 type offered struct {
 	*app
 	words map[string]bool
 }
 
-// Write implements io.Writer. p is whole lines, each a word, a tab and what it means.
+// Write implements io.Writer. p has whole lines: a word, a tab and the meaning of the word.
 func (o offered) Write(p []byte) (int, error) {
 	flags := strings.HasPrefix(o.Args[len(o.Args)-1], "-")
 	for line := range strings.Lines(string(p)) {
@@ -78,8 +78,8 @@ const completionExamples = `  source <(rootsfs completion bash)      # in ~/.bas
   source <(rootsfs completion zsh)       # in ~/.zshrc, after compinit
   rootsfs completion fish >~/.config/fish/completions/rootsfs.fish`
 
-// newCompletionCmd replaces cobra's own, which shows its help for a shell it does
-// not know, and succeeds.
+// newCompletionCmd replaces cobra's command, which for an unknown shell shows its help and
+// succeeds.
 func newCompletionCmd() *cobra.Command {
 	list := []string{"bash", "fish", "powershell", "zsh"}
 	return &cobra.Command{
@@ -103,8 +103,8 @@ func newCompletionCmd() *cobra.Command {
 	}
 }
 
-// completeProfiles offers the profiles of the configuration that a flag or an argument
-// names, or of the default one.
+// completeProfiles offers the profiles of the configuration that file returns, which a flag or
+// an argument names, or of the default one.
 func completeProfiles(file func(args []string) string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return completing(func(context.Context) ([]string, error) { return profilesOf(file(args)) })
@@ -119,8 +119,8 @@ func profilesOf(file string) ([]string, error) {
 	return slices.Sorted(maps.Keys(conf.Profiles)), nil
 }
 
-// completeNoFiles says, of what has no completion of its own, where no file can be
-// meant: the shell would offer those of the directory.
+// completeNoFiles turns off file names for flags and arguments without a completion that cannot
+// be files. Otherwise the shell would offer the files of the directory.
 func completeNoFiles(c *cobra.Command) {
 	if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 && c.Args != nil && c.Args(c, []string{"x"}) != nil {
 		c.ValidArgsFunction = cobra.NoFileCompletions
@@ -144,10 +144,10 @@ func completeNoFiles(c *cobra.Command) {
 	}
 }
 
-// completeTimeout bounds what the shell waits for when the user presses tab.
+// completeTimeout bounds how long the shell waits when the user presses Tab.
 const completeTimeout = time.Second
 
-// completeSessions offers the live sessions: of each a word, and what it means.
+// completeSessions offers a word for each live session, with its meaning.
 func completeSessions(offer func(control.Info) (word, what string)) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) (out []string, _ cobra.ShellCompDirective) {
 		all, _ := control.List() // none if they cannot be listed
@@ -159,8 +159,8 @@ func completeSessions(offer func(control.Info) (word, what string)) cobra.Comple
 	}
 }
 
-// completeRoots offers the session's roots; at most limit arguments are roots
-// (no limit if it is negative), after which the words of then follow.
+// completeRoots offers the session's roots for the first limit arguments (for all if limit is
+// negative), and the words of then for the next one.
 func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit >= 0 && len(args) >= limit {
@@ -175,9 +175,8 @@ func (a *app) completeRoots(limit int, then ...string) cobra.CompletionFunc {
 	}
 }
 
-// completing offers the words that f finds in a moment, and nothing, rather than
-// an error in the middle of somebody's typing, when it fails. File names are never
-// what is meant.
+// completing offers the words that f finds within completeTimeout. If f fails, it offers
+// nothing: an error would disturb the user's typing. It never offers file names.
 func completing(f func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 	defer cancel()

@@ -14,14 +14,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// checkConfinement tries how `rootsfs run` could confine a command here.
+// checkConfinement tries the ways in which `rootsfs run` could confine a command here.
 func checkConfinement(ctx context.Context) check {
 	c := check{Name: "confinement"}
 	rep := sandbox.Probe(ctx, written.NewJudge().CheckProgram)
 	var why []string
 	for _, l := range rep.Levels {
 		if l.OK {
-			break // what is below is not used
+			break // the lower levels are not used
 		}
 		why = append(why, fmt.Sprintf("%s: %s", l.Name, names.Escape(strings.TrimSuffix(l.Why, sandbox.SeeDoctor))))
 	}
@@ -37,7 +37,7 @@ func checkConfinement(ctx context.Context) check {
 	for _, l := range rep.Layers {
 		if l.State == sandbox.NotAvailable {
 			why = append(why, fmt.Sprintf("%s is not available (%s)", l.Name, names.Escape(l.Detail)))
-			if l.Name != sandbox.LandlockLayer { // whose detail is what to do
+			if l.Name != sandbox.LandlockLayer { // its detail is the remedy
 				remedy = "use a newer kernel"
 			}
 		}
@@ -48,7 +48,7 @@ func checkConfinement(ctx context.Context) check {
 	return c.ok("rootsfs run confines by %s, with every layer", rep.Name)
 }
 
-// apparmorSetting is AppArmor's restriction of user namespaces, of Ubuntu.
+// apparmorSetting turns off AppArmor's restriction of user namespaces (Ubuntu).
 const apparmorSetting = "kernel.apparmor_restrict_unprivileged_userns=0"
 
 // namespaceSettings are the kernel settings that can forbid users to make namespaces. Each
@@ -59,7 +59,7 @@ var namespaceSettings = []struct{ file, forbids, setting string }{
 	{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"},
 }
 
-// moreConfinement says how a command could be confined better than by the level of rep.
+// moreConfinement returns advice for a stronger confinement than the level of rep.
 func moreConfinement(rep sandbox.Report) string {
 	_, err := exec.LookPath("bwrap")
 	noBwrap := err != nil
@@ -90,13 +90,14 @@ func moreConfinement(rep sandbox.Report) string {
 	return "allow user namespaces; in a container, start it with --security-opt seccomp=unconfined or in a profile that permits them"
 }
 
-// sysctlAdvice says how to change a kernel setting.
+// sysctlAdvice returns the command that changes a kernel setting.
 func sysctlAdvice(setting string) string {
 	return "sysctl -w " + setting + " (as root; to keep it, write it to /etc/sysctl.d/60-rootsfs.conf)"
 }
 
-// The AppArmor profile of the packages, which permits user namespaces to one program: where the
-// packages ship it, where they install it if AppArmor knows its rule, and for which program.
+// The AppArmor profile of the packages, which permits user namespaces to one program: the file
+// that the packages ship, the place where they install it if AppArmor supports its rule, and
+// the program.
 const (
 	shippedProfile  = "/usr/share/rootsfs/apparmor"
 	loadedProfile   = "/etc/apparmor.d/rootsfs"
@@ -104,8 +105,8 @@ const (
 	profileEffect   = "permits user namespaces to " + profiledProgram + " alone"
 )
 
-// apparmorAdvice says how to permit this program user namespaces where AppArmor restricts them:
-// by the profile of the packages, before the setting of the whole machine.
+// apparmorAdvice returns advice for permitting user namespaces to this program where AppArmor
+// restricts them: rather by the packages' profile than by the setting for the whole machine.
 func apparmorAdvice(program, shipped, loaded string) string {
 	has := func(path string) bool {
 		_, err := os.Stat(path)

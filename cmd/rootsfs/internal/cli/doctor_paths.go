@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// checkPaths looks at each path as a root.
+// checkPaths checks each path as a root.
 func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo) (checks []check) {
 	rules := doctorRules(conf)
 	for _, p := range paths {
@@ -25,29 +25,29 @@ func checkPaths(conf *config.Config, paths []string, opened map[string]rootInfo)
 	return checks
 }
 
-// doctorRules are the rules of a mount with the owner's places in this
-// environment. Those of a mountpoint are not known yet.
+// doctorRules returns the rules of a mount with the owner's own places in this environment.
+// Rules about the mountpoint are missing: it is not known yet.
 func doctorRules(conf *config.Config) guard.Rules {
 	var more []guard.Keep
 	if conf != nil {
 		more = conf.Keep()
 	}
-	keeps, _ := session.RootKeeps("", more) // without a HOME nothing is kept anywhere
+	keeps, _ := session.RootKeeps("", more) // an error: there is no HOME, so no place to protect
 	return guard.Rules{Keep: keeps}
 }
 
-// rootInfo is what opening a path as a root tells.
+// rootInfo has the facts from opening a path as a root.
 type rootInfo struct {
 	resolved, file, fsType string
 	remote                 bool
 	err                    error
 }
 
-// openTime is how long the file system of a path may take to answer.
+// openTime bounds how long the file system of a path may take to answer.
 const openTime = 5 * time.Second
 
-// openRoots opens paths as `mount` would, side by side. A file system that does not answer
-// keeps its goroutine, not the caller.
+// openRoots opens paths as `mount` would, concurrently. A file system that does not answer
+// blocks only a goroutine, not the caller.
 func openRoots(ctx context.Context, paths []string) map[string]rootInfo {
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
@@ -105,10 +105,10 @@ func checkPath(rules guard.Rules, path string, in rootInfo) check {
 	return c.ok("%s; %s; changes are noticed", what, may)
 }
 
-// enoughWatches is as many directories as large projects have.
+// enoughWatches is the number of directories in a large project.
 const enoughWatches = 32768
 
-// checkWatches tells how many directories of the host can be watched for changes.
+// checkWatches reports how many directories of the host can be watched for changes.
 func checkWatches() check {
 	c := check{Name: "inotify"}
 	const file = "/proc/sys/fs/inotify/max_user_watches"

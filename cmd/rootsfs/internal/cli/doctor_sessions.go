@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// checkRuntime looks at the place of sessions.
+// checkRuntime checks the runtime directory, where sessions have their files.
 func checkRuntime() check {
 	dir, why := control.RuntimePlace()
 	c := check{Name: "runtime directory", Path: dir}
@@ -32,7 +32,7 @@ func checkRuntime() check {
 			}
 			return c.fail(remedy, "%s%s cannot be written (%v): no session can start", why, quoteIfNeeded(parent), err)
 		}
-	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it is there, and nothing is made
+	} else if _, err := control.EnsureRuntimeDir(); err != nil { // it exists, so this only checks it
 		return c.fail("as it says", "%s", oneLine(err))
 	}
 	if why != "" {
@@ -41,10 +41,10 @@ func checkRuntime() check {
 	return c.ok("sessions can be kept there")
 }
 
-// answerTime is how long a session may take to say how it is.
+// answerTime bounds how long a session may take to report its status.
 const answerTime = 5 * time.Second
 
-// checkSessions looks for what dead daemons left, and at the live ones.
+// checkSessions removes the remains of dead daemons, and checks the live sessions.
 func checkSessions(ctx context.Context) []check {
 	c := check{Name: "sessions", Path: control.RuntimeDir()}
 	runs := cleanup.ClearLeft()
@@ -77,8 +77,8 @@ func checkSession(ctx context.Context, in control.Info) check {
 	return s.ok("process %d, %s, %s", in.PID, plural(len(st.Roots), "root"), where)
 }
 
-// sideBySide asks all at once, for each may take as long as it is given before it
-// counts as hanging. The answers are in the order of the list.
+// sideBySide calls ask for all items concurrently, because each may take the whole time limit.
+// The answers are in the order of the list.
 func sideBySide[T, R any](list []T, ask func(T) R) []R {
 	out := make([]R, len(list))
 	var all sync.WaitGroup
@@ -97,8 +97,8 @@ func subdirs(dir string) int {
 	return len(entries)
 }
 
-// checkMounts looks for mounts of this user's whose daemon is gone. Each is a failure:
-// until it is detached, the kernel answers from its caches there.
+// checkMounts looks for mounts of this user without a daemon. Each is a failure: until it is
+// detached, the kernel answers from its caches there.
 func checkMounts(ours func() ([]mountpoint.Info, error), abandoned func(func(mountpoint.Info) bool) ([]string, error)) []check {
 	c := check{Name: "mounts"}
 	mounts, err := ours()
@@ -117,11 +117,11 @@ func checkMounts(ours func() ([]mountpoint.Info, error), abandoned func(func(mou
 	return append(checks, c.ok("%d of rootsfs, %d without a daemon", len(mounts), len(checks)))
 }
 
-// staleText is what a mount without a daemon is good for.
+// staleText describes a mount without a daemon.
 const staleText = "its daemon is gone: accesses fail, except those that the kernel answers from its caches"
 
-// staleMounts are the mountpoints that dead daemons left, as far as they have to be
-// unmounted: not those of runs, which are taken away by what starts or checks next.
+// staleMounts returns the mountpoints that dead daemons left and that the user has to unmount.
+// Those of runs are not among them: the next start or check removes them.
 func staleMounts(live []control.Info) ([]string, error) {
 	return mountpoint.ListStale(func(m mountpoint.Info) bool {
 		return cleanup.HoldsPlace(m.Point) ||

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// rootTrial is what came of trying a configured root as a mount would grant it. The field names
-// are part of config check --json.
+// rootTrial is the result of granting a configured root as a mount would. The field names are
+// part of config check --json.
 type rootTrial struct {
 	Name     string     `json:"name"`
 	Path     string     `json:"path"`
@@ -34,8 +34,8 @@ type rootTrial struct {
 	err error // whose text is Problem
 }
 
-// tryRoots grants the roots of a profile together, in a registry that nothing shows, and
-// takes them back. A root that could not be opened is not granted.
+// tryRoots grants the roots of a profile together, in a registry of its own, and revokes them.
+// It does not grant a root that could not be opened.
 func tryRoots(ctx context.Context, conf *config.Config, profile string, opened map[string]rootInfo) ([]rootTrial, error) {
 	roots, err := conf.Select(profile)
 	if err != nil {
@@ -45,7 +45,7 @@ func tryRoots(ctx context.Context, conf *config.Config, profile string, opened m
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // nobody holds anything of it
+	defer func() { _, _ = reg.RevokeAll(context.WithoutCancel(ctx)) }() // no program uses its roots
 	now := time.Now()
 	list := make([]rootTrial, len(roots))
 	for i, r := range roots {
@@ -88,7 +88,7 @@ func (t *rootTrial) grant(ctx context.Context, reg *guard.Registry, g guard.Gran
 	}
 }
 
-// rootPaths are the paths of all roots of a configuration, which may be nil.
+// rootPaths returns the paths of all roots of a configuration, which may be nil.
 func rootPaths(conf *config.Config) (paths []string) {
 	if conf == nil {
 		return nil
@@ -101,13 +101,13 @@ func rootPaths(conf *config.Config) (paths []string) {
 	return paths
 }
 
-// profiles are the names of the sets of roots, "" for that of no profile first.
+// profiles returns the names of the profiles, with "" for no profile first.
 func profiles(conf *config.Config) []string {
 	return append([]string{""}, slices.Sorted(maps.Keys(conf.Profiles))...)
 }
 
-// checkRoots looks at each configured root as `mount` would, and at those that only profiles
-// have, of which it tells problems alone: a profile cannot be mounted, the rest can.
+// checkRoots tries each configured root as `mount` would. For roots that only profiles have, it
+// reports only problems: such a profile cannot be mounted, but the rest can.
 func checkRoots(ctx context.Context, conf *config.Config, opened map[string]rootInfo) (checks []check) {
 	for _, profile := range profiles(conf) {
 		list, err := tryRoots(ctx, conf, profile, opened)
@@ -128,7 +128,7 @@ func checkRoots(ctx context.Context, conf *config.Config, opened map[string]root
 	return checks
 }
 
-// check is what doctor says of the root.
+// check returns doctor's check of the root.
 func (t *rootTrial) check(file string) check {
 	c := check{Name: "root", Path: t.Path}
 	name := fmt.Sprintf("%s (%s)", quoteIfNeeded(t.Name), t.Mode)
@@ -141,7 +141,7 @@ func (t *rootTrial) check(file string) check {
 	return c.ok("%s: can be mounted", name)
 }
 
-// row is what config check prints of the root.
+// row returns the root's row in the table of config check.
 func (r *rootTrial) row() []string {
 	whom, what := "every server", quoteIfNeeded(r.Resolved)
 	if r.Subject != "" {

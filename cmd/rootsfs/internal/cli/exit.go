@@ -17,12 +17,12 @@ const (
 	ExitSystem      = 5 // the machine cannot: no FUSE, no confinement
 	exitConflict    = 6 // changes of a stage were left, mostly because the owner changed the files, too
 
-	// Of run, as shells say it.
+	// Codes of run, the same as those of shells.
 	exitNotExecutable = 126 // the command is there and cannot be executed
 	exitNoCommand     = 127 // the command was not found
 )
 
-// ExitTexts are what the topic json says of them.
+// ExitTexts are the texts for the exit codes in the topic json.
 var ExitTexts = [...]string{
 	ExitOK:          "done",
 	exitFailure:     "failed; also if a path that was named, such as a root's, is not there",
@@ -33,8 +33,7 @@ var ExitTexts = [...]string{
 	exitConflict:    "changes of a stage were not applied: `stage apply` lists them",
 }
 
-// exitError carries an exit code of its own. With a nil err nothing is printed
-// any more.
+// exitError is an error with its own exit code. If err is nil, nothing is printed for it.
 type exitError struct {
 	Code int
 	Err  error
@@ -57,7 +56,7 @@ func usage(err error) error {
 	return &exitError{Code: ExitUsage, Err: err}
 }
 
-// exitCode is the exit code of an error.
+// exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	var own *exitError
 	switch {
@@ -79,7 +78,7 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// cause is an error without the path, which is shown already.
+// cause returns an error without its path, which the message already has.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

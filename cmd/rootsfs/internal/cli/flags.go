@@ -17,7 +17,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// valueError says what a flag's value should have been.
+// valueError adds the expected form of a flag's value to an error.
 func valueError(err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
@@ -36,8 +36,8 @@ func valueError(err error) error {
 	return fmt.Errorf("--%s %s: write %s", bad.GetFlag().Name, names.Quote(bad.GetValue()), want)
 }
 
-// emptyFlags refuses flags that were given an empty text, as a shell makes of an
-// unset variable: it would silently mean the default.
+// emptyFlags refuses flags with an empty value, which comes from an unset shell variable: it
+// would silently mean the default.
 func emptyFlags(c *cobra.Command) error {
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -86,7 +86,7 @@ func (a *app) sessionFlag(cmd *cobra.Command) {
 	completeFlag(cmd, "session", completeSessions(func(in control.Info) (word, what string) { return in.Name, in.Point }))
 }
 
-// ofSession adds the flags of a command about one session, which it returns.
+// ofSession adds the flags of a command about one session, and returns the command.
 func (a *app) ofSession(cmd *cobra.Command) *cobra.Command {
 	a.sessionFlag(cmd)
 	a.jsonFlag(cmd)
@@ -99,8 +99,7 @@ func (a *app) rootFlag(cmd *cobra.Command, p *string, usage string) {
 	completeFlag(cmd, "root", a.completeRoots(-1))
 }
 
-// pathVar adds a flag whose value is a path, or can be one: the command reads it with ~
-// expanded.
+// pathVar adds a flag whose value is a path, or can be one. The value has ~ expanded.
 func pathVar(fs *pflag.FlagSet, p *string, name, usage string) {
 	fs.Var(pathValue{p}, name, usage)
 }
@@ -122,14 +121,15 @@ func (v pathValue) String() string {
 
 func (v pathValue) Type() string { return "string" }
 
-// hideFlags leaves flags out of help: older names, what the configuration says, defaults.
+// hideFlags hides flags from help: older names, flags with a key in the configuration, and
+// defaults.
 func hideFlags(fs *pflag.FlagSet, flags ...string) {
 	for _, name := range flags {
 		_ = fs.MarkHidden(name) // fails only for an unknown flag
 	}
 }
 
-// completeFlag has a flag of cmd completed by f.
+// completeFlag makes f complete a flag of cmd.
 func completeFlag(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, f) // an error would say that the flag was not defined
 }
@@ -139,9 +139,9 @@ func fixedWords(cmd *cobra.Command, flag string, list ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// expandHome is a path with the ~ that the shell has left to us: in quotes, behind = as
-// in name=~/docs, or because a host started us by its configuration, without a shell.
-// Taken as it stands it would name, and make, a directory called ~.
+// expandHome expands ~ in a path. The shell leaves ~ in quotes, and behind = as in name=~/docs,
+// and a host that starts rootsfs by its configuration uses no shell. Unexpanded, ~ would be a
+// directory of that name.
 func expandHome(path string) (string, error) {
 	if path != "~" && !strings.HasPrefix(path, "~/") {
 		return path, nil
@@ -153,7 +153,7 @@ func expandHome(path string) (string, error) {
 	return filepath.Join(home, path[1:]), nil
 }
 
-// workingDir is the working directory, for paths on the command line.
+// workingDir returns the working directory, for paths on the command line.
 func workingDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -162,8 +162,8 @@ func workingDir() (string, error) {
 	return dir, nil
 }
 
-// homeDirs are the home directories of this machine's users, resolved: those of
-// /etc/passwd and the caller's own.
+// homeDirs returns the resolved home directories of this machine's users: those in /etc/passwd,
+// and the caller's own.
 func homeDirs() []string {
 	var out []string
 	add := func(dir string) {
@@ -187,11 +187,11 @@ func homeDirs() []string {
 	return out
 }
 
-// What is misspelt, or stands in the wrong place, is answered with what was
-// probably meant. Nothing is guessed and done.
+// For a misspelt or misplaced word, the error proposes the word that was probably meant. No
+// command acts on such a guess.
 
-// similarWords returns those of the words that were probably meant, in their order: those
-// that begin with what was typed, else those that differ in up to two characters.
+// similarWords returns the words that were probably meant, in their order: those that begin
+// with typed, else those that differ from it in up to two characters.
 func similarWords(typed string, words []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, typed) })
 	if len(begun) > 0 {
@@ -205,7 +205,7 @@ func similarWords(typed string, words []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !slices.Contains(found, w) })
 }
 
-// unknownCommand says that the word that was typed is none of the commands below c.
+// unknownCommand returns the error for a word that is no command below c.
 func unknownCommand(c *cobra.Command, typed string) error {
 	var all, below []string
 	for _, sub := range c.Commands() {
@@ -229,7 +229,7 @@ func unknownCommand(c *cobra.Command, typed string) error {
 	return usage(fmt.Errorf("unknown command %q%s; see: %s --help", typed, meant, c.CommandPath()))
 }
 
-// group completes a command that only has others below it.
+// group sets up a command that only has subcommands.
 func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	cmd.Args = noSuchCommand
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -237,7 +237,7 @@ func group(cmd *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuchCommand refuses the arguments of a command that only has others below it.
+// noSuchCommand refuses the arguments of a command that only has subcommands.
 func noSuchCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -245,11 +245,11 @@ func noSuchCommand(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// flagError says what is wrong with a flag in words of ours: those of strconv and
-// time name functions, and a flag that is not there may be one that is.
+// flagError rewrites an error about a flag. The errors of strconv and time name functions of
+// Go. For an unknown flag it proposes a similar one.
 func (a *app) flagError(c *cobra.Command, err error) error {
 	if first := slices.Concat(a.Args, []string{"-"})[0]; !c.HasParent() && !strings.HasPrefix(first, "-") {
-		return unknownCommand(c, first) // whose flags cannot be known
+		return unknownCommand(c, first) // the flags of an unknown command are not known
 	}
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) {
@@ -258,7 +258,7 @@ func (a *app) flagError(c *cobra.Command, err error) error {
 	return usage(fmt.Errorf("%w; see: %s --help", valueError(err), c.CommandPath()))
 }
 
-// suggestFlag proposes a flag that there is.
+// suggestFlag proposes an existing flag for an unknown one.
 func suggestFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 	typed := missing.GetSpecifiedName()
 	if short := missing.GetSpecifiedShortnames(); short != "" {
@@ -285,8 +285,7 @@ func suggestFlag(c *cobra.Command, missing *pflag.NotExistError) string {
 	return ""
 }
 
-// rootHint says how a root is given, to who gave a word too many to a command that
-// takes roots.
+// rootHint explains --root, for a user who gave a word too many to a command with roots.
 func rootHint(c *cobra.Command) string {
 	f := c.Flags().Lookup("root")
 	switch {

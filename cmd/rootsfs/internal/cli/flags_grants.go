@@ -23,7 +23,7 @@ import (
 // grantFlags are the flags about grants, which `mount` and `roots add` share.
 type grantFlags struct {
 	ForTime  time.Duration
-	ForAgent bool // --for of `run` was given an agent, and may have been given no duration
+	ForAgent bool // --for of `run` names an agent, perhaps without a duration
 	Until    string
 	Limits   keyFlags[guard.Limits]
 	oneFS    bool
@@ -50,10 +50,10 @@ func (g *grantFlags) Add(cmd *cobra.Command) {
 	g.trash.addEach(cmd, "trash-", config.TrashBounds()) // keys of [trash]
 }
 
-// given reports whether a flag was written, rather than left at its default.
+// given reports whether the command line has the flag.
 func (g *grantFlags) given(flag string) bool { return g.Fs != nil && g.Fs.Changed(flag) }
 
-// contradiction refuses flags that cannot be meant together.
+// contradiction refuses flags that contradict each other.
 func (g *grantFlags) contradiction() error {
 	switch {
 	case g.given("one-file-system") && g.given("cross-file-systems") && g.oneFS == g.crossFS:
@@ -66,9 +66,9 @@ func (g *grantFlags) contradiction() error {
 	return nil
 }
 
-// policy returns what the flags say, apart from rights.
+// policy returns the policy that the flags set, without the rights.
 func (g *grantFlags) policy() (guard.Policy, error) {
-	// That --one-file-system is true by default is no wish.
+	// --one-file-system is true by default, so it does not overrule --cross-file-systems.
 	p := guard.Policy{OtherFileSystems: g.crossFS || !g.oneFS}
 	err := g.contradiction()
 	if err != nil {
@@ -83,7 +83,7 @@ func (g *grantFlags) policy() (guard.Policy, error) {
 	return p, err
 }
 
-// Expires returns when grants made now end; zero for never.
+// Expires returns the end of grants made now; zero: never.
 func (g *grantFlags) Expires(now time.Time) (time.Time, error) {
 	switch {
 	case g.ForTime != 0 && g.Until != "":
@@ -117,12 +117,12 @@ func parseUntil(s string, now time.Time) (time.Time, error) {
 	}
 	t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), 0, 0, now.Location())
 	if !t.After(now) {
-		t = t.AddDate(0, 0, 1) // the next time the clock shows it
+		t = t.AddDate(0, 0, 1) // the next day at this time
 	}
 	return t, nil
 }
 
-// parseSize reads what config.parseSize reads; "" is 0, no limit.
+// parseSize is config.ParseSize, but also accepts "", which means 0, no limit.
 func parseSize(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
@@ -134,7 +134,8 @@ func parseSize(s string) (int64, error) {
 	return n, err
 }
 
-// bound is what the flags allow roots that say for themselves what they allow.
+// bound returns the limits that the flags set for roots with a policy of their own: those of
+// the configuration.
 func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	p, err := g.policy()
 	if err != nil {
@@ -145,8 +146,8 @@ func (g *grantFlags) bound(now time.Time) (session.Bound, error) {
 	return b, err
 }
 
-// grants turns SPECs into grants with the policy and expiry the flags ask for. A root
-// without a name of its own has none yet.
+// grants turns SPECs into grants with the policy and expiry of the flags. A root whose SPEC has
+// no name gets none here.
 func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error) {
 	policy, err := g.policy()
 	if err != nil {
@@ -177,8 +178,8 @@ func (g *grantFlags) grants(specs []string, origin string) ([]guard.Grant, error
 	return out, nil
 }
 
-// All are the grants of SPECs, and those of --once. A root without a name of its own is
-// called as its directory, with a number if others, or another SPEC, have that name.
+// All returns the grants of SPECs and of --once. A root whose SPEC has no name gets that of its
+// directory, with a number if another grant has that name.
 func (g *grantFlags) All(specs []string, origin string, others ...guard.Grant) ([]guard.Grant, error) {
 	out, err := g.grants(specs, origin)
 	if err != nil {
@@ -194,8 +195,8 @@ func (g *grantFlags) All(specs []string, origin string, others ...guard.Grant) (
 	return nameAll(append(out, single...), others)
 }
 
-// nameAll names the grants that have no name. It leaves out a grant that an earlier one says
-// as well: of the same directory, with the same rights.
+// nameAll names the grants that have no name. It leaves out a grant of the same directory and
+// with the same rights as an earlier one.
 func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 	taken := map[guard.RootName]bool{}
 	for _, g := range slices.Concat(others, list) {
@@ -229,7 +230,7 @@ func nameAll(list, others []guard.Grant) ([]guard.Grant, error) {
 	return out, nil
 }
 
-// fromSpec finds the directory and the name a SPEC asks for.
+// fromSpec returns a grant with the directory and the name of a SPEC.
 func fromSpec(spec rootspec.Spec) (guard.Grant, error) {
 	dir, err := workingDir()
 	if err != nil {
@@ -289,7 +290,8 @@ func (f *patternFlags) Patterns() (guard.Patterns, error) {
 	return p, usage(p.Check())
 }
 
-// patternsOf is nil for no pattern, so that a policy without any is the zero one.
+// patternsOf returns nil for an empty list, so that a policy without patterns is the zero
+// policy.
 func patternsOf(list []string) []guard.Pattern {
 	if len(list) == 0 {
 		return nil
@@ -297,9 +299,9 @@ func patternsOf(list []string) []guard.Pattern {
 	return guard.Texts(list...)
 }
 
-// askLinks asks on the terminal about each root of the command line whose path
-// passes a link that others can change, and puts the place where the path leads into
-// the grant. Without a terminal it leaves the grants alone: the session refuses them.
+// askLinks asks on the terminal about each root of the command line whose path passes a link
+// that others can change. If the answer is yes, it puts the place where the path leads into the
+// grant. Without a terminal it changes nothing, and the session refuses the grants.
 func askLinks(grants []guard.Grant) error {
 	if !isTerminal(os.Stdin) {
 		return nil
@@ -308,7 +310,7 @@ func askLinks(grants []guard.Grant) error {
 		g := &grants[i]
 		var link *guard.LinkError
 		if err := written.CheckLinks(g.Dir); !errors.As(err, &link) {
-			continue // any other error is the session's to tell
+			continue // the session reports any other error
 		}
 		if err := askLink(link, fmt.Sprintf("Grant %s as the root %s?", names.Quote(link.Resolved), names.Quote(string(g.Root)))); err != nil {
 			return err
@@ -318,7 +320,7 @@ func askLinks(grants []guard.Grant) error {
 	return nil
 }
 
-// askLink asks on the terminal whether a path is meant that passes a link.
+// askLink asks on the terminal whether a path through a link is the intended one.
 func askLink(link *guard.LinkError, question string) error {
 	what := fmt.Sprintf("%s passes the link %s, which %s can change, and leads to %s\n",
 		names.Quote(link.Asked), names.Quote(link.Link), link.Others, names.Quote(link.Resolved))

@@ -12,17 +12,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// keyFlags are flags that set keys of a table of the configuration, and what was given.
+// keyFlags are flags that set keys of a table of the configuration, with their values.
 type keyFlags[T any] struct {
 	Values T
 	given  []config.Key[T]
 }
 
-// netLimits are --net-limit.
+// netLimits are the flags --net-limit.
 type netLimits = keyFlags[network.Limits]
 
-// addLimits adds --limit, and a hidden flag for each limit, such as --max-file, by which the
-// limits were given before there was --limit.
+// addLimits adds --limit, and for each limit a hidden flag such as --max-file, which older
+// versions had instead of --limit.
 func addLimits(cmd *cobra.Command, f *keyFlags[guard.Limits]) {
 	f.AddNamed(cmd, "limit", "limit each root: `NAME=VALUE`, such as max_file=10M or idle=10m (rootsfs help limits); repeatable", config.Limits())
 	f.addEach(cmd, "", config.Limits())
@@ -52,7 +52,7 @@ func (f *keyFlags[T]) addEach(cmd *cobra.Command, prefix string, keys []config.K
 	}
 }
 
-// Override puts what was given in the place of other values.
+// Override sets the given values in to.
 func (f *keyFlags[T]) Override(to *T) {
 	for _, k := range f.given {
 		k.Copy(to, &f.Values)
@@ -69,7 +69,7 @@ type keyValue[T any] struct {
 
 func (v *keyValue[T]) Set(text string) error {
 	if v.text = text; text == "" {
-		return nil // emptyFlags tells
+		return nil // emptyFlags reports it
 	}
 	k, value := v.keys[0], text
 	if !v.isOne {

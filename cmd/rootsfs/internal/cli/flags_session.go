@@ -53,8 +53,8 @@ func (f *sessionFlags) AddMount(cmd *cobra.Command) {
 	fixedWords(cmd, "transport", "auto", "io_uring", "plain")
 }
 
-// AddStart adds the flags of every command that starts a session: its roots, configuration
-// and records, and its name, which is defaultName otherwise. Help does not show --audit-paths
+// AddStart adds the flags of every command that starts a session: for its roots, configuration
+// and records, and for its name, whose default is defaultName. Help does not show --audit-paths
 // and --abuse-*: the configuration has keys for them.
 func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
 	fs := cmd.Flags()
@@ -70,15 +70,15 @@ func (f *sessionFlags) AddStart(cmd *cobra.Command, defaultName string) {
 	f.abuse.addEach(cmd, "abuse-", config.AbuseBounds())
 }
 
-// Verbosity adds -v, and --debug for -vv; more is what the second v logs.
+// Verbosity adds -v, and --debug for -vv. more describes the log of the second v.
 func (f *sessionFlags) Verbosity(fs *pflag.FlagSet, more string) {
 	fs.VarPF(&f.verbose, "verbose", "v", "log what happens to the roots; -vv also logs "+more).NoOptDefVal = oneMore
 	fs.BoolVar(&f.debug, "debug", false, "-vv")
 	hideFlags(fs, "debug")
 }
 
-// verbosity is how many -v were given. It implements pflag.Value, and takes true and false
-// as well, as a switch does.
+// verbosity is the number of -v. It implements pflag.Value, and also accepts true and false,
+// like a switch.
 type verbosity int
 
 // oneMore is the value of a -v without one.
@@ -167,8 +167,7 @@ func (f *sessionFlags) Options(cmd *cobra.Command, point string) (session.Option
 	return o, nil
 }
 
-// Load reads the configuration and lets it stand in for flags that were not
-// given.
+// Load reads the configuration and sets the flags that were not given from it.
 func (f *sessionFlags) Load(cmd *cobra.Command) (*config.Config, error) {
 	conf, path, err := config.LoadFlag(f.Config)
 	switch {
@@ -178,8 +177,8 @@ func (f *sessionFlags) Load(cmd *cobra.Command) (*config.Config, error) {
 		return nil, badConfig(cmp.Or(f.Config, path), err)
 	}
 	for flag, text := range conf.Mount.Flags() {
-		// A key for which a command has no flag is not for it: a confined command is never
-		// given posix full.
+		// A key without a flag of the command does not apply to it: a confined command never
+		// gets posix full.
 		if f := cmd.Flags().Lookup(flag); f != nil && !f.Changed {
 			if err := f.Value.Set(text); err != nil {
 				return nil, err
@@ -189,8 +188,8 @@ func (f *sessionFlags) Load(cmd *cobra.Command) (*config.Config, error) {
 	return conf, nil
 }
 
-// badConfig says where the other mistakes of a configuration are told, of which an
-// error has room for one.
+// badConfig adds to an error, which shows one mistake of the configuration, the command that
+// shows all.
 func badConfig(path string, err error) error {
 	var bad *config.Error
 	switch {
@@ -204,7 +203,7 @@ func badConfig(path string, err error) error {
 	return usage(err)
 }
 
-// allGrants are the configured roots, within the bound, and those of the command
+// allGrants returns the grants of the configured roots, within the bound, and of the command
 // line.
 func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]guard.Grant, error) {
 	configured, err := conf.Select(f.Profile)
@@ -219,7 +218,7 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 		}
 	}
 	mine, err := f.All(f.Roots, "command line", all...)
-	if err == nil && !f.Daemon { // which has no terminal
+	if err == nil && !f.Daemon { // a daemon has no terminal
 		err = askLinks(mine)
 	}
 	if err != nil {
@@ -235,7 +234,7 @@ func (f *sessionFlags) allGrants(conf *config.Config, bound session.Bound) ([]gu
 	return all, nil
 }
 
-// describe lists what differs from the defaults, for session.json.
+// describe lists the flags that differ from the defaults, for session.json.
 func (f *sessionFlags) describe() []string {
 	out := []string{"--cache=" + f.Cache, "--locks=" + f.Locks, "--posix=" + f.Posix}
 	if f.ReadOnly {
@@ -247,8 +246,8 @@ func (f *sessionFlags) describe() []string {
 	return out
 }
 
-// Logger is the log of a session in the foreground or under a manager: lines on
-// standard error.
+// Logger returns the log of a session in the foreground or under a manager: lines on standard
+// error.
 func (f *sessionFlags) Logger(string) (*slog.Logger, error) {
 	level := slog.LevelWarn
 	if toJournal() {
@@ -267,8 +266,7 @@ func (f *sessionFlags) Level(least slog.Level) slog.Level {
 	return least
 }
 
-// auditBounds are the bounds of all sessions' audit files that a configuration asks
-// for, or the defaults.
+// auditBounds returns the configured bounds of all sessions' audit files, or the defaults.
 func auditBounds(conf *config.Config) (age time.Duration, total int64) {
 	age, total = audit.DefaultMaxAge, audit.DefaultMaxTotal
 	if n := conf.Mount.AuditMaxDays; n != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Long names do not make a terminal break a line of ours.
+// Long names do not make a terminal break a line.
 func TestForeignLinesAreFolded(t *testing.T) {
 	checkFolded(t, map[string]func(a *app, name string){
 		"json": func(a *app, name string) {

@@ -8,11 +8,11 @@ import (
 	"github.com/creack/pty"
 )
 
-// forged is what a name would like to stand at the beginning of a terminal's row.
+// forged is a text that a hostile name tries to put at the beginning of a terminal's row.
 const forged = `Write this to /home/u/.mcp.json? [y/N] y`
 
-// checkFolded prints long names by each function. It fails if a terminal breaks a line so
-// that what follows passes for a line of ours.
+// checkFolded prints long names by each function. It fails if a terminal breaks a line so that
+// the rest looks like a line of rootsfs.
 func checkFolded(t *testing.T, prints map[string]func(a *app, name string)) {
 	const width = 80
 	for kind, print := range prints {

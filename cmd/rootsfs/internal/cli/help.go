@@ -34,8 +34,8 @@ const helpExamples = `  rootsfs help policy       # a topic
   rootsfs help roots add    # a command, as rootsfs roots add --help
   rootsfs help --man ~/.local/share/man`
 
-// newHelpCmd replaces cobra's own, which succeeds for a command there is not, and
-// knows no topics.
+// newHelpCmd replaces cobra's command, which succeeds for an unknown command, and knows no
+// topics.
 func newHelpCmd(a *app) *cobra.Command {
 	var man string
 	cmd := &cobra.Command{
@@ -60,7 +60,7 @@ func newHelpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// help shows what args name: a topic, a command, or nothing, which is the list of both.
+// help shows the topic or command that args name, or a list of both if there are no args.
 func (a *app) help(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		if page, ok := help.Page(args[0]); ok {
@@ -80,7 +80,7 @@ func (a *app) help(cmd *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// unknownTopic is the error of a word that names no topic and no command.
+// unknownTopic returns the error for a word that names no topic and no command.
 func unknownTopic(root *cobra.Command, typed string) error {
 	var all []string
 	for _, t := range help.Topics() {
@@ -105,7 +105,7 @@ func unknownTopic(root *cobra.Command, typed string) error {
 	return usage(fmt.Errorf("%q is not a topic or command; see: %s", typed, ways))
 }
 
-// completeHelp offers topics and commands, or the commands below those that are named.
+// completeHelp offers topics and commands, or the subcommands of the command in args.
 func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	if len(args) == 0 {
@@ -126,8 +126,8 @@ func completeHelp(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// width is how many columns help may take: those of the terminal, if standard output
-// is one, but no more than are read easily.
+// width returns how many columns help takes: those of the terminal, if standard output is one,
+// but no more than are easy to read.
 func (a *app) width() int {
 	const usual, most = 80, 100
 	f, ok := a.Stdout.(*os.File)
@@ -141,7 +141,7 @@ func (a *app) width() int {
 	return min(int(size.Col), most)
 }
 
-// shellSyntax is what makes a word more than a program's name for a shell.
+// shellSyntax has the characters with which a word is more than a program's name to a shell.
 const shellSyntax = "|&;<>()$`\\\"'*?[#~={}"
 
 // page prints text: through $PAGER, or less, if standard output is a terminal.
@@ -173,7 +173,7 @@ func (a *app) page(text string) error {
 	err = cmd.Run()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) && ended.ExitCode() != 126 && ended.ExitCode() != 127 {
-		return nil // left by its user, who need not have read to the end
+		return nil // the user left the pager, perhaps before the end
 	}
 	if err != nil {
 		_, err = io.WriteString(a, text)
@@ -181,7 +181,7 @@ func (a *app) page(text string) error {
 	return err
 }
 
-// commandGroups are the commands of the first screen, by what one wants.
+// commandGroups are the commands of the first screen, grouped by purpose.
 var commandGroups = []struct{ title, names string }{
 	{"Start", "mount run serve unmount"},
 	{"Look", "status why top console audit metrics"},
@@ -189,7 +189,7 @@ var commandGroups = []struct{ title, names string }{
 	{"Set up", "setup wrap config doctor completion version help"},
 }
 
-// flagGroups are the flags of all commands that have many, by subject. Those of more
+// flagGroups are the flags of all commands with many flags, grouped by subject. Those in more
 // are shown by --help --all only.
 var flagGroups = []struct{ title, first, more string }{
 	{"Roots", "root once for until subject session", "profile config cross-file-systems allow-system allow-root-dir"},
@@ -206,14 +206,14 @@ var flagGroups = []struct{ title, first, more string }{
 // wordColumn is where the meaning of a command or topic begins.
 const wordColumn = 19
 
-// A command's help shows up to listedFlags in one list, more of them in groups, and of
-// more than manyFlags those of the first screen.
+// Help shows up to listedFlags flags of a command in one list, and more in groups. If there are
+// more than manyFlags, it shows only those of the first screen.
 const (
 	listedFlags = 12
 	manyFlags   = 20
 )
 
-// allFlag adds --all, which goes with --help, to a command with many flags.
+// allFlag adds --all, which is used with --help, to a command with many flags.
 func allFlag(cmd *cobra.Command) {
 	cmd.Flags().Bool("all", false, "with --help: show every flag")
 	_ = cmd.Flags().MarkHidden("all") // fails only for an unknown flag
@@ -226,7 +226,7 @@ func allFlag(cmd *cobra.Command) {
 	}
 }
 
-// showHelp prints what --help shows of a command.
+// showHelp prints the help of a command.
 func (a *app) showHelp(c *cobra.Command, _ []string) {
 	width := a.width()
 	usage := strings.Replace(c.UseLine(), " [flags]", " [FLAG]...", 1)
@@ -257,7 +257,7 @@ func (a *app) showHelp(c *cobra.Command, _ []string) {
 	}
 }
 
-// topicFor returns the topic that says more of a command; "" is none.
+// topicFor returns the topic with more about a command; "": there is none.
 func topicFor(command string) string {
 	others := map[string]string{
 		"net": "network", "mount": "roots", "run": "confinement", "wrap": "hosts", "revoke": "roots", "allow": "policy", "top": "console",
@@ -297,8 +297,8 @@ type flagGroup struct {
 	flags []*pflag.Flag
 }
 
-// groupFlags sorts a command's flags into groups, and says how many it leaves out: if
-// they are many, those that are not of the first screen, unless all are asked for.
+// groupFlags sorts a command's flags into groups, and returns how many it leaves out. If there
+// are many, it leaves out those that are not of the first screen, unless all is set.
 func groupFlags(c *cobra.Command, all bool) (groups []flagGroup, left int) {
 	var flags []*pflag.Flag
 	c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -349,10 +349,10 @@ func (a *app) showFlags(c *cobra.Command, width int) {
 	}
 }
 
-// flagText is a flag as it is written, and what it does.
+// flagText returns a flag as it is written, and its meaning.
 func flagText(f *pflag.Flag) (name, text string) {
 	what, text := pflag.UnquoteUsage(f)
-	switch what { // Go's names of types are not the reader's
+	switch what { // names of Go types mean nothing to the reader
 	case "string":
 		what = "value"
 	case "int", "int64", "float":
@@ -373,7 +373,7 @@ func flagText(f *pflag.Flag) (name, text string) {
 	return name, text
 }
 
-// entry prints a word and what it means, which begins at a column and is wrapped.
+// entry prints a word and its meaning, which begins at a column and is wrapped.
 func (a *app) entry(word, text string, column, width int) {
 	first := "  " + word
 	if utf8.RuneCountInString(first) >= column {

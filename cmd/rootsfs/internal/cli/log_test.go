@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// odd is what a server may put into names, reasons and paths.
+// odd has characters that a server may put into names, reasons and paths.
 const odd = "e\u009b31m\u202e\u2800\u034f\u3164"
 
 // No log holds a character that a terminal obeys or hides.

@@ -49,7 +49,7 @@ func ManPages(root *cobra.Command) map[string]string {
 	return pages
 }
 
-// manCommand is the page of one command.
+// manCommand returns the page of one command.
 func manCommand(c *cobra.Command) string {
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 	var b strings.Builder
@@ -96,7 +96,7 @@ func manCommands(c *cobra.Command) string {
 	return b.String()
 }
 
-// manSeeAlso names the pages that lead on.
+// manSeeAlso lists related pages.
 func manSeeAlso(c *cobra.Command) string {
 	var also []string
 	if !c.HasParent() {

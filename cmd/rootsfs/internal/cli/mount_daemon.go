@@ -16,23 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A daemon is this program started again, in a session of its own, with a pipe
-// on descriptor 3 on which it says that the mount answers, or why not. (A Go
-// process cannot fork: only one of its threads would be in the child.)
+// A daemon is this program started again in a session of its own. Over a pipe on descriptor 3
+// it reports that the mount answers, or why not. (A Go process cannot fork: the child would
+// have only one of its threads.)
 
-// daemonVar tells the child what it is.
+// daemonVar is the variable that tells the child that it is a daemon.
 const daemonVar = "ROOTSFS_DAEMON_PIPE"
 
 const daemonFD = 3
 
-// daemonEnd is the child's end.
+// daemonEnd is the child's end of the pipe.
 type daemonEnd struct {
 	pipe *os.File
 	log  string // path of the log file; "" when the journal takes it
 	done bool
 }
 
-// readyMessage is the child's answer, and what `mount --json` prints.
+// readyMessage is the child's answer, and the output of `mount --json`.
 type readyMessage struct {
 	Session string `json:"session,omitempty"`
 	Point   string `json:"mountpoint,omitempty"`
@@ -65,7 +65,7 @@ func (d *daemonEnd) send(m readyMessage) {
 		return
 	}
 	d.done = true
-	// A parent that is gone has nobody to tell.
+	// An error means that the parent is gone.
 	_ = json.NewEncoder(d.pipe).Encode(m)
 	_ = d.pipe.Close()
 }
@@ -98,7 +98,7 @@ func (a *app) spawn(ctx context.Context) error {
 	}
 	defer r.Close()
 	cmd := &exec.Cmd{
-		// This very program, whatever its path leads to by now.
+		// This very program, even if its path leads to another file by now.
 		Path: "/proc/self/exe", Args: append([]string{"rootsfs"}, a.Args...),
 		Env:         append(os.Environ(), fmt.Sprintf("%s=%d", daemonVar, daemonFD)),
 		ExtraFiles:  []*os.File{w},
@@ -143,8 +143,8 @@ func (a *app) relay(r io.Reader, cmd *exec.Cmd) error {
 	return nil
 }
 
-// notifySystemd tells the service manager, if there is one, as sd_notify(3)
-// does: one datagram.
+// notifySystemd sends the state to the service manager, if there is one, as sd_notify(3) does:
+// one datagram.
 func notifySystemd(state string) {
 	addr := os.Getenv("NOTIFY_SOCKET")
 	if addr == "" {
@@ -158,5 +158,5 @@ func notifySystemd(state string) {
 		return
 	}
 	defer conn.Close()
-	_, _ = conn.Write([]byte(state)) // a manager that is gone needs no news
+	_, _ = conn.Write([]byte(state)) // an error means that the manager is gone
 }

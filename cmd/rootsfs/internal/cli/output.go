@@ -28,24 +28,22 @@ import (
 
 // All output of the commands passes through this file. Its rules:
 //
-//   - What a command did or found goes to standard output, for people, or, with
-//     --json, as one JSON value (a line each for streams).
-//   - An error is one line on standard error: "rootsfs: " and what happened, then
-//     what to do next.
-//   - Names and paths are shown with what a person does not see escaped
-//     (names.Escape), in JSON, too (names.JSON): a file's name cannot forge a line.
-//   - Whatever takes more than a second says that it is still at it, on standard
-//     error, if that is a terminal.
-//   - What could not be written to standard output is a failure, and said.
+//   - The results of a command go to standard output: text for people, or with --json one JSON
+//     value (for streams, one on each line).
+//   - An error is one line on standard error: "rootsfs: ", the reason, and then a remedy.
+//   - Characters of names and paths that a person does not see are escaped (names.Escape), in
+//     JSON, too (names.JSON): a file's name cannot forge a line.
+//   - A command that takes more than a second says so on standard error, if that is a terminal.
+//   - An error of writing to standard output makes the command fail, with a message.
 //   - No colours.
 
-// Stdio is where a run reads and writes.
+// Stdio has the standard streams of a command.
 type Stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// app is what commands share.
+// app is the state that all commands share.
 type app struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -55,7 +53,7 @@ type app struct {
 	tty            bool     // standard error is a terminal
 
 	mu        sync.Mutex // guards the field below
-	outputErr error      // the first that standard output answered with
+	outputErr error      // the first error of writing to standard output
 }
 
 func newApp(args []string, io Stdio) *app {
@@ -71,30 +69,30 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// Write writes to standard output, for everything that prints results: what is wrong
-// with it then shows in the exit code. Safe for concurrent use.
+// Write writes results to standard output. An error shows in the exit code of the command.
+// Write is safe for concurrent use.
 func (a *app) Write(p []byte) (int, error) {
 	n, err := a.Stdout.Write(p)
 	a.noteOutput(err)
 	return n, err
 }
 
-// noteOutput notes an error of standard output or error, for what is written there past
-// Write: the output of a command of run's. Nil is none.
+// noteOutput notes an error of writing to standard output or error without Write, as run does
+// for its command's output. A nil error is ignored.
 func (a *app) noteOutput(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outputErr = cmp.Or(a.outputErr, err)
 }
 
-// outputError is what was wrong when results could not be written, nil if all were.
+// outputError returns the first error of writing results, or nil.
 func (a *app) outputError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.outputErr
 }
 
-// withOutputError adds to a command's error that results could not be written.
+// withOutputError adds the error of writing results to a command's error.
 func (a *app) withOutputError(err error) error {
 	lost := a.outputError()
 	if lost == nil {
@@ -111,10 +109,10 @@ func (a *app) withOutputError(err error) error {
 	return errors.Join(err, said)
 }
 
-// say prints a line for people. What is quoted in it is folded: see foldQuoted.
+// say prints a line for people. Quoted texts in it are folded: see foldQuoted.
 func (a *app) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	_, _ = io.WriteString(a, foldQuoted(line, columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, foldQuoted(line, columns(a.Stdout))+"\n") // Write notes an error
 }
 
 // warn prints a line on standard error, as say does.
@@ -122,7 +120,7 @@ func (a *app) warn(format string, args ...any) {
 	fmt.Fprintln(a.Stderr, foldQuoted("rootsfs: "+fmt.Sprintf(format, args...), columns(a.Stderr)))
 }
 
-// columns is how wide the terminal is that w leads to, and without end if it is none.
+// columns returns the width of the terminal behind w, or a huge number if w is no terminal.
 func columns(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
@@ -132,7 +130,7 @@ func columns(w io.Writer) int {
 	return math.MaxInt32
 }
 
-// report prints v as JSON if that was asked for, and otherwise calls human.
+// report prints v as JSON with --json, and otherwise calls human.
 func (a *app) report(v any, human func()) error {
 	if !a.JSON {
 		human()
@@ -144,8 +142,8 @@ func (a *app) report(v any, human func()) error {
 // line prints v as one line of JSON, for streams.
 func (a *app) line(v any) error { return a.encode(v, "") }
 
-// lineOr prints v as one line of JSON if that was asked for, and otherwise calls human.
-// The error is that of standard output: a stream ends with its reader.
+// lineOr prints v as one line of JSON with --json, and otherwise calls human. It returns an
+// error of standard output, so that a stream ends when its reader is gone.
 func (a *app) lineOr(v any, human func()) error {
 	if a.JSON {
 		return a.line(v)
@@ -167,13 +165,13 @@ func (a *app) encode(v any, indent string) error {
 	return err
 }
 
-// fold prints a line that holds foreign text, escaped, so that a terminal does not break
-// it: see names.Fold.
+// fold prints a line with escaped foreign text, and breaks it so that the terminal does not:
+// see names.Fold.
 func (a *app) fold(line string) { a.foldAt("  ", line) }
 
 // foldAt is fold for a line that begins with indent.
 func (a *app) foldAt(indent, line string) {
-	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.Stdout))+"\n") // Write remembers what is wrong
+	_, _ = io.WriteString(a, names.Fold(line, indent, columns(a.Stdout))+"\n") // Write notes an error
 }
 
 // table prints aligned columns; the first row is the heading.
@@ -189,8 +187,7 @@ func (a *app) table(rows [][]string) {
 	}
 }
 
-// fail prints an error as the one line it is allowed. cobra's own repeat flags as they
-// were written.
+// fail prints an error as one line. It escapes cobra's errors, which repeat flags as written.
 func (a *app) fail(err error) {
 	if text := oneLine(err); text != "" {
 		a.warn("%s", names.EscapeQuoted(text))
@@ -210,11 +207,11 @@ func oneLine(err error) string {
 	return strings.Join(lines, "; ")
 }
 
-// maxParts bounds an error made of many.
+// maxParts bounds how many errors of a joined error are shown.
 const maxParts = 8
 
-// waiting says what is still going on once a second has passed, and every ten
-// seconds after, until the returned function is called.
+// waiting prints what the command waits for after one second, and then every ten seconds, until
+// the returned function is called.
 func (a *app) waiting(what string) (done func()) {
 	if !a.tty {
 		return func() {}
@@ -246,7 +243,7 @@ func quoteIfNeeded(s string) string {
 	return names.Quote(s)
 }
 
-// quoteEscaped is shown for what has been escaped already.
+// quoteEscaped is quoteIfNeeded for a text that is escaped already.
 func quoteEscaped(s string) string {
 	if word(s) {
 		return s
@@ -299,8 +296,9 @@ func withPrefix(prefix, s string) string {
 	return prefix + quoteIfNeeded(s)
 }
 
-// confirm shows what is to be done and asks, on the terminal itself: standard input
-// and output may be anything. What was typed before the question answers nothing.
+// confirm shows the intended action and asks for consent. It uses the terminal itself, because
+// standard input and output may lead elsewhere. It discards input that was typed before the
+// question.
 func confirm(what, question string) error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -320,7 +318,7 @@ func confirm(what, question string) error {
 	return &exitError{Code: exitNotApproved, Err: fmt.Errorf("not approved (answer: %s)", names.Quote(strings.TrimSpace(line)))}
 }
 
-// StderrLog returns a log on standard error, for what runs before a command.
+// StderrLog returns a log on standard error, for code that runs before a command.
 func StderrLog() *slog.Logger { return newLog(os.Stderr, slog.LevelInfo, logAttr) }
 
 // newLog makes every log of the commands.
@@ -328,8 +326,8 @@ func newLog(w io.Writer, level slog.Level, attr func([]string, slog.Attr) slog.A
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: attr}))
 }
 
-// logAttr escapes what a terminal would obey or not show: the handler quotes, and takes
-// for seen what is blank or changes the character before it.
+// logAttr escapes characters that a terminal would obey or not show. The quoting of the log
+// handler leaves characters that are blank or combine with the one before.
 func logAttr(_ []string, at slog.Attr) slog.Attr {
 	if text := at.Value.String(); !names.Shows(text) {
 		at.Value = slog.StringValue(names.EscapeQuoted(text))
@@ -337,7 +335,7 @@ func logAttr(_ []string, at slog.Attr) slog.Attr {
 	return at
 }
 
-// dropTime is logAttr for lines without their time: who reads standard error knows it, or
+// dropTime is logAttr for lines without a time: the reader of standard error knows it, or
 // records it.
 func dropTime(groups []string, at slog.Attr) slog.Attr {
 	if len(groups) == 0 && at.Key == slog.TimeKey {
@@ -346,9 +344,9 @@ func dropTime(groups []string, at slog.Attr) slog.Attr {
 	return logAttr(groups, at)
 }
 
-// toJournal reports whether standard error goes to systemd's journal: the manager
-// says which stream it made, because the variable alone is inherited by
-// everything that is started from a unit.
+// toJournal reports whether standard error goes to systemd's journal. The manager's variable
+// identifies the stream. Its presence is not enough, because every process started from a unit
+// inherits it.
 func toJournal() bool {
 	var dev, ino uint64
 	if _, err := fmt.Sscanf(os.Getenv("JOURNAL_STREAM"), "%d:%d", &dev, &ino); err != nil {

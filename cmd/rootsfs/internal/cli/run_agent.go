@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// forValue is --for of `run`: a duration, after which the roots are revoked, or the
-// agent whose preset is taken. It may be given once for each.
+// forValue is --for of `run`: a duration, after which the roots are revoked, or an agent, whose
+// preset is used. The flag may be given once for each.
 type forValue struct{ F *runFlags }
 
 // String implements pflag.Value.
@@ -63,7 +63,7 @@ func agentCompletion(cmd *cobra.Command) {
 	}) // fails only for an unknown flag
 }
 
-// agentCommand is the command of a command line that names an agent and no command.
+// agentCommand returns the agent's command if the command line names an agent and no command.
 func (f *runFlags) agentCommand(args []string) []string {
 	if one, ok := agents.Find(f.Agent); ok && len(args) == 0 {
 		return []string{one.Command}
@@ -71,7 +71,7 @@ func (f *runFlags) agentCommand(args []string) []string {
 	return args
 }
 
-// preset puts what the agent needs in the place of flags that were not given.
+// preset sets the flags that were not given from the agent's preset.
 func (f *runFlags) preset(cmd *cobra.Command) error {
 	one, ok := agents.Find(f.Agent)
 	if !ok {
@@ -104,7 +104,7 @@ func (f *runFlags) preset(cmd *cobra.Command) error {
 	return nil
 }
 
-// overrule puts what the configuration says of an agent in the place of its preset.
+// overrule replaces parts of an agent's preset by the values of the configuration.
 func overrule(one *agents.Agent, own config.Agent) {
 	one.Mode = cmp.Or(own.Mode, one.Mode)
 	for _, l := range []struct{ to, from *[]string }{
@@ -116,8 +116,8 @@ func overrule(one *agents.Agent, own config.Agent) {
 	}
 }
 
-// presetNet gives the agent the hosts that it connects to. Hosts of --net are added to them;
-// its other values, and net of the configuration, which is whole, take their place.
+// presetNet gives the agent the hosts of its preset, and the hosts of --net in addition. Other
+// values of --net, and the key net of the configuration (whole), replace these hosts.
 func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool) error {
 	isGiven := cmd.Flags().Changed("net")
 	switch {
@@ -130,15 +130,15 @@ func (f *runFlags) presetNet(cmd *cobra.Command, one *agents.Agent, whole *bool)
 	for _, h := range one.Hosts {
 		rule, err := network.ParseRule(h)
 		if err != nil {
-			return err // a host of the configuration: those of the presets are tested
+			return err // the configuration has a bad host: tests check those of the presets
 		}
 		f.presetNets = append(f.presetNets, rule)
 	}
 	return f.presetBaseURLs(one)
 }
 
-// presetBaseURLs approves the hosts of the model's addresses that the owner has set, at their
-// ports. One that is a proxy's is left to the owner.
+// presetBaseURLs approves the hosts and ports of the addresses of the model that the owner has
+// set. It does not approve an address of a proxy.
 func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 	for _, name := range one.BaseURLs() {
 		u, err := url.Parse(os.Getenv(name))
@@ -160,8 +160,9 @@ func (f *runFlags) presetBaseURLs(one *agents.Agent) error {
 	return nil
 }
 
-// projectRoot makes the repository around the working directory the root, or, if it is in
-// none, the working directory, where the command works in either case.
+// projectRoot makes the repository around the working directory the root, or the working
+// directory itself if it is in no repository. The command starts in the working directory in
+// both cases.
 func (f *runFlags) projectRoot(mode string) error {
 	dir, err := workingDir()
 	if err != nil {
@@ -183,7 +184,7 @@ func (f *runFlags) projectRoot(mode string) error {
 	return nil
 }
 
-// gitTop is the top of the repository around dir.
+// gitTop returns the top of the repository around dir.
 func gitTop(dir string) (top string, found bool) {
 	top, kind, err := project.Detect(dir)
 	if err != nil || kind != "git" {
@@ -192,8 +193,8 @@ func gitTop(dir string) (top string, found bool) {
 	return top, true
 }
 
-// proposedRoot is the SPEC of a root for a command without one: the repository around the
-// working directory, "" if that is in none. shown is how a person writes it.
+// proposedRoot returns the SPEC of a root for a command without one: the repository around the
+// working directory, or "" if there is none. written is the SPEC as a person would write it.
 func proposedRoot() (spec, written string) {
 	dir, err := workingDir()
 	if err != nil {
@@ -209,8 +210,8 @@ func proposedRoot() (spec, written string) {
 	return top + ":rw", top + ":rw"
 }
 
-// askRepository asks on the terminal whether a command that has no root gets the
-// repository that it is started in.
+// askRepository asks on the terminal whether to give a command without a root the repository in
+// which it is started.
 func (f *runFlags) askRepository() (granted bool) {
 	spec, _ := proposedRoot()
 	if spec == "" || f.learn || f.unconfined || !isTerminal(os.Stdin) {

@@ -17,15 +17,16 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// What git needs of the owner and does not find inside: the name and address that
-// ~/.gitconfig gives it. No git is run here, and no repository's configuration is read.
+// Inside, git does not find the owner's name and address, which are in ~/.gitconfig. The
+// functions here read them without running git, and read no repository's configuration.
 
-// maxGitFile bounds the files of git's that are read, bytes.
+// maxGitFile bounds the size of the files of git that are read, in bytes.
 const maxGitFile = 1 << 20
 
-// gitEnv passes the owner's identity by value (git-config(1), GIT_CONFIG_COUNT) to a
-// command that may write to a root, and has git trust what a confined command sees,
-// which is the roots. An environment that has such values already is left alone.
+// gitEnv returns variables that pass the owner's identity (git-config(1), GIT_CONFIG_COUNT) to
+// a command that may write to a root, and that make git trust all directories a confined
+// command sees, which are the roots. It returns none if the environment already has such
+// variables.
 func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
 	if slices.ContainsFunc(box.Env, func(e string) bool { return strings.HasPrefix(e, "GIT_CONFIG_") }) {
 		return box.Env
@@ -48,15 +49,15 @@ func gitEnv(box *sandbox.Options, roots []guard.Status) []string {
 	return env
 }
 
-// gitIdentity is user.name and user.email of the owner's own configuration.
+// gitIdentity returns user.name and user.email of the owner's own configuration.
 func gitIdentity() [][2]string {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return nil
 	}
-	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // home is there
+	conf, _ := config.XDG("XDG_CONFIG_HOME", ".config", "git", "config") // there is a home, so no error
 	found := map[string]string{}
-	judge := written.NewJudge()                                              // which knows the roots of this session
+	judge := written.NewJudge()                                              // it knows the roots of this session
 	for _, file := range []string{conf, filepath.Join(home, ".gitconfig")} { // the later one counts
 		if judge.File(file) == nil {
 			readGitUser(file, found)
@@ -94,7 +95,7 @@ func readGitUser(file string, found map[string]string) {
 	}
 }
 
-// gitValue undoes the quotes, escapes and comments of a value.
+// gitValue resolves the quotes, escapes and comments in a value.
 func gitValue(s string) string {
 	var b strings.Builder
 	quoted := false

@@ -21,7 +21,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// keptHome is a directory that a HOME is kept in, by the elements of its path.
+// keptHome returns the directory of a kept HOME from the elements of its path.
 func keptHome(elem ...string) (string, error) {
 	dir, err := xdg.Data(elem...)
 	if err != nil {
@@ -30,12 +30,12 @@ func keptHome(elem ...string) (string, error) {
 	return dir, nil
 }
 
-// holdsHomes reports whether a directory, a path without links, is or holds the place of
-// several kept HOMEs: as one HOME it would give a command all of them.
+// holdsHomes reports whether several kept HOMEs lie in a directory, given by a path without
+// links. As a HOME, such a directory would give a command all of them.
 func holdsHomes(dir string) bool {
 	data, err := xdg.Data()
 	if err != nil {
-		return false // none is kept
+		return false // there are no kept HOMEs
 	}
 	data = session.Resolve(data)
 	if names.Under(data, dir) {
@@ -45,15 +45,15 @@ func holdsHomes(dir string) bool {
 	switch kind, rest, _ := strings.Cut(rel, "/"); kind {
 	case "homes", "servers": // AGENT/REPOSITORY, HOST/SERVER
 		return !strings.Contains(rest, "/")
-	case "agents": // AGENT: one for all repositories, as it was once
+	case "agents": // AGENT: one for all repositories, made by older versions
 		return rest == ""
 	}
 	return false
 }
 
-// agentHome chooses the HOME of an agent: that of --home, else that of the configuration,
-// else one for the repository of the first root. An agent writes into its HOME what later runs
-// with that HOME read and execute, so that repositories do not share one unasked.
+// agentHome chooses the HOME of an agent: that of --home, else that of the configuration, else
+// one for the repository of the first root. Later runs with the same HOME read and execute
+// files that an agent wrote there, so repositories share a HOME only if the owner says so.
 func (f *runFlags) agentHome(cmd *cobra.Command, p *runPlan) (err error) {
 	if f.Agent == "" || cmd.Flags().Changed("home") {
 		return nil
@@ -76,8 +76,7 @@ func (f *runFlags) agentHome(cmd *cobra.Command, p *runPlan) (err error) {
 	return err
 }
 
-// homeName names the HOME of a repository after it. Repositories have one name only if they
-// have one path.
+// homeName returns the name for the HOME of a repository. Different paths give different names.
 func homeName(repository string) string {
 	name := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '-' || r == '.' || r == '_' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z') {
@@ -88,19 +87,19 @@ func homeName(repository string) string {
 	return fmt.Sprintf("%.40s-%.8x", name, sha256.Sum256([]byte(repository)))
 }
 
-// newHomeNote says of a HOME that an agent has for the first time whom it is for.
+// newHomeNote returns a note about a new HOME of an agent: which repository it is for.
 func (f *runFlags) newHomeNote() string {
 	note := fmt.Sprintf("this HOME is new, and for %s alone: log in inside, or pass a key as a variable; --home DIRECTORY shares one HOME among projects", quoteIfNeeded(f.homeOf))
 	if old, err := keptHome("agents", f.Agent); err == nil {
-		if _, err := os.Lstat(old); err == nil { // of a rootsfs before this one
+		if _, err := os.Lstat(old); err == nil { // made by an older version
 			note += "; the one that all projects shared before is still there: --home " + names.ShellWord(old)
 		}
 	}
 	return note
 }
 
-// makeHome makes the directory that is kept as HOME, for the user it is for. One that
-// was there is taken only if it belongs to that user: nothing is given away.
+// makeHome makes the directory of a kept HOME for its user. It accepts an existing directory
+// only if it belongs to that user, and never changes the owner of files.
 func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return false, fmt.Errorf("--home: %w", err)
@@ -134,7 +133,8 @@ func makeHome(dir string, uid, gid uint32) (isNew bool, err error) {
 	return false, homeRefused(dir, "belongs to user %d, and the command runs as user %d (chown it if it is for this command alone)", st.Uid, uid)
 }
 
-// openHome opens a HOME to its user again: a command can close its own to itself.
+// openHome makes a HOME accessible to its user again: a command can remove these permissions
+// from its own HOME.
 func openHome(fd int, st *unix.Stat_t) error {
 	if st.Mode&0o700 == 0o700 {
 		return nil
@@ -162,9 +162,10 @@ func giveHome(fd int, uid, gid uint32) (isEmpty bool, err error) {
 	return true, nil
 }
 
-// bringHome copies files of the owner's HOME into a kept one that lacks them. The command
-// can have made links there: os.Root follows none that leads out. What it has put in the place
-// of a file or a directory is left alone: the start goes on, and notes say so.
+// bringHome copies files of the owner's HOME into a kept HOME that lacks them. The command may
+// have made links there; os.Root follows no link that leads out. If the command has put
+// something else in the place of a file or directory, bringHome leaves it there and adds a
+// note.
 func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	if len(files) == 0 {
 		return nil
@@ -177,7 +178,7 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	for _, file := range files {
 		from, err := ownerFile(file)
 		if err != nil {
-			continue // without a HOME there is nothing to bring
+			continue // there is no HOME to copy from
 		}
 		text, ok := readGitFile(from)
 		if !ok {
@@ -191,7 +192,7 @@ func bringHome(home string, files []string, uid, gid uint32) (notes []string) {
 	return notes
 }
 
-// ownerFile is where a file lies that the owner has in his HOME.
+// ownerFile returns the path of a file in the owner's HOME.
 func ownerFile(file string) (string, error) {
 	if rest, ok := strings.CutPrefix(file, ".config/"); ok {
 		return config.XDG("XDG_CONFIG_HOME", ".config", rest)
@@ -200,7 +201,7 @@ func ownerFile(file string) (string, error) {
 	return filepath.Join(home, file), err
 }
 
-// obstacle returns the first element on the way to a file that is no directory which can be
+// obstacle returns the first element on the way to a file that is not a directory, or cannot be
 // entered.
 func obstacle(in *os.Root, file string) string {
 	for i := range len(file) {
@@ -230,7 +231,7 @@ func bringFile(in *os.Root, file, text string, uid, gid int) error {
 	}
 	f, err := in.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // it is the agent's own by now
+		return nil // it exists, so it now belongs to the agent
 	}
 	if err != nil {
 		return err

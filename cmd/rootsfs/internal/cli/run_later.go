@@ -14,51 +14,50 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Most roots that are granted while the command runs appear by themselves: the
-// directory at the top that they lie in, or are, was bound when it started. The
-// others are bound one by one: those in the system's and the command's own
-// directories, and directories that were made at the top since.
+// Most roots that are granted while the command runs appear by themselves: their top directory
+// was bound when the command started. The others are bound one by one: roots in the system's
+// and the command's own directories, and in top directories that were made since.
 
-// spareDirs is how many of those there can be at a time, besides single files.
-// Each costs the start a look-up and a rule of Landlock's.
+// spareDirs is how many such roots there can be at a time, besides single files. Each costs a
+// look-up and a Landlock rule at the start.
 const spareDirs = 8
 
-// laterRoots has the command see them. It is a guard.View: when a grant is
-// answered, its root is there.
+// laterRoots binds these roots. It is a guard.View: when the grant returns, the command sees
+// the root.
 type laterRoots struct {
 	r     *runner
 	watch sync.Once
 	ready chan struct{} // closed by begin
-	can   bool          // set before that
+	can   bool          // roots can be bound; set before ready is closed
 
 	mu    sync.Mutex // guards the fields below; held while the command's init works
 	bound map[string]boundRoot
 	spare [spareDirs]guard.RootName
-	// unseen are those that could not be shown, with the reason.
+	// unseen are the roots that could not be bound, with the errors.
 	unseen map[string]error
 }
 
-// boundRoot is what is bound at a path inside.
+// boundRoot describes the root that is bound at a path inside.
 type boundRoot struct {
 	name  guard.RootName
 	epoch uint64
-	spare int    // the directory that shows it; -1: it is bound itself
+	spare int    // the number of the spare directory that shows it; -1: the root itself is bound
 	file  fileID // of a single file
 }
 
-// rootItself is a root that is bound itself, as it is now.
+// rootItself returns the boundRoot for a root that is bound itself, as it is now.
 func rootItself(st guard.Status) boundRoot {
 	return boundRoot{name: st.Grant.Root, epoch: st.Epoch, spare: -1, file: fileNow(st)}
 }
 
-// fileID tells a file from one that has taken its name.
+// fileID identifies a file, so that a replaced file is noticed.
 type fileID struct {
 	dev, ino uint64
 	born     unix.StatxTimestamp
 }
 
-// fileNow is the file that is at a root's place on the host, none for other roots and
-// where looking could hang.
+// fileNow returns the identity of the file of a single-file root on the host. It returns the
+// zero fileID for other roots, and if looking could hang.
 func fileNow(st guard.Status) (id fileID) {
 	var x unix.Statx_t
 	if st.FileRoot && !st.Remote && unix.Statx(unix.AT_FDCWD, st.Grant.Resolved, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &x) == nil {
@@ -67,8 +66,8 @@ func fileNow(st guard.Status) (id fileID) {
 	return id
 }
 
-// watchRoots begins to, before the command is started: who grants a root between
-// that and begin is answered after begin.
+// watchRoots registers the view before the command is started. A grant before begin returns
+// only after begin.
 func (r *runner) watchRoots() {
 	r.later.watch.Do(func() { r.s.Registry().AddView(r.later) })
 }
@@ -77,7 +76,7 @@ func newLaterRoots(r *runner) *laterRoots {
 	return &laterRoots{r: r, ready: make(chan struct{}), bound: map[string]boundRoot{}, unseen: map[string]error{}}
 }
 
-// begin is called when the command runs, or will never.
+// begin is called when the command runs, or when it is known that it never will.
 func (l *laterRoots) begin() {
 	if l.can = l.r.proc != nil && l.r.proc.CanBind(); l.can {
 		for _, at := range l.r.proc.Single() {
@@ -85,7 +84,7 @@ func (l *laterRoots) begin() {
 		}
 	}
 	close(l.ready)
-	l.follow() // what has changed since the roots were bound
+	l.follow() // for changes since the roots were bound
 }
 
 // Invalidate implements guard.View.
@@ -94,20 +93,19 @@ func (l *laterRoots) Invalidate(_ context.Context, c guard.Change) error {
 	case guard.ChangeAdded:
 		l.follow()
 	case guard.ChangeEnded:
-		// The mount refuses already: what stood there before may come back
-		// when it will.
+		// The mount refuses already, so unbinding need not be awaited.
 		go l.follow()
 	}
 	return nil
 }
 
-// looked is told that the place of a root was looked at, because it may have changed.
-// A single file that was replaced is bound anew: what is bound is a file, not a name.
+// looked is called when the place of a root may have changed. If a single file was replaced, it
+// is bound again: a bind mount refers to a file, not to a name.
 func (l *laterRoots) looked(name guard.RootName) {
 	select {
 	case <-l.ready:
 	default:
-		return // follow comes later
+		return // begin calls follow
 	}
 	st, ok := l.r.s.Registry().Lookup(name)
 	if !ok || !st.FileRoot || l.r.proc == nil || l.r.proc.Follows(st.Grant.Resolved) {
@@ -121,7 +119,7 @@ func (l *laterRoots) looked(name guard.RootName) {
 	}
 }
 
-// follow makes what is bound what is granted.
+// follow binds and unbinds roots until the bound ones are the granted ones.
 func (l *laterRoots) follow() {
 	<-l.ready
 	if !l.can {
@@ -166,7 +164,7 @@ func (l *laterRoots) follow() {
 	l.r.s.SetServer(c)
 }
 
-// warn logs what the command could not be shown, as long as there is one.
+// warn logs that the command does not see a root, as long as there is a command.
 func (l *laterRoots) warn(at string, err error) {
 	select {
 	case <-l.r.proc.Ended():
@@ -177,8 +175,8 @@ func (l *laterRoots) warn(at string, err error) {
 	}
 }
 
-// wanted are the roots that are to be bound, by path: those that do not appear by
-// themselves, or in another.
+// wanted returns the roots to bind, by path: those that appear neither by themselves nor in
+// another root.
 func (l *laterRoots) wanted() map[string]guard.Status {
 	roots := l.r.s.Registry().RootsOf(l.r.plan.session.Mount.Subject)
 	slices.SortFunc(roots, func(a, b guard.Status) int { return strings.Compare(a.Grant.Resolved, b.Grant.Resolved) })
@@ -193,7 +191,7 @@ func (l *laterRoots) wanted() map[string]guard.Status {
 	return want
 }
 
-// bind binds one.
+// bind binds one root.
 func (l *laterRoots) bind(at string, st guard.Status) error {
 	b := rootItself(st)
 	from := strings.TrimPrefix(at, "/")

@@ -19,15 +19,15 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// learned is what `run --learn` notes: what the command looked for beside its
-// roots, and what it was refused in them. A nil one notes nothing.
+// learned has the observations of `run --learn`: the paths that the command looked for outside
+// of its roots, and the refusals in them. A nil *learned notes nothing.
 type learned struct {
 	mu      sync.Mutex // guards the fields below
 	begun   bool       // see begin
 	sought  map[string]int
 	more    bool // than maxSought
 	refused map[refusedKind]*refusedOps
-	links   map[guard.Path]bool // that leave their root
+	links   map[guard.Path]bool // links that leave their root
 }
 
 // refusedKind are the operations that lack the same rights, if they lack any.
@@ -61,8 +61,8 @@ func newLearned() *learned {
 	return &learned{sought: map[string]int{}, refused: map[refusedKind]*refusedOps{}, links: map[guard.Path]bool{}}
 }
 
-// begin is called when the command is about to be started: what was looked for before
-// that is what its init looked for, which is our own program.
+// begin is called when the command is about to start. The paths looked for before that are
+// those of its init, which is a part of rootsfs.
 func (l *learned) begin() {
 	if l == nil {
 		return
@@ -72,8 +72,7 @@ func (l *learned) begin() {
 	l.begun = true
 }
 
-// missing notes a path that was looked for in a directory of ours, where
-// nothing is.
+// missing notes a missing path that the command looked for in a directory of the mount's own.
 func (l *learned) missing(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +109,8 @@ func (l *learned) observe(e guard.Event) {
 	have.times++
 }
 
-// unseenOf says what of a command does not reach us, and why; "" if nothing.
+// unseenOf describes the accesses of a command that rootsfs does not see, and why; "": it sees
+// all.
 func unseenOf(box *sandbox.Options, level sandbox.Level) string {
 	const looked = "what it looked for beside its roots"
 	switch {
@@ -124,9 +124,9 @@ func unseenOf(box *sandbox.Options, level sandbox.Level) string {
 	return ""
 }
 
-// propose prints the roots and rights that would have sufficed, as far as that can be
-// told from what was refused. It grants nothing. hosts are those that it tried to reach and
-// that have no rule, times how often; unseen is what did not reach us.
+// propose prints the roots and rights that would have sufficed, as far as the refusals show. It
+// grants nothing. hosts are the hosts without a rule that the command tried to reach, and times
+// is how often it tried. unseen is the text of unseenOf.
 func (l *learned) propose(a *app, s *session.Session, hosts []string, times int, unseen string) {
 	if l == nil {
 		return
@@ -163,11 +163,12 @@ func (l *learned) propose(a *app, s *session.Session, hosts []string, times int,
 	}
 }
 
-// learnedFlags is what is said at the end: flags to add, each with a line that says why, and
-// what no flag is proposed for.
+// learnedFlags is the report at the end: the flags to add, each with a line for the reason, and
+// notes without a flag.
 type learnedFlags struct{ lines, notes []string }
 
-// add proposes a flag. A comment behind it would be run: zsh knows none at its prompt.
+// add proposes a flag. The reason is not a comment on the same line: zsh at its prompt would
+// run the comment as words of the command.
 func (p *learnedFlags) add(flag, why string) { p.lines = append(p.lines, flag, "    "+why) }
 
 func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guard.Explanation) (p learnedFlags) {
@@ -209,8 +210,8 @@ func (l *learned) proposal(reg *guard.Registry, explain func(guard.Request) guar
 	return p
 }
 
-// lacked asks the gate which rights the refused operations lack, and in which roots. An operation
-// that lacks none was refused by a file's own permissions.
+// lacked asks the gate which rights the refused operations lack, and in which roots. If an
+// operation lacks none, the file's own permissions refused it.
 func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guard.RootName]*lackedIn {
 	out := map[guard.RootName]*lackedIn{}
 	byOrder := func(a, b *refusedOps) int { return cmp.Compare(a.order, b.order) }
@@ -230,8 +231,8 @@ func (l *learned) lacked(explain func(guard.Request) guard.Explanation) map[guar
 	return out
 }
 
-// existing are the sought paths that there are on the host, without those below
-// another one, and apart from them those that skip is true of.
+// existing returns the sought paths that exist on the host, without paths below another one.
+// Paths for which skip is true are returned separately.
 func (l *learned) existing(skip func(path string) bool) (found, skipped []string) {
 	for _, path := range slices.Sorted(maps.Keys(l.sought)) {
 		if _, err := os.Lstat(path); err != nil {
@@ -249,23 +250,23 @@ func (l *learned) existing(skip func(path string) bool) (found, skipped []string
 	return found, skipped
 }
 
-// linkRule decides which links that leave their root the command is shown. It is for
-// the private mount of a run alone: who walks that mount is the command, whose root
-// directory is the sandbox's, so that the kernel resolves the link there. It is as
-// harmless where the mount has a place on the host: only the owner, who reaches the
-// links of the source as well, can enter that place.
+// linkRule decides which links that leave their root the command sees. It is only for the
+// private mount of a run. Only the command walks that mount. Its root directory is the
+// sandbox's, so the kernel resolves links inside the sandbox. If the mount has a place on the
+// host, links are harmless there too: only the owner, who can follow the links of the source
+// anyway, can enter that place.
 type linkRule struct {
 	level atomic.Uint32              // of confinement; sandbox.Level
-	last  atomic.Pointer[guard.Path] // that was refused; nil: none
+	last  atomic.Pointer[guard.Path] // the link that was refused last; nil: none
 }
 
-// isLinkRefused reports whether a record is of a link that was refused because it leaves
-// its root.
+// isLinkRefused reports whether a record is about a link that was refused because it leaves its
+// root.
 func isLinkRefused(rec *guard.Record) bool {
 	return rec.Op == names.OpReadlink && rec.Kind == names.Escaped && rec.Path.Root != ""
 }
 
-// observe notes the link that was refused last.
+// observe notes the last refused link.
 func (l *linkRule) observe(e guard.Event) {
 	if e.Record != nil && isLinkRefused(e.Record) {
 		path := e.Record.Path
@@ -273,7 +274,7 @@ func (l *linkRule) observe(e guard.Event) {
 	}
 }
 
-// refusedLink is a link that the command was refused, on the host.
+// refusedLink is a link on the host that the command was refused.
 type refusedLink struct {
 	at, text names.Foreign // text is its target as it is written
 	dest     string
@@ -283,7 +284,7 @@ func (r refusedLink) String() string {
 	return fmt.Sprintf("the link %q leads to %q", r.at, r.text)
 }
 
-// readRefused looks at a link as it is now.
+// readRefused reads a link as it is now.
 func readRefused(reg *guard.Registry, p guard.Path) (refusedLink, bool) {
 	dir, ok := reg.Dir(p.Root)
 	if !ok {
@@ -312,8 +313,8 @@ func (l *learned) refusedLinks(reg *guard.Registry) (out []refusedLink) {
 	return out
 }
 
-// explain puts the link that was refused last into the error of a command that could
-// not be executed, in which nothing else can have been refused a link yet.
+// explain adds the last refused link to the error of a command that could not be executed. At
+// that time, only the start of the command can have been refused a link.
 func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	last := l.last.Load()
 	if last == nil || !errors.Is(err, sandbox.ErrNotExecutable) {
@@ -330,7 +331,7 @@ func (l *linkRule) explain(reg *guard.Registry, name string, err error) error {
 	return &exitError{Code: exitNotExecutable, Err: fmt.Errorf("the command %s cannot be executed: %v, which is refused; %s", names.Quote(name), r, remedy)}
 }
 
-// chosen is told of the level of confinement, before the command is started.
+// chosen sets the level of confinement, before the command is started.
 func (l *linkRule) chosen(level sandbox.Level) { l.level.Store(uint32(level)) }
 
 // visible is mount.Options.Visible.
@@ -339,9 +340,9 @@ func (l *linkRule) visible(dest string, relative bool) bool {
 	case sandbox.Namespaces, sandbox.Bubblewrap:
 		return dest == "" || level.Shows(dest)
 	case sandbox.Landlock:
-		// The command is in the host's root directory, and the roots are in the
-		// mount: only a relative link leads from one to another, and none of
-		// these to what is outside of the mount.
+		// The command's root directory is that of the host, and the roots are in the mount. So
+		// only a relative link can lead from one root to another, and no such link leads out of
+		// the mount.
 		if dest == "" {
 			return relative
 		}

@@ -25,17 +25,18 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// commandNet is the network that a run's command has where it has not the host's: of approved
-// hosts, or of none, which refuses and tells. A nil one cannot be made.
+// commandNet is the network of a run's command that does not have the host's network: with
+// approved hosts, or with none, and then it refuses and reports every connection. A nil
+// *commandNet stands for the host's network.
 type commandNet struct {
 	gate    *network.Gate
 	learn   bool
 	refused tally // HOST or HOST:PORT without a rule that the command tried to reach
-	limited tally // what is said of limits that connections have reached
+	limited tally // messages about limits that connections have reached
 	secrets []*commandSecret
 	session *session.Session // set before the gate serves
-	asks    bool             // about hosts without a rule
-	none    bool             // nothing can be reached at the start, nor is asked about
+	asks    bool             // the owner is asked about hosts without a rule
+	none    bool             // no host is approved at the start, and the owner is not asked
 	ends    map[network.Rule]time.Time
 	warn    func(format string, args ...any)
 	told    atomic.Bool // see tellFirst
@@ -49,8 +50,8 @@ type commandNet struct {
 // defaultNetTimeout is how long a connection waits for the answer about its host.
 const defaultNetTimeout = time.Minute
 
-// newCommandNet returns the network of a plan, nil if the command has the host's, or is to have
-// no network namespace and no hosts.
+// newCommandNet returns the network of a plan, or nil if the command has the host's network, or
+// has neither a network namespace nor hosts.
 func newCommandNet(p *runPlan) *commandNet {
 	hasHosts := len(p.net.Rules) > 0 || len(p.secrets) > 0 || p.net.Ask != nil
 	if p.box.Net || p.box.Level >= sandbox.Landlock && !hasHosts {
@@ -73,7 +74,7 @@ func (n *commandNet) settle() {
 	}
 }
 
-// box returns what the sandbox is told.
+// box returns the options of the sandbox for the network.
 func (n *commandNet) box(s *session.Session, warn func(format string, args ...any)) *sandbox.Network {
 	if n == nil {
 		return nil
@@ -113,7 +114,7 @@ func (n *commandNet) box(s *session.Session, warn func(format string, args ...an
 	}
 }
 
-// ask asks about a host that no rule permits.
+// ask asks the owner about a host without a rule.
 func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	h := broker.Host{
 		Name: q.Host, Port: q.Port, Program: q.Program.Path, PID: int32(q.Program.PID), Reached: []broker.Reached{}, Others: q.Others,
@@ -121,7 +122,7 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	for _, r := range q.Reached {
 		h.Reached = append(h.Reached, broker.Reached(r))
 	}
-	return n.session.AskHost(ctx, h, func(length time.Duration) error {
+	return n.session.Consent().AskHost(ctx, h, func(length time.Duration) error {
 		err := q.Permit()
 		if err == nil && length > 0 {
 			n.endAfter(q.Rule(), length)
@@ -130,25 +131,25 @@ func (n *commandNet) ask(ctx context.Context, q network.Question) error {
 	})
 }
 
-// errNoSecret refuses a name that a secret would have.
+// errNoSecret is the refusal of a name in the form of a secret's name.
 var errNoSecret = fmt.Errorf("no secret of this run has this name, and %w", network.ErrNoRule)
 
-// denied returns why a host is refused without a question.
+// denied returns the reason why a host is refused without a question.
 func (n *commandNet) denied(host string, port uint16) error {
 	if secret.IsInside(host) {
 		return errNoSecret
 	}
-	return n.session.HostDenied((&broker.Host{Name: host, Port: port}).String())
+	return n.session.Consent().HostDenied((&broker.Host{Name: host, Port: port}).String())
 }
 
-// endAfter takes a rule back after some time.
+// endAfter revokes a rule after some time.
 func (n *commandNet) endAfter(rule network.Rule, length time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.timers[rule] = time.AfterFunc(length, func() { n.expire(rule) })
 }
 
-// stopTimers stops the timers of rules that are taken back before their time is over.
+// stopTimers stops the timers of rules that are revoked before their time has passed.
 func (n *commandNet) stopTimers(rules []network.Rule) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -160,10 +161,10 @@ func (n *commandNet) stopTimers(rules []network.Rule) {
 	}
 }
 
-// expire takes a rule back whose time is over.
+// expire revokes a rule whose time has passed.
 func (n *commandNet) expire(rule network.Rule) {
 	if !slices.Contains(n.gate.Rules(), rule) {
-		return // it was taken back at this moment
+		return // it was revoked at this moment
 	}
 	n.gate.Expire(rule)
 	if err := n.session.Registry().NoteFacts(names.OpExpire, guard.Allowed, guard.Facts{Host: rule.String()}, "network "+rule.String()); err != nil {
@@ -171,7 +172,7 @@ func (n *commandNet) expire(rule network.Rule) {
 	}
 }
 
-// close ends every connection, also if the session is not there to do it.
+// close ends every connection, even if there is no session to do it.
 func (n *commandNet) close() {
 	if n == nil {
 		return
@@ -270,8 +271,8 @@ func (n *commandNet) Remove(hosts []string) (removed []string, ended int, err er
 	return slices.Concat(textsOf(rules), textsOf(secrets)), ended, nil
 }
 
-// removeAll takes back what is permitted when it is, and not when it began: a host may be
-// allowed at this moment.
+// removeAll revokes all rules. It does not list them first, because the owner may allow a host
+// at any moment.
 func (n *commandNet) removeAll() (removed []string, ended int, err error) {
 	secrets := n.liveSecrets()
 	ended = n.removeSecrets(secrets)
@@ -290,7 +291,7 @@ func (n *commandNet) removeSecrets(list []*commandSecret) (ended int) {
 // netValue is the value of --net: the whole network, some hosts, or nothing.
 type netValue struct {
 	All   bool
-	none  bool // also none of the configuration's hosts
+	none  bool // no hosts, not even those of the configuration
 	Rules []network.Rule
 }
 
@@ -301,8 +302,8 @@ func netFlag(fs *pflag.FlagSet, v *netValue, usage string) {
 	fs.VarPF(v, "net", "", usage).NoOptDefVal = wholeNetwork
 }
 
-// Set implements pflag.Value. Hosts add up; true and false are what the flag took when it was
-// a switch.
+// Set implements pflag.Value. Hosts of several flags are added. true and false are from older
+// versions, in which the flag was a switch.
 func (v *netValue) Set(s string) error {
 	switch s {
 	case wholeNetwork, "true":
@@ -333,7 +334,7 @@ func (v *netValue) String() string {
 	return strings.Join(textsOf(v.Rules), ",")
 }
 
-// textsOf are hosts or secrets as they are written.
+// textsOf returns hosts or secrets as they are written.
 func textsOf[T fmt.Stringer](list []T) []string {
 	out := make([]string, len(list))
 	for i, one := range list {
@@ -367,8 +368,9 @@ func (f *runFlags) planNetwork(p *runPlan) error {
 	return nil
 }
 
-// configuredHosts adds the hosts that the configuration gives to runs of this name and profile,
-// and whether others are asked about, until the last block's end that says so.
+// configuredHosts adds the hosts that the configuration gives to runs of this name and profile.
+// It also sets whether the owner is asked about other hosts, until the latest end of the blocks
+// that say so.
 func (p *runPlan) configuredHosts(blocks []config.Net, name, profile string) {
 	now := time.Now()
 	p.netEnds = map[network.Rule]time.Time{}

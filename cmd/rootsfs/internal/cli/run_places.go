@@ -18,8 +18,8 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// places decides where the roots appear, and which roots the command needs beside
-// those that were asked for.
+// places decides where the roots appear, and which roots the command needs beside those of the
+// flags.
 func (p *runPlan) places() error {
 	if err := p.checkRoots(); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (p *runPlan) places() error {
 		p.box.UID, p.box.GID = sandbox.DefaultID()
 	}
 	p.session.Mount.Owner = &guard.User{UID: p.box.UID, GID: p.box.GID}
-	// Root's command runs as another user, and nobody else can reach its mount.
+	// The command of root runs as another user. Nobody else can reach its mount.
 	p.session.Mount.AllowOther = p.box.UID != uint32(os.Geteuid())
 	if p.box.Map == sandbox.Same {
 		// /tmp, /var and /run are bound if a root lies there at the start.
@@ -47,8 +47,8 @@ func (p *runPlan) places() error {
 	return p.needs()
 }
 
-// needs makes roots of what the command needs beside those that were asked for, and shows the
-// links by which it is found.
+// needs adds roots for the files that the command itself needs, and shows the links by which
+// they are found.
 func (p *runPlan) needs() error {
 	command, err := p.command()
 	if err != nil {
@@ -70,12 +70,11 @@ func (p *runPlan) needs() error {
 			if err := p.showLink(n); err != nil {
 				return err
 			}
-			continue // what it leads to is needed as well
+			continue // the target is among the needed files as well
 		}
 		if n.FoundVia != "" {
-			// What a command may write must not decide what it is shown: a link
-			// or a first line that an earlier run left there would show it any
-			// file.
+			// A file that the command may write must not decide which files it sees: through a
+			// link or a first line that an earlier run left there, it could see any file.
 			return usage(fmt.Errorf("the command is found through %s, which lies in the writable root %s of this run or an earlier one, and needs %s outside of it: if that is meant, say --root %s",
 				names.Quote(n.FoundVia), names.Quote(writable(n.FoundVia)), names.Quote(n.Path), names.ShellWord(n.Path+":ro")))
 		}
@@ -88,8 +87,8 @@ func (p *runPlan) needs() error {
 	return nil
 }
 
-// checkRoots refuses a root that would hold the private mounts of runs: the session would
-// refuse it as well, by the path of a mount that nobody knows.
+// checkRoots refuses a root that holds the private mounts of runs. The session would refuse it,
+// too, but name a mountpoint that the owner does not know.
 func (p *runPlan) checkRoots() error {
 	for _, g := range p.session.Roots {
 		if names.Under(cleanup.Base(), session.Resolve(g.Dir)) {
@@ -101,7 +100,7 @@ func (p *runPlan) checkRoots() error {
 	return nil
 }
 
-// need makes a directory or file a root that nobody asked for by name.
+// need makes a directory or file a root that no flag names.
 func (p *runPlan) need(path, command string) {
 	p.implicit = append(p.implicit, path)
 	name := guard.RootName("interpreter")
@@ -117,10 +116,10 @@ func (p *runPlan) need(path, command string) {
 	})
 }
 
-// originInterpreter marks the roots nobody asked for by name.
+// originInterpreter is the origin of roots that no flag names.
 const originInterpreter = "interpreter of the command"
 
-// workDir is the command's working directory on the host, "" if it has none there.
+// workDir returns the command's working directory on the host, "" if it has none there.
 func (p *runPlan) workDir() string {
 	if p.box.Dir != "" {
 		return p.outside(p.box.Dir)
@@ -137,8 +136,8 @@ func (p *runPlan) workDir() string {
 	return ""
 }
 
-// outside is what an absolute path inside is on the host. Only --map flat has roots at
-// paths of its own.
+// outside returns the path on the host for an absolute path inside. They differ only with --map
+// flat.
 func (p *runPlan) outside(path string) string {
 	if p.box.Map != sandbox.Flat {
 		return path
@@ -151,8 +150,8 @@ func (p *runPlan) outside(path string) string {
 	return path
 }
 
-// writable tells of a place, as sandbox.Interpreter asks, by which writable root
-// the command may change it, "" if by none.
+// writable returns a function for sandbox.Interpreter. The function returns the writable root
+// by which the command may change a place, or "".
 func (p *runPlan) writable() func(place string) string {
 	type root struct{ name, at string }
 	var roots []root
@@ -168,7 +167,7 @@ func (p *runPlan) writable() func(place string) string {
 		}
 	}
 	if p.box.Home != "" {
-		add(p.box.Home) // which the command may write in each run
+		add(p.box.Home) // the command may write to it in each run
 	}
 	judge := p.judge()
 	return func(place string) string {
@@ -181,14 +180,14 @@ func (p *runPlan) writable() func(place string) string {
 	}
 }
 
-// covered reports whether a path lies in a root that is granted anyway.
+// covered reports whether a path lies in a granted root.
 func (p *runPlan) covered(path string) bool {
 	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool {
 		return names.Under(path, g.Dir) || names.Under(path, p.resolve(g.Dir))
 	})
 }
 
-// resolve is session.Resolve, once for each root.
+// resolve is session.Resolve, with a cache.
 func (p *runPlan) resolve(dir string) string {
 	real, ok := p.resolved[dir]
 	if !ok {
@@ -201,8 +200,8 @@ func (p *runPlan) resolve(dir string) string {
 	return real
 }
 
-// noCommand gives the news that a command is not there, or does not run, the exit
-// codes that shells give them.
+// noCommand gives the errors that a command does not exist, or cannot be executed, the exit
+// codes of shells.
 func noCommand(err error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotExecutable):
@@ -213,17 +212,16 @@ func noCommand(err error) error {
 	return err
 }
 
-// A kept home (`run --home`) is handed to the command whole and writable, without
-// the patterns that a root has. So the rules for roots hold for it, and more.
+// The command gets a kept home (`run --home`) whole and writable, without the patterns of a
+// root. So the rules for roots apply to it, and stricter ones.
 
-// homeRefused is the error for a directory that must not be a kept home.
+// homeRefused returns the error for a directory that must not be a kept home.
 func homeRefused(dir, format string, args ...any) error {
 	return &control.Error{Class: control.NotApproved, Text: fmt.Sprintf("--home %s %s; choose a directory for this alone, such as ~/.cache/rootsfs/NAME, which is made if it is not there",
 		names.Quote(dir), fmt.Sprintf(format, args...))}
 }
 
-// checkHome refuses a kept home that would show the command more than a home of its
-// own.
+// checkHome refuses a kept home that would show the command more than its own home.
 func (p *runPlan) checkHome() error {
 	home := p.box.Home
 	if err := written.CheckLinks(home); err != nil {
@@ -261,13 +259,13 @@ func (p *runPlan) checkHome() error {
 	return p.homeOutside()
 }
 
-// homeOutside refuses a kept home that is reached through a root: what the
-// command can make a link there decides what its next HOME is.
+// homeOutside refuses a kept home whose path leads through a root: by a link there, the command
+// could choose its next HOME.
 func (p *runPlan) homeOutside() error {
 	for dir := filepath.Dir(p.box.Home); ; dir = filepath.Dir(dir) {
 		real, err := filepath.EvalSymlinks(dir)
 		if err != nil {
-			real = dir // not there yet
+			real = dir // it does not exist yet
 		}
 		for _, g := range p.session.Roots {
 			if names.Under(real, session.Resolve(g.Dir)) {

@@ -18,13 +18,13 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// A command is started as it is outside: by the same file, under the same name. A directory of
-// PATH may be a link (nvm's "current"), and so may a program whose name decides what it does
+// A command is started as outside: the same file, under the same name. There may be links on
+// the way: a directory of PATH (nvm's "current"), a program whose name decides its behaviour
 // (bunx is bun), HOME (/home leads to /var/home), or a directory on the way to a root. The
-// private mount shows those links, if no program can have made them.
+// private mount shows these links, if no program can have made them.
 
-// command is where the command lies on the host. What stands behind -- is read as
-// the command reads it: a relative path is one from its working directory.
+// command returns the path of the command on the host. A relative path behind -- is relative to
+// the command's working directory.
 func (p *runPlan) command() (string, error) {
 	name := p.box.Args[0]
 	switch {
@@ -40,8 +40,8 @@ func (p *runPlan) command() (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// search looks for a command in the directories of the PATH that it gets, as they are on the
-// host; "" if none has it.
+// search looks for a command in the directories of its own PATH, at their places on the host.
+// It returns "" if none has it.
 func (p *runPlan) search(name string) string {
 	for _, dir := range filepath.SplitList(p.searchPath()) {
 		path, err := filepath.Abs(filepath.Join(p.outside(cmp.Or(dir, ".")), name))
@@ -55,7 +55,7 @@ func (p *runPlan) search(name string) string {
 	return ""
 }
 
-// searchPath is the PATH that the command gets: of --env, or the caller's.
+// searchPath returns the PATH of the command: that of --env, or the caller's.
 func (p *runPlan) searchPath() string {
 	path := os.Getenv("PATH")
 	for _, e := range p.flags.env {
@@ -66,13 +66,13 @@ func (p *runPlan) searchPath() string {
 	return path
 }
 
-// startAt has the file that was found be executed, and no other program of its name.
+// startAt makes the sandbox execute the file that was found, and no other program of its name.
 func (p *runPlan) startAt(command string) {
 	if strings.Contains(p.box.Args[0], "/") && !filepath.IsAbs(p.box.Args[0]) || !filepath.IsAbs(command) {
 		return
 	}
 	if slices.ContainsFunc(filepath.SplitList(p.searchPath()), sandbox.IsPrivate) {
-		return // it may lie in what is the command's own
+		return // it may lie in a directory of the command's own
 	}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(command)); err == nil {
 		command = filepath.Join(dir, filepath.Base(command))
@@ -91,8 +91,8 @@ func (p *runPlan) startAt(command string) {
 	p.box.Program = command
 }
 
-// flatName is the name of the root that shows a single file where roots appear by their names:
-// the file's own, or the command's, which decides what some programs do.
+// flatName returns the name of the root for a single file, in a layout that shows roots by
+// name: the file's own name, or the command's, which decides the behaviour of some programs.
 func (p *runPlan) flatName(path, command string) (guard.RootName, bool) {
 	info, err := os.Stat(path)
 	if p.box.Map != sandbox.Flat || err != nil || info.IsDir() {
@@ -106,7 +106,7 @@ func (p *runPlan) flatName(path, command string) (guard.RootName, bool) {
 	return name, err == nil && !isTaken
 }
 
-// showLink shows a link by which the command, or something that it needs, is found.
+// showLink shows a link by which the command, or a file that it needs, is found.
 func (p *runPlan) showLink(n sandbox.Needed) error {
 	if n.FoundVia != "" || p.box.Map != sandbox.Same {
 		return nil
@@ -125,8 +125,8 @@ func (p *runPlan) addLink(at, target string) {
 	p.box.Links[at] = target
 }
 
-// otherNames shows the links that lead to roots under other names: those of HOME, of the
-// working directory, of PATH, and of what is written behind --.
+// otherNames shows the links that lead to roots under other names: those in HOME, in the
+// working directory, in PATH, and in the words behind --.
 func (p *runPlan) otherNames(writable func(place string) string) {
 	if p.box.Map != sandbox.Same {
 		return
@@ -172,16 +172,16 @@ func (p *runPlan) otherNames(writable func(place string) string) {
 	}
 }
 
-// maxPath is PATH_MAX: an argument may be a whole program.
+// maxPath is PATH_MAX. A longer argument is no path: it may be the text of a program.
 const maxPath = 4096
 
-// isRootName reports whether a root is granted by this very path.
+// isRootName reports whether a root was granted by exactly this path.
 func (p *runPlan) isRootName(path string) bool {
 	return slices.ContainsFunc(p.session.Roots, func(g guard.Grant) bool { return g.Dir == path })
 }
 
-// noteShim tells a version manager of its directory, if the command is a shim of one, and the
-// owner what to write if that is not enough.
+// noteShim handles a command that is a shim of a version manager: it passes the manager its
+// directory, and adds a note for the owner in case that is not enough.
 func (p *runPlan) noteShim(command string) {
 	shim, ok := findShim(command)
 	if !ok || !p.covered(shim.Dir) {
@@ -203,7 +203,7 @@ func (p *runPlan) noteShim(command string) {
 	p.notes = append(p.notes, note)
 }
 
-// findShim looks along the links of a command for a shim.
+// findShim looks for a shim among the links of a command.
 func findShim(command string) (sandbox.Shim, bool) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(command))
 	if err != nil {

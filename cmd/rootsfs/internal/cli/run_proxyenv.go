@@ -15,7 +15,7 @@ import (
 // proxyVariables are the variables that name a proxy, as curl, Go, Node and Python read them.
 var proxyVariables = []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
 
-// ownProxy is a proxy that a variable of the owner's names.
+// ownProxy is a proxy that a variable of the owner names.
 type ownProxy struct {
 	variable string
 	host     network.Rule
@@ -36,8 +36,8 @@ func ownProxies() (list []ownProxy) {
 	return list
 }
 
-// parseProxy reads the value of a variable. Its error never holds the value, which may hold a
-// password.
+// parseProxy reads the value of a variable. Its error never has the value, because there may be
+// a password in it.
 func parseProxy(text string) (p ownProxy) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -51,16 +51,16 @@ func parseProxy(text string) (p ownProxy) {
 	p.url = u.String()
 	host := u.Hostname()
 	if host == "localhost" {
-		host = "127.0.0.1" // which is how this machine's own service is approved
+		host = "127.0.0.1" // services of this machine are approved by this address
 	}
 	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme], "1080")
 	p.host, p.err = network.ParseRule(net.JoinHostPort(host, port))
 	return p
 }
 
-// passProxies passes the proxies of the owner's variables on to an agent if their hosts are
-// approved, without their passwords, and notes what becomes of them. A preset approves none: by
-// way of a proxy its agent reaches every host.
+// passProxies passes the proxies of the owner's variables to an agent if their hosts are
+// approved, without passwords, and adds notes about them. No preset approves a proxy: through a
+// proxy its agent would reach every host.
 func (f *runFlags) passProxies(p *runPlan) {
 	if f.Agent == "" || f.Net.none {
 		return
@@ -92,7 +92,7 @@ func (f *runFlags) passProxies(p *runPlan) {
 	}
 }
 
-// unapproved says how a proxy is approved.
+// unapproved returns the note about a proxy that is not approved: how to approve it.
 func (p *ownProxy) unapproved() string {
 	address := ""
 	if p.host.Name != "" {
@@ -101,7 +101,7 @@ func (p *ownProxy) unapproved() string {
 	return fmt.Sprintf("%s names %s, which is not approved: write --net=%s to allow it%s; by way of it the agent reaches every host", p.variable, p.host, p.host, address)
 }
 
-// passed says what the agent has of a proxy that is approved.
+// passed returns the note about an approved proxy: what the agent gets.
 func (p *ownProxy) passed(isNamed bool) string {
 	without := ""
 	if p.hasUser && !isNamed {
@@ -110,7 +110,7 @@ func (p *ownProxy) passed(isNamed bool) string {
 	return fmt.Sprintf("%s is passed on%s: by way of %s the agent reaches every host", p.variable, without, p.host)
 }
 
-// passesOn reports whether a list as --env takes it passes a variable on.
+// passesOn reports whether a list in the form of --env passes a variable.
 func passesOn(list []string, variable string) bool {
 	return slices.ContainsFunc(list, func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")

@@ -28,7 +28,8 @@ func (n *commandNet) refusedHosts() (hosts []string, times int) {
 	return hosts, times
 }
 
-// record puts on record what became of a connection. Its error refuses it.
+// record records the outcome of a connection. If it returns an error, the connection is
+// refused.
 func (n *commandNet) record(e network.Event) error {
 	if errors.Is(e.Reason, network.ErrNoRule) && !secret.IsInside(e.Host) {
 		n.refused.add(refusedHost(e))
@@ -40,20 +41,21 @@ func (n *commandNet) record(e network.Event) error {
 	return n.session.Registry().NoteConnection(connectionRecord(e))
 }
 
-// tellFirst says, once and at the first host, that the command has no network: its own error
-// does not. A host comes from the command, but is written as a rule is.
+// tellFirst warns once, at the first host, that the command has no network, because the
+// command's own error does not say so. The host comes from the command, but is in the form of a
+// rule.
 func (n *commandNet) tellFirst(host string) {
 	if host == "" || n.learn || !n.none || len(n.gate.Rules()) > 0 || !n.told.CompareAndSwap(false, true) {
 		return
 	}
-	n.telling.Go(func() { // nobody may read standard error, and the gate does not wait for that
+	n.telling.Go(func() { // standard error may not be read, and the gate must not wait for it
 		n.warn("the command has no network; it looked for %s. To permit that: --net=%s, or, while it runs: rootsfs net add %[2]s --session %s",
 			names.Quote(host), names.ShellWord(host), names.ShellWord(n.session.Name()))
 	})
 }
 
-// connectionRecord is the record of what became of a connection. One that ended because TLS
-// asked for a server without a rule, or for none that can be known, was refused.
+// connectionRecord returns the record of a connection's outcome. A connection that ended
+// because TLS named a server without a rule, or no known server, counts as refused.
 func connectionRecord(e network.Event) guard.Record {
 	rec := guard.Record{Time: e.Began, Op: names.OpConnect, Verdict: guard.Allowed, Read: e.Received, Written: e.Sent, Duration: e.Duration}
 	if e.State == network.Ended {
@@ -88,15 +90,15 @@ func connectionRecord(e network.Event) guard.Record {
 	return rec
 }
 
-// refusedHost is the host, or HOST:PORT, that a program tried to reach, as a rule for it is
-// written; "" for a server name that is none: a wildcard or a prefix would be proposed, and
-// permit more.
+// refusedHost returns the host that a program tried to reach in the form of a rule, HOST or
+// HOST:PORT. It returns "" for a server name that is no host name: a wildcard or a prefix,
+// proposed as a rule, would permit more.
 func refusedHost(e network.Event) string {
 	return hostRule(cmp.Or(e.ServerName, e.Host), int(e.Port))
 }
 
-// hostRule is the rule for a name or address, and for a port unless that is 0; "" if that
-// would permit more than one host.
+// hostRule returns the rule for a name or address, and for a port unless that is 0. It returns
+// "" if the rule would permit more than one host.
 func hostRule(name string, port int) string {
 	if port != 0 {
 		name = net.JoinHostPort(name, strconv.Itoa(port))
@@ -113,7 +115,7 @@ type tally struct {
 	list []control.NetUnapproved // by text, the first one first
 }
 
-// maxTally bounds the texts: a command may ask for as many hosts as it likes.
+// maxTally bounds the number of texts: a command may try any number of hosts.
 const maxTally = 64
 
 // add counts a text that is not empty.
@@ -136,7 +138,7 @@ func (t *tally) counts() []control.NetUnapproved {
 	return append([]control.NetUnapproved{}, t.list...)
 }
 
-// printLimits tells, at the end, which limits were reached.
+// printLimits prints, at the end, which limits were reached.
 func (n *commandNet) printLimits(a *app) {
 	if n == nil {
 		return
@@ -146,7 +148,7 @@ func (n *commandNet) printLimits(a *app) {
 	}
 }
 
-// printRefused names, at the end, what the rules of --net did not permit.
+// printRefused lists, at the end, the hosts that the rules of --net did not permit.
 func (n *commandNet) printRefused(a *app) {
 	hosts, times := n.refusedHosts()
 	if len(hosts) == 0 || n.learn {
@@ -164,5 +166,5 @@ func (n *commandNet) printRefused(a *app) {
 	a.warn("%s%s; to permit them: --net=%s", what, more, names.ShellWord(strings.Join(hosts, ",")))
 }
 
-// maxSaidHosts is how many of them are named.
+// maxSaidHosts is how many of these hosts are listed.
 const maxSaidHosts = 8

@@ -14,8 +14,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// record puts on record how the command is confined. A command that cannot be on
-// record is ended.
+// record records how the command is confined. If that fails, it ends the command.
 func (r *runner) record() error {
 	rep := r.proc.Report()
 	how := "confined by " + rep.Name
@@ -36,17 +35,17 @@ func (r *runner) record() error {
 	}
 	_ = r.proc.Kill()
 	r.proc.Leave()
-	_, _ = r.proc.Wait() // what is left of it is of no interest
+	_, _ = r.proc.Wait() // the outcome does not matter
 	return fmt.Errorf("the command was ended: that it was started cannot be recorded: %w", err)
 }
 
-// lacks reports whether a layer is missing that was to be there. Nobody is told of a limit of
-// memory that nobody asked for, on a machine that cannot have it; status has it.
+// lacks reports whether an expected layer is missing. A missing memory limit does not count if
+// no flag sets it and the machine does not support it; status shows it.
 func (r *runner) lacks(l sandbox.Layer) bool {
 	return l.State == sandbox.NotAvailable && (l.Name != sandbox.MemoryLimit || r.plan.flags.memory != "")
 }
 
-// refusal is what is said where the command cannot be confined as it is to be.
+// refusal returns the error if the command cannot be confined as required.
 func (r *runner) refusal(err error) error {
 	r.refused = true
 	what := "leave --level out for the strongest that there is"
@@ -61,7 +60,8 @@ func (r *runner) refusal(err error) error {
 	return &control.Error{Text: "nothing was started: " + err.Error() + "; " + what, Class: control.System}
 }
 
-// report tells `rootsfs status` what was reached, and the person, what was not.
+// report passes the confinement of the command to `rootsfs status`, and warns the user of
+// missing parts.
 func (r *runner) report(box *sandbox.Options) {
 	rep := r.proc.Report()
 	c := control.Confined{
@@ -85,7 +85,7 @@ func (r *runner) report(box *sandbox.Options) {
 	}
 	switch {
 	case rep.Level == sandbox.Namespaces:
-		return // what is left is what the flags ask for; status tells
+		return // the flags ask for the remaining gaps; status shows them
 	case rep.Level == sandbox.None:
 		r.a.warn("NOT CONFINED, as --unconfined says (without it, as strongly as this machine can):")
 	case len(rep.Holes) == 0:
@@ -98,7 +98,7 @@ func (r *runner) report(box *sandbox.Options) {
 	}
 }
 
-// hints says what the person may not know, or may have forgotten.
+// hints prints facts that the user may not know, or may have forgotten.
 func (r *runner) hints(box *sandbox.Options) {
 	for _, dir := range r.plan.implicit {
 		r.a.warn("shown as well, read-only, so that the command runs: %s", quoteIfNeeded(dir))
@@ -128,12 +128,12 @@ func (r *runner) hints(box *sandbox.Options) {
 		r.a.warn("you are asked about other hosts that it connects to: answer in rootsfs console, or with: rootsfs consent list --watch --session %s", names.ShellWord(r.s.Name()))
 	}
 	if name := hostconfig.FetcherOf(box.Args); name != "" && !box.Net && (box.Network == nil || box.Network.Offline) {
-		// It would say no more than that it cannot reach its registry.
+		// The fetcher's own error says only that it cannot reach its registry.
 		r.a.warn("%s has no network to fetch anything from: if it does not find what it is to run, add --net (and --home DIR, so that it is fetched once)", names.Escape(name))
 	}
 }
 
-// hintPreset says in a line what the preset of an agent gives.
+// hintPreset prints a line about the preset of an agent.
 func (r *runner) hintPreset(box *sandbox.Options) {
 	var parts []string
 	for _, g := range r.plan.session.Roots {

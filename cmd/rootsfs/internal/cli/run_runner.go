@@ -16,6 +16,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/proxy"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/cleanup"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
@@ -24,37 +25,37 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// runner is one `rootsfs run` while it lasts: a session with a private mount, a
-// confined process, and, for one that speaks MCP, a proxy between that and us.
+// runner is one `rootsfs run` while it lasts: a session with a private mount, a confined
+// process, and, for a process that speaks MCP, a proxy between it and its host.
 type runner struct {
 	a        *app
 	plan     *runPlan
 	place    *cleanup.Place // of the mount
 	s        *session.Session
 	proc     *sandbox.Process
-	revokes  func(*session.Session) // has the session revoke its roots at SIGUSR1
+	revokes  func(*session.Session) // makes the session revoke its roots at SIGUSR1
 	later    *laterRoots
 	learned  *learned
 	links    linkRule         // of the private mount
-	confined control.Confined // what status was told at the start
-	umask    int              // that we were started with
-	refused  bool             // for want of the confinement that was asked for
-	isStaged bool             // a root is, or was when the session was ended
-	// initialRoots are the roots that the command found, by their paths.
+	confined control.Confined // the confinement that status shows
+	umask    int              // of this process at its start
+	refused  bool             // the required confinement is not available
+	isStaged bool             // a root is staged, or was when the session ended
+	// initialRoots are the roots at the start of the command, by path.
 	initialRoots map[string]boundRoot
 	stop         chan struct{} // closed to end the session, by finish
 	finish       func()
-	// drained is closed, by drain, when all that the command said has been heard.
+	// drained is closed, by drain, when the command's output has been read to its end.
 	drained    chan struct{}
 	drain      func()
-	sessionErr chan error // what the session ended with
-	// termRequested is closed when a signal has asked the command to end, killRequested
-	// with another one, a second later or more.
+	sessionErr chan error // receives the error with which the session ended
+	// termRequested is closed when a signal has asked the command to end. killRequested is
+	// closed by another such signal, a second later or more.
 	termRequested, killRequested chan struct{}
 	events                       *events.Subscriber // of the session
 }
 
-// runCommand is `rootsfs run`.
+// runCommand runs `rootsfs run`.
 func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	p, err := f.plan(cmd, args)
 	if err != nil {
@@ -80,7 +81,7 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	switch {
 	case !errors.Is(exit.Lost, unix.EPIPE):
 		a.noteOutput(exit.Lost)
-	case code == ExitOK: // nobody reads: the command would have been told by a signal
+	case code == ExitOK: // standard output has no reader: outside, a signal would have told the command
 		code = 128 + int(unix.SIGPIPE)
 	}
 	if code != ExitOK {
@@ -89,16 +90,16 @@ func (a *app) runCommand(cmd *cobra.Command, f *runFlags, args []string) error {
 	return nil
 }
 
-// hearSignals catches the signals that are passed on to the command. Before it is called
-// they do what they ever do to a Go program: nothing has been made that would be left.
+// hearSignals catches the signals that are passed on to the command. Before the call, signals
+// have their usual effect: there is nothing yet to clean up.
 func hearSignals() <-chan os.Signal {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, notIgnored(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR2)...)
 	return signals
 }
 
-// exitOf is the command's own exit code, or, as shells say it, 128 and the
-// number of the signal that ended it.
+// exitOf returns the command's own exit code, or, as shells do, 128 plus the number of the
+// signal that ended it.
 func exitOf(e sandbox.Exit) int {
 	if e.Signal != 0 {
 		return 128 + int(e.Signal)
@@ -106,8 +107,8 @@ func exitOf(e sandbox.Exit) int {
 	return e.Code
 }
 
-// run makes everything, waits for the command, and takes everything down again,
-// in the opposite order.
+// run creates the session, mount and process, waits for the command, and removes them in the
+// opposite order.
 func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	if r.place, err = cleanup.MakePlace(*r.plan.session.Mount.Owner); err != nil {
 		return exit, err
@@ -118,12 +119,12 @@ func (r *runner) run(ctx context.Context, signals <-chan os.Signal) (exit sandbo
 		return exit, err
 	}
 	exit, err = r.runSession(ctx, signals)
-	// Not deferred: what a panic leaves is the watcher's to clean up.
+	// Not deferred: after a panic the watcher must clean up.
 	watcher.Dismiss()
 	return exit, err
 }
 
-// runSession is all of run that the watcher cleans up after.
+// runSession is the part of run after which the watcher cleans up.
 func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit sandbox.Exit, err error) {
 	defer r.place.Remove()
 	done := r.a.waiting("mounting")
@@ -138,9 +139,9 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	defer func() { err = errors.Join(err, r.end()) }()
 	defer r.plan.network.close()
 	startErr := r.start(ctx)
-	go cleanup.ClearLeft() // by the way: nothing of this run waits for it
+	go cleanup.ClearLeft() // this run does not wait for it
 	if r.refused {
-		// It is refused whether that can be recorded or not.
+		// The command is refused, even if the record fails.
 		_ = r.s.Registry().Note(names.OpRun, "", guard.Refused, "no confinement that was asked for can be had here")
 	}
 	if startErr != nil {
@@ -165,11 +166,11 @@ func (r *runner) runSession(ctx context.Context, signals <-chan os.Signal) (exit
 	return exit, err
 }
 
-// sessionOptions are those of the plan, with what this run asks the session for.
+// sessionOptions returns the plan's options of the session, with the needs of this run.
 func (r *runner) sessionOptions() session.Options {
 	opt := r.plan.session
 	opt.Mount.Point = r.place.Point()
-	opt.Leave = true // nobody else reaches the place, and the command has ended by then
+	opt.Leave = true // only the command reaches the place, and it has ended by then
 	opt.AnchorLater = true
 	opt.Looked = r.later.looked
 	if r.plan.flags.links != "strict" {
@@ -187,8 +188,8 @@ func (r *runner) sessionOptions() session.Options {
 	return opt
 }
 
-// end ends the session and waits for it. While it finishes its audit log, the
-// place goes.
+// end ends the session and waits for it. While the session finishes its audit log, the place of
+// the mount is removed.
 func (r *runner) end() error {
 	r.isStaged = isAnyStaged(r.plan.session.Roots) ||
 		slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool { return st.Stage != nil })
@@ -198,16 +199,16 @@ func (r *runner) end() error {
 	return <-r.sessionErr
 }
 
-// endTogether ends the command with the session, and the session with the command: while
-// the rest of what runs inside is killed, or somebody reads the command's last words. The
-// proposal of --learn is about the session as it was.
+// endTogether ends the command when the session ends, and the session when the command ends.
+// The session ends while the other processes inside are killed, or while the command's last
+// output is read. With --learn the session ends later, because the proposal needs it.
 func (r *runner) endTogether() {
 	select {
 	case <-r.s.Ended():
-		_ = r.proc.Kill() // whoever ended the session ended this, too
+		_ = r.proc.Kill() // the end of the session ends the command, too
 	case <-r.proc.Ended():
 		select {
-		case <-r.drained: // what was refused to it is on record
+		case <-r.drained: // all its refusals are on record
 		case <-time.After(stopAfter):
 		}
 		if !r.plan.flags.learn {
@@ -238,7 +239,8 @@ func (r *runner) start(ctx context.Context) error {
 	return nil
 }
 
-// sandboxOptions are those of the plan, with what the session's mount decides.
+// sandboxOptions returns the plan's options of the sandbox, with those that depend on the
+// session's mount.
 func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	box = r.plan.box
 	box.Tree, box.Private, box.Group = r.s.Point(), r.place.Scratch(), r.place.Run()
@@ -258,7 +260,7 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 		box.Stdin, box.Stdout = os.Stdin, os.Stdout
 		box.TTY = r.interactive()
 	}
-	// The mount needs our umask to be 0; the command gets the one we were given.
+	// The mount needs a umask of 0 in this process. The command gets the original one.
 	box.Umask = &r.umask
 	box.Network = r.plan.network.box(r.s, r.a.warn)
 	box.OnLevel = r.links.chosen
@@ -273,16 +275,16 @@ func (r *runner) sandboxOptions() (box sandbox.Options, err error) {
 	return box, r.describeTree(&box)
 }
 
-// mayBeHost reports whether a host can be at the other end of a file. Nobody speaks MCP to a
-// terminal, also of a run that writes to a pipe: the proxy would read the terminal while it
-// belongs to another job, and the kernel would stop this process for it.
+// mayBeHost reports whether an MCP host can be at the other end of a file: not if it is a
+// terminal, even if standard output is a pipe. Otherwise the proxy might read the terminal
+// while another job owns it, and the kernel would stop this process.
 func mayBeHost(f *os.File) bool {
 	info, err := f.Stat()
 	return err != nil || !info.Mode().IsRegular() && !sandbox.IsNull(f) && !isTerminal(f)
 }
 
-// describeTree fills in what the roots decide, and makes the kept home: not earlier,
-// because the session may refuse it.
+// describeTree fills in the options that depend on the roots, and makes the kept home. It does
+// so only now, because the session may refuse the home.
 func (r *runner) describeTree(box *sandbox.Options) error {
 	for _, st := range r.s.Registry().Roots() {
 		if at := st.Grant.Resolved; box.Map == sandbox.Same {
@@ -316,7 +318,7 @@ func (r *runner) interactive() bool {
 	return isTerminal(os.Stdin) && isTerminal(os.Stdout)
 }
 
-// first is the first root's path inside: the one that was asked for first.
+// first returns the path inside of the first root on the command line.
 func (r *runner) first() string {
 	for _, g := range r.plan.session.Roots {
 		st, ok := r.s.Registry().Lookup(g.Root)
@@ -336,8 +338,8 @@ func (r *runner) first() string {
 	return ""
 }
 
-// forward passes our signals on. One of the kind that asks to end kills if it insists on an
-// earlier one: whoever sends it has waited for long enough.
+// forward passes signals to the command. A second signal that asks for the end, a second or
+// more after the first, kills the command: its sender has waited long enough.
 func (r *runner) forward(signals <-chan os.Signal) {
 	var asking endRequest
 	insisted := false
@@ -356,11 +358,11 @@ func (r *runner) forward(signals <-chan os.Signal) {
 			_ = r.proc.Kill()
 			continue
 		}
-		_ = r.proc.Signal(sig.(unix.Signal)) // one that has ended needs none
+		_ = r.proc.Signal(sig.(unix.Signal)) // an error means that the command has ended
 	}
 }
 
-// follow ends the command with its last root, if that was asked for.
+// follow ends the command with its last root, if a flag says so.
 func (r *runner) follow() {
 	// A root may have ended before the command was started.
 	gone, isTold := len(r.initialRoots) > len(r.plan.implicit), false
@@ -396,19 +398,20 @@ func (r *runner) ended() bool {
 // stopAfter is how long a command has to end by itself.
 const stopAfter = 5 * time.Second
 
-// rooted reports whether the command has a root left that somebody asked for.
+// rooted reports whether the command has a root left that a flag, the configuration or a
+// command named.
 func (r *runner) rooted() bool {
 	return slices.ContainsFunc(r.s.Registry().Roots(), func(st guard.Status) bool {
 		return st.State == guard.Live && !st.Grant.Implicit
 	})
 }
 
-// errUnread ends a conversation in which nobody listens.
+// errUnread ends the proxy when nobody reads the command's output.
 var errUnread = errors.New("nobody has read what the command wrote before it was ended")
 
-// unread calls leave when the command was asked to end and has ended, and stopAfter has passed
-// since, or somebody asks again: so long whoever asked can read the rest of what it wrote.
-// Once done is closed it does nothing.
+// unread calls leave stopAfter after a command that was asked to end has ended, or at another
+// such signal. Until then the reader can read the rest of the command's output. After done is
+// closed, unread does nothing.
 func (r *runner) unread(leave func(), done <-chan struct{}) {
 	for _, c := range []<-chan struct{}{r.termRequested, r.proc.Ended()} {
 		select {
@@ -437,8 +440,7 @@ func (r *runner) stopServer() {
 // stopServerAfter is how long such a server has to end by itself.
 const stopServerAfter = 300 * time.Millisecond
 
-// runProxy carries what the command and its host say to each other until the
-// command has ended.
+// runProxy passes messages between the command and its host until the command has ended.
 func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -460,15 +462,15 @@ func (r *runner) runProxy(ctx context.Context) (exit sandbox.Exit, err error) {
 	subject := guard.Subject(r.s.Name())
 	broken := proxy.Run(ctx, proxy.Options{
 		Host: proxy.Stdin(), HostOut: os.Stdout, Server: r.proc.Stdin(), ServerOut: r.proc.Stdout(),
-		Session: r.s.Connect(session.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
+		Session: r.s.Connect(consent.WayServer, subject), Frame: r.s.Frame(), Mode: r.plan.mcp, Gone: gone, Stop: r.stopServer, Drained: r.drain, Log: r.s.Log(),
 	})
-	if broken != nil && !errors.Is(broken, errUnread) { // who would read that?
+	if broken != nil && !errors.Is(broken, errUnread) { // for errUnread there is no reader
 		r.a.warn("the conversation broke off: %s", names.Escape(broken.Error()))
 		_ = r.proc.Signal(unix.SIGTERM)
 	}
 	wg.Wait()
 	if broken != nil && err == nil && exitOf(exit) == ExitOK {
-		err = &exitError{Code: exitFailure} // it was said
+		err = &exitError{Code: exitFailure} // the message was printed above
 	}
 	return exit, err
 }

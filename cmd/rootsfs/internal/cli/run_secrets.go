@@ -18,7 +18,7 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// commandSecret is a credential that the command uses and does not get.
+// commandSecret is a credential that the command uses without seeing it.
 type commandSecret struct {
 	*secret.Secret
 	credential secret.Credential
@@ -51,8 +51,8 @@ func (f *runFlags) askedSecrets(blocks []config.Secret) ([]*secret.Secret, error
 	return list, nil
 }
 
-// findSecret returns what the configuration, or else the preset of the agent, says of a
-// secret. One that neither knows has no URL.
+// findSecret returns a secret of the configuration, or else of the agent's preset. A secret
+// that neither has is returned without a URL.
 func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Secret, isConfigured bool, err error) {
 	for _, b := range blocks {
 		if b.Name == name {
@@ -67,8 +67,8 @@ func (f *runFlags) findSecret(name string, blocks []config.Secret) (s *secret.Se
 	return &secret.Secret{Name: name, URL: url, Header: one.Header, Variable: one.Variable}, false, err
 }
 
-// checkPreset returns an error if it is not plain where a preset's credential goes. A
-// repository's settings may have set the variable of the base URL: a person says which it is.
+// checkPreset returns an error if the destination of a preset's credential is not certain. A
+// repository's settings may have set the variable of the base URL, so the owner has to name it.
 func checkPreset(s *secret.Secret) error {
 	write := "write --secret " + names.ShellWord(s.Name+"=https://HOST")
 	if s.URL == (secret.URL{}) {
@@ -81,8 +81,8 @@ func checkPreset(s *secret.Secret) error {
 	return nil
 }
 
-// planSecrets finds the secrets of a run: those of --secret, and those that the configuration
-// gives to runs of the name that the owner gave this one.
+// planSecrets finds the secrets of a run: those of --secret, and those of the configuration for
+// the name that the owner gave the run.
 func (f *runFlags) planSecrets(p *runPlan) error {
 	blocks := p.session.Config.Secrets
 	list, err := f.askedSecrets(blocks)
@@ -110,16 +110,16 @@ func (f *runFlags) planSecrets(p *runPlan) error {
 	return nil
 }
 
-// withoutSecretHosts leaves out of a preset's hosts those that secrets are for: the agent is to
-// reach them by way of the secret, not with another credential.
+// withoutSecretHosts removes the hosts of secrets from a preset's hosts: the agent must reach
+// them through the secret, not with another credential.
 func withoutSecretHosts(rules []network.Rule, list []*commandSecret) []network.Rule {
 	return slices.DeleteFunc(slices.Clone(rules), func(r network.Rule) bool {
 		return slices.ContainsFunc(list, func(s *commandSecret) bool { return r.Name == s.URL.Host })
 	})
 }
 
-// readSecrets reads the credentials. The variables that hold them are not the command's any
-// more. Their files are in no root: see config.Config.Keep.
+// readSecrets reads the credentials. It takes the variables that hold them away from the
+// command. No root contains their files: see config.Config.Keep.
 func (f *runFlags) readSecrets(ctx context.Context, p *runPlan) error {
 	if len(p.secrets) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func (n *commandNet) serveSecrets(list []*commandSecret) (services []*network.Se
 	return services
 }
 
-// liveSecrets are those that were not revoked.
+// liveSecrets returns the secrets that were not revoked.
 func (n *commandNet) liveSecrets() (list []*commandSecret) {
 	live := n.gate.Services()
 	for _, s := range n.secrets {
@@ -190,7 +190,7 @@ func (n *commandNet) liveSecrets() (list []*commandSecret) {
 	return list
 }
 
-// findSecret returns the live secret of a text as `net list` shows it, or nil.
+// findSecret returns the live secret that `net list` shows as this text, or nil.
 func (n *commandNet) findSecret(text string) *commandSecret {
 	for _, s := range n.liveSecrets() {
 		if text == s.String() || text == s.Name+"=" {
@@ -200,7 +200,7 @@ func (n *commandNet) findSecret(text string) *commandSecret {
 	return nil
 }
 
-// requestRecord is the record of what became of a request with the secret of a URL.
+// requestRecord returns the record of the outcome of a request with the secret of a URL.
 func requestRecord(u secret.URL, r secret.Request) guard.Record {
 	rec := guard.Record{Facts: guard.Facts{Host: u.Host, Port: u.Port}, Time: r.Began, Op: names.OpRequest, Verdict: guard.Allowed, Read: r.Received, Written: r.Sent, Duration: r.Duration, Room: r.Room}
 	detail := fmt.Sprintf("%s %s, at %s, secret %s", names.Escape(r.Method), names.QuoteShort(r.Path), r.Host, r.Secret)

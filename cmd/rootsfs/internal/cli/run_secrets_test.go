@@ -32,8 +32,8 @@ func secretBlock(t *testing.T, name, url, subject string) config.Secret {
 	return config.Secret{Secret: secret.Secret{Name: name, URL: u, Header: "x-own"}, Subject: subject}
 }
 
-// A secret is what the flag says, then what the configuration says, then what a preset says.
-// The configuration gives a run only those that are for it.
+// The flag decides about a secret first, then the configuration, then a preset. The
+// configuration gives a run only the secrets that are meant for the run.
 func TestPlanSecrets(t *testing.T) {
 	t.Setenv("OPENAI_BASE_URL", "")
 	for _, c := range []struct {

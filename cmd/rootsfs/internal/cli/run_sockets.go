@@ -18,14 +18,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/sandbox"
 )
 
-// grantedSocket is a socket of the host's as --socket or run.socket names it.
+// grantedSocket is a socket of the host that --socket or run.socket names.
 type grantedSocket struct {
 	name string
-	// asked is the path as it was written, which environment variables may have as well.
+	// asked is the path as written, which may also be the value of environment variables.
 	asked, resolved string
 }
 
-// hostSockets grants the sockets of the flag and of the configuration.
+// hostSockets grants the sockets of --socket and of the configuration.
 func (f *runFlags) hostSockets(p *runPlan) error {
 	for _, text := range f.sockets {
 		if err := p.addSocket(text); err != nil {
@@ -73,8 +73,8 @@ func parseSocket(text string) (grantedSocket, error) {
 	return one, nil
 }
 
-// addSocket grants one socket, [NAME=]PATH. A path that passes a link which others can change is asked
-// about on a terminal, as for roots, and refused without one.
+// addSocket grants one socket, [NAME=]PATH. If the path passes a link that others can change,
+// it asks on the terminal, as for roots, and refuses the socket without a terminal.
 func (p *runPlan) addSocket(text string) error {
 	one, err := parseSocket(text)
 	if err != nil {
@@ -138,7 +138,7 @@ func (p *runPlan) socketEnv(env []string) []string {
 	return env
 }
 
-// recordSockets puts the granted sockets on record, before the command is started.
+// recordSockets records the granted sockets, before the command is started.
 func (r *runner) recordSockets() error {
 	for _, one := range r.plan.sockets {
 		detail := fmt.Sprintf("socket %s: %s", one.name, one.resolved)

@@ -15,8 +15,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// judge returns what programs can write: in earlier sessions, by the configuration and in this
-// run.
+// judge returns a judge of the places that programs can write to: in earlier sessions, by the
+// configuration and in this run.
 func (p *runPlan) judge() *written.Judge {
 	dirs := p.session.Config.WritableDirs()
 	for _, g := range p.session.Roots {
@@ -30,14 +30,15 @@ func (p *runPlan) judge() *written.Judge {
 	return written.NewJudge(dirs...)
 }
 
-// ownersEnviron is the environment of what a run runs for the owner. Variables that --env
-// passes on by name are the command's: whoever wrote its line in a host's configuration may
-// have set them. Those that rootsfs itself obeys are kept, since wrap lets no project set them.
+// ownersEnviron returns the environment for programs that a run starts for the owner. It leaves
+// out the variables that --env passes by name: they are the command's, and the project that
+// brought the host's configuration may have set them. It keeps variables that rootsfs itself
+// obeys, since wrap lets no project set these.
 func (p *runPlan) ownersEnviron() []string {
 	return p.judge().Environ(func(name string) bool { return p.isPassed(name) && !hostconfig.IsSteering(name) })
 }
 
-// isPassed reports whether --env passes a variable on by name.
+// isPassed reports whether --env passes a variable by name.
 func (p *runPlan) isPassed(name string) bool {
 	return slices.ContainsFunc(p.passed, func(e string) bool {
 		prefix, isPrefix := strings.CutSuffix(e, "*")
@@ -45,9 +46,10 @@ func (p *runPlan) isPassed(name string) bool {
 	})
 }
 
-// givenName returns the name of the run if the owner gave it, which [[net]],
-// [[secret]] and [[root]] blocks go by: by --name, by the preset of an agent, or by a command that lies in no root and
-// no kept HOME. A project chooses the names of its own files.
+// givenName returns the name of the run if the owner gave it: by --name, by the preset of an
+// agent, or by a command that lies in no root and no kept HOME. [[net]], [[secret]] and
+// [[root]] blocks refer to this name. The name of a command in a project does not count,
+// because the project chooses it.
 func (f *runFlags) givenName(p *runPlan) string {
 	if f.Name != "" {
 		return f.Name
@@ -58,7 +60,7 @@ func (f *runFlags) givenName(p *runPlan) string {
 	}
 	for _, option := range p.box.Args[1:max(1, slices.Index(p.box.Args, word))] {
 		if strings.HasPrefix(option, "-") || strings.ContainsAny(option, " \n;") {
-			return "" // of an interpreter: it may run what the option says, with word as an argument
+			return "" // an option of an interpreter may name the program, and word is its argument
 		}
 	}
 	if word == p.box.Args[0] && !strings.Contains(word, "/") {
@@ -80,9 +82,8 @@ func (f *runFlags) givenName(p *runPlan) string {
 	return name
 }
 
-// takeName is told the name that the owner gave the run, "" for none. Without one the run gets
-// nothing that the configuration has for a name, and a hint if it has something for the
-// command's.
+// takeName sets the name that the owner gave the run, "" for none. Without a name, the run gets
+// no block that is for a name. If there are blocks for the command's name, a hint says so.
 func (p *runPlan) takeName(given string) {
 	p.given, p.session.NameUngiven = given, given == ""
 	if given != "" {
@@ -98,7 +99,7 @@ func (p *runPlan) takeName(given string) {
 	p.session.Roots = slices.DeleteFunc(p.session.Roots, isOthers)
 }
 
-// hintNames says that the session has another name than --name says, and why blocks of the
+// hintNames prints that the session has another name than that of --name, and why blocks of the
 // configuration are left out.
 func (r *runner) hintNames() {
 	if name := r.plan.flags.Name; name != "" && name != r.s.Name() {
@@ -110,8 +111,8 @@ func (r *runner) hintNames() {
 	}
 }
 
-// trustedHome returns the files that are brought into a kept HOME, without those that programs
-// could have made a link to another file of the owner's.
+// trustedHome returns the files to copy into a kept HOME, without files that programs could
+// have replaced by a link to another file of the owner.
 func (r *runner) trustedHome() (files []string) {
 	judge := r.plan.judge()
 	for _, file := range r.plan.flags.homeParts {

@@ -23,8 +23,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// httpFlags are the flags of serving over HTTP, many of which are the request to a session
-// as they are.
+// httpFlags are the flags for serving over HTTP. Many are passed unchanged in the request to a
+// session.
 type httpFlags struct {
 	control.HTTPRequest
 	addr, cert, key, tokenFile string
@@ -46,7 +46,7 @@ func (f *httpFlags) add(fs *pflag.FlagSet) {
 	fs.IntVar(&f.UserSessions, "max-user-sessions", tools.DefaultUserSessions, "most sessions of one OAuth user at a time")
 }
 
-// check refuses what would let in anybody.
+// check refuses flags that would let in every client.
 func (f *httpFlags) check() error {
 	if f.addr == "" {
 		if f.tokenFile != "" || f.cert != "" || f.key != "" || f.noToken || f.Issuer != "" {
@@ -86,7 +86,7 @@ func (f *httpFlags) check() error {
 	return nil
 }
 
-// checkNames refuses names that no request could have.
+// checkNames refuses names that no request can have.
 func (f *httpFlags) checkNames() error {
 	for _, h := range f.Hosts {
 		name, port, err := net.SplitHostPort(h)
@@ -105,7 +105,7 @@ func (f *httpFlags) checkNames() error {
 	return nil
 }
 
-// checkOAuth refuses what cannot be meant about tokens of an issuer.
+// checkOAuth refuses flags about an issuer's tokens that make no sense.
 func (f *httpFlags) checkOAuth() error {
 	switch {
 	case f.UserSessions < 1:
@@ -127,8 +127,8 @@ func (f *httpFlags) checkOAuth() error {
 	return written.NewJudge().CertificateFiles()
 }
 
-// resources are the URLs of the server by each of its names. The port is the
-// listener's: by another one somebody else may be meant.
+// resources returns the URLs of the server by each of its names, with the listener's port: at
+// another port there may be another server.
 func (f *httpFlags) resources(at *url.URL) []string {
 	host, port := at.Hostname(), at.Port()
 	hosts := slices.Concat([]string{host}, f.names())
@@ -152,8 +152,8 @@ func (f *httpFlags) resources(at *url.URL) []string {
 	return list
 }
 
-// isLoopback reports whether a host of --http is this machine only, by its text: a
-// name may come to mean another address.
+// isLoopback reports whether a host of --http is this machine only. It judges the text, since a
+// name may later resolve to another address.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -167,10 +167,10 @@ type servingMessage struct {
 	Issuer    string `json:"issuer,omitempty"`
 }
 
-// serving says where the server is; a token that was made is shown this once.
+// serving prints the address of the server. A new token is shown only here.
 func (a *app) serving(m servingMessage, token string, made bool) {
 	if a.JSON {
-		// Whoever reads has gone away if this fails; the server has not.
+		// An error means that the reader has gone. The server goes on.
 		_ = a.line(m)
 		return
 	}
@@ -186,7 +186,7 @@ func (a *app) serving(m servingMessage, token string, made bool) {
 	}
 }
 
-// request is how the session is to serve, at a URL.
+// request returns the request to the session for serving at a URL.
 func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 	req := f.http.HTTPRequest
 	req.ToolsRequest, req.Path, req.Port, req.Token = f.tools(), at.Path, at.Port(), token
@@ -194,8 +194,8 @@ func (f *serveFlags) request(at *url.URL, token string) control.HTTPRequest {
 	return req
 }
 
-// overHTTP opens the port and has serve serve on it until ctx ends. session is the
-// name of the session that does.
+// overHTTP opens the port and calls serve, which serves until ctx ends. session is the name of
+// the session.
 func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error) error {
 	cert, key, err := f.http.readPair()
 	if err != nil {
@@ -221,7 +221,7 @@ func (a *app) overHTTP(ctx context.Context, session string, f *serveFlags, serve
 	})
 }
 
-// serveHTTP serves a session of this program's own.
+// serveHTTP serves a session of this process.
 func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) error {
 	return a.overHTTP(ctx, s.Name(), f, func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error {
 		front, err := s.NewFront(ctx, guard.Subject(s.Name()), req)
@@ -234,7 +234,7 @@ func (a *app) serveHTTP(ctx context.Context, s *session.Session, f *serveFlags) 
 	})
 }
 
-// shareHTTP has a live session serve the clients of the port.
+// shareHTTP makes a live session serve the clients of the port.
 func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) error {
 	return a.overHTTP(ctx, c.Info().Name, f, func(ctx context.Context, l *net.TCPListener, req control.HTTPRequest, ready func()) error {
 		front, err := c.HTTP(ctx, req, l)
@@ -260,7 +260,7 @@ func (a *app) shareHTTP(ctx context.Context, c *control.Client, f *serveFlags) e
 	})
 }
 
-// listen opens the port, and returns where it is.
+// listen opens the port, and returns its URL.
 func (f *httpFlags) listen(ctx context.Context) (l *net.TCPListener, at *url.URL, err error) {
 	at = &url.URL{Scheme: "http", Path: "/mcp"}
 	if f.cert != "" {
@@ -296,7 +296,7 @@ func (f *httpFlags) readPair() (cert, key []byte, err error) {
 	return cert, key, nil
 }
 
-// names are those by which clients may call, beside the loopback's.
+// names returns the names by which clients may call, beside those of the loopback.
 func (f *httpFlags) names() []string {
 	if host, _, err := net.SplitHostPort(f.addr); err == nil {
 		return append(slices.Clone(f.Hosts), host)

@@ -17,14 +17,14 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of tokens, bytes.
+// Bounds of the length of tokens, in bytes.
 const (
 	leastToken    = 16
 	greatestToken = 4096
 )
 
-// token is the token of the file, or a new one in a file that is this process's until
-// done.
+// token returns the token of the file, or a new one in a file that belongs to this process
+// until done is called.
 func (f *httpFlags) token(session string) (token, path string, done func(), err error) {
 	done = func() {}
 	if f.noToken || f.Issuer != "" {
@@ -53,16 +53,16 @@ func (f *httpFlags) token(session string) (token, path string, done func(), err 
 	return token, file.path, file.remove, nil
 }
 
-// tokenFile is a file with a token that was made. It is locked for as long as its
-// process lives, and so is nobody else's to replace.
+// tokenFile is a file with a new token. The file is locked while its process lives, so that no
+// other process replaces it.
 type tokenFile struct {
 	f    *os.File
 	path string
 }
 
-// newTokenFile makes NAME.token, or, while another live process has that, NAME.2.token
-// and so on. What a killed one left is replaced. The directory is locked meanwhile, so
-// that a file which is not locked is nobody's.
+// newTokenFile makes NAME.token, or, while another live process has that, NAME.2.token and so
+// on. It replaces the file of a killed process. It locks the directory meanwhile, so that an
+// unlocked file belongs to no live process.
 func newTokenFile(dir, name string) (*tokenFile, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func newTokenFile(dir, name string) (*tokenFile, error) {
 		}
 		path = filepath.Join(dir, fmt.Sprintf("%s.%d.token", name, n))
 	}
-	// Never into a file that is there: its mode, or a link, would be another's.
+	// Never write into an existing file: another user may have made it, or a link in its place.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -94,7 +94,8 @@ func newTokenFile(dir, name string) (*tokenFile, error) {
 	return &tokenFile{f, path}, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// isLocked reports whether a live process has the file at path. A link is no process's.
+// isLocked reports whether a live process has locked the file at path. It returns false for a
+// link.
 func isLocked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {
@@ -114,10 +115,10 @@ func (t *tokenFile) named() bool {
 	return err1 == nil && err2 == nil && os.SameFile(held, named)
 }
 
-// remove ends the file, if it is still the one that was made.
+// remove removes the file, if the path still leads to it.
 func (t *tokenFile) remove() {
 	if t.named() {
-		_ = os.Remove(t.path) // the next server of this name does it otherwise
+		_ = os.Remove(t.path) // if it fails, the next server of this name removes it
 	}
 	_ = t.f.Close()
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/session"
 )
 
-// sameBreath is how long after the first signal another one still says the same:
-// timeout(1) signals the program and then its group, and whoever started it passes on
-// the Ctrl-C that the terminal has told it already. Taken for impatience, such a pair
-// would leave the mount behind.
+// sameBreath is how long after the first signal another one counts as the same request.
+// timeout(1) signals the program and then its group, and a parent may pass on the Ctrl-C that
+// the terminal has sent to this process, too. If such a second signal counted as a new one, the
+// process would end at once and leave its mount behind.
 const sameBreath = time.Second
 
-// endRequest tells the first request to end from one that insists.
+// endRequest distinguishes the first request to end from a later, urgent one.
 type endRequest struct{ since time.Time }
 
-// Hear takes a signal that asks for the end: first is true of the first one, insists
-// of those that come more than a breath after it.
+// Hear notes a signal that asks for the end. first is true for the first one, and insists for
+// those that come more than sameBreath after it.
 func (r *endRequest) Hear(now time.Time) (first, insists bool) {
 	if r.since.IsZero() {
 		r.since = now
@@ -32,11 +32,10 @@ func (r *endRequest) Hear(now time.Time) (first, insists bool) {
 	return false, now.Sub(r.since) >= sameBreath
 }
 
-// onSignal returns a channel that is closed by the first signal to end; another one,
-// a second later or more, ends the process at once. SIGQUIT, which would end a Go
-// program with its mount left behind, is one of them, and writes what every goroutine
-// is doing to standard error, which is the log of a daemon. A daemon ignores the
-// end of a terminal it does not have.
+// onSignal returns a channel that the first signal to end closes. Another one, a second later
+// or more, ends the process at once. SIGQUIT is one of these signals, since by default it would
+// end a Go program and leave the mount behind. It also writes the stacks of all goroutines to
+// standard error, which is the log of a daemon. A daemon ignores SIGHUP: it has no terminal.
 func onSignal(daemon bool) <-chan struct{} {
 	signals := make(chan os.Signal, 4)
 	which := []os.Signal{os.Interrupt, unix.SIGTERM, unix.SIGQUIT}
@@ -65,8 +64,8 @@ func notIgnored(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
-// revokeOnSignal catches SIGUSR1 from now on, which would end the process. The returned
-// function says what session revokes its roots then, also for signals that have come.
+// revokeOnSignal catches SIGUSR1 from now on; by default it would end the process. The returned
+// function sets the session that revokes its roots at the signal, also at an earlier one.
 func revokeOnSignal() func(*session.Session) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGUSR1)

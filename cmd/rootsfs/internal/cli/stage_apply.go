@@ -65,7 +65,7 @@ func newStageApplyCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// stageResult is what apply and discard print as JSON.
+// stageResult is the JSON output of apply and discard.
 type stageResult struct {
 	Root    string           `json:"root"`              // name of the root
 	Path    string           `json:"path"`              // directory of the root

@@ -249,8 +249,8 @@ func (c *chosenStage) heldError() error {
 		names.Quote(c.Meta.Path), names.Quote(by), names.ShellWord(by))
 }
 
-// configuredRoot is what the configuration says of the root of a stage; nothing if it does not
-// have that root.
+// configuredRoot returns the configured root of a stage, or the zero Root if the configuration
+// does not have it.
 func configuredRoot(s *vfs.StageSummary) (config.Root, error) {
 	conf, path, err := config.LoadFlag("")
 	if err != nil {

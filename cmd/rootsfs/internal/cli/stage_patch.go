@@ -27,8 +27,8 @@ type patcher struct {
 // mostText is how much of a file is compared, bytes. More is called binary.
 const mostText = 8 << 20
 
-// contents is what a file has on one side, "" if there is none. isText is false for what is
-// not compared line by line.
+// contents returns the contents of a file on one side, "" if it does not exist there. isText is
+// false for contents that are not compared line by line.
 func (p *patcher) contents(ctx context.Context, c *vfs.StageChange, staged bool) (text string, isText bool, err error) {
 	mode := c.OldMode
 	if staged {

@@ -95,7 +95,7 @@ func TestStagePaths(t *testing.T) {
 	}
 }
 
-// side is what a file has on one side of a stage.
+// side is a file on one side of a stage.
 type side struct {
 	mode uint32
 	text string

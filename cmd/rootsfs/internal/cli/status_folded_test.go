@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Long names do not make a terminal break a line of ours.
+// Long names do not make a terminal break a line.
 func TestStatusAndAuditAreFolded(t *testing.T) {
 	now := time.Now()
 	checkFolded(t, map[string]func(a *app, name string){

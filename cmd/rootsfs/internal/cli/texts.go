@@ -8,7 +8,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// printWhy tells why roots are unavailable.
+// printWhy prints why roots are unavailable.
 func (a *app) printWhy(roots []control.Root) {
 	for _, r := range roots {
 		if r.Why != "" {
@@ -17,12 +17,12 @@ func (a *app) printWhy(roots []control.Root) {
 	}
 }
 
-// rootPlace is a root's directory, and whom it is for if that is one server alone.
+// rootPlace returns a root's directory, with the server if the root is for one server only.
 func rootPlace(r *control.Root) string {
 	return quoteIfNeeded(r.Resolved) + withPrefix(", for ", r.Subject)
 }
 
-// expiryText says when a root ends by itself.
+// expiryText returns a text about the time when a root ends by itself.
 func expiryText(r *control.Root) string {
 	if r.Once != "" {
 		return "once (" + r.Once + ")"
@@ -30,8 +30,8 @@ func expiryText(r *control.Root) string {
 	return localTime(r.Expires)
 }
 
-// repositoryText tells of a repository, which can be the root itself, or of what git has begun in
-// one.
+// repositoryText describes a repository, which can be the root itself, or an unfinished
+// operation of git in one.
 func repositoryText(root string, dir names.Foreign) string {
 	at := quoteIfNeeded(strings.TrimSuffix(root+"/"+dir.Raw(), "/"))
 	switch path.Base(dir.Raw()) {
@@ -41,7 +41,7 @@ func repositoryText(root string, dir names.Foreign) string {
 	return at + ": its hooks are untrusted"
 }
 
-// netText says which network a command has.
+// netText describes a command's network.
 func netText(c *control.Confined) string {
 	var parts []string
 	switch hosts := plural(len(c.Hosts), "approved host") + " (" + strings.Join(c.Hosts, ", ") + ")"; {
@@ -64,9 +64,9 @@ func netText(c *control.Confined) string {
 	return "no network"
 }
 
-// foldQuoted is names.Fold for the foreign texts that stand in quotation marks in a line of
-// ours: no row of a terminal begins with a part of one. Our own words, and a command that
-// is shown to be copied, stay as they are.
+// foldQuoted is names.Fold for foreign texts in quotation marks within a line of rootsfs: no
+// row of the terminal begins with a part of such a text. The words around them, and commands
+// that are shown for copying, stay as they are.
 func foldQuoted(line string, columns int) string {
 	if names.Columns(line) < columns {
 		return line
@@ -91,8 +91,9 @@ func foldQuoted(line string, columns int) string {
 	return b.String()
 }
 
-// quoted is the length of the text in quotation marks that s begins with, to its end if
-// none closes it; otherwise the length of what comes before.
+// quoted returns the length of the text in quotation marks at the beginning of s, which ends
+// with s if it is not closed. If s does not begin with a quotation mark, quoted returns the
+// length of the text before the first one.
 func quoted(s string) int {
 	body := strings.TrimPrefix(s, `"`)
 	mark := len(s) - len(body) // of the opening quotation mark: 1, or 0 if there is none

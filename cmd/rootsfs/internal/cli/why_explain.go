@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// explanation is what `rootsfs why --json` prints. Texts are escaped.
+// explanation is the output of `rootsfs why --json`. Texts are escaped.
 type explanation struct {
 	control.CheckAnswer
 	Detail      string     `json:"detail,omitempty"`        // of the record
@@ -46,12 +46,12 @@ type explanation struct {
 	point      string   // the mountpoint of that session
 	builtIn    bool     // the rule on record is built in
 	hasCommand bool     // the session on record has started one
-	limits     []string // of which one was reached
+	limits     []string // one of these was reached
 	limited    string   // whose limit it is
 	host       string   // of a connection that no rule permitted
 }
 
-// fill takes over what the session has answered.
+// fill copies the session's answer.
 func (e *explanation) fill(ans *control.WhyAnswer) {
 	e.CheckAnswer = ans.Check
 	if ans.Session != "" {
@@ -69,7 +69,7 @@ func rootNamed(st *control.Status, name string) *control.Root {
 	return nil
 }
 
-// asked is what was asked for: the operation and the path, if the record has them.
+// asked returns the requested operation and path, as far as the record has them.
 func (e *explanation) asked() string {
 	switch {
 	case e.Path != "":
@@ -80,7 +80,7 @@ func (e *explanation) asked() string {
 	return e.Op
 }
 
-// text is the answer in one line.
+// text returns the answer in one line.
 func (e *explanation) text() string {
 	if e.RevokedAt != nil && (e.Time == nil || e.Reason == names.Revoked.String()) {
 		how := "was revoked"
@@ -112,10 +112,10 @@ func (e *explanation) text() string {
 	return said
 }
 
-// commandWords are those of a command line, which names.ShellWord quotes.
+// commandWords are the words of a command line, before names.ShellWord quotes them.
 type commandWords []names.Foreign
 
-// line is the words as a command of rootsfs.
+// line returns the words as a command line of rootsfs.
 func (w commandWords) line() string {
 	text := "rootsfs"
 	for _, word := range w {
@@ -124,13 +124,13 @@ func (w commandWords) line() string {
 	return text
 }
 
-// spec is the SPEC of the root with a mode.
+// spec returns the SPEC of the root with a mode.
 func (e *explanation) spec(mode string) names.Foreign {
 	return names.Foreign(e.Root) + "=" + names.Foreign(e.RootPath) + ":" + names.Foreign(mode)
 }
 
-// remedy is the command that would allow what a live session refuses. rules are those of
-// the root whose rule decided.
+// remedy returns the command that would allow an operation that a live session refuses. rules
+// are the rules of the root whose rule decided.
 func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWords {
 	switch {
 	case e.RevokedAt != nil && e.RootPath == "":
@@ -160,8 +160,8 @@ func (e *explanation) remedy(rules *control.RootPolicy, path string) commandWord
 	return nil
 }
 
-// tooMuch reports whether a directory is or holds a home directory, and gives the advice
-// that then takes the command's place: the path, or the link, may be a server's choice.
+// tooMuch reports whether a directory is or contains a home directory. It then sets advice
+// instead of a command, because a server may have chosen the path or the link.
 func (e *explanation) tooMuch(dir string) bool {
 	if at := session.Resolve(dir); at != "/" && !slices.ContainsFunc(homeDirs(), func(home string) bool { return names.Under(home, at) }) {
 		return false
@@ -170,8 +170,8 @@ func (e *explanation) tooMuch(dir string) bool {
 	return true
 }
 
-// withoutRule sets the patterns that the root has, but for the one that decided, or, if
-// that is built in, with one that lifts it for this path.
+// withoutRule returns the command that sets the root's patterns without the one that decided.
+// If that one is built in, the command adds a pattern that lifts it for this path.
 func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	out := commandWords{"policy", "set", names.Foreign(e.Root)}
 	isIgnored := func(r *control.PolicyRule) bool { return filepath.Base(r.From.Raw()) == ".gitignore" }
@@ -201,12 +201,13 @@ func (e *explanation) withoutRule(rules *control.RootPolicy) commandWords {
 	return out
 }
 
-// pathOfLink is the advice for a link that a session follows at no root.
+// pathOfLink returns the advice for a link that no root of the session follows.
 func (e *explanation) pathOfLink() string {
 	return "open what the link leads to, " + names.Quote(linkDest(e.Link)) + ", by a path of its own: a mount follows no link out of a root, nor one that is an absolute path"
 }
 
-// grantFlags are a SPEC of the root that ended, with what a refusal on record lacked.
+// grantFlags returns flags with a SPEC of the ended root, and with the rights that the refused
+// operation lacked.
 func (e *explanation) grantFlags() commandWords {
 	switch {
 	case e.Lacks != "":
@@ -225,9 +226,8 @@ func (e *explanation) builtinRule() bool {
 	return e.builtIn
 }
 
-// runLine is the command line that would start a session which allows what was refused:
-// of `rootsfs run`, or of the command that started the session on record. It is "" if
-// none is known.
+// runLine returns the command line for a session that allows the refused operation: of `rootsfs
+// run`, or of the command that started the session on record. It returns "" if none is known.
 func (e *explanation) runLine(host string) string {
 	var flags commandWords
 	switch {
@@ -263,13 +263,13 @@ func (e *explanation) runLine(host string) string {
 	return append(append(commandWords{"run"}, flags...), "--", "COMMAND").line()
 }
 
-// rel is the path, below the root, of the name that was refused.
+// rel returns the refused path below the root.
 func (e *explanation) rel() string {
 	_, rel, _ := strings.Cut(cmp.Or(e.At.Raw(), e.Path), "/")
 	return rel
 }
 
-// wider is the root's mode with the rights that are missing.
+// wider returns the root's mode with the missing rights added.
 func (e *explanation) wider() string {
 	have, err := guard.ParseMode(e.Mode)
 	lacks, lerr := guard.ParseMode(e.Lacks)
@@ -279,7 +279,7 @@ func (e *explanation) wider() string {
 	return (have | lacks).String()
 }
 
-// modeFor is the mode of a root that allows an operation.
+// modeFor returns the mode of a root that allows an operation.
 func modeFor(op string) names.Foreign {
 	if slices.Contains([]string{"read", "list", "stat", "watch", "lookup", "getattr", "readlink", "opendir", "readdir"}, op) {
 		return "ro"
@@ -287,7 +287,7 @@ func modeFor(op string) names.Foreign {
 	return "rw"
 }
 
-// nearestExisting is path, or the nearest directory above it that is there.
+// nearestExisting returns path, or the nearest existing directory above it.
 func nearestExisting(path string) string {
 	for at := filepath.Clean(path); at != "/"; at = filepath.Dir(at) {
 		if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
@@ -297,7 +297,7 @@ func nearestExisting(path string) string {
 	return path
 }
 
-// literalPattern is a pattern that matches one path below a root, and nothing else.
+// literalPattern returns a pattern that matches one path below a root, and nothing else.
 func literalPattern(rel string) names.Foreign {
 	var b strings.Builder
 	b.WriteByte('/')
@@ -310,7 +310,7 @@ func literalPattern(rel string) names.Foreign {
 	return names.Foreign(b.String())
 }
 
-// linkDest is where a link leads on the host, as text.
+// linkDest returns the text of the path to which a link leads on the host.
 func linkDest(l *control.Link) string {
 	if target := l.Target.Raw(); !filepath.IsAbs(target) {
 		return filepath.Join(filepath.Dir(l.At.Raw()), target)

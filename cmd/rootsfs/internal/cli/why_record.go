@@ -20,8 +20,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// lastTrail finds the session that was refused something last: that was named, or any.
-// One whose records are older than the newest refusal that was found is not read.
+// lastTrail finds the session with the newest refusal, among all sessions or only the named
+// one. It does not read records that are older than the newest refusal found so far.
 func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error) {
 	dir, named, err := auditPlace(a)
 	if err != nil {
@@ -62,8 +62,8 @@ func (a *app) lastTrail(ctx context.Context, path string) (*records.Trail, error
 	return last, nil
 }
 
-// flushRecords has the live sessions, or the one that is named, write their records. One
-// that does not answer has its records read as they are.
+// flushRecords makes the live sessions, or the named one, write their records. If a session
+// does not answer, its records are read as they are.
 func flushRecords(ctx context.Context, named string) {
 	all, err := control.List()
 	if err != nil {
@@ -76,8 +76,8 @@ func flushRecords(ctx context.Context, named string) {
 	}
 }
 
-// lastWritten tells of each session with records, or of the one that is named, when its
-// newest file was written to.
+// lastWritten returns, for each session with records or for the named one, the time of the last
+// write to its newest file.
 func lastWritten(dir, named string) (map[string]time.Time, error) {
 	files, err := audit.Files(dir, named)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -96,7 +96,7 @@ func lastWritten(dir, named string) (map[string]time.Time, error) {
 	return newest, nil
 }
 
-// recordPath is where a refusal on record happened, as a path of the session.
+// recordPath returns the path of a refusal on record, as a path in the session.
 func recordPath(r *audit.Entry) string {
 	switch {
 	case r.PathHash != "":
@@ -107,7 +107,7 @@ func recordPath(r *audit.Entry) string {
 	return r.Root + "/" + r.Name()
 }
 
-// secondPath is the second path of a refusal on record, "" if it has none.
+// secondPath returns the second path of a refusal on record, "" if it has none.
 func secondPath(r *audit.Entry) string {
 	if name := r.Name2(); name != "" {
 		return cmp.Or(r.Root2, r.Root) + "/" + name
@@ -115,7 +115,7 @@ func secondPath(r *audit.Entry) string {
 	return r.Root2
 }
 
-// lacks finds the rights that a refusal on record was for.
+// lacks finds the missing rights of a refusal on record.
 func (e *explanation) lacks(r *audit.Entry) {
 	if r.Kind != names.ReadOnly.String() && r.Kind != names.Permission.String() {
 		return
@@ -129,7 +129,7 @@ func (e *explanation) lacks(r *audit.Entry) {
 	}
 }
 
-// askedOp is the operation of a record as --op takes it.
+// askedOp returns the operation of a record as --op takes it.
 func askedOp(r *audit.Entry) string {
 	if r.Op != names.OpOpen.String() {
 		return r.Op
@@ -143,11 +143,11 @@ func askedOp(r *audit.Entry) string {
 	return "read"
 }
 
-// noRefusal accepts none.
+// noRefusal accepts no refusal.
 func noRefusal(*records.Trail, *audit.Entry) bool { return false }
 
-// limitsOf names the limits of which one was reached, as --limit takes them, the likeliest
-// first. They are none if the refusal was for something else.
+// limitsOf returns the limits, by their names for --limit, of which one was reached, the
+// likeliest first. It returns none if the refusal has another reason.
 func limitsOf(r *audit.Entry) []string {
 	switch {
 	case r.Kind == names.Rate.String():
@@ -182,7 +182,7 @@ func (e *explanation) noteLimit(st *control.Status, subject string) {
 	}
 }
 
-// limitText is the value of a limit, "" if it is not set.
+// limitText returns the value of a limit, "" if it is not set.
 func limitText(limit string, l guard.Limits) string {
 	sizes := map[string]int64{"max_file": l.MaxFile, "max_written": l.MaxWritten}
 	counts := map[string]float64{"max_created": float64(l.MaxCreated), "ops_per_second": l.OpsPerSecond}
@@ -195,13 +195,13 @@ func limitText(limit string, l guard.Limits) string {
 	return ""
 }
 
-// limitFlags are a SPEC of the root, with a flag for the limit.
+// limitFlags returns a SPEC of the root with a flag for the limit.
 func (e *explanation) limitFlags() commandWords {
 	return commandWords{e.spec(e.Mode), "--limit", names.Foreign(e.Limit + "=VALUE")}
 }
 
-// hostOf is the host of a connection that no rule permitted, as --net takes it; "" if the
-// record is of something else.
+// hostOf returns the host, as --net takes it, of a connection that no rule permitted. It
+// returns "" if the record is about something else.
 func hostOf(r *audit.Entry) string {
 	if !r.NoRule || secret.IsInside(r.Host) {
 		return ""

@@ -30,11 +30,11 @@ import (
 
 // hostFile is a host's configuration file as it was read.
 type hostFile struct {
-	path   string // absolute, as it was named
+	path   string // absolute, as the user named it
 	target string // where links lead
 	doc    []byte
 	info   fs.FileInfo
-	// project is the directory that brings the file; "" if none does.
+	// project is the directory of the project that the file belongs to; "": none.
 	project string
 }
 
@@ -62,7 +62,7 @@ func openHostFile(arg string) (*hostFile, error) {
 		}
 		format := hostconfig.Format(arg)
 		path = hostconfig.Default(format, home, config, func(name string) string {
-			return os.Getenv(name) // TestSteeringVariablesAreKnown sees calls alone
+			return os.Getenv(name) // a call, because TestSteeringVariablesAreKnown sees only calls
 		})
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && format == hostconfig.OpenCode {
 			path = ownOpenCode(path)
@@ -80,10 +80,10 @@ func openHostFile(arg string) (*hostFile, error) {
 	return f, nil
 }
 
-// noHostFile is the error of a host that has no configuration here.
+// noHostFile is the error for a host without a configuration here.
 type noHostFile struct{ error }
 
-// ownOpenCode is opencode.jsonc if there is one, otherwise path.
+// ownOpenCode returns opencode.jsonc if it exists, otherwise path.
 func ownOpenCode(path string) string {
 	if _, err := os.Stat(path + "c"); err == nil {
 		return path + "c"
@@ -96,8 +96,8 @@ func readHostFile(path string) (*hostFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	// NONBLOCK, so that a FIFO is found out rather than waited for; NOFOLLOW,
-	// because links have been followed.
+	// NONBLOCK, so that opening a FIFO does not wait; NOFOLLOW, because links have been
+	// followed.
 	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func readHostFile(path string) (*hostFile, error) {
 	return &hostFile{path: path, target: target, doc: doc, info: info, project: projectOf(path, target)}, err
 }
 
-// shown is the file's path for a question: with the file that a link leads to.
+// shown returns the file's path for a question, with the file that a link leads to.
 func (f *hostFile) shown() string {
 	if f.target == f.path {
 		return quoteIfNeeded(f.path)
@@ -122,8 +122,8 @@ func (f *hostFile) shown() string {
 	return quoteIfNeeded(f.path) + ", which leads to " + quoteIfNeeded(f.target)
 }
 
-// projectOf is the project that a host's file belongs to, by its name, by the name of
-// what links lead to, or by the repository around that; "" if it is in none.
+// projectOf returns the project that a host's file belongs to: by its name, by the name of the
+// file that links lead to, or by the repository around that; "": none.
 func projectOf(path, target string) string {
 	home, _ := os.UserHomeDir()
 	for _, p := range []string{path, target} {
@@ -131,15 +131,16 @@ func projectOf(path, target string) string {
 			return dir
 		}
 	}
-	if top := repositoryOf(target); top != filepath.Clean(home) { // where people keep their own settings
+	if top := repositoryOf(target); top != filepath.Clean(home) { // some people keep their settings in a repository at HOME
 		return top
 	}
 	return ""
 }
 
-// isOwners reports whether the file is the owner's word: of no project, where no program can
-// write, and at a place for settings, in the home directory itself or below a directory there
-// whose name begins with a dot. What was unpacked from an archive lies anywhere else.
+// isOwners reports whether the file counts as the owner's own: it belongs to no project, no
+// program can write to it, and it is at a place for settings, that is in the home directory
+// itself or below a directory there whose name begins with a dot. Files that were unpacked from
+// an archive lie elsewhere.
 func (f *hostFile) isOwners() bool {
 	home, err := os.UserHomeDir()
 	if err == nil {
@@ -149,13 +150,13 @@ func (f *hostFile) isOwners() bool {
 	return err == nil && within && f.project == "" && (rest[0] == '.' || !strings.Contains(rest, "/")) && written.NewJudge().File(f.path) == nil
 }
 
-// outside reports whether a path leads out of the project that brings the file.
+// outside reports whether a path leads out of the project that the file belongs to.
 func (f *hostFile) outside(path string) bool {
 	top, err := filepath.EvalSymlinks(f.project)
 	return f.project != "" && path != "" && !names.Under(path, f.project) && (err != nil || !names.Under(path, top))
 }
 
-// place is what proposals ask about this machine.
+// place returns the facts about this machine for proposals.
 func (f *hostFile) place() hostconfig.Place {
 	home, _ := os.UserHomeDir() // without one, ~ leads nowhere
 	return hostconfig.Place{
@@ -183,16 +184,17 @@ func (f *hostFile) place() hostconfig.Place {
 	}
 }
 
-// backupSuffix is what the name of a backup has more than the file's; a number
-// follows from the second on.
+// backupSuffix is added to the file's name for the name of a backup, with a number from the
+// second backup on.
 const backupSuffix = ".before-rootsfs"
 
-// sharedTops is what a directory has at its top whose files are shared with others.
+// sharedTops are names at the top of a directory whose files are shared with others: a
+// repository.
 var sharedTops = []string{".git", ".hg", ".jj", ".svn"}
 
-// keep is where backups of the file are kept, and their names without suffix: beside it,
-// but for a file in a repository, which would share its keys and tokens: those are kept
-// in a directory of the user's own state.
+// keep returns the directory for backups of the file, and their name without a suffix. Backups
+// are kept beside the file, except for a file in a repository: there the keys and tokens in the
+// backup would be shared, so it is kept in the user's own state directory.
 func (f *hostFile) keep() (dir, base string, err error) {
 	if repositoryOf(f.target) == "" {
 		return filepath.Dir(f.target), filepath.Base(f.target), nil
@@ -202,7 +204,7 @@ func (f *hostFile) keep() (dir, base string, err error) {
 	return filepath.Join(state, "wrap"), hex.EncodeToString(sum[:8]) + "-" + filepath.Base(f.target), err
 }
 
-// repositoryOf is the top of the repository around a file; "" if there is none.
+// repositoryOf returns the top of the repository around a file; "": there is none.
 func repositoryOf(path string) string {
 	for top := filepath.Dir(path); ; top = filepath.Dir(top) {
 		for _, name := range sharedTops {
@@ -216,8 +218,8 @@ func repositoryOf(path string) string {
 	}
 }
 
-// backups are the files that earlier changes kept, oldest first: beside the file, where
-// all of them were kept once, and where they are kept now.
+// backups returns the backups of earlier changes, oldest first: those beside the file, where
+// older versions kept all of them, and those in the present place.
 func (f *hostFile) backups() ([]*hostFile, error) {
 	dir, base, err := f.keep()
 	if err != nil {
@@ -234,7 +236,7 @@ func (f *hostFile) backups() ([]*hostFile, error) {
 	return append(list, own...), err
 }
 
-// backupsIn are those in one directory.
+// backupsIn returns the backups in one directory.
 func backupsIn(dir, base string) ([]*hostFile, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -263,9 +265,9 @@ func backupsIn(dir, base string) ([]*hostFile, error) {
 	return list, nil
 }
 
-// replace puts doc in the place of the file where links lead, with its mode and
-// owner, atomically, and keeps what it was unless a backup holds that
-// (or old is set, which is the backup that doc equals). It returns the backup.
+// replace atomically replaces the file that links lead to by doc, with the same mode and owner.
+// It makes a backup of the old file first, unless a backup already has its contents, or old is
+// set: the backup with the contents of doc. It returns the backup.
 func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	if err := unix.Faccessat(unix.AT_FDCWD, f.target, unix.W_OK, unix.AT_EACCESS); err != nil {
 		return "", fmt.Errorf("%s may not be written (mode %04o): another program may manage it; change it there, or chmod u+w it: %w",
@@ -279,15 +281,15 @@ func (f *hostFile) replace(doc []byte, old string) (backup string, err error) {
 	}
 	if err := f.swap(doc); err != nil {
 		if made {
-			_ = os.Remove(backup) // it is the file itself that is as it was
+			_ = os.Remove(backup) // the file itself was not changed
 		}
 		return "", err
 	}
 	return backup, nil
 }
 
-// backup keeps the file (see keep). What is kept already is not kept twice, and
-// no backup is ever overwritten.
+// backup makes a backup of the file (see keep), unless there is one with the same contents. It
+// never overwrites a backup.
 func (f *hostFile) backup() (path string, made bool, err error) {
 	list, err := f.backups()
 	if err != nil {
@@ -328,8 +330,8 @@ func (f *hostFile) backup() (path string, made bool, err error) {
 	}
 }
 
-// fill writes and closes a new file. isBeside gives it the mode and the owner of f.
-// Otherwise it is in the user's own state, and stays the user's alone.
+// fill writes and closes a new file. If isBeside is set, the file gets the mode and the owner
+// of f. Otherwise it is in the user's state directory, and stays private to the user.
 func (f *hostFile) fill(to *os.File, doc []byte, isBeside bool) (err error) {
 	if isBeside {
 		err = f.own(to)
@@ -360,7 +362,7 @@ func (f *hostFile) own(to *os.File) error {
 	return unix.Fchmod(int(to.Fd()), want.Mode&0o7777)
 }
 
-// swap renames a new file over the old one, if that is still what was read.
+// swap renames a new file over the old one, if the old one has not changed since it was read.
 func (f *hostFile) swap(doc []byte) error {
 	dir := filepath.Dir(f.target)
 	to, err := os.CreateTemp(dir, "."+filepath.Base(f.target)+".*")
@@ -389,8 +391,8 @@ func (f *hostFile) swap(doc []byte) error {
 	return d.Sync()
 }
 
-// wrapProgram is what hosts are to start: the path that was given, or that of this
-// program, by the name under which it was found, which outlives an upgrade.
+// wrapProgram returns the program that hosts will start: the given path, or the path of this
+// program by the name under which it was found, because that name survives an upgrade.
 func wrapProgram(given string) (string, error) {
 	if given == "" {
 		exe, err := os.Executable()
@@ -407,7 +409,7 @@ func wrapProgram(given string) (string, error) {
 		return checkedProgram(exe)
 	}
 	if !strings.Contains(given, "/") {
-		return given, nil // the host looks it up
+		return given, nil // the host looks it up in PATH
 	}
 	path, err := filepath.Abs(given)
 	if err != nil {
@@ -419,7 +421,7 @@ func wrapProgram(given string) (string, error) {
 	return checkedProgram(path)
 }
 
-// checkedProgram refuses a rootsfs that programs can write: hosts start it outside of any
+// checkedProgram refuses a rootsfs that programs can write to: hosts start it without
 // confinement.
 func checkedProgram(path string) (string, error) {
 	_, err := written.NewJudge().Program(path)
@@ -429,8 +431,8 @@ func checkedProgram(path string) (string, error) {
 	return path, err
 }
 
-// wrapSpecs checks SPECs, and makes relative paths absolute: the host starts
-// servers elsewhere. What only the host or `rootsfs run` can know stays.
+// wrapSpecs checks SPECs, and makes relative paths absolute: the host starts servers in another
+// directory. It keeps parts that only the host or `rootsfs run` can resolve.
 func wrapSpecs(specs []string) (out []hostconfig.Root, err error) {
 	taken := map[guard.RootName]string{}
 	for _, text := range specs {

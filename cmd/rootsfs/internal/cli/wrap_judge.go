@@ -16,8 +16,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// judge says of a server that something called rootsfs starts whether that is this
-// program, and what its flags leave open.
+// judge checks a server that a program called rootsfs starts: whether that is this program, and
+// which of its flags are broad.
 func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	r.State = "wrapped already"
 	if why := w.foreign(s.Command); why != "" {
@@ -49,9 +49,9 @@ func (w *wrapping) judge(s *hostconfig.Server, r *wrapServer) {
 	}
 }
 
-// foreign says why a command is not this program; "" if it is the same file. A command
-// that --rootsfs names as well is taken for it. A relative path leads elsewhere from the
-// host's own directory.
+// foreign returns the reason why a command is not this program; "" if it is the same file, or
+// the command that --rootsfs names. A relative path does not count: the host resolves it in its
+// own directory.
 func (w *wrapping) foreign(command string) string {
 	if w.programGiven && command == w.program {
 		return ""
@@ -72,8 +72,8 @@ func (w *wrapping) foreign(command string) string {
 	return fmt.Sprintf("%s is another program than this rootsfs", names.Quote(found))
 }
 
-// broadFlags are flags that give more than a server should have. Those of the owner are so
-// in a project's file only, which takes by them what is the owner's.
+// broadFlags are flags that give a server more than it should have. Some are broad only in a
+// project's file, because a project can use them to take things of the owner.
 var broadFlags = []struct {
 	name, what string
 	isOwners   bool
@@ -89,8 +89,8 @@ var broadFlags = []struct {
 	{"allow", "names that the built-in rules would hide", true},
 }
 
-// broad are the flags of a "rootsfs run" or "serve" that give more than a server should
-// have; confined is false if the command is not confined at all.
+// broad returns the flags of a "rootsfs run" or "serve" that give a server more than it should
+// have. confined is false if the command is not confined at all.
 func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string, home string) (list []string, confined bool) {
 	fs := cmd.Flags()
 	if err := fs.Parse(args); err != nil {
@@ -147,7 +147,8 @@ func (w *wrapping) broad(cmd *cobra.Command, s *hostconfig.Server, args []string
 	return list, confined
 }
 
-// fromProject is where a path leads from the project, where hosts start its servers.
+// fromProject returns where a path leads from the directory of the project, in which hosts
+// start its servers.
 func (w *wrapping) fromProject(dir string) string {
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(w.file.project, dir)
@@ -158,7 +159,7 @@ func (w *wrapping) fromProject(dir string) string {
 	return filepath.Clean(dir)
 }
 
-// broadRoot says what is broad about a root; "" if nothing is.
+// broadRoot returns why a root is broad; "": it is not.
 func (w *wrapping) broadRoot(text, home string) string {
 	spec, err := rootspec.Parse(text)
 	if err != nil {

@@ -122,8 +122,8 @@ func TestSetupSaysWhatIsOpen(t *testing.T) {
 	}
 }
 
-// What a file in a repository was is kept where nobody shares it, and
-// found again, as is what an older rootsfs kept beside it.
+// The backup of a file in a repository is kept outside of the repository, so that it is not
+// shared. Undoing finds it, and also a backup that an older version kept beside the file.
 func TestBackupOutsideRepository(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	dir := t.TempDir()

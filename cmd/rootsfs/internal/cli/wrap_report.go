@@ -12,7 +12,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// wrapResult is what wrap --json prints.
+// wrapResult is the output of wrap --json.
 type wrapResult struct {
 	File    string       `json:"file"`             // file that was named
 	Target  string       `json:"target,omitempty"` // file that links lead to
@@ -48,18 +48,18 @@ type wrapRoot struct {
 	From string `json:"from"`
 	// Resolved is where the path leads, if it passes links.
 	Resolved string `json:"resolved,omitempty"`
-	// Outside: the project whose file it is names it, and it is not in the project.
+	// Outside: a project's file names the root, and the root is not in the project.
 	Outside bool `json:"outside,omitempty"`
 
 	leads string // where the path leads, links or not
 }
 
-// notStarted are the states of servers that the host does not start as others.
+// notStarted are the states of servers that the host does not start like others.
 var notStarted = map[hostconfig.Kind]string{
 	hostconfig.Remote: "remote", hostconfig.Extension: "extension", hostconfig.Elsewhere: "elsewhere", hostconfig.HostCommand: "host command",
 }
 
-// serverStates are what is said of servers that are not changed, by their state.
+// serverStates are the texts about servers that are not changed, by their state.
 var serverStates = map[string]string{
 	"wrapped already": "left alone: it is started by rootsfs already (to wrap it anew, --undo first)",
 	"another program": "left alone, NOT confined by this rootsfs: a program that is only called so starts it; write its own command in its place, then wrap it",
@@ -75,7 +75,7 @@ var serverStates = map[string]string{
 	"cannot":          `NOT undone: it was changed, and is no longer "run FLAGS -- COMMAND"`,
 }
 
-// diff shows the change as a unified diff, fit for a terminal.
+// diff returns the change as a unified diff, escaped for a terminal.
 func (w *wrapping) diff(after *hostconfig.Config) string {
 	title := "wrapped"
 	if w.undo {
@@ -83,7 +83,7 @@ func (w *wrapping) diff(after *hostconfig.Config) string {
 	}
 	name := quoteIfNeeded(w.file.path)
 	text := diff.Diff(name, w.conf.Shown(), name+" ("+title+")", after.Shown())
-	_, text, _ = bytes.Cut(text, []byte("\n")) // the line of a command that was not given
+	_, text, _ = bytes.Cut(text, []byte("\n")) // drop the first line, which names a diff command
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
 		b.WriteString(visibleLine(strings.TrimRight(line, "\r\n")))
@@ -92,12 +92,12 @@ func (w *wrapping) diff(after *hostconfig.Config) string {
 	return b.String()
 }
 
-// maxShown is how much of a line is shown: a file may be one line. maxIndent is how far
-// one is indented.
+// maxShown is how much of a line is shown, since a file may be one line. maxIndent is the
+// largest indentation that is shown.
 const maxShown, maxIndent = 400, 40
 
-// visibleLine is a line of a file for the terminal: what Escape escapes is escaped, and
-// nothing else: no quotation mark, and no indentation that a person gives a line.
+// visibleLine returns a line of a file for the terminal. It escapes what Escape escapes, except
+// quotation marks and usual indentation.
 func visibleLine(line string) string {
 	rest, more := line, ""
 	n := 0
@@ -114,7 +114,7 @@ func visibleLine(line string) string {
 	return rest[:indent] + names.EscapeQuoted(rest[indent:]) + more
 }
 
-// printWrapping shows the change and what it comes to.
+// printWrapping prints the change and its effects.
 func (a *app) printWrapping(w *wrapping) {
 	if w.res.Diff != "" {
 		for line := range strings.Lines(w.res.Diff + "\n") {
@@ -129,7 +129,7 @@ func (a *app) printWrapping(w *wrapping) {
 	}
 }
 
-// printServer says what becomes of a server.
+// printServer prints the change of a server.
 func (a *app) printServer(indent string, s *wrapServer) {
 	name := indent + names.Quote(s.Name)
 	if s.Project != "" {
@@ -163,7 +163,7 @@ func (a *app) printServer(indent string, s *wrapServer) {
 	}
 }
 
-// confinementLine says in a line what a server keeps.
+// confinementLine returns a line about the remaining access of a server.
 func confinementLine(s *wrapServer) string {
 	text := "no network"
 	switch {
@@ -180,7 +180,7 @@ func confinementLine(s *wrapServer) string {
 	return text + ", " + plural(len(s.Roots), "root")
 }
 
-// printWritten says what was done.
+// printWritten prints the changes that were made.
 func (a *app) printWritten(w *wrapping) {
 	path := names.ShellWord(w.file.path)
 	switch {

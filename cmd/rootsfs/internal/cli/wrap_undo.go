@@ -9,8 +9,9 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// planUndo decides about each server and makes the document. The backups say which
-// servers were wrapped here and which by hand; without any, all were.
+// planUndo decides about each server and makes the new document. The backups show which servers
+// wrap has wrapped, and which a person has wrapped by hand. Without backups, all wrapped
+// servers are undone.
 func (w *wrapping) planUndo() ([]byte, error) {
 	files, err := w.file.backups()
 	if err != nil {
@@ -21,7 +22,7 @@ func (w *wrapping) planUndo() ([]byte, error) {
 		if i == 0 {
 			w.first = f.path
 		}
-		// One that cannot be read any more says nothing.
+		// A backup that cannot be read is ignored.
 		if c, err := hostconfig.Parse(w.file.path, f.doc, w.program); err == nil {
 			before = append(before, c)
 		}
@@ -66,8 +67,8 @@ func (w *wrapping) planUndo() ([]byte, error) {
 	return doc, nil
 }
 
-// findPrograms reads the document again if a server, by the backups, was wrapped
-// with a --rootsfs that is not called rootsfs.
+// findPrograms reads the document again if the backups show that a server was wrapped with a
+// --rootsfs of another name than rootsfs.
 func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 	programs := []string{w.program}
 	for _, s := range w.conf.Servers {
@@ -87,8 +88,7 @@ func (w *wrapping) findPrograms(before []*hostconfig.Config) error {
 	return err
 }
 
-// wasPlain finds the server as it was before it was wrapped; nil if no backup has
-// it so.
+// wasPlain returns the server as it was before it was wrapped, or nil if no backup has that.
 func wasPlain(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Server {
 	for _, c := range before {
 		for _, b := range c.Servers {
@@ -100,7 +100,7 @@ func wasPlain(before []*hostconfig.Config, s *hostconfig.Server) *hostconfig.Ser
 	return nil
 }
 
-// commandChanges notes what a person changed in the command since.
+// commandChanges lists changes that a person has made to the command since.
 func commandChanges(was, s *hostconfig.Server) []string {
 	i, _ := s.Inner()
 	if s.Args[i] == was.Command && slices.Equal(s.Args[i+1:], was.Args) {
@@ -109,7 +109,7 @@ func commandChanges(was, s *hostconfig.Server) []string {
 	return []string{fmt.Sprintf("its command was changed since it was wrapped, from %s; the change stays", names.Quote(was.Command))}
 }
 
-// left are the servers that were to be unwrapped and could not be.
+// left returns the servers that could not be unwrapped.
 func (w *wrapping) left() []string {
 	var list []string
 	for _, s := range w.res.Servers {

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// parse reads a document. file is its absolute name, home the directory ~
-// stands for ("" if there is none).
+// parse reads a document. file is its absolute name. home is the directory that ~ stands for,
+// or "".
 func parse(file, home string, doc []byte) (*Config, error) {
 	r, err := newReader(file, home, doc)
 	if err != nil {
@@ -29,7 +29,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 	return c, nil
 }
 
-// config is what a file means. What concerns several keys is checked here.
+// config turns a file into a Config. It makes the checks that concern several keys.
 func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: guard.Abuse(f.Abuse),
 		Subjects: map[guard.Subject]guard.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, limits: guard.Limits(f.Limits)}
@@ -111,7 +111,8 @@ func (c *Config) roots(f *File) {
 	}
 }
 
-// root is what the block says, and what the file says of all roots.
+// root returns the root of a block: the keys of the block, and the tables for all roots where
+// the block has no key of its own.
 func (b *rootBlock) root(f *File) Root {
 	root := b.Root
 	root.Rights, root.Line = cmp.Or(b.Rights, guard.ReadOnly), b.line()
@@ -140,12 +141,12 @@ func (b *rootBlock) root(f *File) Root {
 	return root
 }
 
-// root is one of which the file says nothing of its own.
+// root returns a root for which the file has only the tables for all roots.
 func (f *File) root() Root {
 	return Root{Rights: guard.ReadOnly, Limits: guard.Limits(f.Limits), Patterns: guard.Patterns(f.Policy), Trash: guard.Trash(f.Trash)}
 }
 
-// profiles makes the sets of roots.
+// profiles fills c.Profiles from the file's profiles.
 func (c *Config) profiles(r *reader, f *File) {
 	known := map[string]Root{}
 	for _, root := range c.Roots {
@@ -159,7 +160,7 @@ func (c *Config) profiles(r *reader, f *File) {
 		taken := map[guard.RootName]bool{}
 		for i, text := range p.Roots {
 			if text == "" {
-				continue // a mistake that was noted
+				continue // fail has noted the mistake
 			}
 			at := p.at.Get("roots").Children[i]
 			root, err := f.element(text, known, r.home)
@@ -182,7 +183,7 @@ func (c *Config) profiles(r *reader, f *File) {
 	}
 }
 
-// element is the root that an element of a profile names.
+// element returns the root that an element of a profile names.
 func (f *File) element(text string, known map[string]Root, home string) (Root, error) {
 	if root, ok := known[text]; ok {
 		return root, nil

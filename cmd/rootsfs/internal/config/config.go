@@ -1,28 +1,26 @@
-// Package config reads, watches and extends the configuration of rootsfs, one TOML file of
-// the owner's. Its keys, with what each means, are the fields of File; `rootsfs help config`
-// lists them.
+// Package config reads, watches and extends the configuration of rootsfs, a TOML file of the
+// owner. The fields of File are its keys and say what each means; `rootsfs help config` lists
+// them.
 //
 // # Promises
 //
-// A file that is not wholly understood is not used: an unknown key, a value of
-// the wrong type or out of range, a name given twice are errors that carry the
-// file, the line and the key. No input makes the package panic, and its work is
-// bounded (MaxSize). A file that somebody else could have written is refused:
-// it and every directory on the way to it, links included, must belong to the
-// user or to root and be writable by nobody else (sticky directories excepted).
-// A root of the file that contains the file is refused.
+// A file with a mistake is not used. An unknown key, a value of the wrong type or out of range,
+// and a name given twice are errors with the file, the line and the key. No input makes the
+// package panic, and its work is bounded (MaxSize). A file that another user could have written
+// is refused: the file and every directory on the way to it, links included, must belong to the
+// user or to root and be writable by nobody else (except sticky directories). A root in the
+// file must not contain the file.
 //
-// A reload is whole or nothing. Watch reports each new state of the file once,
-// after it has been left alone for a while; what to do with a bad one is the
-// caller's, who keeps the old configuration. Save replaces the file atomically
-// and changes nothing that stood there.
+// A reload is whole or nothing. Watch reports each new state of the file once, after the file
+// has been unchanged for a while. If the new file has a mistake, the caller keeps the old
+// configuration. Save replaces the file atomically and keeps all of its text.
 //
 // # Not promised
 //
-// Whether the roots exist is not looked at: the guard says so when they are
-// granted, and there judges a root whose path reaches the file through links
-// (see Config.Keep). POSIX ACLs are seen only as far as the group bits of the
-// mode show them. The user, and root, can write what they like.
+// The package does not check whether the roots exist: the guard does when they are granted. The
+// guard also refuses a root whose path reaches the file through links (see Config.Keep). POSIX
+// ACLs are seen only as far as the group bits of the mode show them. The user and root can
+// write anything into the file.
 //
 // A *Config is not changed after Load has returned it. The functions may be
 // called concurrently; two Saves exclude each other, between processes too.
@@ -45,12 +43,12 @@ import (
 // roots are about one megabyte.
 const MaxSize = 4 << 20
 
-// DefaultDebounce is how long changes of the file are gathered before a reload.
+// DefaultDebounce is how long the file must be unchanged before a reload.
 const DefaultDebounce = 250 * time.Millisecond
 
 // Config is one state of the file.
 type Config struct {
-	Path     string // as it was asked for, absolute
+	Path     string // as given to Load, absolute
 	Resolved string // without links; "" when there is no file
 	Mount    Mount
 	Run      Run
@@ -69,7 +67,7 @@ type Config struct {
 // Origin is the Origin of the file's grants.
 const Origin = "configuration"
 
-// Grant is what to ask the registry for at the moment now.
+// Grant returns the root's grant for the registry at the time now.
 func (r Root) Grant(now time.Time) guard.Grant {
 	g := guard.Grant{
 		Root: r.Name, Dir: r.Path, Subject: r.Subject, Expires: r.Expires, Origin: Origin, AllowSystem: r.AllowSystem,
@@ -81,14 +79,14 @@ func (r Root) Grant(now time.Time) guard.Grant {
 	return g
 }
 
-// Expired reports that the root's time was over at the moment now: it is not to
-// be granted, and that is no error of the file.
+// Expired reports whether the root's time has ended at the time now. Such a root is not
+// granted, which is no error of the file.
 func (r Root) Expired(now time.Time) bool {
 	return !r.Expires.IsZero() && !now.Before(r.Expires)
 }
 
 // Select returns the roots of a profile, or all [[root]] blocks for "". An
-// unknown profile is an error that lists those there are.
+// unknown profile is an error that lists the profiles.
 func (c *Config) Select(profile string) ([]Root, error) {
 	if profile == "" {
 		return c.Roots, nil
@@ -104,9 +102,10 @@ func (c *Config) Select(profile string) ([]Root, error) {
 		"no profile %s in %s: %s", names.Quote(profile), names.Escape(c.Path), known)}
 }
 
-// Keep are the places no root may contain: the files of secrets, whether a run uses them or
-// not, and the configuration file under its own name and under the one links lead to. They
-// hold even where no file is yet, because whoever can make it decides the next session.
+// Keep returns the paths that no root may contain: the files of secrets, whether a run uses
+// them or not, and the configuration file under its own name and under the name that links lead
+// to. They apply even before the file exists, because a program that creates the file decides
+// about the next session.
 func (c *Config) Keep() []guard.Keep {
 	const what = "the configuration file"
 	list := []guard.Keep{{Path: c.Path, What: what}}
@@ -124,8 +123,8 @@ func (c *Config) Keep() []guard.Keep {
 	return list
 }
 
-// WritableDirs are the directories that the file lets programs write: its roots, those of
-// profiles included, and the HOMEs of agents.
+// WritableDirs returns the directories that the file lets programs write to: its roots, those
+// of profiles included, and the HOMEs of agents.
 func (c *Config) WritableDirs() (dirs []string) {
 	for _, set := range append(slices.Collect(maps.Values(c.Profiles)), c.Roots) {
 		for _, r := range set {
@@ -142,11 +141,11 @@ func (c *Config) WritableDirs() (dirs []string) {
 	return dirs
 }
 
-// Error is what is wrong with a file, and where.
+// Error describes a mistake in a file, and its place.
 type Error struct {
 	File string
 	Line int    // counted from 1; 0: the file as a whole
-	Key  string // as in root.mode; "" where no key is concerned
+	Key  string // as in root.mode; "" if the mistake concerns no key
 	Err  error
 	Rest []*Error // further problems in the file, in its order
 }
@@ -174,7 +173,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// DefaultPath is $XDG_CONFIG_HOME/rootsfs/config.toml.
+// DefaultPath returns $XDG_CONFIG_HOME/rootsfs/config.toml.
 func DefaultPath() (string, error) {
 	return XDG("XDG_CONFIG_HOME", ".config", "rootsfs", "config.toml")
 }
@@ -182,11 +181,11 @@ func DefaultPath() (string, error) {
 // StateDir is xdg.State.
 func StateDir(elem ...string) (string, error) { return xdg.State(elem...) }
 
-// AuditDir is where the sessions' audit files lie.
+// AuditDir returns the directory of the sessions' audit files.
 func AuditDir() (string, error) { return StateDir("audit") }
 
-// AnchorPath is where the anchor of a session's audit chain lies: outside the
-// audit directory, one file for each session.
+// AnchorPath returns the file with the anchor of a session's audit chain: outside the audit
+// directory, one file for each session.
 func AnchorPath(session string) (string, error) { return StateDir("anchors", session+".anchor") }
 
 // Unwritable is xdg.Unwritable.

@@ -12,32 +12,33 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Changes are what lies between two configurations, for a session to apply in
-// one transaction: revoke Removed and the Old of Changed, grant Added and the
-// New of Changed. Where ModeOnly is set, Registry.Set does without revoking.
+// Changes are the differences between two configurations. A session applies them in one
+// transaction: it revokes Removed and the Old of Changed, and grants Added and the New of
+// Changed. If ModeOnly is set, Registry.Set changes the root without revoking it.
 type Changes struct {
 	Added, Removed []Root
 	Changed        []Change
-	// Widened says what gives more than before, to be announced and audited: escaped lines,
-	// as "NAME: mode ro -> rw", or without a name of what concerns no root.
+	// Widened lists the changes that give more than before, which are announced and audited:
+	// escaped lines such as "NAME: mode ro -> rw", without a name if the change concerns no
+	// root.
 	Widened []string
 }
 
-// Change is a root that is in both under one name.
+// Change is a root that both configurations have under one name.
 type Change struct {
 	Old, New Root
 	ModeOnly bool // only the rights differ
-	// PatternsOnly: only the patterns differ, for which Registry.SetPatterns does.
+	// PatternsOnly: only the patterns differ, and Registry.SetPatterns changes them.
 	PatternsOnly bool
 }
 
-// Empty reports that nothing lies between them.
+// Empty reports whether there are no differences.
 func (c *Changes) Empty() bool {
 	return len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Widened) == 0
 }
 
-// DiffRoots compares two sets of roots, as for a switch of profiles. Roots are
-// the same if their names are; the results keep the order of the sets.
+// DiffRoots compares two sets of roots, for example when the profile changes. Roots with the
+// same name are the same root. The results keep the order of the sets.
 func DiffRoots(old, new []Root) Changes {
 	var c Changes
 	before := map[guard.RootName]Root{}
@@ -60,7 +61,7 @@ func DiffRoots(old, new []Root) Changes {
 		but.Rights = r.Rights
 		renamed := was
 		renamed.Patterns = r.Patterns
-		// Whether a root is staged changes with a new grant only.
+		// Only a new grant can make a root staged, or no longer staged.
 		modeOnly := same(but, r) && was.Rights.Staged() == r.Rights.Staged()
 		c.Changed = append(c.Changed, Change{Old: was, New: r, ModeOnly: modeOnly, PatternsOnly: same(renamed, r)})
 		c.Widened = append(c.Widened, widened(was, r)...)
@@ -83,7 +84,7 @@ func same(a, b Root) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// samePatterns compares what patterns say, not where they stand.
+// samePatterns compares the texts of patterns, not their places in the file.
 func samePatterns(a, b guard.Patterns) bool {
 	text := func(x, y guard.Pattern) bool { return x.Text == y.Text }
 	return slices.EqualFunc(a.Hide, b.Hide, text) && slices.EqualFunc(a.Deny, b.Deny, text) &&
@@ -91,7 +92,7 @@ func samePatterns(a, b guard.Patterns) bool {
 		a.Gitignore == b.Gitignore && a.NoDefaults == b.NoDefaults
 }
 
-// widened lists what the new root gives beyond the old one.
+// widened lists the ways in which the new root gives more than the old one.
 func widened(old, new Root) (list []string) {
 	add := func(format string, args ...any) {
 		list = append(list, names.Escape(string(new.Name))+": "+fmt.Sprintf(format, args...))
@@ -132,8 +133,8 @@ func widened(old, new Root) (list []string) {
 	return list
 }
 
-// raised lists the bounds of a table that are less strict in new than in old, of which 0 is
-// no bound, and the switches for more strictness that are off.
+// raised lists the bounds of a table that are less strict in new than in old (0 is no bound),
+// and the switches for more strictness that new turns off.
 func raised[T any](old, new T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
@@ -150,7 +151,7 @@ func raised[T any](old, new T) []string {
 	return list
 }
 
-// plain is a value as text, numbers in full.
+// plain returns a value as text, numbers in full.
 func plain(v reflect.Value) string {
 	if v.CanFloat() {
 		return strconv.FormatFloat(v.Float(), 'f', -1, 64)
@@ -158,7 +159,7 @@ func plain(v reflect.Value) string {
 	return fmt.Sprint(v)
 }
 
-// above compares two bounds, or two switches.
+// above reports whether a is greater than b, for two bounds or two switches.
 func above(a, b reflect.Value) bool {
 	switch {
 	case a.CanFloat():
@@ -169,8 +170,8 @@ func above(a, b reflect.Value) bool {
 	return a.Bool() && !b.Bool()
 }
 
-// WidenedFile lists what of the file as a whole, apart from its roots, gives more than
-// before and is in force at once. The bounds on refusals are left out if abuse is false.
+// WidenedFile lists the changes of the file, apart from its roots, that give more than before
+// and take effect at once. If abuses is false, it leaves out the bounds on refusals.
 func WidenedFile(old, new *Config, abuses bool) (list []string) {
 	add := func(prefix string, all []string) {
 		for _, what := range all {
@@ -202,7 +203,7 @@ func whom(s guard.Subject) string {
 	return "the server " + names.Quote(string(s))
 }
 
-// timeout is what zero means, too: the default.
+// timeout returns the root's timeout; zero means the default.
 func timeout(r Root) time.Duration {
 	if r.Limits.Timeout == 0 {
 		return guard.DefaultTimeout

@@ -11,13 +11,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// File is the configuration as it is written: a field for each key. The tags of a field
-// are all that reading, the schema, the limits of the command line, comparing and saving
-// know of its key:
+// File is the configuration as it is written: a field for each key. The reader, the schema, the
+// limits of the command line, the comparison and Save know a key only by the tags of its field:
 //
 //	toml        the name of the key
 //	jsonschema  what the key means, in a line
-//	kind        what its value is, where the type of the field does not tell (see kinds)
+//	kind        the kind of its value, if the type of the field does not tell (see kinds)
 //	words       the words that it takes
 //	min, max    its bounds
 //	zero        why 0, or an empty list, is refused
@@ -42,9 +41,9 @@ type File struct {
 	Profiles map[string]profile `toml:"profile" jsonschema:"sets of roots, by name" each:"one set, for --profile NAME"`
 }
 
-// Mount holds defaults for the flags of `rootsfs mount`, as words the flags
-// take; "" and false where the file says nothing. The words are those of mount.ParseLevel,
-// mount.ParseLocks and audit.ParsePathMode; a test compares.
+// Mount holds defaults for the flags of `rootsfs mount`, as words that the flags take; "" and
+// false if the file has no value. The words are those of mount.ParseLevel, mount.ParseLocks and
+// audit.ParsePathMode; a test compares.
 type Mount struct {
 	Cache      string `toml:"cache" words:"strict,audit,max" jsonschema:"how much the kernel may keep, as --cache"`
 	Locks      string `toml:"locks" words:"local,host" jsonschema:"whom file locks exclude: the mount's users, or the host's processes too"`
@@ -58,8 +57,8 @@ type Mount struct {
 	AuditMaxDays *int64 `toml:"audit_max_days" max:"36500" jsonschema:"age in days at which audit files are deleted (default 90); 0: never"`
 }
 
-// Flags are the texts that the flags of `rootsfs mount` would have, by their names, for what
-// the file says.
+// Flags returns the values of the file as texts of the flags of `rootsfs mount`, by the names
+// of the flags.
 func (m Mount) Flags() map[string]string {
 	out := map[string]string{}
 	for _, k := range tableKeys(reflect.TypeFor[Mount]()) {
@@ -70,26 +69,26 @@ func (m Mount) Flags() map[string]string {
 	return out
 }
 
-// Run holds what `rootsfs run` must keep to.
+// Run holds the settings of `rootsfs run`.
 type Run struct {
-	// Level is the confinement that a run has at least, as --level takes it (the words of
-	// sandbox.ParseLevel); "": the strongest there is.
+	// Level is the least confinement of a run, as --level takes it (the words of
+	// sandbox.ParseLevel); "": the strongest available.
 	Level string `toml:"level" words:"namespaces,bubblewrap,landlock" jsonschema:"confine by this level or a stronger one, or start nothing; a weaker --level, and --unconfined, are refused"`
-	// Links is what --links takes; "": visible.
+	// Links is a word of --links; "": visible.
 	Links string `toml:"links" words:"visible,strict" jsonschema:"strict refuses every link that leaves its root; visible, the default, allows those to what the command sees anyway"`
 	// Listen are the ports that runs with --net may listen on, as --listen takes them.
 	Listen []int `toml:"listen" kind:"port" jsonschema:"TCP and UDP ports that commands with --net may listen on"`
-	// Sockets are sockets of the host's that runs may connect to, as --socket takes
-	// them: absolute paths.
+	// Sockets are absolute paths of the host's sockets that runs may connect to, as --socket
+	// takes them.
 	Sockets []string `toml:"socket" kind:"path" jsonschema:"Unix sockets of the host that commands may connect to, by path"`
-	// NetLimits are those of all connections of one run to approved hosts.
+	// NetLimits limit all connections of one run to approved hosts together.
 	NetLimits netLimits `toml:"net_limits" jsonschema:"what one run with approved hosts may move and open, together with run --net-limit"`
-	// NetTimeout is how long a connection waits that the owner is asked about; 0: the default.
+	// NetTimeout is how long a connection waits for the owner's answer; 0: the default.
 	NetTimeout time.Duration `toml:"net_timeout" min:"1s" max:"24h" jsonschema:"how long a connection waits for your answer about its host, until it is refused (default \"60s\")"`
 }
 
-// Agent says otherwise than the preset of an agent (`run --for NAME`). A nil list, or nil,
-// is what the preset says.
+// Agent overrides the preset of an agent (`run --for NAME`). A field or list that is nil keeps
+// the preset's value.
 type Agent struct {
 	Mode      string   `toml:"mode" kind:"mode" jsonschema:"mode of the project's root"`                                                                   // "": the preset's
 	HomeDir   string   `toml:"home" kind:"path" jsonschema:"directory that its HOME is kept in, one for all repositories; absolute, or beginning with ~/"` // "": one for each
@@ -117,7 +116,8 @@ type Net struct {
 	Expires time.Time      `toml:"expires" jsonschema:"when the hosts are taken back, with the time zone"`
 }
 
-// Ends returns when the hosts of a run that starts now are taken back; zero: when it ends.
+// Ends returns the time at which the hosts of a run that starts now are revoked; zero: at the
+// end of the run.
 func (n *Net) Ends(now time.Time) time.Time {
 	if n.For > 0 {
 		return now.Add(n.For)
@@ -138,16 +138,16 @@ type secretBlock struct {
 	Secret
 }
 
-// Secret is a credential that commands of `rootsfs run` use and do not get.
+// Secret is a credential that commands of `rootsfs run` use without ever seeing it.
 type Secret struct {
 	secret.Secret
 	Subject string `toml:"subject" kind:"server" jsonschema:"the name that you give the run that gets it unasked (--name, --for, or a command outside of every root); default: only runs with --secret NAME"`
 }
 
-// Files is what [files] says about servers that are served over files/*. Zero
-// values stand for the defaults of package broker.
+// Files is the table [files], about servers that use files/*. Zero values stand for the
+// defaults of package broker.
 type Files struct {
-	// Deny: nobody is asked, and only what Allow names is granted.
+	// Deny: the owner is not asked, and only the paths of Allow are granted.
 	Deny           bool          `toml:"consent" words:"ask,deny" jsonschema:"ask the owner about paths that nobody approved, or deny them; in force at once"`
 	ConsentTimeout time.Duration `toml:"consent_timeout" min:"1s" max:"24h" jsonschema:"how long a question waits until it is denied (default \"2m\")"`
 	OpsPerSecond   float64       `toml:"ops_per_second" jsonschema:"requests a second of one server; more are refused, with a time to retry"`
@@ -160,8 +160,8 @@ type Files struct {
 	Allow          []Allow       `toml:"allow" jsonschema:"a path that is granted to a server that asks, without a question, but not over HTTP; in force at once"`
 }
 
-// Allow is a path that is granted to a server that asks for it, or for something
-// below it, without asking the owner.
+// Allow is a path that is granted without asking the owner, to a server that asks for the path
+// or for one below it.
 type Allow struct {
 	Path   string       `toml:"path" kind:"path" need:"path = \"/…\"" jsonschema:"absolute, or beginning with ~/"` // ~ undone, links not resolved
 	Rights guard.Rights `toml:"mode" jsonschema:"the most that is granted: ro (default), rw, stage, or a comma list of rights"`
@@ -170,16 +170,15 @@ type Allow struct {
 
 func (a *Allow) setPlace(p place) { a.Line, a.Rights = p.line(), cmp.Or(a.Rights, guard.ReadOnly) }
 
-// subjectBlock is a [[subject]] block. The name "*" stands for every server without a
-// block.
+// subjectBlock is a [[subject]] block. The subject "*" stands for every server without a block.
 type subjectBlock struct {
 	place
 	Name guard.Subject `toml:"name" kind:"server or *" need:"name = \"…\", or \"*\" for every server without a block" jsonschema:"the server's name in rootsfs status; * is every server without a block, each for itself; sessions such as serve#1 count together"`
 	quota
 }
 
-// quota, abuse, limits, patterns and trash have the fields of the types of guard that they
-// are turned into: the compiler compares.
+// quota, abuse, limits, patterns and trash have the same fields as the types of guard that they
+// are converted to; the compiler checks that.
 type quota struct {
 	MaxFile    int64 `toml:"max_file" kind:"size" jsonschema:"largest file that it may make"`
 	MaxWritten int64 `toml:"max_written" kind:"size" jsonschema:"bytes that it may write while the session lives"`
@@ -223,7 +222,7 @@ type reload struct {
 	Debounce time.Duration `toml:"debounce" min:"1ms" max:"1m" jsonschema:"how long changes are gathered (default \"250ms\")"`
 }
 
-// Root is a root the owner wrote down, which counts as consent.
+// Root is a root that the owner wrote into the file, which counts as consent.
 type Root struct {
 	Name             guard.RootName `toml:"name" jsonschema:"default: the last element of the path"`
 	Path             string         `toml:"path" kind:"path" jsonschema:"absolute, or beginning with ~/"` // ~ and URIs undone, links not resolved

@@ -12,25 +12,26 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Key is a key of the configuration that a command line sets as well, such as a limit of a
-// root; its value is a field of T. The fields of limits are the only list of limits: [limits],
-// --limit NAME=VALUE, what the command line allows configured roots, what a reload widens
-// and Save take the names, kinds and bounds from there. So it is with the other tables.
+// Key is a key of the configuration that a command line can set as well, such as a limit of a
+// root. Its value is a field of T. The fields of the struct limits are the only list of limits:
+// [limits], --limit NAME=VALUE, the limits of configured roots on a command line, the
+// comparison at a reload, and Save take the names, kinds and bounds from there. The other
+// tables work the same way.
 type Key[T any] struct{ key key }
 
-// Limits are all limits of a root, in the order of [limits].
+// Limits returns all limits of a root, in the order of [limits].
 func Limits() []Key[guard.Limits] { return keysFor[guard.Limits, limits]() }
 
-// NetLimits are all limits of a network, in the order of run.net_limits.
+// NetLimits returns all limits of a network, in the order of run.net_limits.
 func NetLimits() []Key[network.Limits] { return keysFor[network.Limits, netLimits]() }
 
-// AbuseBounds are the keys of [abuse].
+// AbuseBounds returns the keys of [abuse].
 func AbuseBounds() []Key[guard.Abuse] { return keysFor[guard.Abuse, abuse]() }
 
-// TrashBounds are the keys of [trash] behind on.
+// TrashBounds returns the keys of [trash] after the key on.
 func TrashBounds() []Key[guard.Trash] { return keysFor[guard.Trash, trash]()[1:] }
 
-// keysFor are the keys of a table whose fields are those of T.
+// keysFor returns the keys of a table that has the fields of T.
 func keysFor[T, table any]() (list []Key[T]) {
 	for _, k := range tableKeys(reflect.TypeFor[table]()) {
 		list = append(list, Key[T]{k})
@@ -38,7 +39,7 @@ func keysFor[T, table any]() (list []Key[T]) {
 	return list
 }
 
-// KeyNamed is the key of that name, in which - is as good as _.
+// KeyNamed returns the key of that name. A - in the name counts as _.
 func KeyNamed[T any](all []Key[T], name string) (Key[T], error) {
 	var known []string
 	for _, k := range all {
@@ -50,21 +51,21 @@ func KeyNamed[T any](all []Key[T], name string) (Key[T], error) {
 	return Key[T]{}, fmt.Errorf("there is no limit %s: write one of %s", names.Quote(name), strings.Join(known, ", "))
 }
 
-// Name is the key in its table.
+// Name returns the key's name in its table.
 func (k Key[T]) Name() string { return k.key.name }
 
 // Meaning says in a line what the key means.
 func (k Key[T]) Meaning() string { return k.key.meaning }
 
-// of is the key's field.
+// of returns the key's field.
 func (k Key[T]) of(all *T) reflect.Value {
 	return reflect.ValueOf(all).Elem().FieldByIndex(k.key.field)
 }
 
-// Copy puts the value of from in the place of that of to.
+// Copy copies the key's value from from to to.
 func (k Key[T]) Copy(to, from *T) { k.of(to).Set(k.of(from)) }
 
-// IsNegative reports whether the value is below 0, as none may be.
+// IsNegative reports whether the value is below 0, which no value may be.
 func (k Key[T]) IsNegative(all *T) bool { return above(k.of(new(T)), k.of(all)) }
 
 // IsSwitch reports whether the value is true or false.
@@ -90,7 +91,7 @@ func (k Key[T]) Set(to *T, text string) error {
 	return nil
 }
 
-// takes says what the value can be.
+// takes describes the values that the key takes.
 func (k Key[T]) takes() string {
 	switch k.of(new(T)).Interface().(type) {
 	case time.Duration:
@@ -107,7 +108,7 @@ func (k Key[T]) takes() string {
 	return fmt.Sprintf("a whole number from 0 (no limit) to %d", mostOf(&k.key))
 }
 
-// Stricter takes the stricter of each of two limits, of which 0 is none.
+// Stricter returns the stricter one of each two limits; 0 is no limit.
 func Stricter[T any](limits []Key[T], a, b T) T {
 	var none T
 	for _, l := range limits {

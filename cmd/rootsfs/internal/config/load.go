@@ -46,8 +46,7 @@ func Load(path string) (*Config, error) {
 	return c, nil
 }
 
-// LoadIfPresent is Load, but a file that is not there is an empty
-// configuration: nothing is configured, nobody is told.
+// LoadIfPresent is Load, but for a missing file it returns an empty configuration and no error.
 func LoadIfPresent(path string) (*Config, error) {
 	c, err := Load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +59,8 @@ func LoadIfPresent(path string) (*Config, error) {
 }
 
 // LoadFlag is Load for the file that --config names, and LoadIfPresent for the default file
-// if it names none. path is the file's, absolute; "": there is none, as err says.
+// if it names none. path is the absolute path of the file; "" if there is none, and err says
+// why.
 func LoadFlag(file string) (c *Config, path string, err error) {
 	if file != "" {
 		if path, err = filepath.Abs(file); err == nil {
@@ -83,13 +83,13 @@ func read(path string) (doc []byte, resolved string, err error) {
 	if err := written.NewJudge().File(path); err != nil {
 		return nil, "", err
 	}
-	// NONBLOCK, so that a FIFO is found out rather than waited for.
+	// NONBLOCK, so that opening a FIFO does not wait.
 	f, err := os.OpenFile(resolved, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, "", names.Errno(err)
 	}
 	defer f.Close()
-	// Once more on what was opened; the way to it is in trusted hands.
+	// Check the opened file once more. The directories on the way are trusted.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, "", names.Errno(err)
@@ -107,21 +107,19 @@ func read(path string) (doc []byte, resolved string, err error) {
 	return doc, resolved, nil
 }
 
-// maxWait is how many times the debounce a reload is put off at most while changes keep
-// coming.
+// maxWait bounds how long continuing changes put off a reload, in multiples of the debounce.
 const maxWait = 4
 
-// Watch calls fn with each new state of the file: as soon as nothing has changed for the
-// debounce (0: DefaultDebounce), at the latest after four times that. changes tells when
-// to look; see package hostwatch. fn is called with what Load returns, by one goroutine,
-// so a slow fn delays the next call and nothing is lost meanwhile: the last
-// state is always reported. A file that was touched, or written with the same
-// contents, is reported too; Diff then finds nothing.
+// Watch calls fn with each new state of the file: as soon as the file has not changed for the
+// debounce (0: DefaultDebounce), at the latest after four times that. Watch looks at the file
+// when changes has a value; see package hostwatch. One goroutine calls fn with the results of
+// Load. A slow fn delays the next call, but the last state is always reported. A file that was
+// touched, or written with the same contents, is reported too; Diff then finds no change.
 //
-// The file need not exist, nor its directory. What changed before Watch was called is not
-// reported, so call Watch first and Load then.
+// The file need not exist, nor its directory. Changes before the call of Watch are not
+// reported, so call Watch first and then Load.
 //
-// The watch ends with ctx; done is closed when fn will not be called again.
+// The watch ends with ctx. done is closed when fn will not be called again.
 func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce time.Duration, fn func(*Config, error)) (done <-chan struct{}) {
 	if debounce <= 0 {
 		debounce = DefaultDebounce
@@ -140,7 +138,7 @@ func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce t
 			if now == reported {
 				continue
 			}
-			reported = stamp{} // what has not come to rest is reported again
+			reported = stamp{} // a file that still changes is reported again
 			for range maxWait {
 				if !pause(ctx, debounce) {
 					return
@@ -157,7 +155,7 @@ func Watch(ctx context.Context, path string, changes <-chan struct{}, debounce t
 	return ended
 }
 
-// pause waits, and reports whether ctx goes on.
+// pause waits for d. It reports false if ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -167,15 +165,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// stamp identifies a state of the file: whatever changes in it or of it moves its change time.
+// stamp identifies a state of the file: every change of its contents or attributes moves its
+// change time.
 type stamp struct {
 	dev, ino uint64
 	size     int64
 	changed  unix.Timespec
-	err      error // a number: why it cannot be looked at
+	err      error // a syscall.Errno: why stat failed
 }
 
-// stampOf looks at what path leads to, through links.
+// stampOf returns the stamp of the file that path leads to, through links.
 func stampOf(path string) stamp {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/tomltree"
 )
 
-// reader fills the tables of a File, and gathers what is wrong with them. The TOML library
+// reader fills the tables of a File, and collects their mistakes. The TOML library
 // could fill a File as well, but it takes a key in any case (Cache for cache), takes [root]
 // for a [[root]] block, and stops at the first value of a wrong type.
 type reader struct {
@@ -23,8 +23,8 @@ type reader struct {
 	bad  []*Error
 }
 
-// documentLimits leave room for every document that means something, in which a table of profiles is
-// the largest, and root.[n].limits.KEY the deepest.
+// documentLimits leave room for every sensible document. Its largest table is that of profiles,
+// its deepest key root.[n].limits.KEY.
 var documentLimits = tomltree.Limits{Depth: 8, Keys: 10_000}
 
 // newReader reads the document's syntax.
@@ -40,7 +40,7 @@ func newReader(file, home string, doc []byte) (*reader, error) {
 	return &reader{file: file, home: home, top: top}, nil
 }
 
-// fail notes what is wrong with a key of a table; "": with the node itself.
+// fail notes a mistake in a key of a table; key "": in the node itself.
 func (r *reader) fail(at *tomltree.Node, key, format string, args ...any) {
 	e := &Error{File: r.file, Line: at.Line, Key: at.Path(), Err: fmt.Errorf(format, args...)}
 	if n := at.Get(key); n != nil {
@@ -52,7 +52,7 @@ func (r *reader) fail(at *tomltree.Node, key, format string, args ...any) {
 	r.bad = append(r.bad, e)
 }
 
-// err is the first problem in the file's order, which knows the others.
+// err returns the first problem in the file's order, which holds the others.
 func (r *reader) err() error {
 	if len(r.bad) == 0 {
 		return nil
@@ -64,8 +64,8 @@ func (r *reader) err() error {
 	return r.bad[0]
 }
 
-// place is where a table stands in the document. A block embeds it for the checks that
-// concern several of its keys.
+// place is the place of a table in the document. A block embeds it for the checks that concern
+// several of its keys.
 type place struct {
 	r  *reader
 	at *tomltree.Node
@@ -79,10 +79,10 @@ func (p *place) has(key string) bool { return p.at.Get(key) != nil }
 
 func (p *place) line() int { return p.at.Line }
 
-// own is a table of a [[root]] block, which says what differs from the table for all roots.
+// own is a table of a [[root]] block. Its keys override those of the table for all roots.
 type own[T any] struct{ place }
 
-// over returns all with what the block says in place of it.
+// over returns all, overridden by the keys of the block.
 func (o own[T]) over(all T) T {
 	if o.r != nil {
 		o.r.table(o.at, reflect.ValueOf(&all).Elem())
@@ -92,7 +92,7 @@ func (o own[T]) over(all T) T {
 
 func (own[T]) of() reflect.Type { return reflect.TypeFor[T]() }
 
-// table fills the struct to with the keys of a table.
+// table reads the keys of a table into the struct to.
 func (r *reader) table(at *tomltree.Node, to reflect.Value) {
 	keys := tableKeys(to.Type())
 	for _, n := range at.Children {
@@ -155,8 +155,8 @@ func (r *reader) named(at *tomltree.Node, to reflect.Value) {
 	}
 }
 
-// list appends to a slice, which may have the items of the table for all roots. A text with
-// a mistake is there too, as a zero value, so that the others keep their numbers.
+// list appends to a slice, which may already hold the items of the table for all roots. A text
+// with a mistake is appended as a zero value, so that the other items keep their numbers.
 func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
 	kind := kindOf(to.Type().Elem(), k)
 	switch {
@@ -182,7 +182,7 @@ func (r *reader) list(n *tomltree.Node, to reflect.Value, k *key) {
 	}
 }
 
-// leaf fills what is no table, or notes why it cannot.
+// leaf reads a value that is no table or list, or notes the mistake in it.
 func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
 	v, err := n.Value()
 	var got any
@@ -205,7 +205,7 @@ func (r *reader) leaf(n *tomltree.Node, to reflect.Value, k *key, kind *kind) {
 	to.Set(from.Convert(to.Type()))
 }
 
-// key is what the tags of a field say; see File.
+// key holds the tags of a field; see File.
 type key struct {
 	field                                           []int // of the struct
 	name, meaning, kind, min, max, zero, need, each string
@@ -214,7 +214,7 @@ type key struct {
 
 var keyCache sync.Map // of []key, by type
 
-// tableKeys are the keys of a table, by the fields of its struct.
+// tableKeys returns the keys of a table from the fields of its struct.
 func tableKeys(t reflect.Type) []key {
 	if keys, ok := keyCache.Load(t); ok {
 		return keys.([]key)

@@ -21,18 +21,18 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Save appends root to the file at path as a [[root]] block. All that stood in
-// the file stays as it was, comments and order included. The file is replaced
-// atomically, with mode 0600, where links lead; a missing one is made, with its
-// directory. A limit of the root that equals that of [limits] is not written.
+// Save appends root to the file at path as a [[root]] block. The text of the file stays as it
+// is, comments and order included. Save follows links and replaces the file atomically, with
+// mode 0600. It makes a missing file and its directory. It does not write a limit of the root
+// that equals that of [limits].
 //
-// The file must be one that Load accepts and still be one with the root in it:
-// a name that is taken, or a path that may not be a root, is an error and
-// changes nothing. Two Saves exclude each other; an editor's save between our
-// reading and our replacing is noticed unless it falls into the rename itself.
+// Load must accept the file, and also the file with the root in it: a name that is taken, or a
+// path that may not be a root, is an error and changes nothing. Two Saves exclude each other.
+// Save notices an editor's save between its reading and its replacing, unless that falls into
+// the rename itself.
 //
-// set changes the limits that [limits] gives the root to those it is to have; nil:
-// they are root.Limits, which is not looked at otherwise.
+// If set is not nil, it changes the limits of [limits] to those of the root. If it is nil, the
+// root's limits are root.Limits, which is ignored otherwise.
 func Save(path string, root Root, set func(*guard.Limits)) error {
 	if set == nil {
 		set = func(l *guard.Limits) { *l = root.Limits }
@@ -55,8 +55,8 @@ func Save(path string, root Root, set func(*guard.Limits)) error {
 	return saved(path, err, "root "+names.Quote(string(root.Name)))
 }
 
-// SaveNet appends hosts to the file at path as a [[net]] block, as Save does with a root.
-// Hosts that a block for the same runs has already, without an end, are not written again.
+// SaveNet appends hosts to the file at path as a [[net]] block, as Save does with a root. It
+// does not write hosts again that a block for the same runs has already, without an end.
 func SaveNet(path string, n Net) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func SaveNet(path string, n Net) error {
 	return saved(path, err, "hosts")
 }
 
-// saved says of an error which file it is of, and what was not added.
+// saved adds to an error the file, and the text that was not added.
 func saved(path string, err error, what string) error {
 	if err == nil || errors.As(err, new(*Error)) {
 		return err
@@ -144,7 +144,7 @@ func lock(dir string) (func(), error) {
 	return func() { _ = d.Close() }, nil // closing unlocks
 }
 
-// replace puts doc in the place of old.
+// replace replaces the contents old of the file by doc.
 func replace(path, target string, old []byte, doc string) error {
 	f, err := os.CreateTemp(filepath.Dir(target), ".config-*.toml") // mode 0600
 	if err != nil {
@@ -174,14 +174,14 @@ func replace(path, target string, old []byte, doc string) error {
 	return d.Sync()
 }
 
-// block writes a root. Only what differs from the defaults is written.
+// block returns a [[root]] block with the keys of a root that differ from the defaults.
 func block(r Root, defaults guard.Limits) (string, error) {
 	for _, s := range []string{string(r.Name), r.Path} {
 		if !utf8.ValidString(s) {
 			return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the root on the command line", names.Quote(s))
 		}
 	}
-	lines := differing(r, Root{Rights: ^r.Rights}) // with its mode, whatever it is
+	lines := differing(r, Root{Rights: ^r.Rights}) // always with the mode
 	table := func(name string, keys []string) {
 		if len(keys) > 0 {
 			lines = append(lines, name+" = { "+strings.Join(keys, ", ")+" }")
@@ -197,7 +197,7 @@ func block(r Root, defaults guard.Limits) (string, error) {
 	return "[[root]]\n" + strings.Join(lines, "\n") + "\n", nil
 }
 
-// netText writes a [[net]] block.
+// netText returns a [[net]] block.
 func netText(n Net) (string, error) {
 	if !utf8.ValidString(n.Subject) {
 		return "", fmt.Errorf("%s is not UTF-8, which TOML cannot hold; give the run a --name", names.Quote(n.Subject))
@@ -205,7 +205,8 @@ func netText(n Net) (string, error) {
 	return "[[net]]\n" + strings.Join(differing(n, Net{}), "\n") + "\n", nil
 }
 
-// differing writes the keys of a table that are not as in another.
+// differing returns the lines for the keys of a table whose values differ from those of
+// another.
 func differing[T any](table, other T) []string {
 	var list []string
 	for _, k := range tableKeys(reflect.TypeFor[T]()) {
@@ -217,7 +218,7 @@ func differing[T any](table, other T) []string {
 	return list
 }
 
-// literal is a value as TOML writes it.
+// literal returns a value in TOML.
 func literal(v reflect.Value, k *key) string {
 	switch x := v.Interface().(type) {
 	case time.Duration, guard.Rights, network.Rule:
@@ -242,7 +243,7 @@ func literal(v reflect.Value, k *key) string {
 	return plain(v)
 }
 
-// quote writes a TOML basic string.
+// quote returns a TOML basic string.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -13,8 +13,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// What is saved is what is loaded, whatever the name and the path hold; what
-// stood in the file stays.
+// A saved root is loaded unchanged, for any characters in its name and path. The earlier text
+// of the file stays.
 func TestSave(t *testing.T) {
 	const old = "# mine\n[limits] # all\nmax_file = \"10M\"\ntimeout = \"5s\"\n\n[[root]]\npath = \"/srv/a\" # first\n[profile.p]\nroots = [\"a\"]"
 	common := guard.Limits{MaxFile: 10 << 20, Timeout: 5 * time.Second}

@@ -10,9 +10,8 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// trusted walks to path as the kernel would, one element at a time, and checks
-// each directory that is passed and the file in the end. It returns the path
-// without links.
+// trusted walks to path as the kernel would, one element at a time, and checks each directory
+// on the way and the file at the end. It returns the path without links.
 func trusted(path string, uid int) (string, error) {
 	if err := trustedDir("/", uid); err != nil {
 		return "", err
@@ -27,7 +26,7 @@ func trusted(path string, uid int) (string, error) {
 	return at, nil
 }
 
-// trustedStep checks what a name on the way is.
+// trustedStep checks the file or directory that a name on the way leads to.
 func trustedStep(s names.LinkStep, uid int) (target string, err error) {
 	next := s.Path()
 	info, err := os.Lstat(next)

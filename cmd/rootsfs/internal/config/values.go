@@ -23,24 +23,26 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Bounds of values that nobody means beyond them: they are typing errors.
+// Values beyond these bounds are typing errors.
 const (
 	maxSpeed = 1e9
-	// MaxIdle is the longest time without use that a limit may say.
+	// MaxIdle is the longest time without use that a limit may have.
 	MaxIdle = 365 * 24 * time.Hour
+	// MaxFor is the longest time that a request over the control socket may say.
+	MaxFor = 100 * 365 * 24 * time.Hour
 )
 
 // kind is one kind of value, such as a size.
 type kind struct {
-	want string // what such a value must be
-	list string // what a list of them must be
+	want string // describes such a value, for messages
+	list string // describes a list of them
 	most int    // how many a list may hold; 0: any number
-	// read turns the value of a cell into one of Go; errType: it is of another type.
+	// read turns the value of a cell into a Go value; errType: the cell has another type.
 	read   func(c *cell) (any, error)
 	schema *jsonschema.Schema // without the words and bounds of the key
 }
 
-// cell is a value of the document that is no table, and the field that it is for.
+// cell is a value of the document that is no table, with the field for it.
 type cell struct {
 	r    *reader
 	n    *tomltree.Node
@@ -61,12 +63,12 @@ var (
 	speedSchema  = jsonschema.Schema{Type: "number", Minimum: jsonschema.Ptr(0.0), Maximum: jsonschema.Ptr(maxSpeed)}
 	portSchema   = jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(math.MaxUint16))}
 	momentSchema = jsonschema.Schema{Type: "string", Format: "date-time"}
-	// As ParseSize and time.ParseDuration read.
+	// The forms that ParseSize and time.ParseDuration read.
 	sizeSchema     = jsonschema.Schema{AnyOf: []*jsonschema.Schema{&countSchema, {Type: "string", Pattern: `^[0-9]+[ \t]*([bB]|[kKmMgGtT]([iI]?[bB])?)?$`}}}
 	durationSchema = jsonschema.Schema{Type: "string", Pattern: `^[+]?([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h)(([0-9]*\.?[0-9]+|[0-9]+\.)(ns|us|µs|μs|ms|s|m|h))*$`}
 )
 
-// kinds by the names that the tag kind gives them.
+// kinds are the kinds of values, by the names in the tag kind.
 var kinds = map[string]*kind{
 	"own":          {want: aText, list: "a list of texts", read: readOwn, schema: &textSchema},
 	"text":         textKind("", func(string) error { return nil }),
@@ -96,8 +98,8 @@ var kinds = map[string]*kind{
 	"name or spec": {want: aText + ": a root's name or a spec", list: "a list of names and specs", read: textKind("", notEmpty).read, schema: &textSchema},
 }
 
-// kindNames are the kinds of values that types of Go tell. A type that unmarshals itself
-// needs no other.
+// kindNames are the kinds of fields by their Go types. A type that unmarshals itself needs no
+// kind.
 var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[string]():         "text",
 	reflect.TypeFor[bool]():           "flag",
@@ -112,7 +114,7 @@ var kindNames = map[reflect.Type]string{
 	reflect.TypeFor[guard.Pattern]():  "pattern",
 }
 
-// kindOf is the kind of a field's values; nil for tables, lists and pointers.
+// kindOf returns the kind of a field's values, or nil for tables, lists and pointers.
 func kindOf(t reflect.Type, k *key) *kind {
 	switch {
 	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map:
@@ -125,7 +127,7 @@ func kindOf(t reflect.Type, k *key) *kind {
 	return kinds[cmp.Or(k.kind, kindNames[t])]
 }
 
-// readOwn has a type read its own text.
+// readOwn reads the value of a type that unmarshals itself.
 func readOwn(c *cell) (any, error) {
 	s, ok := c.v.(string)
 	if !ok {
@@ -136,7 +138,7 @@ func readOwn(c *cell) (any, error) {
 	return own.Elem().Interface(), err
 }
 
-// textKind is a kind of texts that check accepts.
+// textKind returns a kind whose values are the texts that check accepts.
 func textKind(list string, check func(string) error) *kind {
 	read := func(c *cell) (any, error) {
 		s, ok := c.v.(string)
@@ -148,7 +150,7 @@ func textKind(list string, check func(string) error) *kind {
 	return &kind{want: aText, list: list, read: read, schema: &textSchema}
 }
 
-// parsed makes a check of what reads a text.
+// parsed makes a check of texts from a parser.
 func parsed[T any](parse func(string) (T, error)) func(string) error {
 	return func(s string) error { _, err := parse(s); return err }
 }
@@ -168,7 +170,7 @@ func readFlag(c *cell) (any, error) {
 	return on != (c.key.kind == "opposite"), nil
 }
 
-// readWord takes a word of the key. For a field that is true or false, the second is true.
+// readWord reads one of the key's words. For a boolean field the second word is true.
 func readWord(c *cell) (any, error) {
 	s, ok := c.v.(string)
 	switch {
@@ -182,7 +184,7 @@ func readWord(c *cell) (any, error) {
 	return s, nil
 }
 
-// mostOf is the largest number that a key takes.
+// mostOf returns the largest number that a key takes.
 func mostOf(k *key) int64 {
 	if n, err := strconv.ParseInt(k.max, 10, 64); err == nil {
 		return n
@@ -190,7 +192,7 @@ func mostOf(k *key) int64 {
 	return math.MaxInt64
 }
 
-// readNumber takes a number within the bounds that the schema has.
+// readNumber reads a number within the bounds of the schema.
 func readNumber(c *cell) (any, error) {
 	s := leafSchema(c.kind, c.key)
 	n, isInt := c.v.(int64)
@@ -213,7 +215,7 @@ func readNumber(c *cell) (any, error) {
 	return f, nil
 }
 
-// readSize takes a number of bytes, as a number or as a text with a unit.
+// readSize reads a number of bytes: a number, or a text with a unit.
 func readSize(c *cell) (any, error) {
 	n, isNumber := c.v.(int64)
 	text, isText := c.v.(string)
@@ -236,7 +238,7 @@ func readSize(c *cell) (any, error) {
 	return n, nil
 }
 
-// rangeOf are the bounds of a duration.
+// rangeOf returns the bounds of a duration.
 func rangeOf(k *key) (least, most time.Duration) {
 	least, err := time.ParseDuration(k.min)
 	most, err2 := time.ParseDuration(k.max)
@@ -261,7 +263,7 @@ func readDuration(c *cell) (any, error) {
 	return d, nil
 }
 
-// readMoment takes a TOML date-time with a zone, or the same as text.
+// readMoment reads a TOML date-time with a zone, or the same as text.
 func readMoment(c *cell) (any, error) {
 	when, ok := c.v.(time.Time)
 	if s, isText := c.v.(string); isText {
@@ -293,8 +295,8 @@ func readPath(c *cell) (any, error) {
 	return absolute(s, c.r.home)
 }
 
-// absolute undoes ~. A relative path means nothing here: the file is read by
-// sessions that run in any directory.
+// absolute replaces ~ by the home directory. It refuses a relative path: sessions in any
+// directory read the file.
 func absolute(path, home string) (string, error) {
 	if strings.IndexByte(path, 0) >= 0 {
 		return "", errors.New("the path has a NUL byte")
@@ -318,7 +320,7 @@ func belowHome(s string) error {
 	return nil
 }
 
-// readMode takes rights, and an empty text for the default.
+// readMode reads rights; an empty text means the default.
 func readMode(c *cell) (any, error) {
 	if c.v == "" {
 		return guard.ReadOnly, nil
@@ -326,7 +328,7 @@ func readMode(c *cell) (any, error) {
 	return readOwn(c)
 }
 
-// CheckSubject refuses what no server is called.
+// CheckSubject refuses a text that cannot be the name of a server.
 func CheckSubject(s string) error {
 	if !guard.Subject(s).Named() {
 		return fmt.Errorf("%s is no name of a server: write 1 to %d bytes without control or invisible characters, no space at either end, or leave the key out for every server", names.Quote(s), guard.MaxSubject)
@@ -334,7 +336,7 @@ func CheckSubject(s string) error {
 	return nil
 }
 
-// checkSubjects is CheckSubject where "*" stands for all.
+// checkSubjects is CheckSubject, but also accepts "*", which stands for all.
 func checkSubjects(s string) error {
 	if s == "*" {
 		return nil
@@ -342,8 +344,7 @@ func checkSubjects(s string) error {
 	return CheckSubject(s)
 }
 
-// readPattern reads a pattern of the list that the key names, for a field that is a text as
-// the text.
+// readPattern reads a pattern of the key's list. For a text field it returns the text.
 func readPattern(c *cell) (any, error) {
 	text, ok := c.v.(string)
 	if !ok {
@@ -367,8 +368,8 @@ var shifts = map[string]uint{
 }
 
 // ParseSize reads a number of bytes: "1048576", "1024K", "1M", "1MiB", "1MB".
-// The units K, M, G and T are powers of 1024, in either case. Negative numbers,
-// fractions and what does not fit 63 bits are errors.
+// The units K, M, G and T are powers of 1024, in either case. Negative numbers, fractions and
+// numbers of more than 63 bits are errors.
 func ParseSize(s string) (int64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	shift, known := shifts[strings.ToUpper(s[len(digits):])]
@@ -402,9 +403,9 @@ func FormatSize(n int64) string {
 const schemaID = "https://github.com/rootsfs/rootsfs/config.schema.json"
 
 // schema is the JSON Schema (draft 2020-12) of the configuration, for editors and
-// other tools, made from File. A document that Load accepts is valid by it; of those that
-// are, Load refuses some that a schema cannot tell: a path that is relative, a name that is
-// taken twice, a file in another's hands. Date-times of TOML count as text.
+// other tools, made from File. Every document that Load accepts is valid. Load also refuses
+// some valid documents, for reasons that a schema cannot express: a relative path, a duplicate
+// name, a file of another user. Date-times of TOML count as text.
 func schema() *jsonschema.Schema {
 	top := schemaOf(reflect.TypeFor[File](), &key{})
 	root := top.Properties["root"].Items
@@ -420,7 +421,7 @@ func schema() *jsonschema.Schema {
 // SchemaJSON is the schema as text, indented.
 func SchemaJSON() ([]byte, error) { return json.MarshalIndent(schema(), "", "  ") }
 
-// schemaOf describes what a field of the type takes.
+// schemaOf returns the schema of a field of the type.
 func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	if kind := kindOf(t, k); kind != nil {
 		return leafSchema(kind, k)
@@ -454,7 +455,7 @@ func schemaOf(t reflect.Type, k *key) *jsonschema.Schema {
 	return table
 }
 
-// leafSchema is the schema of a kind, with what the key says.
+// leafSchema returns the schema of a kind, with the tags of the key.
 func leafSchema(kind *kind, k *key) *jsonschema.Schema {
 	s := *kind.schema
 	s.Description = k.meaning
@@ -464,7 +465,7 @@ func leafSchema(kind *kind, k *key) *jsonschema.Schema {
 	if most := mostOf(k); most < math.MaxInt64 {
 		s.Maximum = jsonschema.Ptr(float64(most))
 	}
-	if kind.schema == &durationSchema { // a pattern cannot say a range
+	if kind.schema == &durationSchema { // a pattern cannot express a range
 		least, most := rangeOf(k)
 		s.Description += fmt.Sprintf("; from %v to %v", least, most)
 	}

@@ -45,7 +45,7 @@ func (s *secret) is(text string) bool {
 	return subtle.ConstantTimeCompare(s[:], sum[:]) == 1
 }
 
-// access is who may use the console.
+// access decides which requests may use the console.
 type access struct {
 	host   string // 127.0.0.1:PORT: what requests must be addressed to
 	cookie string // the cookie's name; ports share cookies, so it has the port in it
@@ -220,10 +220,10 @@ const (
 )
 
 // ownerIn finds that user in tcpTable. The kernel shows a socket that its program has closed
-// with uid 0 and without an inode: it is nobody's, whoever made it. Root's is believed only
-// where the connection stands.
+// with uid 0 and without an inode: it belongs to nobody, whichever user made it. uid 0 counts
+// as root only if the connection is established.
 func ownerIn(table io.Reader, local, remote netip.AddrPort) (uint32, error) {
-	// The other end is the one that calls ours remote.
+	// In the entry of the other end, our address is the remote one.
 	want, from := tableAddr(remote), tableAddr(local)
 	for in := bufio.NewScanner(table); in.Scan(); {
 		row := strings.Fields(in.Text())

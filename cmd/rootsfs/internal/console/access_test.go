@@ -233,7 +233,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A request without an end is ended, whoever sends it.
+// A request without an end is cut off, also from a browser that has the secrets.
 func TestEndlessRequest(t *testing.T) {
 	l := newLab(t)
 	b := l.enter()

@@ -219,7 +219,7 @@ func TestAskHost(t *testing.T) {
 		t.Cleanup(cancel)
 		result := make(chan error, 1)
 		go func() {
-			result <- s.AskHost(ctx, broker.Host{Name: name, Port: 443, Reached: []broker.Reached{{Host: "b.test", Port: 22, Sent: 1}}}, permit)
+			result <- s.Consent().AskHost(ctx, broker.Host{Name: name, Port: 443, Reached: []broker.Reached{{Host: "b.test", Port: 22, Sent: 1}}}, permit)
 		}()
 		return result
 	}

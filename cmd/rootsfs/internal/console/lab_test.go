@@ -121,7 +121,7 @@ func (l *lab) enter() *browser {
 	return b
 }
 
-// request is what the page would send; change may spoil it.
+// request sends the request that the page would send; change may alter it.
 func (b *browser) request(method, path, body string, change func(*http.Request)) *http.Request {
 	b.l.t.Helper()
 	url := "http://" + b.l.s.access.host

@@ -1,44 +1,39 @@
-// Package console is the owner's page: every live session of the user in a
-// browser, with what servers ask for, what happens, and the means to take it all
-// back. It speaks to the sessions over their control sockets (package live) and
-// decides nothing itself.
+// Package console serves the owner's page: it shows every live session of the user in a
+// browser, with the questions of servers and the events, and can revoke every grant. It speaks
+// to the sessions over their control sockets (package live) and decides nothing itself.
 //
 // # Who gets in
 //
-// The page is served on the loopback address, on a port of the kernel's choice. A
-// link that works once, for LinkFor, carries 128 random bits behind the #, which
-// no browser sends or logs; the page trades it for two things, and every request
-// of the API needs both:
+// The page is served on the loopback address, on a port that the kernel chooses. A link that
+// works once, within LinkFor, has 128 random bits behind the #, which no browser sends or logs.
+// The page exchanges them for two secrets, and every request of the API needs both:
 //
 //   - a cookie, HttpOnly and SameSite=Strict, which no script can read;
 //   - a key, sent in a header by the page's own script, which the browser keeps
-//     for this origin alone. Cookies do not know ports: another server on the
-//     loopback address, such as one that a confined program runs with --net, gets
-//     to see the cookie if the owner opens it, and can do nothing with it.
+//     for this origin alone. Cookies are not bound to ports. If the owner opens another server
+//     on the loopback address, such as one that a confined program runs with --net, that server
+//     sees the cookie. The cookie is useless to it without the key.
 //
-// Connections of other users of the machine (but root) are closed unread. Besides,
-// every request must be addressed to this very host and port (rebinding
-// of names), come from its own origin if it says where it comes from, and every
-// change is a POST of JSON with that origin.
+// Connections of other users of the machine (except root) are closed unread. Every request must
+// name this host and port (against DNS rebinding). If it names an origin, that must be the
+// page's own. Every change is a POST of JSON with that origin.
 //
 // # Promises
 //
-//   - Nothing is loaded from elsewhere and nothing inline runs: the policy of the
-//     page (Content-Security-Policy) allows scripts, styles and connections of its
-//     own origin only.
+//   - The page loads nothing from elsewhere and runs nothing inline: its
+//     Content-Security-Policy allows scripts, styles and connections of its own origin only.
 //   - Requests are bounded: sizes of header and body, time to send them, number of
-//     connections and of event streams. Of too many connections those without the
-//     secrets end first, of too many streams the oldest.
-//   - A press grants only what has been in its place on the screen, and read to its end,
-//     for longer than it takes to aim at something else (web/ask.js).
-//   - Without both secrets the API says nothing but that they are missing. What
-//     anybody on the machine can get are the files of the page, which are those of
-//     the binary.
+//     connections and of event streams. If there are too many connections, those without the
+//     secrets are closed first; if there are too many streams, the oldest.
+//   - A press grants a question only if the question has been in its place on the screen, and
+//     was scrolled to its end, for longer than it takes to aim at something else (web/ask.js).
+//   - Without both secrets the API only answers that they are missing. Everybody on the machine
+//     can get the files of the page, which are part of the binary.
 //
 // # Not promised
 //
-// Whoever can read the owner's browser profile or its memory can do what the page
-// can. The text of a server is passed on as it is; the page makes it visible.
+// A program that can read the owner's browser profile or memory can do everything that the page
+// can. The text of a server is passed on unchanged; the page shows its invisible characters.
 //
 // The exported functions may be called concurrently.
 package console
@@ -82,7 +77,7 @@ const (
 	maxConns = 128
 )
 
-// Config is what a console is made of.
+// Config configures a console.
 type Config struct {
 	Records *records.Store
 	Log     *slog.Logger
@@ -157,9 +152,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	return err
 }
 
-// handler is what every request passes: where it comes from, then who asks.
+// handler returns the checks that every request passes: first its origin, then its secrets.
 func (s *Server) handler() http.Handler {
-	open := http.NewServeMux() // for whoever comes from the page's own origin
+	open := http.NewServeMux() // for every request from the page's own origin
 	open.Handle("/", pages())
 	open.HandleFunc("POST /api/enter", s.enter)
 	open.Handle("/api/", s.members())

@@ -10,14 +10,14 @@ import (
 	"github.com/rootsfs/rootsfs/mount/mountpoint"
 )
 
-// Class is what kind of failure an error is, in the terms of exit codes. It
-// travels with an error over the control socket.
+// Class is the kind of an error, in the terms of exit codes. It is sent with an error over the
+// control socket.
 type Class string
 
 // The classes.
 const (
 	Failure     Class = "failure"
-	Usage       Class = "usage"        // what was written cannot be meant
+	Usage       Class = "usage"        // the command line or the configuration makes no sense
 	NotApproved Class = "not_approved" // the rules or the owner refuse
 	NoSuch      Class = "no_such"      // session, root or question
 	System      Class = "system"       // the machine cannot: no FUSE, ...
@@ -41,11 +41,11 @@ func Classify(err error) Class {
 	return Failure
 }
 
-// Text is an error's text for the owner, who knows which command was given: the
-// operation of an error that names no path is left out ("no root is named x",
-// not "revoke no root is named x").
+// Text returns an error's text for the owner, who knows which command was given. It leaves out
+// the operation of an error without a path ("no root is named x", not "revoke no root is named
+// x").
 func Text(err error) string {
-	// Not errors.As: of an error inside another one the outer text is wanted.
+	// Not errors.As: if err wraps another error, the text of err itself is wanted.
 	if g, ok := err.(*guard.Error); ok && g.Path.Root == "" && g.Err != nil {
 		bare := *g
 		bare.Op = names.OpNone
@@ -58,7 +58,7 @@ func classOf(g *guard.Error) Class {
 	var errno syscall.Errno
 	switch {
 	case errors.As(g.Err, &errno):
-		// The file system said no, not the rules.
+		// The file system refused, not the rules.
 		if g.Op == names.OpMount {
 			return System
 		}
@@ -74,7 +74,7 @@ func classOf(g *guard.Error) Class {
 	return Failure
 }
 
-// Error is an error that a session answered with.
+// Error is an error in a session's answer.
 type Error struct {
 	Text  string
 	Class Class

@@ -22,14 +22,14 @@ import (
 // Client talks to one session. It may be used by many goroutines.
 type Client struct{ info Info }
 
-// dialTimeout bounds the connection alone: a socket of the same machine answers
-// at once or its daemon is stopped.
+// dialTimeout bounds only the connecting: a socket of the same machine answers at once, or its
+// daemon is stopped.
 const dialTimeout = 5 * time.Second
 
 // Dial returns a client of a session that Find, FindByMountpoint or List returned.
 func Dial(in Info) *Client { return &Client{info: in} }
 
-// Info is what the client was made for.
+// Info returns the session of the client.
 func (c *Client) Info() Info { return c.info }
 
 // connect connects to the session, which must be this user's: by blocking calls, which need
@@ -46,11 +46,11 @@ func (c *Client) connect() (*rawConn, error) {
 	d := Dir{fd: fd}
 	conn, err := connectRaw(d.fdPath(socketFile), dialTimeout)
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
-		// It listens before it is published, so it is on its way out.
+		// A session listens before it is published, so this one is ending.
 		return nil, c.endingError()
 	}
 	if err != nil {
-		// The address in the error is a number of no use.
+		// The address in the error is only a number, and of no use.
 		return nil, fmt.Errorf("session %s does not answer on its control socket: %w", names.Quote(c.info.Name), errnoOf(err))
 	}
 	cred, err := unix.GetsockoptUcred(conn.fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -112,7 +112,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte) (*h
 func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
 	req.Close = true
 	writeErr := req.Write(conn)
-	// Who refuses a request need not read it to its end.
+	// A server may refuse a request before it has read it to the end.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
 	if err != nil && writeErr != nil {
 		err = writeErr
@@ -126,7 +126,7 @@ type answerBody struct {
 	end func()
 }
 
-// Close ends the connection, whatever of the answer is unread.
+// Close closes the connection, even if a part of the answer is unread.
 func (b answerBody) Close() error {
 	b.end()
 	return nil
@@ -139,7 +139,7 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 		return err
 	}
 	if (verb == Revoke.name || verb == Unmount.name) && isStopped(c.info.PID) {
-		_ = c.signal(unix.SIGCONT) // one that cannot be continued does not answer, which is said
+		_ = c.signal(unix.SIGCONT) // if it fails, the session does not answer, and the error says so
 	}
 	resp, err := c.send(ctx, http.MethodPost, "/v1/"+verb, body)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *Client) call(ctx context.Context, verb string, in, out any) error {
 	return nil
 }
 
-// callError says plainly that the session went away.
+// callError turns an error of a call into a plain one if the session has ended.
 func (c *Client) callError(err error) error {
 	for _, broken := range []error{unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, broken) {
@@ -172,8 +172,8 @@ func (c *Client) endingError() error {
 	return fmt.Errorf("%w: %s is ending", ErrNoSession, names.Quote(c.info.Name))
 }
 
-// remoteError reads the answer of a session that refused. What it did before that is
-// decoded into done, unless that is nil.
+// remoteError reads the answer of a session that refused. It decodes into done, unless that is
+// nil, the part of the work that the session did before.
 func (c *Client) remoteError(resp *http.Response, done any) error {
 	var p problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&p); err != nil || p.Error == "" {
@@ -222,7 +222,7 @@ func (c *Client) Watch(ctx context.Context, req WatchRequest, f func(Update) err
 	}
 }
 
-// get sends a request whose answer is read by the caller, who closes it.
+// get sends a request. The caller reads and closes the answer.
 func (c *Client) get(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
@@ -235,8 +235,8 @@ func (c *Client) get(ctx context.Context, method, path string, body []byte) (*ht
 	return resp, nil
 }
 
-// WaitEnded returns when the session's directory is gone or another's, when limit has
-// passed, or when ctx ends.
+// WaitEnded returns when the session's directory is gone or belongs to another session, when
+// limit has passed, or when ctx ends.
 func (c *Client) WaitEnded(ctx context.Context, limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end) && ctx.Err() == nil; pause() {
 		in, ok := readSession(c.info.path, c.info.Name)
@@ -246,6 +246,5 @@ func (c *Client) WaitEnded(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// pause lets some milliseconds pass without a timer of the runtime's, which takes a
-// poller.
+// pause waits some milliseconds without a timer of the runtime, which needs a poller.
 func pause() { _, _ = unix.Poll(nil, 5) }

@@ -8,8 +8,8 @@ import (
 	"github.com/rootsfs/rootsfs/broker"
 )
 
-// Question is what a server or a command asks consent for, as data and as text with every
-// foreign character made visible.
+// Question is a question of a server or a command for consent, as data and as text in which
+// foreign characters are escaped.
 type Question struct {
 	OfSession
 	broker.Question
@@ -17,71 +17,71 @@ type Question struct {
 	Lines   []string `json:"lines"`   // one for each item
 }
 
-// QuestionsAnswer lists the questions that wait, the oldest first.
+// QuestionsAnswer lists the waiting questions, the oldest first.
 type QuestionsAnswer struct {
 	Questions []Question `json:"questions"`
 }
 
-// AnswerRequest decides a question: the one with the id, or the only one whose
-// id begins so. All denies every question that waits.
+// AnswerRequest decides a question: the one with the id, or the only one whose id begins with
+// it. All denies every waiting question.
 type AnswerRequest struct {
 	ID      string `json:"id,omitempty"`
 	All     bool   `json:"all,omitempty"`
 	Approve bool   `json:"approve,omitempty"`
-	// Only are the items to be allowed, counted from 1; none stands for all.
+	// Only are the items to allow, counted from 1; an empty list stands for all.
 	Only []int `json:"only,omitempty"`
-	// Path and Mode are narrower than asked. ForMS is how long, in
-	// milliseconds; 0: as long as the session. IdleMS is for how long nothing
-	// may use the root before it ends, likewise; 0: that does not end it.
+	// Path and Mode, if set, are narrower than in the question. ForMS is how long the grant
+	// lasts, in milliseconds; 0: as long as the session. IdleMS is how long the root may be
+	// unused before it ends, in milliseconds; 0: any time.
 	Path   string `json:"path,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	ForMS  int64  `json:"for_ms,omitempty"`
 	IdleMS int64  `json:"idle_ms,omitempty"`
-	// Remember denies what the same server asks for there, and below, without a
-	// question, while the session lives (see Denial). It goes with the denial of
-	// one question. The denial of a host is remembered without it.
+	// Remember makes the denial of one question last while the session lives (see Denial):
+	// later requests of the same server for the path, or below it, are denied without a
+	// question. The denial of a host is always remembered.
 	Remember bool `json:"remember,omitempty"`
 	// Save also writes an approved host to the configuration, for later runs of the same name.
 	Save bool `json:"save,omitempty"`
 }
 
-// Answered tells what was decided of a question; paths and hosts are escaped.
+// Answered is the decision about a question. Paths and hosts are escaped.
 type Answered struct {
 	ID      string   `json:"id"`
 	Allowed []string `json:"allowed"`
 	Denied  []string `json:"denied"`
 }
 
-// AnswerAnswer tells of each question that was answered.
+// AnswerAnswer lists the answered questions.
 type AnswerAnswer struct {
 	Answered []Answered `json:"answered"`
 	Saved    string     `json:"saved,omitempty"` // configuration file that a host was written to
 }
 
-// PreviewRequest asks what lies at an item of a question.
+// PreviewRequest asks for the contents of an item of a question.
 type PreviewRequest struct {
 	ID   string `json:"id"`
 	Item int    `json:"item"` // counted from 1
 }
 
-// Preview is what lies there now, as the server would see it. Names that the
-// policy would hide or deny are counted once each, whatever lies below them, and
-// not among the rest.
+// Preview counts the present contents of an item, as the server would see them. A name that the
+// policy would hide or deny is counted separately, and only once with everything below it.
 type Preview struct {
 	Files int64 `json:"files"`
 	Dirs  int64 `json:"dirs"`
 	Bytes int64 `json:"bytes"`
-	// Withheld is how many names the policy would hide or deny; Examples are some
-	// of them, below the item, with everything invisible escaped.
+	// Withheld is how many names the policy would hide or deny. Examples are some of them, as
+	// escaped paths below the item.
 	Withheld int64    `json:"withheld"`
 	Examples []string `json:"examples"`
-	// Complete is false if there is more than could be looked at in time.
+	// Complete is false if the time was too short to look at everything.
 	Complete bool    `json:"complete"`
 	TookMS   float64 `json:"took_ms"`
 }
 
-// Denial is what the owner denied a server, or the command, for as long as the session lives:
-// the path, and all that lies below, or the host. The owner is not asked about it again.
+// Denial is a remembered denial: the owner has denied a server, or the command, a path with
+// everything below it, or a host, for as long as the session lives. The owner is not asked
+// about it again.
 type Denial struct {
 	OfSession
 	ID      string    `json:"id"`             // id, for `consent forget`
@@ -94,19 +94,19 @@ type Denial struct {
 // What returns the path or the host.
 func (d *Denial) What() string { return cmp.Or(d.Host, d.Path) }
 
-// DenialsAnswer lists what is remembered, the oldest first.
+// DenialsAnswer lists the remembered denials, the oldest first.
 type DenialsAnswer struct {
 	Denials []Denial `json:"denials"`
 }
 
-// ForgetRequest lifts a denial: the one with the id, or the only one whose id
-// begins so. All lifts every one. It grants nothing: the server may ask again.
+// ForgetRequest lifts a denial: the one with the id, or the only one whose id begins with it.
+// All lifts every denial. Lifting grants nothing: the server may ask again.
 type ForgetRequest struct {
 	ID  string `json:"id,omitempty"`
 	All bool   `json:"all,omitempty"`
 }
 
-// ForgetAnswer tells what was lifted.
+// ForgetAnswer lists the lifted denials.
 type ForgetAnswer struct {
 	Forgotten []Denial `json:"forgotten"`
 }

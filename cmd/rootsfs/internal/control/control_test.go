@@ -30,7 +30,7 @@ type owner struct {
 	revoked RevokeRequest
 	ended   []Ended
 	err     error
-	updates chan Update // told to whoever watches; a closed one is the session's end
+	updates chan Update // sent to the watching clients; closing it ends the session
 }
 
 func (o *owner) handlers() []Handler {

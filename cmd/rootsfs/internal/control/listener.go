@@ -19,16 +19,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// The control socket must answer whatever a program has used up. Its listener waits in
-// accept4(2) on a thread of its own, so it needs no epoll watch; it survives every
-// error; it keeps descriptors in reserve for when there is no other; and connections
-// for which no watch is left are served by blocking calls (rawConn), a few at a time.
+// The control socket must answer whatever resources a program has used up. Its listener waits
+// in accept4(2) on a thread of its own, so it needs no epoll watch. It survives every error. It
+// keeps descriptors in reserve for the time when no other is left. Connections for which no
+// epoll watch is left are served by blocking calls (rawConn), a few at a time.
 
 const (
-	// maxConns bounds the connections that are served at a time, and a quarter of the
-	// limit of descriptors does. Streams of `serve` and MCP clients are among them.
+	// maxConns bounds the connections that are served at a time, as does a quarter of the limit
+	// of descriptors. The streams of `serve` and MCP clients count, too.
 	maxConns = 16 << 10
-	// maxRawConns bounds those of them that keep threads waiting, two each.
+	// maxRawConns bounds the connections that are served by blocking calls. Each takes two
+	// waiting threads.
 	maxRawConns = 16
 	// reserveFDs are kept for the owner's next connections.
 	reserveFDs = 8
@@ -42,8 +43,9 @@ const (
 )
 
 // listener is the net.Listener of a control socket. It lets in only connections of the
-// session's user and of root. The modes of socket and directory already say so; this is
-// what the kernel itself recorded of the peer, whatever happened to the modes.
+// session's user and of root. The modes of the socket and its directory allow no others. The
+// listener checks the peer's uid in the kernel's record as well, in case the modes were
+// changed.
 type listener struct {
 	fd   int
 	uid  int
@@ -52,7 +54,7 @@ type listener struct {
 	most int           // connections at a time
 
 	mu      sync.Mutex // guards the fields below
-	used    bool       // Accept was called, and closes the socket in the end
+	used    bool       // Accept was called, and will close the socket
 	closed  bool
 	reserve []int      // descriptors to give up for a connection
 	all     *list.List // of *ownerConn, the oldest first
@@ -74,12 +76,12 @@ func (d *Dir) listen(log *slog.Logger) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket in %s: %w", names.Quote(d.path), err)
 	}
-	// The path may be longer than a socket address can be (107 bytes); the
-	// descriptor's is not, and no link can come between.
+	// The path may be longer than a socket address can be (107 bytes). The path of the
+	// descriptor is short, and no link can be put in its way.
 	err = unix.Bind(fd, &unix.SockaddrUnix{Name: d.fdPath(socketFile)})
 	if err == nil {
-		// Not by umask, which is the whole process's: files are being made in the
-		// mount meanwhile. Until here the directory's mode keeps others out.
+		// Not by umask, which the whole process shares: the mount may create files meanwhile.
+		// Until here the directory's mode keeps others out.
 		err = unix.Fchmodat(d.fd, socketFile, 0o600, 0)
 	}
 	if err == nil {
@@ -104,7 +106,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	if !l.begin() {
 		return nil, net.ErrClosed
 	}
-	// Coming back from accept4 takes no other thread then.
+	// Then the return from accept4 needs no other thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for wait := leastBackoff; ; {
@@ -143,8 +145,8 @@ func (l *listener) begin() bool {
 	return l.used
 }
 
-// finish reports whether the listener was closed. It then closes the socket, if it is
-// in use, and the descriptor that was accepted last, if there is one.
+// finish reports whether the listener was closed. If so, it closes the socket, if it is in use,
+// and the last accepted descriptor, if there is one.
 func (l *listener) finish(fd int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,8 +163,8 @@ func (l *listener) finish(fd int) bool {
 	return true
 }
 
-// accept accepts a connection; when no descriptor is left, with one of the reserve's.
-// The kernel takes the number before it waits, so nobody else gets it meanwhile.
+// accept accepts a connection. If no descriptor is left, it gives up one of the reserve. The
+// kernel takes the number before it waits, so no other file gets it meanwhile.
 func (l *listener) accept() (int, error) {
 	fd, _, err := unix.Accept4(l.fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 	for (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) && l.giveUpOne() {
@@ -171,14 +173,14 @@ func (l *listener) accept() (int, error) {
 	return fd, err
 }
 
-// pending reports whether somebody waits to be accepted: without a descriptor the
-// kernel says so at once, whether anybody does or not.
+// pending reports whether a connection waits to be accepted. accept4 cannot tell: without a
+// free descriptor it fails at once in any case.
 func (l *listener) pending() bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}, 0)
 	return n > 0 || err != nil
 }
 
-// makeRoom closes a connection for one that waits, if descriptors are what is missing.
+// makeRoom closes a connection for a waiting one, if err means that descriptors are missing.
 func (l *listener) makeRoom(err error) {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return
@@ -204,8 +206,8 @@ func (l *listener) giveUpOne() bool {
 	return true
 }
 
-// refillLocked fills the reserve as far as there are descriptors. Each is a file of its
-// own: the limit of the whole machine is one of files.
+// refillLocked fills the reserve as far as there are descriptors. Each is an open file of its
+// own, because the limit of the whole machine counts open files.
 func (l *listener) refillLocked() {
 	for !l.closed && len(l.reserve) < reserveFDs {
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -216,7 +218,7 @@ func (l *listener) refillLocked() {
 	}
 }
 
-// admit makes a connection of an accepted descriptor; nil: it was turned away.
+// admit makes a connection of an accepted descriptor, or refuses it and returns nil.
 func (l *listener) admit(fd int) net.Conn {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil || int(cred.Uid) != l.uid && cred.Uid != 0 {
@@ -240,15 +242,15 @@ func (l *listener) admit(fd int) net.Conn {
 	return c
 }
 
-// pollConn hands a descriptor over to the runtime's poller; nil: there is no watch, or
-// no descriptor, left, and fd is still the caller's.
+// pollConn hands a descriptor to the runtime's poller. It returns nil if no epoll watch or no
+// descriptor is left; then the caller keeps fd.
 func pollConn(fd int) net.Conn {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
 	f := os.NewFile(uintptr(dup), "control connection")
-	conn, err := net.FileConn(f) // with a duplicate of its own
+	conn, err := net.FileConn(f) // it duplicates the descriptor
 	_ = f.Close()
 	if err != nil {
 		return nil
@@ -257,7 +259,7 @@ func pollConn(fd int) net.Conn {
 	return conn
 }
 
-// add counts a connection and returns the one that is to go for it, if one is.
+// add counts a connection. If there are too many, it returns the one to close for it.
 func (l *listener) add(c *ownerConn) *ownerConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,8 +276,9 @@ func (l *listener) add(c *ownerConn) *ownerConn {
 	return nil
 }
 
-// victimLocked chooses who goes for a newcomer, and counts it no more, as its end may
-// take a moment: the oldest connection that has asked nothing, else the oldest.
+// victimLocked chooses the connection to close for a new one: the oldest that has sent no
+// request, else the oldest. It no longer counts that connection, since its end may take a
+// moment.
 func (l *listener) victimLocked(newest *ownerConn, raw bool) *ownerConn {
 	var oldest *ownerConn
 	for e := l.all.Front(); e != nil; e = e.Next() {
@@ -326,7 +329,7 @@ func (c *ownerConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// connKey is under which a request's context has its connection.
+// connKey is the key of the connection in a request's context.
 type connKey struct{}
 
 func withConn(ctx context.Context, conn net.Conn) context.Context {
@@ -342,8 +345,8 @@ func asked(r *http.Request) {
 	}
 }
 
-// Close implements net.Listener. The thread that waits in accept4 is woken by the end
-// of the socket.
+// Close implements net.Listener. Shutting the socket down wakes the thread that waits in
+// accept4.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/pattern"
 )
 
-// BuiltIn is where a rule comes from that every root begins with.
+// BuiltIn is the origin of the rules that every root begins with.
 const BuiltIn = pattern.BuiltIn
 
 // PolicyRule is one rule in force.
@@ -24,7 +24,7 @@ type PolicyRule struct {
 	Reason string        `json:"reason,omitempty"`
 }
 
-// Rules shows rules of a registry.
+// Rules converts rules of a registry for an answer.
 func Rules(list []*guard.Rule) []PolicyRule {
 	out := make([]PolicyRule, 0, len(list))
 	for _, r := range list {
@@ -47,7 +47,7 @@ func Rules(list []*guard.Rule) []PolicyRule {
 	return out
 }
 
-// RootPolicy is what is in force in one root.
+// RootPolicy has the rules in force in one root.
 type RootPolicy struct {
 	Root   string       `json:"root"`
 	Mode   string       `json:"mode"`
@@ -63,7 +63,7 @@ type PolicyAnswer struct {
 	Roots []RootPolicy `json:"roots"`
 }
 
-// CheckRequest asks what the gate would say: it is a dry run of the operation.
+// CheckRequest asks for the verdict of the gate: it is a dry run of the operation.
 type CheckRequest struct {
 	// Path is ROOT/PATH, absolute, or relative to Dir. If it leads through the mountpoint, it is
 	// the path below that. With Root, it is a path below that root.
@@ -75,7 +75,7 @@ type CheckRequest struct {
 	Subject string `json:"subject,omitempty"`
 }
 
-// CheckAnswer is what it would say.
+// CheckAnswer is the verdict of the gate.
 type CheckAnswer struct {
 	Path    string `json:"path"`             // as ROOT/PATH
 	Op      string `json:"op"`               // operation
@@ -91,12 +91,12 @@ type CheckAnswer struct {
 	Shown  bool          `json:"shown,omitempty"`  // allowed, because the confinement shows the path; no root holds it
 }
 
-// WhyAnswer is a CheckAnswer with what `rootsfs why` says besides.
+// WhyAnswer is a CheckAnswer with the further facts that `rootsfs why` needs.
 type WhyAnswer struct {
 	Check CheckAnswer `json:"check"`
 	// Asked is the path that Check is about, as ROOT/PATH or absolute.
 	Asked string `json:"asked"`
-	// NoRoot says that the session has no root of the name that Asked begins with.
+	// NoRoot: Asked begins with a name, and the session has no root of that name.
 	NoRoot      bool        `json:"no_root,omitempty"`
 	Session     string      `json:"session"`
 	RootPath    string      `json:"root_path,omitempty"`   // of Check.Root
@@ -112,7 +112,7 @@ type Link struct {
 	Target names.Foreign `json:"target"` // as it is written
 }
 
-// PatternsRequest puts other patterns of the owner's in force.
+// PatternsRequest replaces the owner's patterns of a root.
 type PatternsRequest struct {
 	Name     string         `json:"name"`
 	Patterns guard.Patterns `json:"patterns"`

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawConn is one end of a connected unix socket that is read and written by blocking
-// system calls (poll(2)). It needs no epoll watch, of which a user has a number that
-// others can use up, but a thread for each call that waits.
+// rawConn is one end of a connected unix socket that is read and written by blocking system
+// calls (poll(2)). It needs no epoll watch: a user has a limited number of these, which
+// programs can use up. Each waiting call takes a thread.
 type rawConn struct {
 	fd int // does not block
-	// slice is how long a call waits before it looks at its deadline again; 0: until
-	// there is something, so that a deadline is for calls that begin later.
+	// slice is how long a call waits before it checks its deadline again. 0: it waits until the
+	// socket is ready, so a deadline applies only to later calls.
 	slice time.Duration
 
 	readBy, writeBy atomic.Int64 // deadlines, Unix nanoseconds; 0: none
@@ -31,8 +31,7 @@ type rawConn struct {
 
 var _ net.Conn = (*rawConn)(nil)
 
-// abortSlice is the slice of connections whose calls must end by a deadline that is
-// set while they wait.
+// abortSlice is the slice of connections on which a deadline can end a waiting call.
 const abortSlice = 20 * time.Millisecond
 
 // acquire keeps the descriptor open until release.
@@ -99,7 +98,7 @@ func (c *rawConn) Write(p []byte) (done int, err error) {
 	return done, nil
 }
 
-// transfer makes a call as soon as it need not wait.
+// transfer waits until the call need not block, and makes it.
 func (c *rawConn) transfer(event int16, by *atomic.Int64, call func() (int, error)) (int, error) {
 	if err := c.acquire(); err != nil {
 		return 0, err
@@ -124,7 +123,7 @@ func (c *rawConn) transfer(event int16, by *atomic.Int64, call func() (int, erro
 	}
 }
 
-// expired says whether a call must end before it is made.
+// expired returns the error of a call whose connection is closed or whose deadline has passed.
 func (c *rawConn) expired(by *atomic.Int64) error {
 	c.mu.Lock()
 	closed := c.closed
@@ -138,7 +137,7 @@ func (c *rawConn) expired(by *atomic.Int64) error {
 	return nil
 }
 
-// wait returns when the event has come, the deadline has passed or a slice is over.
+// wait returns when the event has come, the deadline has passed or a slice has passed.
 func (c *rawConn) wait(event int16, by *atomic.Int64) error {
 	limit := time.Duration(-1)
 	if at := by.Load(); at != 0 {
@@ -199,7 +198,7 @@ func connectRaw(path string, limit time.Duration) (*rawConn, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// The kernel waits that long for room in the queue of the one who listens.
+	// The kernel waits that long for room in the queue of the listener.
 	within := unix.NsecToTimeval(int64(limit))
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &within)
 	for err == nil {

@@ -1,27 +1,24 @@
-// Package control is the owner's plane: how the commands of rootsfs reach a
-// live session. A session has a directory of its own in the user's runtime
-// directory, with session.json (what it is) and control.sock (HTTP with JSON
-// bodies over a unix socket).
+// Package control connects the commands of rootsfs to live sessions. A session has a directory
+// of its own in the user's runtime directory, with session.json (its description) and
+// control.sock (HTTP with JSON bodies over a unix socket).
 //
 // # Promises
 //
-//   - Whoever answers on a session's socket runs as the user who asks, and whoever
-//     asks runs as the user of the session or as root: the runtime directory is
-//     0700, the user's, and reached without following links below the directory
-//     it lies in; the socket is 0600; and both ends check the uid the kernel
-//     recorded for the other (SO_PEERCRED).
-//   - A session that lives holds a lock on its directory. The kernel drops it when
-//     the process ends, however that happens, so a directory that can be locked
-//     belongs to nobody and is removed by whoever meets it.
-//   - Requests are bounded: size of header and body, time to send them; a field
-//     that is not known is an error, so that a newer client cannot believe that
-//     an older daemon did what it asked.
+//   - The server on a session's socket runs as the user of the client, and the client runs as
+//     the user of the session or as root. The runtime directory belongs to the user, has mode
+//     0700, and is reached without following links below its parent. The socket has mode 0600.
+//     Both ends check the uid that the kernel recorded for the other (SO_PEERCRED).
+//   - A live session holds a lock on its directory. The kernel drops the lock when the process
+//     ends for any reason. So a directory that can be locked belongs to no session, and the
+//     next command that lists sessions removes it.
+//   - Requests are bounded: size of header and body, time to send them. An unknown field is an
+//     error, so that a newer client cannot believe that an older daemon did what it asked.
 //
 // # Not promised
 //
 // Every process of the same user outside a sandbox may use the socket: it is as
-// powerful as the user's own shell. The wire format is between a rootsfs and
-// its own daemon; both are expected to be of the same version.
+// powerful as the user's own shell. The wire format is only for rootsfs and its own daemon,
+// which should be of the same version.
 //
 // The exported functions may be called concurrently.
 package control
@@ -42,16 +39,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Service is what of a session is no verb. Methods are called concurrently.
+// Service is the part of a session's service that is not a verb. Methods are called
+// concurrently.
 type Service interface {
 	// Metrics are the session's figures for GET /metrics.
 	Metrics() prometheus.Gatherer
 	// Watch calls send with each update until the session ends, or send fails, or ctx
 	// ends.
 	Watch(ctx context.Context, req WatchRequest, send func(Update) error) error
-	// Tools finds room for one more MCP client, or refuses. serve, to be called
-	// once, serves it over a connection until either end hangs up or the session
-	// ends, and closes the connection.
+	// Tools reserves room for one more MCP client, or refuses. The caller calls serve once.
+	// serve serves the client over a connection until either end hangs up or the session ends,
+	// and closes the connection.
 	Tools(req ToolsRequest) (serve func(conn io.ReadWriteCloser) error, err error)
 	// HTTP makes a front end for MCP over HTTP.
 	HTTP(ctx context.Context, req HTTPRequest) (Front, error)
@@ -59,12 +57,12 @@ type Service interface {
 
 // Bounds of requests.
 const (
-	// maxBody holds an addition of more than 20,000 roots.
+	// maxBody is large enough for a request that adds 20,000 roots.
 	maxBody        = 8 << 20
 	maxHeader      = 8 << 10
 	headerTimeout  = 5 * time.Second
 	bodyTimeout    = 30 * time.Second
-	goneAfter      = time.Minute // of an idle connection
+	goneAfter      = time.Minute // an idle connection is closed then
 	shutdownWithin = 2 * time.Second
 )
 
@@ -83,7 +81,7 @@ func (d *Dir) Serve(log *slog.Logger, service Service, verbs ...Handler) (*Serve
 		return nil, err
 	}
 	s := &Server{service: service, verbs: verbs, log: log}
-	// Made for the first who asks: most short runs end without one.
+	// Made at the first request: most short runs end without one.
 	routes := sync.OnceValue(s.routes)
 	s.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +104,7 @@ func (d *Dir) fdPath(name string) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(d.fd), name)
 }
 
-// Close lets requests in progress end, for a while, and stops answering.
+// Close waits a while for requests in progress, and then stops answering.
 func (s *Server) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownWithin)
 	defer cancel()
@@ -141,7 +139,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	rc, enc := http.NewResponseController(w), json.NewEncoder(w)
 	_ = rc.Flush() // the stream has begun
 	err := s.service.Watch(r.Context(), req, func(u Update) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // a reader that stopped reading
+		_ = rc.SetWriteDeadline(time.Now().Add(bodyTimeout)) // the reader may have stopped reading
 		if err := enc.Encode(u); err != nil {
 			return err
 		}

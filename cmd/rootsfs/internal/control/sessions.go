@@ -23,12 +23,11 @@ import (
 const (
 	infoFile   = "session.json"
 	socketFile = "control.sock"
-	// maxInfo bounds what is read of a session.json.
+	// maxInfo bounds the size of a session.json.
 	maxInfo = 64 << 10
 )
 
-// Info is what session.json holds: what a session is, for those who look for
-// it.
+// Info is the contents of session.json: the description of a session.
 type Info struct {
 	Name    string    `json:"name"`
 	PID     int       `json:"pid"`
@@ -37,8 +36,8 @@ type Info struct {
 	Point   string    `json:"mountpoint"`
 	Version string    `json:"version"`
 	Options []string  `json:"options"` // flags of the mount, those about roots apart
-	// Detached: unmounted, but held by somebody, and not everything could be taken back; the
-	// session refuses everything and ends with the last holder.
+	// Detached: the mount is detached, but a program still holds it, and not everything could
+	// be revoked. The session refuses every request and ends with the last holder.
 	Detached bool `json:"detached,omitempty"`
 	// Signal says that SIGUSR1 revokes every root; see RevokeBySignal.
 	Signal bool `json:"sigusr1_revokes"`
@@ -46,11 +45,11 @@ type Info struct {
 	path string // of the directory
 }
 
-// maxName is the longest name of a session, bytes.
+// maxName is the length of the longest name of a session, in bytes.
 const maxName = 64
 
-// CheckName says whether s can name a session: it is a file's name, part of the
-// audit files' names and a word on the command line.
+// CheckName returns an error if s cannot be the name of a session. The name is a file's name, a
+// part of the names of audit files, and a word on the command line.
 func CheckName(s string) error {
 	if !audit.WellNamed(s, maxName) {
 		return fmt.Errorf("session name %s: use 1 to 64 letters, digits, '.', '_', '-', '+' or '@', beginning with a letter or digit", names.Quote(s))
@@ -74,8 +73,8 @@ func nameFor(point string) string {
 	return base
 }
 
-// CreateFor is Create with a name made of the mountpoint's, and of a number if
-// that name is taken.
+// CreateFor is Create with a name made from the mountpoint's, with a number if that name is
+// taken.
 func CreateFor(point string) (*Dir, error) {
 	base := nameFor(point)
 	for n := 1; ; n++ {
@@ -103,8 +102,8 @@ func (d *Dir) Publish(in Info) error {
 	return d.replace(infoFile, append(data, '\n'))
 }
 
-// Dirs returns the paths of the directories of this user's sessions, also of those that
-// begin or have ended.
+// Dirs returns the paths of the directories of this user's sessions, those included that are
+// starting or have ended.
 func Dirs() (dirs []string, err error) {
 	base := RuntimeDir()
 	fd, err := openPrivate(base)
@@ -169,7 +168,8 @@ func readSession(path, name string) (Info, bool) {
 // ErrNoSession means that no live session answers to the description.
 var ErrNoSession = errors.New("no such session")
 
-// severalError lists the live sessions of which none was chosen. It is an ErrNoSession.
+// severalError lists the live sessions if the command line does not choose one of them. It is
+// an ErrNoSession.
 type severalError string
 
 func (e severalError) Error() string {
@@ -178,9 +178,9 @@ func (e severalError) Error() string {
 
 func (severalError) Unwrap() error { return ErrNoSession }
 
-// Find returns the live session called which, or mounted at which. With which
-// empty there must be exactly one. The error wraps ErrNoSession and lists what
-// there is.
+// Find returns the live session that has the name which, or is mounted at which. If which is
+// empty, there must be exactly one session. The error wraps ErrNoSession and lists the
+// sessions.
 func Find(which string) (Info, error) {
 	all, err := List()
 	if err != nil {
@@ -212,8 +212,8 @@ func Find(which string) (Info, error) {
 	return Info{}, fmt.Errorf("%w: %s; live are %s", ErrNoSession, names.Quote(which), listNames(all))
 }
 
-// attached leaves out the sessions whose mount has left the tree: another one
-// may be mounted in the same place by now.
+// attached leaves out the sessions whose mount is detached: another one may be mounted in the
+// same place by now.
 func attached(all []Info) []Info {
 	return slices.DeleteFunc(slices.Clone(all), func(in Info) bool { return in.Detached })
 }
@@ -258,8 +258,8 @@ func listNames(all []Info) string {
 	return strings.Join(list, ", ")
 }
 
-// startTime is field 22 of /proc/PID/stat: with the pid it names a process for
-// as long as the machine is up. 0 if it cannot be read.
+// startTime returns field 22 of /proc/PID/stat, or 0 if it cannot be read. With the pid it
+// identifies a process for as long as the machine is up.
 func startTime(pid int) uint64 {
 	f := statFields(pid)
 	if len(f) < 20 {
@@ -275,8 +275,8 @@ func isStopped(pid int) bool {
 	return len(f) > 0 && f[0] == "T"
 }
 
-// statFields are the fields of /proc/PID/stat from the third one on, nil if they cannot be
-// read.
+// statFields returns the fields of /proc/PID/stat from the third one on, or nil if they cannot
+// be read.
 func statFields(pid int) []string {
 	data, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", 4<<10)
 	if err != nil {
@@ -288,16 +288,16 @@ func statFields(pid int) []string {
 	return strings.Fields(rest)
 }
 
-// RuntimeDir is where the sessions of this user are:
-// $XDG_RUNTIME_DIR/rootsfs, or, where that variable names no directory of this
-// user's, rootsfs-UID in the directory for temporary files. Nothing is made.
+// RuntimeDir returns the directory of this user's sessions: $XDG_RUNTIME_DIR/rootsfs, or, if
+// that variable names no directory of this user, rootsfs-UID in the directory for temporary
+// files. It creates nothing.
 func RuntimeDir() string {
 	dir, _ := RuntimePlace()
 	return dir
 }
 
-// RuntimePlace is RuntimeDir, and why it is not in $XDG_RUNTIME_DIR although
-// that is set; "" if it is, or the variable is not set.
+// RuntimePlace returns RuntimeDir, and the reason if it is not in $XDG_RUNTIME_DIR although
+// that is set.
 func RuntimePlace() (dir, why string) {
 	x := os.Getenv("XDG_RUNTIME_DIR")
 	if x != "" {
@@ -309,7 +309,7 @@ func RuntimePlace() (dir, why string) {
 	return filepath.Join(os.TempDir(), "rootsfs-"+strconv.Itoa(os.Geteuid())), why
 }
 
-// unfit says why sessions cannot be kept in a directory; "" if they can.
+// unfit returns why sessions cannot be kept in a directory; "": they can.
 func unfit(dir string) string {
 	if !filepath.IsAbs(dir) {
 		return "is relative"
@@ -323,12 +323,12 @@ func unfit(dir string) string {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return "is not a directory"
 	case int(st.Uid) != os.Geteuid():
-		// Under sudo the variable may still name the other user's directory,
-		// in which that user could rename ours away.
+		// Under sudo the variable may still name the directory of another user, who could
+		// rename the sessions' directory away.
 		return fmt.Sprintf("belongs to the user with id %d", st.Uid)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "rootsfs")); err == nil {
-		return "" // whatever there is: sessions may be live in it
+		return "" // it exists already, and sessions may be live in it
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return "cannot be written (" + err.Error() + ")"
@@ -336,9 +336,9 @@ func unfit(dir string) string {
 	return ""
 }
 
-// EnsureRuntimeDir makes the directory if need be and verifies that it is this
-// user's, closed to others, and no link. It returns the path. The error is of
-// class System and says what to do.
+// EnsureRuntimeDir makes the directory if it is missing, and verifies that it belongs to this
+// user, is closed to others, and is no link. It returns the path. The error has the class
+// System and a remedy.
 func EnsureRuntimeDir() (string, error) {
 	dir := RuntimeDir()
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -352,7 +352,7 @@ func EnsureRuntimeDir() (string, error) {
 	return dir, nil
 }
 
-// noPlace is the error of a directory of sessions that cannot be used.
+// noPlace returns the error for a directory of sessions that cannot be used.
 func noPlace(err error) error {
 	text := "no place for sessions: "
 	if _, why := RuntimePlace(); why != "" {
@@ -361,7 +361,8 @@ func noPlace(err error) error {
 	return &Error{Text: text + err.Error() + "; or set XDG_RUNTIME_DIR to a directory of your own", Class: System}
 }
 
-// errnoOf is the number in an error of package os, whose text repeats the path.
+// errnoOf returns the number in an error of package os: the text of the error would repeat the
+// path.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -370,7 +371,7 @@ func errnoOf(err error) error {
 	return err
 }
 
-// openPrivate opens a directory that nobody but this user can reach or change.
+// openPrivate opens a directory that only this user can reach and change.
 func openPrivate(dir string) (int, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -397,7 +398,7 @@ func openPrivate(dir string) (int, error) {
 	return fd, nil
 }
 
-// Dir is the directory of one session, held by the process that serves it.
+// Dir is the directory of one session, locked by the process that serves the session.
 type Dir struct {
 	name string
 	path string
@@ -407,9 +408,8 @@ type Dir struct {
 // ErrTaken means that a live session has the name.
 var ErrTaken = errors.New("a live session has this name")
 
-// Create makes the directory of a session and takes its lock. What a dead
-// daemon left under the name is removed. The error wraps ErrTaken if a live
-// session has it.
+// Create makes the directory of a session and locks it. It removes the remains of a dead daemon
+// with the same name. The error wraps ErrTaken if a live session has the name.
 func Create(name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -419,8 +419,8 @@ func Create(name string) (*Dir, error) {
 		return nil, err
 	}
 	path := filepath.Join(base, name)
-	// Somebody else may be removing a dead session's directory at the same
-	// time; a few rounds are enough for any such pair.
+	// Another process may be removing a dead session's directory at the same time. A few rounds
+	// are enough for that.
 	for range 20 {
 		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("make the session directory: %w", err)
@@ -450,8 +450,8 @@ func Create(name string) (*Dir, error) {
 	return nil, fmt.Errorf("session %s: %w; choose another one with --name", names.Quote(name), ErrTaken)
 }
 
-// lock takes the lock of the directory unless somebody has it, and makes sure
-// that the path still leads to what was locked.
+// lock locks the directory unless another process has locked it, and checks that the path still
+// leads to the locked directory.
 func (d *Dir) lock() (bool, error) {
 	err := unix.Flock(d.fd, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -473,15 +473,15 @@ func (d *Dir) Path() string { return d.path }
 // Name is the session's name.
 func (d *Dir) Name() string { return d.name }
 
-// clear removes what a session leaves in its directory, and nothing else: a
-// name that is not known is not ours to delete.
+// clear removes the files of a session from its directory. It does not remove unknown names:
+// they may belong to another program.
 func (d *Dir) clear() {
 	for _, f := range []string{infoFile, infoFile + ".new", socketFile, pidFile, pidFile + ".new", revokedFile, revokedFile + ".new"} {
 		_ = unix.Unlinkat(d.fd, f, 0)
 	}
 }
 
-// Remove ends the directory. It is called when the session is over.
+// Remove removes the directory, at the end of the session.
 func (d *Dir) Remove() error {
 	d.clear()
 	err := os.Remove(d.path)

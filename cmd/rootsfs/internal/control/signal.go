@@ -16,23 +16,23 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// SIGUSR1 to a session's process revokes every root. It takes no socket, no descriptor
-// and, by a shell's built-in kill, no process. The file pid in the session's directory
-// has the number; the session writes what came of it to revoked.json.
+// SIGUSR1 to a session's process revokes every root. Sending it takes no socket, no descriptor
+// and, by a shell's built-in kill, no process. The file pid in the session's directory has the
+// process id. The session writes the result to revoked.json.
 
 const (
 	pidFile     = "pid"
 	revokedFile = "revoked.json"
 )
 
-// SignalRevoked is what revoked.json holds.
+// SignalRevoked is the contents of revoked.json.
 type SignalRevoked struct {
 	Time  time.Time `json:"time"`
 	Ended []Ended   `json:"ended"`
 	Error string    `json:"error,omitempty"`
 }
 
-// PublishRevoked writes what became of the roots after a signal.
+// PublishRevoked writes the results of the revocations after a signal.
 func (d *Dir) PublishRevoked(a SignalRevoked) error {
 	data, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
@@ -53,18 +53,18 @@ func (d *Dir) replace(name string, data []byte) error {
 	return nil
 }
 
-// Unreachable reports whether an error of a client's call says that the session could
-// not be asked, or has not answered; what it refused is not that.
+// Unreachable reports whether an error of a client's call means that the session could not be
+// reached, or has not answered. It is false for a refusal.
 func Unreachable(err error) bool {
 	var remote *Error
 	return err != nil && !errors.As(err, &remote) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// signalTimeout bounds how long a session has to say what became of its roots.
+// signalTimeout bounds how long a session may take to report the results.
 const signalTimeout = 10 * time.Second
 
-// RevokeBySignal ends every root of the session by SIGUSR1, and returns when the session
-// has said how. The error wraps ErrNoSession if the session has ended.
+// RevokeBySignal revokes every root of the session by SIGUSR1, and returns when the session has
+// reported the results. The error wraps ErrNoSession if the session has ended.
 func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 	before := c.revoked()
 	if err := c.signal(unix.SIGUSR1); err != nil {
@@ -89,7 +89,7 @@ func (c *Client) RevokeBySignal(ctx context.Context) ([]Ended, error) {
 		names.Quote(c.info.Name), signalTimeout, c.info.PID)
 }
 
-// revoked is what the session has said last, nil if nothing.
+// revoked returns the session's last report, or nil.
 func (c *Client) revoked() *SignalRevoked {
 	data, err := readFile(filepath.Join(c.info.path, revokedFile), maxBody)
 	var a SignalRevoked
@@ -99,8 +99,8 @@ func (c *Client) revoked() *SignalRevoked {
 	return &a
 }
 
-// signal sends the session's process a signal, and nobody else: the process is held
-// before it is compared with the one that the session began as.
+// signal sends a signal to the session's process, and never to another: it opens a descriptor
+// of the process, and only then compares the process with the one that the session began as.
 func (c *Client) signal(sig unix.Signal) error {
 	if !c.info.Signal {
 		return fmt.Errorf("session %s is of an older version, which SIGUSR1 would kill: end it: kill -TERM %d", names.Quote(c.info.Name), c.info.PID)
@@ -119,7 +119,7 @@ func (c *Client) signal(sig unix.Signal) error {
 		return fmt.Errorf("session %s: its process %d cannot be looked at in /proc: send it SIGUSR1: kill -USR1 %[2]d", names.Quote(c.info.Name), c.info.PID)
 	case err == nil:
 		err = unix.PidfdSendSignal(pidfd, sig, nil, 0)
-	default: // for want of a descriptor, or of a kernel that has these
+	default: // there is no free descriptor, or the kernel has no pidfds
 		err = unix.Kill(c.info.PID, sig)
 	}
 	if errors.Is(err, unix.ESRCH) {

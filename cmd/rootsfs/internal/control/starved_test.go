@@ -20,7 +20,7 @@ import (
 // comes on its standard input.
 const starveVar = "ROOTSFS_TEST_STARVE"
 
-// starvations are what a session can be starved of. Each is for the process's life.
+// starvations use up one resource of a session each. Each lasts for the life of the process.
 var starvations = map[string]func() error{
 	// The user's epoll watches are used up.
 	"watches": refuseWatches,

@@ -9,10 +9,10 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// The bodies of requests and answers. Field names are what --json shows, so
-// they are only ever added to.
+// The bodies of requests and answers. Field names appear in the output of --json, so fields may
+// be added, but never renamed or removed.
 
-// Root is what the owner sees of a root.
+// Root is a root as the owner sees it.
 type Root struct {
 	Name      string          `json:"name"`                           // the name it appears under
 	Path      string          `json:"path"`                           // as it was asked for
@@ -46,7 +46,7 @@ type Root struct {
 	Free      *int64          `json:"free_bytes,omitempty"`           // free space that the owner may use on its file system
 }
 
-// Stage is what programs changed in a staged root and its owner has not applied.
+// Stage describes the changes of programs in a staged root that the owner has not applied.
 type Stage struct {
 	Store     string `json:"store"`               // directory that the changes lie in
 	Changed   int    `json:"changed"`             // names that were changed, made or removed
@@ -55,7 +55,7 @@ type Stage struct {
 	Damaged   string `json:"damaged,omitempty"`   // what was lost of the store, and why
 }
 
-// Status is the whole session.
+// Status is the state of a session.
 type Status struct {
 	Session        string         `json:"session"`                     // name of the session
 	PID            int            `json:"pid"`                         // process id of the daemon
@@ -115,7 +115,7 @@ type Confined struct {
 	Interpreters []string  `json:"interpreters,omitempty"`  // roots that were granted because the command needs them to run
 }
 
-// Socket is a socket of the host's that the command of `rootsfs run` may connect to.
+// Socket is a socket of the host that the command of `rootsfs run` may connect to.
 type Socket struct {
 	Name   string `json:"name"` // as `rootsfs revoke` takes it
 	Path   string `json:"path"`
@@ -141,8 +141,8 @@ type Operation struct {
 	PID     int32     `json:"pid,omitempty"`
 }
 
-// Quota is what a server has used of its quota, in all its roots together, while
-// the session lives. A limit of 0 is none.
+// Quota is a server's use of its quota since the session began, in all its roots together. A
+// limit of 0 is no limit.
 type Quota struct {
 	Subject    string `json:"subject"`
 	Written    int64  `json:"bytes_written"`
@@ -152,7 +152,7 @@ type Quota struct {
 	MaxFile    int64  `json:"max_file"`
 }
 
-// Suspended is one server that is suspended; "" stands for servers without a name.
+// Suspended is a suspended server; "" stands for servers without a name.
 type Suspended struct {
 	Subject string    `json:"subject"`
 	Since   time.Time `json:"since"`
@@ -170,7 +170,7 @@ type ResumeAnswer struct {
 	Resumed []string `json:"resumed"`
 }
 
-// Process are the daemon's own figures, zero where the system does not tell.
+// Process has the daemon's own figures. A figure that the system does not report is zero.
 type Process struct {
 	CPU      float64 `json:"cpu_seconds"`      // processor time used
 	FDs      int     `json:"open_descriptors"` // open descriptors
@@ -188,13 +188,12 @@ type AddRequest struct {
 	Roots []guard.Grant `json:"roots"`
 }
 
-// AddAnswer tells what was granted.
+// AddAnswer lists the granted roots.
 type AddAnswer struct {
 	Roots []Root `json:"roots"`
 }
 
-// RevokeRequest ends roots: the named ones, those that are for one server alone,
-// or all.
+// RevokeRequest revokes roots: the named ones, those for one server only, or all.
 type RevokeRequest struct {
 	Names   []string `json:"names,omitempty"`
 	All     bool     `json:"all,omitempty"`
@@ -202,8 +201,8 @@ type RevokeRequest struct {
 	Net     bool     `json:"net,omitempty"` // every host of the command's network
 }
 
-// Ended reports one root's ending. Error is empty when everything that was
-// handed out is dead, and otherwise says what could not be taken back.
+// Ended reports the end of one root. Error is empty if all access to the root has ended;
+// otherwise it says what could not be revoked.
 type Ended struct {
 	Root   string  `json:"root"`
 	State  string  `json:"state"`
@@ -211,29 +210,29 @@ type Ended struct {
 	Error  string  `json:"error,omitempty"`
 }
 
-// RevokeAnswer tells how the endings went.
+// RevokeAnswer has the results of a revocation.
 type RevokeAnswer struct {
 	Ended []Ended `json:"ended"`
 }
 
-// NetRequest names hosts as `run --net` takes them. Secrets, as NetState has them, can be
-// removed as well.
+// NetRequest names hosts in the form of `run --net`. For removing, it can also name secrets in
+// the form of NetState.
 type NetRequest struct {
 	Hosts []string `json:"hosts"`
 }
 
-// NetAdded tells which hosts were added; those that were there before are left out.
+// NetAdded lists the added hosts, without those that were there before.
 type NetAdded struct {
 	Added []string `json:"added"`
 }
 
-// NetRemoved tells which hosts were taken back, and how many connections that ended.
+// NetRemoved lists the revoked hosts, and counts the connections that this ended.
 type NetRemoved struct {
 	Removed     []string `json:"removed"`
 	Connections int      `json:"connections"`
 }
 
-// NetState is the network of approved hosts, or of none, that a command has.
+// NetState is the network of a command with approved hosts, or with none.
 type NetState struct {
 	Hosts       []string        `json:"hosts"`          // as `run --net` takes them
 	Secrets     []string        `json:"secrets"`        // as `run --secret` takes them; never their values
@@ -249,7 +248,8 @@ type NetState struct {
 	Unapproved  []NetUnapproved `json:"unapproved"`     // hosts without a rule that the command tried to reach, at most 64, the first one first
 }
 
-// IsUnused reports whether no host is approved or asked about, and none was looked for.
+// IsUnused reports whether no host is approved, the owner is not asked about hosts, and the
+// command has tried no host.
 func (n *NetState) IsUnused() bool {
 	return len(n.Hosts)+len(n.Secrets) == 0 && !n.Asks && n.Opened+n.Refused+n.Failed == 0
 }
@@ -280,9 +280,8 @@ type SetRequest struct {
 	Mode string `json:"mode"`
 }
 
-// RenewRequest gives a root another end: a time, or so many milliseconds from
-// now, or that of the session. Without any of them it lasts once more for as long
-// as it was granted for.
+// RenewRequest gives a root another end: a time, a number of milliseconds from now, or the end
+// of the session. Without any of these, the root lasts again for the duration of its grant.
 type RenewRequest struct {
 	Name    string     `json:"name"`
 	Expires *time.Time `json:"expires,omitempty"`
@@ -300,7 +299,7 @@ type ProfileRequest struct {
 	Profile string `json:"profile"`
 }
 
-// ProfileAnswer tells what the switch changed.
+// ProfileAnswer lists the changes of the switch.
 type ProfileAnswer struct {
 	Profile string   `json:"profile"`
 	Added   []string `json:"added"`
@@ -308,15 +307,16 @@ type ProfileAnswer struct {
 	Changed []string `json:"changed"`
 }
 
-// UnmountAnswer tells how the session ended.
+// UnmountAnswer reports how the session ended.
 type UnmountAnswer struct {
 	Ended []Ended `json:"ended"`
-	// Held: somebody still held something in the mount, and gets errors from now on.
+	// Held: a program still had a file or directory of the mount open, and gets errors from now
+	// on.
 	Held   bool     `json:"held"`
 	HeldBy []string `json:"held_by,omitempty"` // by whom, as far as the daemon may look: "sleep (pid 12, an open file)"
 }
 
-// Refusal is something that was refused, and what would allow it.
+// Refusal is a refused operation with the grant that would allow it.
 type Refusal struct {
 	Time   time.Time `json:"time"`
 	Op     string    `json:"op"`
@@ -330,49 +330,49 @@ type Refusal struct {
 	Root   string `json:"root,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	Dir    string `json:"dir,omitempty"`
-	// Grant is what to add, when Remedy is "grant".
+	// Grant is the root to add, if Remedy is "grant".
 	Grant *guard.Grant `json:"grant,omitempty"`
-	// ForMS is how long the grant was to last, in milliseconds; 0: as long as
-	// the session. Without an end of its own, Grant is to end after that time.
+	// ForMS is the duration of the earlier grant, in milliseconds; 0: as long as the session.
+	// If Grant has no end of its own, it ends after that time.
 	ForMS int64 `json:"for_ms,omitempty"`
 }
 
-// RefusalAnswer carries the last refusal that a grant would have avoided.
+// RefusalAnswer has the last refusal that a grant would have avoided.
 type RefusalAnswer struct {
 	Last *Refusal `json:"last"`
 }
 
-// StateEvery is how often a stream tells the state.
+// StateEvery is the interval of the states in a stream.
 const StateEvery = time.Second
 
 // WatchRequest begins a stream of updates.
 type WatchRequest struct {
-	// State asks for the state each StateEvery, and when roots change. Without it the first
-	// update alone holds the state.
+	// State asks for the state at each StateEvery, and when roots change. Without it only the
+	// first update has the state.
 	State bool `json:"state,omitempty"`
 }
 
-// Update is one line of the stream: what has changed since the line before. The first
-// holds the state and what waits; no event after it is missed.
+// Update is one line of the stream: the changes since the line before. The first line has the
+// state and everything that waits for the owner. No event after it is missed.
 type Update struct {
 	Status  *Status  `json:"status,omitempty"`
 	Waiting *Waiting `json:"waiting,omitempty"`
 	Events  []Event  `json:"events,omitempty"` // the oldest first
 }
 
-// Waiting is what waits for the owner: all questions and all remembered denials.
+// Waiting has everything that waits for the owner: all questions and all remembered denials.
 type Waiting struct {
 	QuestionsAnswer
 	DenialsAnswer
 }
 
-// OfSession says whose something is, where several sessions are told of together. The stream
-// of one session leaves it out.
+// OfSession names the session of an item in a list about several sessions. The stream of one
+// session leaves it out.
 type OfSession struct {
 	Session string `json:"session,omitempty"`
 }
 
-// Event is something that happened in a session.
+// Event is an event in a session.
 type Event struct {
 	OfSession
 	Time   time.Time `json:"time"`
@@ -384,13 +384,12 @@ type Event struct {
 	Reason string    `json:"reason,omitempty"`
 	UID    uint32    `json:"uid,omitempty"`
 	PID    int32     `json:"pid,omitempty"`
-	// Lost is how many events this reader missed before this one because it
-	// read too slowly.
+	// Lost is how many events before this one the reader has missed because it read too slowly.
 	Lost int `json:"lost,omitempty"`
 }
 
-// TrashRequest asks what the trash of a root holds; without a name, of every root
-// that has one.
+// TrashRequest asks for the contents of the trash of a root, or, without a name, of every root
+// with a trash.
 type TrashRequest struct {
 	Root string `json:"root,omitempty"`
 }
@@ -400,22 +399,22 @@ type TrashAnswer struct {
 	Files []vfs.Trashed `json:"files"`
 }
 
-// RestoreRequest puts a kept file back: where it was, or at To below the root.
-// Without a root it is looked for in every trash.
+// RestoreRequest restores a kept file to its old path, or to the path To below the root.
+// Without a root, every trash is searched for the file.
 type RestoreRequest struct {
 	Root string `json:"root,omitempty"`
 	ID   string `json:"id"`
 	To   string `json:"to,omitempty"`
 }
 
-// RestoreAnswer tells where the file is now.
+// RestoreAnswer has the present place of the file.
 type RestoreAnswer struct {
 	Root string `json:"root"`
 	Path string `json:"path"` // below the root, escaped
 }
 
-// EmptyRequest removes kept files for good: those of the ids, or all that are
-// older than so many milliseconds; in one root, or in every one.
+// EmptyRequest removes kept files for good, in one root or in all: those with the ids, or all
+// that are older than a number of milliseconds.
 type EmptyRequest struct {
 	Root        string   `json:"root,omitempty"`
 	IDs         []string `json:"ids,omitempty"`

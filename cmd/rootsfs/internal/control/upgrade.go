@@ -17,26 +17,25 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// A connection to a session can become one of another protocol (HTTP's Upgrade): an MCP
-// session, or the life of a front end for MCP over HTTP. For that a program of the owner's
-// opens a port and passes the listening socket on. So the session judges every request
-// itself, and the port is in the network of the program that opened it.
+// A connection to a session can change to another protocol (HTTP's Upgrade). It then carries an
+// MCP session, or it keeps a front end for MCP over HTTP alive. For such a front end, a command
+// of the owner opens a port and passes the listening socket to the session. So the session
+// judges every request itself, and the port is in the network namespace of the command.
 
-// What connections become.
+// The protocols of upgraded connections.
 const (
 	toolsProtocol = "mcp"
 	frontProtocol = "mcp-http"
-	maxUpgrade    = 256 << 10 // bytes of a request, with a chain of certificates
+	maxUpgrade    = 256 << 10 // bytes of a request, which may have a chain of certificates
 )
 
-// ToolsRequest says how an MCP session over a connection is to be served.
+// ToolsRequest has the options of an MCP session over a connection.
 type ToolsRequest struct {
 	Ask         bool `json:"ask,omitempty"`          // about paths that no root holds
 	IgnoreRoots bool `json:"ignore_roots,omitempty"` // that the client names
 }
 
-// HTTPRequest says how MCP is to be served over HTTP, as the flags of "rootsfs serve"
-// have it.
+// HTTPRequest has the options for serving MCP over HTTP, from the flags of "rootsfs serve".
 type HTTPRequest struct {
 	ToolsRequest
 	Path     string   `json:"path"`
@@ -45,13 +44,14 @@ type HTTPRequest struct {
 	Hosts    []string `json:"hosts,omitempty"`
 	Origins  []string `json:"origins,omitempty"`
 	Sessions int      `json:"sessions"`
-	// UserSessions is how many of them one user of the issuer's has; 0: the default.
+	// UserSessions is how many of these sessions one user of the issuer may have; 0: the
+	// default.
 	UserSessions int      `json:"user_sessions,omitempty"`
 	Issuer       string   `json:"issuer,omitempty"`
 	Audiences    []string `json:"audiences,omitempty"`
 	Scopes       []string `json:"scopes,omitempty"`
 	Resources    []string `json:"resources,omitempty"`
-	// Certificate and Key are those of TLS, in PEM; empty: there is none.
+	// Certificate and Key are for TLS, in PEM; empty: no TLS.
 	Certificate []byte `json:"certificate,omitempty"`
 	Key         []byte `json:"key,omitempty"`
 }
@@ -84,8 +84,8 @@ func (s *Server) tools(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// front has a front end serve the port that comes over the request's connection, for as long
-// as that lasts.
+// front makes a front end serve the port that comes over the request's connection, for as long
+// as the connection lasts.
 func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	var req HTTPRequest
 	if !readUpgrade(w, r, frontProtocol, &req) {
@@ -99,7 +99,7 @@ func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	defer front.Close()
 	conn, err := upgrade(w, frontProtocol)
 	if err != nil {
-		return // whoever asked has gone away
+		return // the client has gone
 	}
 	defer conn.Close()
 	l, err := conn.receiveListener()
@@ -117,7 +117,7 @@ func (s *Server) front(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readUpgrade reads a request to upgrade; it has answered if it reports false.
+// readUpgrade reads a request to upgrade. If it reports false, it has sent the answer.
 func readUpgrade(w http.ResponseWriter, r *http.Request, protocol string, req any) bool {
 	if err := readRequest(w, r, maxUpgrade, req); err != nil || r.Header.Get("Upgrade") != protocol {
 		notUpgrade(w, protocol)
@@ -130,7 +130,7 @@ func notUpgrade(w http.ResponseWriter, protocol string) {
 	fail(w, http.StatusBadRequest, problem{Error: "request not understood: it must be an upgrade to " + protocol, Class: Usage, Kind: names.Invalid.String()})
 }
 
-// upgrade makes a request's connection one of another protocol.
+// upgrade changes the protocol of a request's connection.
 func upgrade(w http.ResponseWriter, protocol string) (*upgradedConn, error) {
 	w.Header().Set("Connection", "Upgrade")
 	w.Header().Set("Upgrade", protocol)
@@ -143,7 +143,8 @@ func upgrade(w http.ResponseWriter, protocol string) (*upgradedConn, error) {
 	return &upgradedConn{conn, buf.Reader}, nil
 }
 
-// upgradedConn reads what came with the request, too.
+// upgradedConn is an upgraded connection. Its Read also returns data that came with the
+// request.
 type upgradedConn struct {
 	net.Conn
 	r io.Reader
@@ -152,7 +153,8 @@ type upgradedConn struct {
 func (c *upgradedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // receiveListener takes the listening socket that the other end sends (unix(7), SCM_RIGHTS).
-// It asks for the socket by a byte: what is sent before that could be read without it.
+// It requests the socket by sending a byte. A socket that was sent earlier could get lost in a
+// plain read.
 func (c *upgradedConn) receiveListener() (net.Listener, error) {
 	owner, _ := c.Conn.(*ownerConn)
 	if owner == nil {
@@ -160,7 +162,7 @@ func (c *upgradedConn) receiveListener() (net.Listener, error) {
 	}
 	conn, ok := owner.Conn.(*net.UnixConn)
 	if !ok {
-		return nil, errNoListener // no epoll watch is left, which the port needs as well
+		return nil, errNoListener // the port needs an epoll watch, and none is left
 	}
 	if _, err := conn.Write([]byte{0}); err != nil {
 		return nil, err
@@ -185,8 +187,8 @@ func (c *upgradedConn) receiveListener() (net.Listener, error) {
 
 var errNoListener = errors.New("no listening socket came over the control socket")
 
-// Stream is a connection that has become one of another protocol. It reads what came with
-// the answer, too. Its CloseWrite ends one direction: what is under way is still answered.
+// Stream is an upgraded connection. Its Read also returns data that came with the answer.
+// CloseWrite ends one direction: requests in progress still get their answers.
 type Stream struct {
 	*net.UnixConn
 	r io.Reader
@@ -194,9 +196,9 @@ type Stream struct {
 
 func (s *Stream) Read(p []byte) (int, error) { return s.r.Read(p) }
 
-// Tools begins an MCP session that the session serves, on its roots: what is
-// written to the stream goes to the server, what is read from it comes from there.
-// ctx is about the beginning only. The stream ends with the session.
+// Tools begins an MCP session that the session serves, with its roots. Data written to the
+// stream goes to the MCP server, and data read from it comes from there. ctx only bounds the
+// beginning. The stream ends with the session.
 func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -205,8 +207,8 @@ func (c *Client) Tools(ctx context.Context, in ToolsRequest) (*Stream, error) {
 	return c.upgrade(ctx, "/v1/tools", toolsProtocol, body)
 }
 
-// HTTP has the session serve the clients of a port until the stream is closed for writing, or
-// the session ends; either ends the stream. ctx is about the beginning only.
+// HTTP makes the session serve the clients of a port until the stream is closed for writing, or
+// the session ends. Either ends the stream. ctx only bounds the beginning.
 func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener) (*Stream, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -228,8 +230,8 @@ func (c *Client) HTTP(ctx context.Context, in HTTPRequest, port *net.TCPListener
 	return front, nil
 }
 
-// upgrade makes a connection to the session one of another protocol. It does not go
-// through http.Client, whose upgraded connections cannot be ended in one direction.
+// upgrade opens a connection to the session and changes its protocol. It does not use
+// http.Client, whose upgraded connections have no CloseWrite.
 func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte) (_ *Stream, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://session"+path, bytes.NewReader(body))
 	if err != nil {
@@ -262,7 +264,7 @@ func (c *Client) upgrade(ctx context.Context, path, protocol string, body []byte
 	return &Stream{conn, r}, nil
 }
 
-// sendListener sends a listening socket, of which the other end gets a descriptor of its own.
+// sendListener sends a listening socket. The other end gets its own descriptor of the socket.
 func (s *Stream) sendListener(l *net.TCPListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {

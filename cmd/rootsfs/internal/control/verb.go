@@ -12,8 +12,8 @@ import (
 	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// Verb is one command to a session: POST /v1/NAME with In as JSON, answered by Out. A
-// session handles each verb below, and a command calls each: see TestVerbs.
+// Verb is one command to a session: POST /v1/NAME with In as JSON, and Out as the answer. A
+// session handles each verb below, and a command calls it: see TestVerbs.
 type Verb[In, Out any] struct{ name string }
 
 // None is the request of a verb that takes nothing.
@@ -23,16 +23,16 @@ type None struct{}
 var (
 	// GetStatus asks for the session's state.
 	GetStatus = Verb[None, Status]{"status"}
-	// GetRefusal asks for the last refusal that a grant would have avoided. The records
-	// up to now are in the audit log when it is answered.
+	// GetRefusal asks for the last refusal that a grant would have avoided. Before the answer,
+	// all records so far are written to the audit log.
 	GetRefusal = Verb[None, RefusalAnswer]{"refusal"}
 
 	AddRoots      = Verb[AddRequest, AddAnswer]{"roots.add"}
 	SetMode       = Verb[SetRequest, SetAnswer]{"roots.set"}
 	RenewRoot     = Verb[RenewRequest, SetAnswer]{"roots.renew"}
 	SwitchProfile = Verb[ProfileRequest, ProfileAnswer]{"roots.profile"}
-	// Revoke is answered when everything handed out is dead. With an error, the answer
-	// tells of each root.
+	// Revoke returns when all access has ended. With an error, the answer has the result for
+	// each root.
 	Revoke = Verb[RevokeRequest, RevokeAnswer]{"revoke"}
 	Resume = Verb[ResumeRequest, ResumeAnswer]{"resume"}
 	// Unmount revokes everything and ends the session.
@@ -46,10 +46,10 @@ var (
 
 	GetPolicy   = Verb[None, PolicyAnswer]{"policy.get"}
 	CheckPolicy = Verb[CheckRequest, CheckAnswer]{"policy.check"}
-	// Why is answered when the records up to now are in the audit log.
+	// Why writes all records so far to the audit log before it answers.
 	Why = Verb[CheckRequest, WhyAnswer]{"why"}
-	// SetPatterns is answered when the patterns hold for everything that the kernel had
-	// kept, too.
+	// SetPatterns returns when the patterns also apply to everything that the kernel had
+	// cached.
 	SetPatterns = Verb[PatternsRequest, RootPolicy]{"policy.set"}
 
 	ListTrash    = Verb[TrashRequest, TrashAnswer]{"trash.list"}
@@ -58,13 +58,13 @@ var (
 
 	ListNet = Verb[None, NetState]{"net.list"}
 	AddNet  = Verb[NetRequest, NetAdded]{"net.add"}
-	// RemoveNet is answered when no connection that only these hosts permitted carries a
-	// byte any more.
+	// RemoveNet returns when no connection that only these hosts permitted carries any more
+	// data.
 	RemoveNet = Verb[NetRequest, NetRemoved]{"net.remove"}
 )
 
-// Call asks a client's session. What the session refuses is an *Error; the answer then
-// tells what was done before that.
+// Call sends the request to a client's session. If the session refuses, the error is an *Error,
+// and the answer has the part of the work that was done before.
 func (v Verb[In, Out]) Call(ctx context.Context, c *Client, in In) (out Out, err error) {
 	err = c.call(ctx, v.name, in, &out)
 	return out, err
@@ -88,17 +88,17 @@ func (v Verb[In, Out]) Handle(f func(context.Context, In) (Out, error)) Handler 
 		out, err := f(r.Context(), in)
 		if err != nil {
 			p := problemOf(err)
-			p.Answer, _ = json.Marshal(out) // without it, nothing is told of what was done
+			p.Answer, _ = json.Marshal(out) // if it fails, the client does not learn what was done
 			fail(w, http.StatusUnprocessableEntity, p)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // a peer that went away wants no answer
+		_ = json.NewEncoder(w).Encode(out) // an error means that the client has gone
 	}}
 }
 
-// readRequest reads a request's body of at most limit bytes, strictly. Sending it has a
-// limit of time of its own; the answer may take longer.
+// readRequest reads a request's body of at most limit bytes, strictly. The client has a limited
+// time to send the body; the answer may take longer.
 func readRequest(w http.ResponseWriter, r *http.Request, limit int64, in any) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
@@ -114,7 +114,7 @@ func readRequest(w http.ResponseWriter, r *http.Request, limit int64, in any) er
 	return nil
 }
 
-// problem is the body of an answer that is an error.
+// problem is the body of an error answer.
 type problem struct {
 	Error  string          `json:"error"`
 	Class  Class           `json:"class"`

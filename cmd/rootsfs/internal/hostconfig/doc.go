@@ -1,6 +1,6 @@
-// Package hostconfig edits the configuration files of MCP hosts: it finds the
-// servers that a host starts, makes the host start them through `rootsfs run`,
-// and takes that back. It works on bytes and touches no file.
+// Package hostconfig edits the configuration files of MCP hosts: it finds the servers that a
+// host starts, makes the host start them through `rootsfs run`, and undoes that. It works on
+// bytes and opens no file.
 //
 // # The files
 //
@@ -21,36 +21,34 @@
 //
 // # What is written
 //
-// Of a server two members change, and nothing else of the document:
+// Two members of a server change, and nothing else in the document:
 //
 //	"command": "npx",                  "command": "/usr/bin/rootsfs",
 //	"args": ["-y", "x"]                "args": ["run", FLAGS…, "--", "npx", "-y", "x"]
 //
-// The edits are splices at offsets that the parser reports, not a document
-// printed anew: what is outside of them survives because it is copied. The
-// parser is hujson, which keeps the place of every value among comments and
-// trailing commas, and whose Pack gives a document back byte for byte (the fuzz
-// target holds it to that). For TOML it is package tomltree, which our own configuration is
-// read with and which reports places, too; its servers are read into hujson's tree. Packages
-// that decode and encode cannot: they lose comments, the order of keys and large numbers.
+// The document is not printed anew. The edits are splices at offsets that the parser reports,
+// and everything outside of them is copied. The parser is hujson. It keeps the place of every
+// value among comments and trailing commas, and its Pack returns a document byte for byte (a
+// fuzz target checks that). For TOML the parser is package tomltree, which also reads the
+// configuration of rootsfs and reports places; the servers in it are converted to hujson's
+// tree. Packages that decode and encode will not do: they lose comments, the order of keys and
+// large numbers.
 //
 // # Promises
 //
-// A document that is not wholly understood where it matters is an error with its
-// line, and nothing is changed: malformed JSON, a key given twice, a server of
-// unknown shape, text that is not UTF-8. No input makes the package panic; its
-// work is bounded (MaxSize, maxDepth).
+// A document with a mistake in the parts that matter is an error with its line, and nothing is
+// changed: malformed JSON, a duplicate key, a server of unknown shape, text that is not UTF-8.
+// No input makes the package panic; its work is bounded (MaxSize, maxDepth).
 //
-// Unwrap after Wrap gives the document back byte for byte: comments, order,
-// indentation, line ends, byte order mark. Of a document that was edited or
-// reformatted in between, Unwrap keeps the edits, and takes back only what Wrap
-// added.
+// Unwrap after Wrap returns the document byte for byte: comments, order, indentation, line
+// ends, byte order mark. If the document was edited or reformatted in between, Unwrap keeps the
+// edits and removes only the additions of Wrap.
 //
 // # Not promised
 //
-// Whether the server works with what it is given: the proposals (Propose) are
-// guesses from its arguments, made to be shown. A comment that a person wrote
-// between the words that Wrap added goes with them.
+// A server may not work with the proposed roots: the proposals (Propose) are guesses from its
+// arguments, for a person to check. A comment that a person wrote between the words that Wrap
+// added is removed with them.
 //
 // A *Config is not changed after Parse has returned it. The functions may be
 // called concurrently.

@@ -7,12 +7,12 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// Format is whose configuration a document is. It decides what a host makes of
-// variables and of ~ in a server's arguments, and nothing else.
+// Format is the host that a document configures. It decides only how the host treats variables
+// and ~ in a server's arguments.
 type Format string
 
-// The formats. Claude Desktop, Cursor and a project's .mcp.json look the same
-// inside; the file's name tells them apart, and Generic is what no name tells.
+// The formats. The files of Claude Desktop and Cursor and a project's .mcp.json look the same
+// inside and differ only in their names. Generic stands for any other name.
 const (
 	ClaudeDesktop Format = "claude-desktop"
 	ClaudeCode    Format = "claude-code"
@@ -33,7 +33,7 @@ type host struct {
 	format   Format
 	inConfig bool
 	file     string
-	variable string // of the environment, which names another directory for the file; "": none
+	variable string // variable of the environment that names another directory for the file; "": none
 }
 
 var hosts = []host{
@@ -49,7 +49,7 @@ var hosts = []host{
 	{OpenCode, false, ".config/opencode/opencode.json", ""}, // on every platform
 }
 
-// Known lists the formats whose default file Default finds.
+// Known lists the formats for which Default knows the default file.
 func Known() (list []string) {
 	for _, h := range hosts {
 		list = append(list, string(h.format))
@@ -57,7 +57,7 @@ func Known() (list []string) {
 	return list
 }
 
-// formatOf goes by the content, and where that says nothing by the name.
+// formatOf determines the format by the content, or by the name if the content does not tell.
 func formatOf(path string, top *hujson.Value) Format {
 	obj, _ := top.Value.(*hujson.Object)
 	has := func(key string) bool { _, i := member(obj, key); return i >= 0 }
@@ -87,8 +87,8 @@ func formatOf(path string, top *hujson.Value) Format {
 	return Generic
 }
 
-// Default is the user's own file of a host; "" for a format that is not Known. config is the
-// directory for configurations of this platform (os.UserConfigDir), getenv looks up the
+// Default returns the user's own file of a host; "" for a format that is not Known. config is
+// the directory for configurations of this platform (os.UserConfigDir), getenv looks up the
 // host's environment.
 func Default(f Format, home, config string, getenv func(name string) string) string {
 	i := slices.IndexFunc(hosts, func(h host) bool { return h.format == f })
@@ -107,10 +107,9 @@ func Default(f Format, home, config string, getenv func(name string) string) str
 	return filepath.Join(home, h.file)
 }
 
-// ProjectOf is the directory whose servers the file at path configures: that of
-// the project for .mcp.json, .vscode/mcp.json, .cursor/mcp.json, .gemini/settings.json
-// and .zed/settings.json, else "". The
-// file of that name in the home directory is the user's own.
+// ProjectOf returns the project's directory if the file at path configures the servers of a
+// project (.mcp.json, .vscode/mcp.json, .cursor/mcp.json, .gemini/settings.json and
+// .zed/settings.json), else "". A file of that name in the home directory is the user's own.
 func ProjectOf(path, home string) string {
 	dir, base := filepath.Split(path)
 	dir = filepath.Clean(dir)

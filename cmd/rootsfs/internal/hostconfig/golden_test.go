@@ -53,7 +53,7 @@ func place(path string) Place {
 	}
 }
 
-// how is what the command does without flags.
+// how returns the wrapping that the command does without flags.
 func how(c *Config, at Place) map[*Server]How {
 	all := map[*Server]How{}
 	for _, s := range c.Servers {
@@ -96,8 +96,8 @@ func plan(c *Config, at Place) string {
 	return b.String()
 }
 
-// Each host's file, wrapped and shown, is compared with what a person has read
-// once; unwrapped it is what it was, byte for byte.
+// Each host's file, wrapped and shown, is compared with a golden file that a person has
+// checked. Unwrapped it is the original, byte for byte.
 func TestGolden(t *testing.T) {
 	cases := 0
 	err := filepath.WalkDir("testdata", func(path string, d fs.DirEntry, err error) error {

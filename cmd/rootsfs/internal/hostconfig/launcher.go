@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// fetchers are commands that fetch what they run.
+// fetchers are commands that download the packages that they run.
 var fetchers = []string{
 	"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "pip", "pip3",
 	"nix", "nix-shell", "guix", "pkgx", "dnx", "jbang",
@@ -16,17 +16,18 @@ var fetchers = []string{
 // containerTools start a server in a daemon.
 var containerTools = []string{"docker", "podman", "nerdctl"}
 
-// launcher is a program that starts another one, which its arguments name.
+// launcher is a program that starts another program, which its arguments name.
 type launcher struct {
-	// subcommands are those that start something; nil: it has none.
+	// subcommands are the subcommands that start a program; nil: the launcher has no
+	// subcommands.
 	subcommands []string
 	// valued are the options that take the next argument.
 	valued []string
-	// before is how many arguments that are no options stand before the command. Where "--"
-	// is among the arguments of a launcher with subcommands, the command follows that.
+	// before is the number of arguments, apart from options, before the command. If the
+	// arguments of a launcher with subcommands contain "--", the command follows it.
 	before int
-	// command are the options that begin the command; with isText it is one argument, for
-	// a shell.
+	// command are the options after which the command begins. If isText is set, the command is
+	// one argument, for a shell.
 	command []string
 	isText  bool
 }
@@ -51,16 +52,16 @@ var launchers = map[string]launcher{
 	"cmd": {command: []string{"/c", "/C"}}, "cmd.exe": {command: []string{"/c", "/C"}}, "su": {command: []string{"-c", "--command"}, isText: true},
 }
 
-// keepers are launchers that keep what they start in HOME, which is private inside.
+// keepers are launchers that keep their programs in HOME. A confined server has a private HOME.
 var keepers = []string{"mise", "rtx", "fnm", "nvm", "volta", "asdf", "proto", "pyenv", "rbenv", "nodenv", "goenv", "jenv"}
 
 var shells = []string{"sh", "bash", "zsh", "dash", "ash", "ksh", "fish"}
 
-// maxLaunchers is how many launchers are looked through.
+// maxLaunchers is how many nested launchers are followed.
 const maxLaunchers = 8
 
-// FetcherOf returns the command that fetches what it runs, for which it needs the network,
-// if words start one: themselves, or through shells and other launchers. "": none.
+// FetcherOf returns the fetcher that words start, themselves or through shells and other
+// launchers; "": none. A fetcher needs the network.
 func FetcherOf(words []string) string {
 	for _, last := range launched(words, maxLaunchers) {
 		if i := slices.Index(fetchers, filepath.Base(last[0])); i >= 0 {
@@ -70,11 +71,11 @@ func FetcherOf(words []string) string {
 	return ""
 }
 
-// words are the server's command with its arguments.
+// words returns the server's command with its arguments.
 func (s *Server) words() []string { return slices.Insert(slices.Clone(s.Args), 0, s.Command) }
 
-// launched returns the commands that words come to: the words themselves, or what the
-// launchers among them start.
+// launched returns the commands that words run in the end: the words themselves, or the
+// commands that launchers among them start.
 func launched(words []string, depth int) (commands [][]string) {
 	if len(words) == 0 {
 		return nil
@@ -104,7 +105,7 @@ func launched(words []string, depth int) (commands [][]string) {
 	return launched(inner, depth-1)
 }
 
-// inner returns the command among the arguments of a launcher; nil: there is none.
+// inner returns the command in the arguments of a launcher; nil: there is none.
 func (l *launcher) inner(args []string) []string {
 	if l.subcommands != nil {
 		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
@@ -148,7 +149,7 @@ func isAssignment(word string) bool {
 	return ok && name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
-// shellText returns what a shell is given to run with -c.
+// shellText returns the text that a shell runs with -c.
 func shellText(args []string) (string, bool) {
 	for i, arg := range args {
 		switch {
@@ -166,8 +167,8 @@ func shellText(args []string) (string, bool) {
 	return "", false
 }
 
-// shellCommands returns the simple commands of a shell's text, without assignments and
-// keywords before them.
+// shellCommands returns the simple commands of a shell's text, without the assignments and
+// keywords in front of them.
 func shellCommands(text string) (commands [][]string) {
 	var words []string
 	end := func() {
@@ -190,7 +191,8 @@ func shellCommands(text string) (commands [][]string) {
 	return commands
 }
 
-// commandEnd is a word of shellWords that ends a command: no argument holds it.
+// commandEnd is a word in the result of shellWords that ends a command. No argument can contain
+// it.
 const commandEnd = "\x00"
 
 // shellWords splits a shell's text into words, without expanding anything.

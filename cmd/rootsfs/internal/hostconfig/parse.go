@@ -16,20 +16,20 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// MaxSize is the largest document in bytes. Claude Code keeps its history beside
-// the servers, which grows to some megabytes.
+// MaxSize is the size of the largest document, in bytes. Claude Code keeps its history in the
+// file of its servers, which grows to some megabytes.
 const MaxSize = 32 << 20
 
-// maxDepth bounds nesting: the parser recurses. The deepest place that matters is
-// projects, a directory, mcpServers, a server, args.
+// maxDepth bounds the nesting, because the parser recurses. The deepest value that is read is
+// in projects, a directory, mcpServers, a server, args.
 const maxDepth = 500
 
 // bom is the byte order mark that some editors put before UTF-8.
 const bom = "\xef\xbb\xbf"
 
-// Error says what is wrong with a document, and where.
+// Error describes a mistake in a document, and its place.
 type Error struct {
-	Line int // counted from 1; 0: the document as a whole, or the text names it
+	Line int // counted from 1; 0: the document as a whole, or the text has the line
 	Err  error
 }
 
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Config is a configuration that was understood.
+// Config is a parsed configuration.
 type Config struct {
 	Format  Format
 	Servers []*Server // in the order of the document
@@ -55,12 +55,12 @@ type Config struct {
 	keys     map[int]*tomltree.Node // of a TOML document, by the offsets of their values
 }
 
-// Parse reads the document of the file at path; only the path's last elements are
-// looked at, for what the content does not tell (see Format). programs are
-// what `rootsfs` is called in servers that are wrapped, beside its own name.
+// Parse reads the document of the file at path. It uses only the last elements of the path,
+// where the content does not tell the format (see Format). programs are names of `rootsfs`,
+// beside its own, by which wrapped servers may call it.
 //
-// The error is an *Error. A single server that cannot be understood is none: its
-// Err says why.
+// The error is an *Error. A single server that cannot be read is no error of Parse: its Err
+// says why.
 func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	c := &Config{body: doc}
 	if bytes.HasPrefix(doc, []byte(bom)) {
@@ -101,8 +101,8 @@ func Parse(path string, doc []byte, programs ...string) (*Config, error) {
 	return c, nil
 }
 
-// ended is a document whose last line, if it may be a comment, is ended, which
-// hujson asks for and hosts do not.
+// ended returns a document whose last line, if it may be a comment, ends in a newline. hujson
+// requires that, and hosts do not.
 func ended(body []byte) []byte {
 	if last := body[bytes.LastIndexByte(body, '\n')+1:]; bytes.Contains(last, []byte("//")) {
 		return append(bytes.Clone(body), '\n')
@@ -110,8 +110,8 @@ func ended(body []byte) []byte {
 	return body
 }
 
-// syntax is hujson's message, which begins with the place, made fit to show: it
-// quotes the document.
+// syntax returns hujson's message, which begins with the place. The message quotes the
+// document, so it is escaped.
 func syntax(err error) string {
 	const before, most = "invalid literal: ", 80
 	text, literal, found := strings.Cut(strings.TrimPrefix(err.Error(), "hujson: "), before)
@@ -139,9 +139,8 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// tooDeep returns the offset of the first bracket beyond maxDepth, or -1. It
-// looks at strings and comments only to skip them; what is wrong with them is
-// the parser's to say.
+// tooDeep returns the offset of the first bracket beyond maxDepth, or -1. It skips strings and
+// comments. The parser reports mistakes in them.
 func tooDeep(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -165,8 +164,8 @@ func tooDeep(b []byte) int {
 	return -1
 }
 
-// comment is the length of the comment at the beginning of b without its last
-// byte; 0 if there is none.
+// comment returns the length, without the last byte, of the comment at the beginning of b, or
+// 0.
 func comment(b []byte) int {
 	end := ""
 	switch {
@@ -184,15 +183,15 @@ func comment(b []byte) int {
 	return 2 + n + len(end) - 1
 }
 
-// line is the line of an offset in the body.
+// line returns the line of an offset in the body.
 func (c *Config) line(offset int) int { return 1 + sort.SearchInts(c.newlines, offset) }
 
 func (c *Config) errorf(offset int, format string, args ...any) *Error {
 	return &Error{Line: c.line(offset), Err: fmt.Errorf(format, args...)}
 }
 
-// duplicates refuses a key that is given twice: hosts differ in which one they
-// take, so that nobody could say what a change comes to.
+// duplicates refuses a duplicate key: hosts differ in which one they use, so the effect of a
+// change would not be known.
 func (c *Config) duplicates(v *hujson.Value) error {
 	for v := range v.All() {
 		obj, ok := v.Value.(*hujson.Object)
@@ -214,14 +213,13 @@ func (c *Config) duplicates(v *hujson.Value) error {
 	return nil
 }
 
-// text is the content of a string; for other literals what is written.
+// text returns the content of a string, and other literals as written.
 func text(v *hujson.Value) string {
 	l, _ := v.Value.(hujson.Literal)
 	return l.String()
 }
 
-// member returns the member of obj that is called name, and its index; nil if
-// there is none.
+// member returns the member of obj with the name, and its index, or nil.
 func member(obj *hujson.Object, name string) (*hujson.Value, int) {
 	for i := range obj.Members {
 		if text(&obj.Members[i].Name) == name {
@@ -231,7 +229,7 @@ func member(obj *hujson.Object, name string) (*hujson.Value, int) {
 	return nil, -1
 }
 
-// kindOf names a value for a person.
+// kindOf returns a word for the kind of a value, for messages.
 func kindOf(v *hujson.Value) string {
 	switch v.Value.Kind() {
 	case '{':
@@ -295,8 +293,8 @@ func (c *Config) findServers(path string, top *hujson.Value, programs []string) 
 	return nil
 }
 
-// hostCommands notes the commands in an object that Gemini CLI runs itself, each as if it
-// were a server. It reports whether there is one.
+// hostCommands adds the commands in an object that Gemini CLI itself runs to the servers, as
+// HostCommand. It reports whether there is one.
 func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
 	obj, ok := v.Value.(*hujson.Object)
 	for i := 0; ok && i < len(obj.Members); i++ {
@@ -312,9 +310,9 @@ func (c *Config) hostCommands(within string, v *hujson.Value) (found bool) {
 	return found
 }
 
-// mcpServers is where the servers of "mcp" are: in its "servers" (VS Code's settings.json,
-// opencode 2) or in itself (opencode). It is nil where "mcp" has something else than
-// servers, as in Gemini CLI's file.
+// mcpServers returns the member that holds the servers of "mcp": its member "servers" (VS
+// Code's settings.json, opencode 2) or "mcp" itself (opencode). It returns nil if "mcp" holds
+// no servers, as in Gemini CLI's file.
 func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
 	obj, ok := m.Value.Value.(*hujson.Object)
 	if named := strings.HasPrefix(filepath.Base(path), "opencode."); !ok || !named && !ofObjects(obj) {
@@ -324,7 +322,7 @@ func mcpServers(path string, m *hujson.ObjectMember) *hujson.ObjectMember {
 		return nil
 	}
 	if v, i := member(obj, "servers"); v != nil {
-		// A server may be called so.
+		// A server may have the name "servers".
 		if servers, ok := v.Value.(*hujson.Object); ok && ofObjects(servers) {
 			return &obj.Members[i]
 		}

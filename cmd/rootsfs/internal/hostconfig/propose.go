@@ -11,53 +11,52 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// What is what a path leads to.
+// What is the kind of file that a path leads to.
 type What int
 
 // What a path can lead to.
 const (
-	Nothing What = iota // or something that is neither of the others
+	Nothing What = iota // no file, or one of another kind
 	Dir
 	File
 )
 
-// Place is what proposals have to know about the machine.
+// Place has the facts about the machine that proposals need.
 type Place struct {
 	Home string
-	Base string // the project whose file it is (ProjectOf); "" where the host chooses the directory
-	// Look says what is at an absolute path.
+	Base string // the project of the file (ProjectOf); "" if the host chooses the directory
+	// Look returns the kind of file at an absolute path.
 	Look func(path string) What
 	// Project is the repository or project that encloses a directory, "" for none.
 	Project func(dir string) string
-	// Getenv is the host's environment as far as it is known here.
+	// Getenv returns a variable of the host's environment, as far as that is known here.
 	Getenv func(name string) string
 }
 
-// Root is a root that is proposed, read-only.
+// Root is a proposed root, read-only.
 type Root struct {
 	Spec string
-	From string // what it was taken from, for a person
-	Path string // that it leads to; "" where only the host knows, which is in the project
+	From string // the argument or variable that it comes from, for a person
+	Path string // that it leads to; "" if only the host knows it, in the project
 }
 
-// Proposal is what a server seems to need.
+// Proposal has the roots and the command that a server seems to need.
 type Proposal struct {
 	Roots []Root
-	Notes []string // what a person should know, half a sentence each
-	// Fetcher is the server's command if it is one that fetches a package before
-	// it runs it, for which it needs the network.
+	Notes []string // remarks for a person, each a part of a sentence
+	// Fetcher is the server's command if it downloads a package before it runs it. It then
+	// needs the network.
 	Fetcher string
 }
 
-// Propose finds roots for a server in its own arguments, and in the values of
-// its "env", also inside of them (see inValue). What an argument names becomes a
-// root if it is a directory that exists: absolute, with ~ or a variable that the
-// host expands (both kept as they are written), or relative to the directory that
-// the server is started in, which then is the root. A file becomes
-// a root by itself, and a script the project it belongs to, without which it
-// cannot start. Everything is read-only.
+// Propose finds roots for a server in its arguments and in the values of its "env", also in
+// parts of these values (see inValue). An existing directory that an argument names becomes a
+// root. Its path is absolute, or begins with ~ or a variable that the host expands (both are
+// kept as written). If the path is relative to the server's working directory, the working
+// directory becomes the root. A file becomes a root by itself. For a script, the root is its
+// project, without which it cannot start. Every root is read-only.
 //
-// For a server that is not Stdio there is nothing to propose.
+// For a server that is not Stdio, the proposal is empty.
 func (c *Config) Propose(s *Server, at Place) Proposal {
 	if s.Kind != Stdio || s.Err != nil {
 		return Proposal{}
@@ -87,25 +86,25 @@ type proposer struct {
 	Proposal
 	format Format
 	at     Place
-	// isContainer: what its arguments name is bound by a daemon.
+	// isContainer: a daemon binds the paths in the arguments.
 	isContainer bool
 	cwd         string   // where the server is started; "" if that is not known
-	paths       []string // that the roots lead to; "" where only the host knows
+	paths       []string // that the roots lead to; "" if only the host knows it
 	names       []guard.RootName
 }
 
-// target is what a text leads to.
+// target is a text and the path that it stands for.
 type target struct {
 	text string // as it is written
 	path string // "" if only the host knows
 }
 
-// directory makes the server's "cwd" its first root, which is its working
-// directory inside.
+// directory makes the server's "cwd" its first root: the first root is the working directory of
+// the confined server.
 func (p *proposer) directory(text string) {
 	t, ok := p.expand(text)
 	if ok && t.path != "" && !filepath.IsAbs(t.path) {
-		// VS Code and Cursor take it from the project.
+		// VS Code and Cursor resolve it in the project.
 		if ok = p.at.Base != ""; ok {
 			t.path = filepath.Join(p.at.Base, t.path)
 		}
@@ -118,8 +117,8 @@ func (p *proposer) directory(text string) {
 	}
 }
 
-// command looks at a command that is a relative path: inside, too, it is one from the
-// directory that the server is started in, which is its first root.
+// command handles a command that is a relative path. The confined server starts in its first
+// root, so the path must be relative to that.
 func (p *proposer) command(s *Server) {
 	t, ok := p.expand(s.Command)
 	if !ok || t.path == "" || filepath.IsAbs(t.path) || !strings.Contains(t.path, "/") {
@@ -133,7 +132,7 @@ func (p *proposer) command(s *Server) {
 	}
 }
 
-// argument looks at one argument, or at the value of --flag=value and of -fVALUE.
+// argument proposes a root for one argument, or for the value in --flag=value or -fVALUE.
 func (p *proposer) argument(arg string) {
 	text := arg
 	if strings.HasPrefix(arg, "-") {
@@ -149,13 +148,14 @@ func (p *proposer) argument(arg string) {
 	p.value(text, "the argument "+names.Quote(arg), true)
 }
 
-// looksRelative tells a path from a word that happens to be a file's name.
+// looksRelative reports whether a text looks like a relative path, and not like a word that is
+// also a file's name by chance.
 func looksRelative(s string) bool {
 	return s == "." || s == ".." || strings.Contains(s, "/") && !strings.HasPrefix(s, "@") || isScript(s)
 }
 
-// relative makes the working directory a root: the first one is the server's own
-// working directory, so that the argument goes on meaning the same.
+// relative makes the server's working directory the first root, so that the argument keeps its
+// meaning.
 func (p *proposer) relative(t target, from string) {
 	switch path := filepath.Join(p.cwd, t.path); {
 	case p.at.Look(path) == Nothing:
@@ -166,7 +166,7 @@ func (p *proposer) relative(t target, from string) {
 	}
 }
 
-// absolute proposes what an argument names.
+// absolute proposes a root for the path that an argument names.
 func (p *proposer) absolute(t target, from string) {
 	what := Dir
 	if t.path != "" {
@@ -197,13 +197,13 @@ func (p *proposer) absolute(t target, from string) {
 	}
 }
 
-// scripts are what an interpreter is given to run, with what lies beside it.
+// scripts are the extensions of scripts. A script needs the files beside it.
 var scripts = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".py", ".rb", ".php", ".lua", ".pl", ".sh"}
 
 func isScript(path string) bool { return slices.Contains(scripts, filepath.Ext(path)) }
 
-// given are the directories that a confined server has without a root, and the
-// kernel's, which are never roots.
+// given are directories that are never proposed: a confined server sees them without a root, or
+// they are the kernel's.
 var given = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/proc", "/sys", "/dev"}
 
 // add proposes a root, once.
@@ -233,7 +233,7 @@ func (p *proposer) add(t target, from string) {
 	p.paths = append(p.paths, path)
 }
 
-// name is "NAME=" if the root's own name is taken by another one, or cannot be one.
+// name returns "NAME=" if another root has the root's own name, or the name is not valid.
 func (p *proposer) name(path string) string {
 	own, err := rootspec.DefaultName(path)
 	if err != nil {
@@ -254,7 +254,7 @@ func (p *proposer) notef(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// remarks notes what wrapping changes for this server beside its files.
+// remarks notes the effects of wrapping on this server, apart from files.
 func (p *proposer) remarks(s *Server) {
 	words, name := s.words(), filepath.Base(s.Command)
 	p.Fetcher = FetcherOf(words)
@@ -280,9 +280,9 @@ func (p *proposer) remarks(s *Server) {
 	}
 }
 
-// Container reports whether the server is started by a container tool, which
-// reaches nothing when it is confined: its daemon does the work. A program that is only
-// called so, at a place of the project's choice, is none.
+// Container reports whether a container tool starts the server. Confining such a tool has no
+// effect on the server: its daemon does the work. A program in the project that only has the
+// name of such a tool does not count.
 func (s *Server) Container() bool {
 	dir, base := filepath.Split(s.Command)
 	return slices.Contains(containerTools, base) && slices.Contains([]string{"", "/bin/", "/usr/bin/", "/usr/local/bin/"}, dir)

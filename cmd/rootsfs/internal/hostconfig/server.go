@@ -10,7 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Kind is how a host gets to a server.
+// Kind is the way in which a host reaches a server.
 type Kind int
 
 // The kinds.
@@ -26,26 +26,25 @@ const (
 // Server is one server of a configuration.
 type Server struct {
 	Name    names.Foreign
-	Project names.Foreign // the directory it is for (~/.claude.json); "" for all
+	Project names.Foreign // the project that it belongs to (~/.claude.json); "": all
 	Line    int           // of its name
 	Kind    Kind
-	Type    string // as written: stdio, http, sse, …; "" where it is left out
+	Type    string // as written: stdio, http, sse, …; "": it is missing
 	Command string // of a Stdio or Wrapped server, like the fields below
 	Args    []string
-	Env     []string // names in "env" that the host gives a value
+	Env     []string // names in "env" to which the host gives a value
 	EnvFile string
 	Dir     string // "cwd"
-	// HeadersHelper reports whether it has a command that the host itself runs (Claude Code).
+	// HeadersHelper: the server has a command that the host itself runs (Claude Code).
 	HeadersHelper bool
-	// Err is an *Error if the server cannot be understood. Nothing but Name,
-	// Project and Line is known then.
+	// Err is an *Error if the server cannot be read. Then only Name, Project and Line are set.
 	Err error
 
 	obj     *hujson.Object
 	command int           // index of the member
-	args    int           // the same, -1 where it is left out
+	args    int           // the same; -1: it is missing
 	values  []string      // of Env
-	set     []variable    // all that "env" gives a value or takes away
+	set     []variable    // the variables that "env" sets or removes
 	list    *hujson.Array // of args, or of a command with its arguments
 	listed  bool          // the command is a list with the arguments in it (opencode)
 	outer   string        // line end and indentation before the name
@@ -54,7 +53,7 @@ type Server struct {
 // variable is an entry of "env".
 type variable struct{ name, value string }
 
-// String is the server's name for people, with its project.
+// String returns the server's name for people, with its project.
 func (s *Server) String() string {
 	if s.Project == "" {
 		return names.Quote(s.Name)
@@ -62,7 +61,7 @@ func (s *Server) String() string {
 	return names.Quote(s.Name) + " of " + names.Quote(s.Project)
 }
 
-// remoteKeys are where hosts write a remote server's address.
+// remoteKeys are the members in which hosts write a remote server's address.
 var remoteKeys = []string{"url", "serverUrl", "httpUrl"}
 
 func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, programs []string) *Server {
@@ -74,8 +73,8 @@ func (c *Config) readServer(m *hujson.ObjectMember, project string, mcp bool, pr
 	return s
 }
 
-// fill reads the members of a server, which stands in "mcp" or not. Members that are
-// not known are left alone.
+// fill reads the members of a server. mcp says whether the server is in "mcp". Unknown members
+// are ignored.
 func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []string) error {
 	var ok bool
 	if s.obj, ok = m.Value.Value.(*hujson.Object); !ok {
@@ -126,10 +125,10 @@ func (c *Config) fill(s *Server, m *hujson.ObjectMember, mcp bool, programs []st
 	return nil
 }
 
-// decide tells how the host gets to a server: it is started, or it has an address, as
-// far as its members say. A command is one that the host may start, whatever "type"
-// says: hosts differ in what they make of both. It reports whether nothing else needs
-// to be read.
+// decide sets the server's Kind from its members: whether the host starts it (started), or
+// reaches it at an address (remote). A server with a command counts as one that the host
+// starts, whatever its "type": hosts differ in how they treat both together. decide reports
+// whether no further member needs to be read.
 func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err error) {
 	kind := s.Type
 	if kind == "local" { // opencode's word
@@ -149,7 +148,7 @@ func (c *Config) decide(s *Server, at int, started, remote bool) (done bool, err
 	return false, nil
 }
 
-// recognise makes a server Wrapped that one of the programs starts.
+// recognise marks a server as Wrapped if one of the programs starts it.
 func (s *Server) recognise(programs []string) {
 	if slices.Contains(programs, s.Command) || filepath.Base(s.Command) == "rootsfs" {
 		s.Kind = Wrapped
@@ -206,8 +205,8 @@ func (c *Config) texts(s *Server, key string, v *hujson.Value) ([]string, error)
 	return words, nil
 }
 
-// readEnv notes the names in "env" ("environment" in opencode) that reach the server. A value of null takes a variable
-// away (VS Code), and a name that no variable can have is the host's affair.
+// readEnv notes the variables in "env" ("environment" in opencode) that reach the server. The
+// value null removes a variable (VS Code). Names that no variable can have are ignored.
 func (c *Config) readEnv(s *Server, key string) error {
 	v, _ := member(s.obj, key)
 	if v == nil {
@@ -232,8 +231,8 @@ func (c *Config) readEnv(s *Server, key string) error {
 	return nil
 }
 
-// readForwarded notes the host's own variables that Codex lets through ("env_vars").
-// Entries of another form than a name are the host's affair.
+// readForwarded notes the host's own variables that Codex passes to the server ("env_vars").
+// Entries that are not names are ignored.
 func (s *Server) readForwarded(format Format) {
 	v, _ := member(s.obj, "env_vars")
 	if v == nil || format != Codex {
@@ -249,8 +248,8 @@ func (s *Server) readForwarded(format Format) {
 	}
 }
 
-// Inner is where the server's own command stands in Args, and whether there is
-// one: only what has the form "run FLAGS… -- COMMAND ARGS…" can be unwrapped.
+// Inner returns the index of the server's own command in Args, and whether there is one: only a
+// server of the form "run FLAGS… -- COMMAND ARGS…" can be unwrapped.
 func (s *Server) Inner() (int, bool) {
 	if s.Kind != Wrapped || len(s.Args) == 0 || s.Args[0] != "run" {
 		return 0, false

@@ -14,8 +14,8 @@ import (
 // tomlServers is the table in which Codex keeps its servers.
 const tomlServers = "mcp_servers"
 
-// parseTOML reads Codex's configuration. Its servers become the tree of values that a JSON
-// document has, with offsets in the body: a table that is written in parts is one object.
+// parseTOML reads Codex's configuration. It turns the servers into the tree of values of a JSON
+// document, with offsets in the body. A table that is written in parts becomes one object.
 func (c *Config) parseTOML(programs []string) error {
 	doc, err := tomltree.Parse(c.body, tomltree.Limits{Depth: maxDepth})
 	var wrong *tomltree.Error
@@ -36,7 +36,7 @@ func (c *Config) parseTOML(programs []string) error {
 	return c.readServers(&m, "", false, programs)
 }
 
-// member is a key of a table as a member of an object.
+// member returns a key of a table as a member of an object.
 func (c *Config) member(n *tomltree.Node) hujson.ObjectMember {
 	v := hujson.Value{StartOffset: n.From, EndOffset: n.To, Value: trimmed(n)}
 	switch x := v.Value.(type) {
@@ -45,7 +45,7 @@ func (c *Config) member(n *tomltree.Node) hujson.ObjectMember {
 			x.Members = append(x.Members, c.member(key))
 		}
 	case *hujson.Array:
-		if n.To > 0 { // no [[NAME]] blocks, of which no server is made
+		if n.To > 0 { // not [[NAME]] blocks: no server is written in such blocks
 			c.elements(x, n)
 		}
 	}
@@ -53,12 +53,12 @@ func (c *Config) member(n *tomltree.Node) hujson.ObjectMember {
 	return hujson.ObjectMember{Name: hujson.Value{StartOffset: n.KeyFrom, Value: hujson.String(n.Name)}, Value: v}
 }
 
-// elements adds the items of a list, with what stands around them.
+// elements adds the items of a list, with the white space and comments around them.
 func (c *Config) elements(list *hujson.Array, n *tomltree.Node) {
 	at, end := n.From+1, n.To-1
 	for _, item := range n.Children {
 		e := hujson.Value{StartOffset: item.From, EndOffset: item.To, Value: trimmed(item)}
-		if e.StartOffset < at { // of a list or table the parser tells no place
+		if e.StartOffset < at { // the parser reports no place for a list or table
 			e.StartOffset, e.EndOffset = at, at
 		}
 		e.BeforeExtra = c.body[at:e.StartOffset]
@@ -68,7 +68,7 @@ func (c *Config) elements(list *hujson.Array, n *tomltree.Node) {
 	list.AfterExtra = c.body[at:end]
 }
 
-// commaEnd is where the first comma that is in no comment ends; 0 if there is none.
+// commaEnd returns the end of the first comma outside of comments, or 0.
 func commaEnd(b []byte) int {
 	isComment := false
 	for i, ch := range b {
@@ -82,7 +82,7 @@ func commaEnd(b []byte) int {
 	return 0
 }
 
-// trimmed is a value of TOML as one of JSON; what lists and tables hold is left out.
+// trimmed returns a TOML value as a JSON value, without the items of lists and tables.
 func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	switch n.Kind {
 	case tomltree.List:
@@ -90,7 +90,7 @@ func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	case tomltree.Table:
 		return &hujson.Object{}
 	}
-	v, _ := n.Value() // a number or time that is none is not ours to refuse
+	v, _ := n.Value() // an invalid number or time is for the host to refuse
 	switch x := v.(type) {
 	case string:
 		return hujson.String(x)
@@ -100,9 +100,9 @@ func trimmed(n *tomltree.Node) hujson.ValueTrimmed {
 	return hujson.Int(0)
 }
 
-// newKey is the edit that adds "args" to a server that has none. It stands before the
-// command, so that a comment behind the command stays there, and white space after its
-// bracket tells Unwrap that it was not there before.
+// newKey returns the edit that adds "args" to a server without it. The key is put before the
+// command, so that a comment behind the command stays in its place. White space after the
+// bracket tells Unwrap that Wrap has added the key.
 func (c *Config) newKey(command *hujson.Value, words []string) edit {
 	key := c.keys[command.StartOffset]
 	gap, isFirst := newline(c.body[:key.KeyFrom])
@@ -117,8 +117,7 @@ func (c *Config) newKey(command *hujson.Value, words []string) edit {
 	return edit{key.KeyFrom, key.KeyFrom, string(c.body[key.KeyFrom:key.KeyLast]) + "args = [ " + strings.Join(words, ", ") + " ]" + gap}
 }
 
-// newKeySpan is where a key stands that newKey has added, with what follows it up to the
-// command.
+// newKeySpan returns the span of a key that newKey has added, up to the command.
 func (c *Config) newKeySpan(command, args *hujson.Value) (from, to int, ok bool) {
 	from, to = c.keys[args.StartOffset].KeyFrom, c.keys[command.StartOffset].KeyFrom
 	ok = args.EndOffset <= to && c.body[args.StartOffset+1] == ' ' && len(bytes.Trim(c.body[args.EndOffset:to], ", \t\r\n")) == 0

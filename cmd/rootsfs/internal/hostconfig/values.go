@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// value proposes what an argument or a variable names: a path, or paths inside of it, as in
-// sqlite:///PATH, file:///PATH, NAME=PATH, a list. relative tells whether a relative path is
-// one from the directory that the server is started in.
+// value proposes roots for the paths in an argument or a variable: the value itself, or paths
+// inside of it, as in sqlite:///PATH, file:///PATH, NAME=PATH or a list. relative reports
+// whether the server resolves a relative path in its working directory.
 func (p *proposer) value(text, from string, relative bool) {
 	if parts := inValue(text); parts != nil && !p.isContainer && !p.exists(text) {
 		for _, part := range parts {
@@ -43,15 +43,15 @@ type valuePart struct {
 	isURI bool
 }
 
-// scheme is how a URI begins: jdbc:sqlite:/p has two.
+// scheme matches the beginning of a URI. jdbc:sqlite:/p has two schemes.
 var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]+:`)
 
-// beginsPath reports whether a text begins as a path that leads somewhere by itself.
+// beginsPath reports whether a text begins like a path that is not relative.
 func beginsPath(s string) bool {
 	return strings.HasPrefix(s, "/") || strings.HasPrefix(s, "~/") || s == "~" || strings.HasPrefix(s, "${") || strings.HasPrefix(s, "{env:")
 }
 
-// inValue returns the paths inside of a value; nil: the value is a path by itself, or none.
+// inValue returns the paths inside of a value; nil: the whole value is a path, or it has none.
 func inValue(text string) []valuePart {
 	if strings.ContainsAny(text, ",;\n") || strings.HasPrefix(text, "[") || strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `{"`) {
 		var parts []valuePart
@@ -77,7 +77,7 @@ func inValue(text string) []valuePart {
 		}
 		return nil
 	}
-	if rest, ok := strings.CutPrefix(text, "@"); ok && beginsPath(rest) { // a file that has the value
+	if rest, ok := strings.CutPrefix(text, "@"); ok && beginsPath(rest) { // a file that holds the value
 		return []valuePart{{path: rest}}
 	}
 	if beginsPath(text) && strings.Contains(text, ":") && !strings.HasPrefix(text, "${") && !strings.HasPrefix(text, "{env:") {
@@ -92,7 +92,7 @@ func inValue(text string) []valuePart {
 	return nil
 }
 
-// inURI returns the path of a URI without a host: a file's, or a database's.
+// inURI returns the path of a URI without a host, that of a file or a database.
 func inURI(text string) (path string, ok bool) {
 	rest := text
 	for {

@@ -9,12 +9,12 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// workspace reports whether a text is the variable for the directory of the
-// project, as the hosts call it. Claude Code's is set for servers only, so that its
-// configurations give it a default: ${CLAUDE_PROJECT_DIR:-.}
+// workspace reports whether a text is a host's variable for the directory of the project.
+// Claude Code sets its variable for servers only, so configurations give it a default:
+// ${CLAUDE_PROJECT_DIR:-.}
 func workspace(s string) bool {
 	for _, name := range []string{"workspaceFolder", "CLAUDE_PROJECT_DIR"} {
-		// Another default than the project's directory is the path that is meant.
+		// If the default is not the project's directory, the default itself is the path.
 		if rest, ok := strings.CutPrefix(s, "${"+name); ok && (strings.HasPrefix(rest, "}") || strings.HasPrefix(rest, ":")) {
 			otherwise, given := strings.CutPrefix(rest, ":-")
 			return !given || strings.HasPrefix(otherwise, ".}")
@@ -23,17 +23,17 @@ func workspace(s string) bool {
 	return false
 }
 
-// fillsIn reports whether a host fills in a part of the text: by its own settings, which
-// a project may bring, by the content of a file, or by a variable.
+// fillsIn reports whether a host replaces a part of the text: by a setting of its own, which a
+// project may define, by the content of a file, or by a variable.
 func fillsIn(s string) bool {
 	return strings.Contains(s, "$") || strings.Contains(s, "{file:") || strings.Contains(s, "{env:")
 }
 
-// expand follows ~ and a variable at the beginning of a text, as far as this
-// host expands variables; false if the text is no path then.
+// expand replaces ~ or a variable at the beginning of a text, as far as this host expands
+// variables. It reports false if the result is no path.
 func (p *proposer) expand(s string) (target, bool) {
 	rest, home := strings.CutPrefix(s, "~")
-	first, after := "", s // a variable at the beginning, and the rest
+	first, after := "", s // the variable at the beginning, and the rest
 	if strings.HasPrefix(s, "${") || strings.HasPrefix(s, "{env:") {
 		first, after, _ = strings.Cut(s, "}")
 	}
@@ -79,28 +79,29 @@ func (p *proposer) expand(s string) (target, bool) {
 	}
 	switch {
 	case !known && names.Under(filepath.Join("/x", rest), "/x"):
-		// Only the host knows; that it is a path is clear from the workspace.
+		// Only the host knows the value. The variable for the workspace is surely a path.
 		return target{text: s}, workspace("${" + name + "}")
 	case !known:
 		p.notef("%s leads out of the project: name what it needs with --root", names.Quote(s))
 		return target{}, false
 	case !filepath.IsAbs(value):
-		return target{}, false // a token, as likely as not
+		return target{}, false // it may well be a token
 	}
 	return target{s, value + rest}, true
 }
 
-// The host gives a server's "env" to the program that it starts, which is rootsfs once
-// the server is wrapped. steering are the variables that rootsfs itself obeys, or the
-// programs that it starts do, and steeringStart the beginnings of others: they say where
-// its configuration, its sessions and its audit are, and which code runs.
-// TestSteeringVariablesAreKnown compares the list with what is read.
+// The host passes a server's "env" to the program that it starts. For a wrapped server that is
+// rootsfs. steering are the variables that rootsfs, or a program that it starts, obeys.
+// steeringStart are the beginnings of the names of others. They decide where the configuration,
+// the sessions and the audit are, and which code runs. TestSteeringVariablesAreKnown compares
+// the list with the variables that the code reads.
 var (
 	steering = []string{"HOME", "PATH", "TMPDIR", "NOTIFY_SOCKET", "JOURNAL_STREAM", "GODEBUG", "MCPGODEBUG", "JSONSCHEMAGODEBUG", "GOTRACEBACK",
 		"ENV", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH",
-		// Where a secret is sent: authorities, and how Go and the C library look names up.
+		// These decide where a secret is sent: certificate authorities, and the name look-ups
+		// of Go and the C library.
 		"SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS", "HOSTALIASES", "ASR_CONFIG",
-		// Which directory is shown to the program (package sandbox).
+		// These decide which directory the program sees (package sandbox).
 		"RUSTUP_HOME"}
 	steeringStart = []string{"XDG_", "LD_", "ROOTSFS_", "DBUS_", "BASH_", "RESOLV_"}
 )
@@ -110,11 +111,12 @@ func IsSteering(name string) bool {
 	return slices.Contains(steering, name) || slices.ContainsFunc(steeringStart, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// Steers returns what of a server's configuration rootsfs itself obeys if it starts the
-// server: variables, and "envFile" for all that such a file may set. more are variables that
-// rootsfs obeys beside its own: those of secrets. The owner's own file is the owner's word, but
-// for what a host fills in there from the project. A host joins name and value by "=", so a
-// name that has one sets the variable before it; a variable that is taken away steers, too.
+// Steers returns the settings of a server that rootsfs itself would obey when it starts the
+// server: variables, and "envFile", since such a file may set any variable. more are further
+// variables that rootsfs obeys: those of secrets. If own is set, the file is the owner's, and
+// only values that the host fills in from the project count. A host joins name and value by
+// "=", so a name with a "=" sets the variable in front of it. Removing a variable counts as
+// well.
 func (s *Server) Steers(own bool, more ...string) []string {
 	var list []string
 	for _, v := range s.set {
@@ -130,8 +132,8 @@ func (s *Server) Steers(own bool, more ...string) []string {
 	return list
 }
 
-// projectFills reports whether a host fills in a part of the text by what a project can
-// say: anything but the home directory and the variables of the host's own environment.
+// projectFills reports whether a host replaces a part of the text by a value that a project can
+// choose: any but the home directory and the variables of the host's own environment.
 func projectFills(s string) bool {
 	for rest, ok := s, true; ok; {
 		var name string
@@ -139,7 +141,7 @@ func projectFills(s string) bool {
 			break
 		}
 		name, rest, _ = strings.Cut(rest, "}")
-		variable, otherwise, _ := strings.Cut(name, ":-") // Claude Code's
+		variable, otherwise, _ := strings.Cut(name, ":-") // Claude Code's syntax of a default
 		variable, env := strings.CutPrefix(variable, "env:")
 		word := !strings.ContainsFunc(variable, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		theirs := variable == "CLAUDE_PROJECT_DIR" || !env && variable != "userHome" && strings.ToUpper(variable) != variable

@@ -8,16 +8,16 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// How says with which flags of `rootsfs run` a server is to be started.
+// How has the flags of `rootsfs run` for starting a server.
 type How struct {
-	Name  string   // of the run; "": it is called after the command
+	Name  string   // of the run; "": the name of the command
 	Roots []string // SPECs
 	Env   []string // names, or NAME=VALUE
-	Home  string   // the directory that is kept as HOME; "": a new one each time
+	Home  string   // a lasting directory for HOME; "": a new one each time
 	Net   bool
 }
 
-// args is the command line up to the server's own command.
+// args returns the command line up to the server's own command.
 func (h How) args() []string {
 	list := []string{"run"}
 	if h.Name != "" {
@@ -38,8 +38,8 @@ func (h How) args() []string {
 	return append(list, "--")
 }
 
-// option is two arguments, or one where the value looks like a flag itself: a
-// variable can be called "--".
+// option returns a flag as two arguments, or as one if the value looks like a flag itself: a
+// variable can have the name "--".
 func option(name, value string) []string {
 	if strings.HasPrefix(value, "-") {
 		return []string{name + "=" + value}
@@ -53,7 +53,7 @@ type edit struct {
 	text     string
 }
 
-// apply makes a document with edits that do not overlap.
+// apply returns the document with the edits, which must not overlap.
 func (c *Config) apply(edits []edit) []byte {
 	slices.SortFunc(edits, func(a, b edit) int { return a.from - b.from })
 	out := bytes.Clone(c.head)
@@ -65,8 +65,8 @@ func (c *Config) apply(edits []edit) []byte {
 	return append(out, c.body[at:]...)
 }
 
-// Wrap returns the document with the servers of how started by program. Servers
-// that are not Stdio are left as they are.
+// Wrap returns the document in which program starts the servers in how. Servers that are not
+// Stdio are left as they are.
 func (c *Config) Wrap(program string, how map[*Server]How) []byte {
 	var edits []edit
 	for s, h := range how {
@@ -77,8 +77,8 @@ func (c *Config) Wrap(program string, how map[*Server]How) []byte {
 	return c.apply(edits)
 }
 
-// wrap gives the server's command the place of the first argument after the
-// flags, as it is written, and takes its place.
+// wrap moves the server's command, as written, behind the flags in its arguments, and writes
+// program as the command.
 func (c *Config) wrap(s *Server, program string, h How) []edit {
 	if s.listed {
 		return c.wrapListed(s, program, h)
@@ -109,7 +109,7 @@ func (c *Config) wrap(s *Server, program string, h How) []edit {
 	return []edit{first, {at, at, strings.Join(words, sep) + sep}}
 }
 
-// wrapListed writes program and the flags before a command that is a list.
+// wrapListed puts program and the flags in front of a command that is a list.
 func (c *Config) wrapListed(s *Server, program string, h How) []edit {
 	at := s.list.Elements[0].StartOffset
 	sep := "," + separator(s.list)
@@ -120,17 +120,16 @@ func (c *Config) wrapListed(s *Server, program string, h How) []edit {
 	return []edit{{at, at, text}}
 }
 
-// quoted is a text as JSON and TOML write it: only TOML wants DEL escaped.
+// quoted returns a text as a string of JSON and TOML. Only TOML requires that DEL is escaped.
 func quoted(s string) string {
 	return strings.ReplaceAll(string(hujson.String(s)), "\x7f", `\u007f`)
 }
 
-// raw is a value as it is written.
+// raw returns a value as written.
 func (c *Config) raw(v *hujson.Value) string { return string(c.body[v.StartOffset:v.EndOffset]) }
 
-// newArgs is the member "args" for a server that has none, in the style of the
-// object around it. White space after the bracket tells Unwrap that the member
-// was not there before.
+// newArgs returns the member "args" for a server without it, in the style of the object around
+// it. White space after the bracket tells Unwrap that Wrap has added the member.
 func (c *Config) newArgs(s *Server, words []string) string {
 	m := &s.obj.Members[s.command]
 	colon := ": "
@@ -148,7 +147,7 @@ func (c *Config) newArgs(s *Server, words []string) string {
 	return "," + gap + `"args"` + colon + "[ " + strings.Join(words, ","+gap) + gap + "]"
 }
 
-// separator is the white space before the arguments of a list.
+// separator returns the white space before the arguments of a list.
 func separator(list *hujson.Array) string {
 	if line, ok := newline(list.Elements[0].BeforeExtra); ok {
 		return line
@@ -161,8 +160,8 @@ func separator(list *hujson.Array) string {
 	return " "
 }
 
-// newline is the line end and the indentation with which white space, or a
-// comment, ends; false if what follows stands on the same line.
+// newline returns the last line end in the white space and comments of extra, with the
+// indentation after it. It reports false if there is none.
 func newline(extra hujson.Extra) (string, bool) {
 	i := bytes.LastIndexByte(extra, '\n')
 	if i < 0 || len(bytes.Trim(extra[i:], "\n\t ")) > 0 {
@@ -174,8 +173,8 @@ func newline(extra hujson.Extra) (string, bool) {
 	return string(extra[i:]), true
 }
 
-// deeper is line with one more level of indentation: as much more as the server's
-// members have than the server itself.
+// deeper returns line with one more level of indentation: the server's members show how much
+// that is.
 func (s *Server) deeper(line string) string {
 	step, ok := strings.CutPrefix(line, s.outer)
 	if !ok || step == "" || s.outer == "" {
@@ -184,9 +183,8 @@ func (s *Server) deeper(line string) string {
 	return line + step
 }
 
-// Unwrap returns the document with the servers started by their own commands
-// again. Servers that are not wrapped, or not in a form that says what they were
-// (Server.Inner), are left as they are.
+// Unwrap returns the document in which their own commands start the servers again. Servers that
+// are not wrapped, or whose own command is not known (Server.Inner), are left as they are.
 func (c *Config) Unwrap(servers []*Server) []byte {
 	var edits []edit
 	for _, s := range servers {
@@ -197,7 +195,7 @@ func (c *Config) Unwrap(servers []*Server) []byte {
 	return c.apply(edits)
 }
 
-// unwrap puts the command, which is argument i, back, as it is written.
+// unwrap moves the server's own command, which is argument i, back to its place, as written.
 func (c *Config) unwrap(s *Server, i int) []edit {
 	if s.listed { // the first element is the program
 		return []edit{{s.list.Elements[0].StartOffset, s.list.Elements[i+1].StartOffset, ""}}
@@ -211,10 +209,10 @@ func (c *Config) unwrap(s *Server, i int) []edit {
 	return append([]edit{first}, c.emptied(s)...)
 }
 
-// emptied takes away a list of arguments of which none was the server's own. Wrap
-// writes into an empty list without white space after the bracket, and a new one
-// with some, so that each becomes what it was. What a person's editor made of it
-// since means the same either way.
+// emptied removes the arguments of a list if none of them was the server's own. Wrap leaves no
+// white space after the bracket of a list that was there, and some after that of a new list. So
+// Unwrap knows which of the two to restore. If an editor has changed the white space since,
+// either result means the same.
 func (c *Config) emptied(s *Server) []edit {
 	value := &s.obj.Members[s.args].Value
 	list := s.list.Elements
@@ -223,15 +221,15 @@ func (c *Config) emptied(s *Server) []edit {
 		return []edit{{from, to, ""}}
 	}
 	edits := []edit{{list[0].StartOffset, last.EndOffset, ""}}
-	// A comma after the last argument goes, too.
+	// A comma after the last argument is removed, too.
 	if end := value.EndOffset - 1 - len(s.list.AfterExtra); c.body[end-1] == ',' && end > last.EndOffset {
 		edits = append(edits, edit{end - 1, end, ""})
 	}
 	return edits
 }
 
-// memberSpan is where args stands, with one comma. isNew reports whether it can be taken
-// for a list that Wrap has added.
+// memberSpan returns the span of the member args, with one comma. isNew reports whether Wrap
+// can have added the member.
 func (c *Config) memberSpan(s *Server) (from, to int, isNew bool) {
 	m := &s.obj.Members[s.args]
 	switch {
@@ -246,8 +244,8 @@ func (c *Config) memberSpan(s *Server) (from, to int, isNew bool) {
 	return from, to, len(s.list.Elements[0].BeforeExtra) > 0 && !hasComment(c.body[from:to])
 }
 
-// hasComment reports whether a piece of a document, cut between values, has a
-// comment. Those within strings are none.
+// hasComment reports whether a piece of a document, cut between values, has a comment. Text in
+// strings does not count.
 func hasComment(b []byte) bool {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
@@ -267,8 +265,8 @@ func hasComment(b []byte) bool {
 // secretKeys are the members of a server whose values hold keys and tokens.
 var secretKeys = []string{"env", "environment", "headers", "http_headers"}
 
-// Shown is the document as it may be shown: the values in secretKeys are dots. Values that
-// only name a variable (${…}) stay, where the host expands them.
+// Shown returns the document without secrets: the values in secretKeys are dots. Values that
+// only name a variable (${…}) stay if the host expands them.
 func (c *Config) Shown() []byte {
 	var edits []edit
 	for _, s := range c.Servers {
@@ -285,7 +283,7 @@ func (c *Config) Shown() []byte {
 	return c.apply(edits)
 }
 
-// object is the object that a member of the server is, nil if it is none.
+// object returns the member of the server if it is an object, else nil.
 func (s *Server) object(key string) *hujson.Object {
 	if s.obj == nil {
 		return nil

@@ -39,7 +39,7 @@ func TestNext(t *testing.T) {
 	all := &Sessions{}
 	s := all.Subscribe()
 	defer s.Close()
-	start := time.Now() // not after the first, or a pause of ours would count for its own
+	start := time.Now() // not after the first, or a pause of the test would count as its pause
 	all.Next(t.Context(), s)
 	(&follower{all: all}).apply(control.Update{Events: make([]control.Event, 1)})
 	if _, ok := all.Next(t.Context(), s); !ok || time.Since(start) < Interval {

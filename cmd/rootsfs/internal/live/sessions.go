@@ -1,21 +1,18 @@
-// Package live follows every session of the user at once, over the sessions' own
-// control sockets, for those who look at all of them: the console's page and the
-// terminal. It decides nothing and keeps nothing on disk.
+// Package live follows every session of the user at once, over the sessions' control sockets,
+// for the console's page and the terminal view. It decides nothing and keeps nothing on disk.
 //
 // # Promises
 //
-//   - Memory is bounded whatever happens: a subscriber that does not read loses
-//     events and is told how many, and of a session's roots the first MaxRoots are
-//     passed on.
-//   - A subscriber hears of what changed at most every Interval, however much it
-//     is: state is told as it is then, not once for each change.
-//   - Sessions that begin later are found, and those that have ended leave, within
-//     about a second. Nothing runs for that while none begins or ends, see package
-//     hostwatch.
+//   - Memory is bounded in every case. A subscriber that does not read loses events, and gets
+//     their number. Only the first MaxRoots roots of a session are passed on.
+//   - A subscriber gets at most one update every Interval. The update has the present state,
+//     not each change.
+//   - New sessions appear, and ended ones disappear, within about a second. Nothing polls for
+//     that; see package hostwatch.
 //
 // # Not promised
 //
-// Texts of servers are passed on as they are; whoever shows them makes them safe.
+// Texts of servers are passed on unescaped; the console and the terminal view escape them.
 //
 // The exported functions may be called concurrently.
 package live
@@ -58,8 +55,7 @@ type Session struct {
 	MoreRoots int `json:"more_roots,omitempty"`
 }
 
-// Update is what changed for one subscriber. Of what did not change the field is
-// nil.
+// Update has the changes for one subscriber. A field without a change is nil.
 type Update struct {
 	At time.Time `json:"at"`
 	// Sessions are all there are now, by name.
@@ -334,7 +330,7 @@ func (f *follower) apply(u control.Update) {
 	}
 }
 
-// stateOf is what is passed on of a session.
+// stateOf returns the part of a session's status that is passed on.
 func stateOf(st control.Status) Session {
 	out := Session{Status: st}
 	if len(st.Roots) > MaxRoots {

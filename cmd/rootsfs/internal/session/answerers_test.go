@@ -3,9 +3,7 @@ package session
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,44 +13,11 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/broker/wire"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
-
-// The table of .github/SECURITY.md is that of the code, row by row.
-func TestAnswerersAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../../../.github/SECURITY.md")
-	must(t, err)
-	_, section, found := strings.Cut(string(page), "\n## Who may answer what\n")
-	if !found {
-		t.Fatal("SECURITY.md has no section \"Who may answer what\"")
-	}
-	section, _, _ = strings.Cut(section, "\n## ")
-	documented := map[Way]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(section, -1) {
-		if row[1] != "who asks" {
-			documented[Way(row[1])] = row[2]
-		}
-	}
-	for way, list := range mayAnswer {
-		var texts []string
-		for _, a := range list {
-			texts = append(texts, string(a))
-		}
-		want := strings.Join(texts, "; ")
-		if len(list) == 0 {
-			want = "nobody"
-		}
-		if got := documented[way]; got != want {
-			t.Errorf("SECURITY.md: %s: %q; the code: %q", way, got, want)
-		}
-		delete(documented, way)
-	}
-	for way := range documented {
-		t.Errorf("SECURITY.md has a row that the code has not: %s", way)
-	}
-}
 
 // attempt asks by a way in for what was not granted; greedy is on the asker's own side.
 type attempt struct {
@@ -63,8 +28,8 @@ type attempt struct {
 const testToken = "0123456789abcdef0123456789abcdef"
 
 // ways has an attempt for each way in, in each revision of the protocol where that matters.
-var ways = map[Way]func(t *testing.T, s *Session, file, revision string, forms bool) attempt{
-	WayMount: func(t *testing.T, s *Session, file, _ string, _ bool) attempt {
+var ways = map[consent.Way]func(t *testing.T, s *Session, file, revision string, forms bool) attempt{
+	consent.WayMount: func(t *testing.T, s *Session, file, _ string, _ bool) attempt {
 		return attempt{&greedy{t: t}, func() bool {
 			for _, path := range []string{file, filepath.Base(file)} {
 				if _, err := childfs.ReadFile(filepath.Join(s.opt.Mount.Point, path)); err == nil {
@@ -74,38 +39,38 @@ var ways = map[Way]func(t *testing.T, s *Session, file, revision string, forms b
 			return false
 		}}
 	},
-	WayServer: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
-		return byConsent(t, s.Connect(WayServer, "me"), file, forms)
+	consent.WayServer: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
+		return byConsent(t, s.Connect(consent.WayServer, "me"), file, forms)
 	},
-	WayNetwork: func(t *testing.T, s *Session, _, _ string, forms bool) attempt {
-		g, own := &greedy{t: t, unable: !forms}, s.Connect(WayServer, "me")
+	consent.WayNetwork: func(t *testing.T, s *Session, _, _ string, forms bool) attempt {
+		g, own := &greedy{t: t, unable: !forms}, s.Connect(consent.WayServer, "me")
 		t.Cleanup(own.Close)
 		own.AskThrough(g)
 		return attempt{g, func() bool {
 			permitted := false
-			err := s.AskHost(in(t, time.Minute), broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { permitted = true; return nil })
+			err := s.consent.AskHost(in(t, time.Minute), broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { permitted = true; return nil })
 			return err == nil && permitted
 		}}
 	},
-	WayStdio: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+	consent.WayStdio: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
 		return byTool(newGreedy(t, overStdio(t, s, true), revision, forms), file)
 	},
-	WayToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+	consent.WayToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
 		to := overHTTP(t, s, control.HTTPRequest{Token: testToken})
 		return byTool(newGreedy(t, to(testToken), revision, forms), file)
 	},
-	WayOAuth: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+	consent.WayOAuth: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
 		i := oauthissuer.New(t)
 		to := overHTTP(t, s, control.HTTPRequest{Issuer: i.URL, Audiences: []string{"files"}, Resources: []string{"http://127.0.0.1/mcp"}})
 		return byTool(newGreedy(t, to(i.Token("files", map[string]any{"sub": "bob"})), revision, forms), file)
 	},
-	WayNoToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+	consent.WayNoToken: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
 		return byTool(newGreedy(t, overHTTP(t, s, control.HTTPRequest{})(""), revision, forms), file)
 	},
-	WayRoots: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
+	consent.WayRoots: func(t *testing.T, s *Session, file, revision string, forms bool) attempt {
 		return byTool(newGreedy(t, overStdio(t, s, false), revision, forms, filepath.Dir(file), file), file)
 	},
-	WayOther: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
+	consent.WayOther: func(t *testing.T, s *Session, file, _ string, forms bool) attempt {
 		return byConsent(t, s.Connect("a way in that nobody has thought of", "x"), file, forms)
 	},
 }
@@ -149,7 +114,7 @@ func overStdio(t *testing.T, s *Session, ask bool) mcp.Transport {
 // By each way in, a question is answered by those of the table, in its order, and by nobody
 // else.
 func TestAnswerers(t *testing.T) {
-	for way := range mayAnswer {
+	for _, way := range consent.Ways() {
 		if ways[way] == nil {
 			t.Errorf("no attempt is made by: %s", way)
 		}
@@ -158,25 +123,25 @@ func TestAnswerers(t *testing.T) {
 		for _, revision := range []string{"2025-11-25", "2026-07-28"} {
 			for name, c := range map[string]struct {
 				conf  string
-				ready []answerer // to answer that it is allowed
+				ready []consent.Answerer // to answer that it is allowed
 			}{
-				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []answerer{configuration, startingHost, owner}},
-				"no configuration": {"", []answerer{startingHost, owner}},
-				"no form":          {"", []answerer{owner}},
+				"everybody allows": {"[[files.allow]]\npath = \"FILE\"\n", []consent.Answerer{consent.Configuration, consent.StartingHost, consent.Owner}},
+				"no configuration": {"", []consent.Answerer{consent.StartingHost, consent.Owner}},
+				"no form":          {"", []consent.Answerer{consent.Owner}},
 				"nobody is asked":  {"[files]\nconsent = \"deny\"\n", nil},
 			} {
-				if way == WayNetwork && name == "nobody is asked" {
+				if way == consent.WayNetwork && name == "nobody is asked" {
 					continue // which is about paths
 				}
 				t.Run(fmt.Sprintf("%s, %s, %s", way, revision, name), func(t *testing.T) {
-					var want answerer
-					for _, one := range slices.Backward(mayAnswer[way]) {
+					var want consent.Answerer
+					for _, one := range slices.Backward(consent.Answerers(way)) {
 						if slices.Contains(c.ready, one) {
 							want = one
 						}
 					}
-					s, file := askable(t, c.conf, way == WayMount)
-					a := begin(t, s, file, revision, slices.Contains(c.ready, startingHost))
+					s, file := askable(t, c.conf, way == consent.WayMount)
+					a := begin(t, s, file, revision, slices.Contains(c.ready, consent.StartingHost))
 					var granted bool
 					over := make(chan struct{})
 					go func() {
@@ -184,21 +149,21 @@ func TestAnswerers(t *testing.T) {
 						granted = a.ask()
 					}()
 					q := waitsOrDone(t, s, over)
-					if (q != nil) != (want == owner) {
+					if (q != nil) != (want == consent.Owner) {
 						t.Errorf("a question waits for the owner: %v, and %q should answer", q != nil, want)
 					}
 					if q != nil {
-						_, err := s.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true})
+						_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true})
 						must(t, err)
 					}
 					<-over
 					if granted != (want != "") {
 						t.Errorf("granted: %v, and %q should answer", granted, want)
 					}
-					if n := a.asked.Load(); n > 0 && !slices.Contains(mayAnswer[way], startingHost) {
+					if n := a.asked.Load(); n > 0 && !slices.Contains(consent.Answerers(way), consent.StartingHost) {
 						t.Errorf("whoever asks was asked %d times", n)
 					}
-					if n := len(s.Registry().Roots()); way != WayNetwork && (n > 0) != granted {
+					if n := len(s.Registry().Roots()); way != consent.WayNetwork && (n > 0) != granted {
 						t.Errorf("%d roots were granted", n)
 					}
 				})
@@ -215,7 +180,7 @@ func TestConsentIsOneClients(t *testing.T) {
 			return byTool(newGreedy(t, overStdio(t, s, true), "2025-11-25", true), file)
 		},
 		"server": func(t *testing.T, s *Session, file string) attempt {
-			return byConsent(t, s.Connect(WayServer, sharedSubject), file, true)
+			return byConsent(t, s.Connect(consent.WayServer, sharedSubject), file, true)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,8 +30,8 @@ func (s *Session) Watch(ctx context.Context, req control.WatchRequest, send func
 		}
 		if waiting {
 			u.Waiting = &control.Waiting{}
-			u.Waiting.Questions, asked = s.waitingQuestions()
-			u.Waiting.Denials = s.denials.list()
+			u.Waiting.Questions, asked = s.consent.Waiting()
+			u.Waiting.Denials = s.consent.Denials()
 		}
 		if err := send(u); err != nil {
 			return err

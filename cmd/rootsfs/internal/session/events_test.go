@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
+	"github.com/rootsfs/rootsfs/guard"
 )
 
 // What is watched: the state and what waits at first, then what happens, none of it
@@ -63,11 +66,11 @@ func TestWatchDenials(t *testing.T) {
 		return nil
 	}
 	denials(0)
-	if err := s.remember(&broker.Question{Subject: "v", Items: []broker.Item{{Requested: "/x", Resolved: "/x"}}}); err != nil {
+	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: asked(t, s, "v", "/x"), Remember: true}); err != nil {
 		t.Fatal(err)
 	}
 	one := denials(1)[0]
-	if _, err := s.forgetDenial(t.Context(), control.ForgetRequest{ID: one.ID}); err != nil {
+	if _, err := s.consent.Forget(t.Context(), control.ForgetRequest{ID: one.ID}); err != nil {
 		t.Fatal(err)
 	}
 	denials(0)
@@ -94,6 +97,15 @@ func TestWatchLosesEvents(t *testing.T) {
 	if lost < events.Backlog { // one backlog is taken when the first event comes, another at last
 		t.Errorf("%d lost", lost)
 	}
+}
+
+// asked is a question about one directory that waits in a session.
+func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string) {
+	t.Helper()
+	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
+		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
+	go func() { _, _ = s.consent.Asker(consent.WayToken).Ask(t.Context(), q) }()
+	return waitsOrDone(t, s, nil).ID
 }
 
 // updatesOf are the updates of a session, until the test ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/broker/tools"
 	"github.com/rootsfs/rootsfs/broker/tools/oauth"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/conns"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -74,14 +75,14 @@ func (s *Session) NewFront(ctx context.Context, subject guard.Subject, req contr
 }
 
 // wayOf returns the way in that a front end over HTTP is.
-func wayOf(req *control.HTTPRequest) Way {
+func wayOf(req *control.HTTPRequest) consent.Way {
 	switch {
 	case req.Issuer != "":
-		return WayOAuth
+		return consent.WayOAuth
 	case req.Token != "":
-		return WayToken
+		return consent.WayToken
 	}
-	return WayNoToken
+	return consent.WayNoToken
 }
 
 // Serve serves on a port until ctx or the session ends, then withdraws questions that wait
@@ -139,17 +140,17 @@ const sharedSubject guard.Subject = "serve"
 // the program that calls, as a session of the subject. The caller closes them, before the
 // session.
 func (s *Session) NewTools(subject guard.Subject, req control.ToolsRequest) *tools.Server {
-	return s.newTools(WayStdio, subject.InSession(s.sharings.Add(1)), req)
+	return s.newTools(consent.WayStdio, subject.InSession(s.sharings.Add(1)), req)
 }
 
-func (s *Session) newTools(way Way, subject guard.Subject, req control.ToolsRequest) *tools.Server {
+func (s *Session) newTools(way consent.Way, subject guard.Subject, req control.ToolsRequest) *tools.Server {
 	cfg := tools.Config{
 		Registry: s.reg, Tree: s.tree, Hub: s.watching, Subject: subject, IgnoreRoots: req.IgnoreRoots, Resolve: s.resolveNamed, Version: s.opt.Version, Log: s.log,
 	}
 	cfg.Home, _ = os.UserHomeDir() // without one, ~ means nothing
 	if req.Ask {
 		cfg.Ask = s.Connect(way, subject)
-		cfg.ClientAnswers = slices.Contains(answerersOf(way), startingHost)
+		cfg.ClientAnswers = slices.Contains(consent.Answerers(way), consent.StartingHost)
 	}
 	return tools.New(cfg)
 }

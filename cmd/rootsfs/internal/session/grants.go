@@ -58,6 +58,10 @@ func (s *Session) grant(ctx context.Context, grants []guard.Grant) ([]control.Ro
 	return out, nil
 }
 
+func invalid(format string, args ...any) error {
+	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
+}
+
 // checkAsked refuses a grant that was asked for over the control socket and cannot be
 // meant. The registry judges the directory.
 func checkAsked(g *guard.Grant) error {
@@ -102,8 +106,8 @@ func (s *Session) renew(ctx context.Context, req control.RenewRequest) (control.
 	case req.Session:
 	case req.Expires != nil:
 		end = *req.Expires
-	case req.ForMS < 0 || req.ForMS > longestGrant.Milliseconds():
-		return control.Root{}, invalid("a duration is between 0 (as long as it was granted for) and %v", longestGrant)
+	case req.ForMS < 0 || req.ForMS > config.MaxFor.Milliseconds():
+		return control.Root{}, invalid("a duration is between 0 (as long as it was granted for) and %v", config.MaxFor)
 	case req.ForMS > 0:
 		end = time.Now().Add(time.Duration(req.ForMS) * time.Millisecond)
 	default:
@@ -234,15 +238,12 @@ func (s *Session) grantAll(ctx context.Context, asks []guard.Grant) ([]guard.Gra
 	}
 	s.mu.Unlock()
 	for i := range asks {
-		if g := &asks[i]; err != nil && g.Origin == originConfig {
+		if g := &asks[i]; err != nil && g.Origin == config.Origin {
 			err = s.systemDir(err, g, Resolve(g.Dir), g.Policy.Rights, "write allow_system = true in its [[root]] block")
 		}
 	}
 	return got, err
 }
-
-// originConfig is the Origin of configured roots.
-const originConfig = config.Origin
 
 // systemDir puts the remedy that fits into the rules' refusal of a writable
 // system directory. Any other error is returned as it is.

@@ -17,10 +17,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
-	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/oauthissuer"
 )
@@ -123,7 +121,13 @@ func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) 
 	var err error
 	opt.Config, err = config.Load(path)
 	must(t, err)
-	s, err = Start(context.Background(), opt)
+	return running(t, opt), file
+}
+
+// running starts a session that ends with the test.
+func running(t *testing.T, opt Options) *Session {
+	t.Helper()
+	s, err := Start(context.Background(), opt)
 	must(t, err)
 	stop, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(stop) }()
@@ -131,14 +135,14 @@ func askable(t *testing.T, conf string, mounted bool) (s *Session, file string) 
 		close(stop)
 		must(t, <-ended)
 	})
-	return s, file
+	return s
 }
 
 // waitsOrDone returns the question that waits, or nil when the call is over without one.
 func waitsOrDone(t *testing.T, s *Session, over <-chan struct{}) *control.Question {
 	t.Helper()
 	for {
-		list, changed := s.waitingQuestions()
+		list, changed := s.consent.Waiting()
 		if len(list) > 0 {
 			return &list[0]
 		}
@@ -191,7 +195,7 @@ func TestHTTPCallersAnswerNothing(t *testing.T) {
 						t.Errorf("%s: nobody was asked, and the answer is %v: %q", tool.name, ok, text)
 						continue
 					}
-					_, err := s.answer(t.Context(), control.AnswerRequest{ID: q.ID})
+					_, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID})
 					must(t, err)
 					<-over
 					if ok || strings.Contains(text, filepath.Dir(file)) || !strings.Contains(text, "owner") {
@@ -226,7 +230,7 @@ func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
 	}
 	waiting := func(n int) []control.Question {
 		for {
-			list, changed := s.waitingQuestions()
+			list, changed := s.consent.Waiting()
 			if len(list) == n {
 				return list
 			}
@@ -244,19 +248,7 @@ func TestHTTPCallersDoNotAnswerEachOther(t *testing.T) {
 	if list := s.Registry().Roots(); len(list) != 0 {
 		t.Errorf("granted: %+v", list)
 	}
-	_, err := s.answer(t.Context(), control.AnswerRequest{All: true})
+	_, err := s.consent.Answer(t.Context(), control.AnswerRequest{All: true})
 	must(t, err)
 	calls.Wait()
-}
-
-// What the owner denied one user for good, others may still ask for.
-func TestDenialsAreOneUsers(t *testing.T) {
-	var d denials
-	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
-	must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
-	for who, want := range map[guard.Subject]bool{"oauth:bob#1": true, "oauth:bob#2": true, "oauth:bob": true, "oauth:alice#1": false, "oauth:bobby": false, "serve#1": false} {
-		if got := d.covers(who, &item); got != want {
-			t.Errorf("denied to %s: %v", who, got)
-		}
-	}
 }

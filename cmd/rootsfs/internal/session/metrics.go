@@ -127,7 +127,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.s
 	set(sessionInfo, 1, s.dir.Name(), names.Escape(s.Point()), s.opt.Version)
 	set(auditOK, is(s.audit.healthy()))
-	set(questions, float64(len(s.questions.List())))
+	waiting, _ := s.consent.Waiting()
+	set(questions, float64(len(waiting)))
 	roots := s.reg.Roots()
 	s.askSpaces(roots)
 	for _, r := range roots {

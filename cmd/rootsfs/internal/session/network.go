@@ -111,106 +111,12 @@ func (s *Session) cutNetwork() []control.Ended {
 	return []control.Ended{e}
 }
 
-// errDeniedBefore refuses a host without a question.
-var errDeniedBefore = fmt.Errorf("%w, for as long as the session lasts; to be asked again: rootsfs consent forget", network.ErrDenied)
-
-// HostDenied returns why the command may not connect to a host without being asked about: it
-// was denied before.
-func (s *Session) HostDenied(host string) error {
-	if s.denials.coversHost(s.command(), host) {
-		return errDeniedBefore
-	}
-	return nil
-}
-
-// command is the subject of questions about hosts: a server that the command is has the same.
-func (s *Session) command() guard.Subject { return guard.Subject(s.dir.Name()) }
-
-// AskHost asks whether the session's command may connect to a host: through the command's own
-// MCP host, if it has one that can ask, otherwise as servers' questions about files. It calls
-// permit, with a length of time or 0 for the rest of the session, once the permission is on
-// record, and returns why there is none. A denial is remembered. The cause of ctx says why a
-// question is over without an answer.
-func (s *Session) AskHost(ctx context.Context, h broker.Host, permit func(time.Duration) error) error {
-	until, _ := ctx.Deadline()
-	q := &broker.Question{Kind: broker.HostKind, ID: broker.NewID(), Asked: time.Now(), Until: until, Subject: s.command(), Items: []broker.Item{}, Host: &h}
-	a, err := s.asker(WayNetwork).Ask(ctx, q)
-	what := "network " + h.String()
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, network.ErrPermitted):
-		return s.noteHost(&h, guard.Allowed, what+": "+cause.Error(), nil)
-	case cause != nil: // an answer that comes too late is none
-		return s.noteHost(&h, guard.Refused, what+": "+cause.Error(), cause)
-	case err != nil && !errors.Is(err, broker.ErrUnanswered):
-		return s.noteHost(&h, guard.Refused, what+": the question could not be put: "+err.Error(), network.ErrUnanswered)
-	case err != nil: // too many wait
-		return s.noteHost(&h, guard.Refused, what+": "+err.Error(), network.ErrUnanswered)
-	case !anyAllowed(a):
-		if err := s.remember(q); err != nil {
-			s.log.Warn("a denial is not remembered", "host", h.String(), "error", err)
-		}
-		return s.noteHost(&h, guard.Refused, what+": denied by "+a.By, network.ErrDenied)
-	}
-	length := a.Decisions[0].For
-	detail := what + ": allowed by " + a.By
-	if length > 0 {
-		detail += " for " + length.String()
-	}
-	if err := s.reg.NoteFacts(names.OpGrant, guard.Allowed, hostFacts(&h), detail); err != nil {
-		return fmt.Errorf("the permission cannot be recorded, so there is none: %w", err)
-	}
-	if err := permit(length); err != nil {
-		return errors.Join(err, s.noteRemoved([]string{h.String()}))
-	}
-	return nil
-}
-
-// hostFacts returns what a record tells of the host of a question.
-func hostFacts(h *broker.Host) guard.Facts {
-	return guard.Facts{Host: h.Name, Port: h.Port, Program: h.Program}
-}
-
-// noteHost records the end of a question about a host, and returns result. The refusal of the
-// connection is on record besides.
-func (s *Session) noteHost(h *broker.Host, verdict guard.Verdict, detail string, result error) error {
-	if err := s.reg.NoteConsent(guard.Caller{Subject: s.command(), Via: guard.ViaNet, PID: h.PID}, verdict, hostFacts(h), detail); err != nil {
-		s.log.Error("the answer to a question cannot be recorded", "host", h.String(), "error", err)
-	}
-	return result
-}
-
-// askCommandsHost asks through the MCP host of the session's command.
-func (s *Session) askCommandsHost(ctx context.Context, q *broker.Question) (broker.Answer, error) {
-	for _, one := range s.broker.Sessions() {
-		if one.Subject().WithoutSession() != q.Subject {
-			continue
-		}
-		if a, err := one.Ask(ctx, q); err == nil || !errors.Is(err, broker.ErrUnanswered) {
-			return a, err
-		}
-	}
-	return broker.Answer{}, broker.ErrUnanswered
-}
-
-// decideHost makes the decision of an approval of a host.
-func decideHost(req control.AnswerRequest) ([]broker.Decision, error) {
-	switch {
-	case req.Path != "", req.Mode != "", req.IdleMS != 0:
-		return nil, invalid("a host is allowed as asked: path, mode and idle time are of files")
-	case len(req.Only) > 1, len(req.Only) == 1 && req.Only[0] != 1:
-		return nil, invalid("there is one host to allow, which has the number 1")
-	case req.ForMS < 0, req.ForMS > longestGrant.Milliseconds():
-		return nil, invalid("a duration is between 0 (with the session) and %v", longestGrant)
-	}
-	return []broker.Decision{{Allow: true, For: time.Duration(req.ForMS) * time.Millisecond}}, nil
-}
-
 // saveHost writes a host that is to be allowed to the configuration, for runs of the same name.
-func (s *Session) saveHost(q *broker.Question, length time.Duration) (file string, err error) {
+func (s *Session) saveHost(h *broker.Host, length time.Duration) (file string, err error) {
 	if s.opt.NameUngiven {
 		return "", invalid("nothing was saved or allowed: this run is called after its command, which may be a project's; allow the host for this run alone, and give later runs a name: rootsfs run --name NAME")
 	}
-	rule, err := network.ParseRule(q.Host.String())
+	rule, err := network.ParseRule(h.String())
 	if err != nil {
 		return "", err
 	}

@@ -38,10 +38,10 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/consent"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/hostwatch"
-	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/notify"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
@@ -117,34 +117,30 @@ type Options struct {
 
 // Session is one running session.
 type Session struct {
-	opt    Options
-	dir    *control.Dir
-	log    *slog.Logger
-	audit  *records
-	reg    *guard.Registry
-	mnt    *mount.Mount // nil: there is none
-	tree   *vfs.Tree
-	srv    *control.Server
-	hub    events.Hub
-	broker *broker.Broker
-	frame  int
-	// questions are those that wait for `rootsfs consent`.
-	questions broker.Queue
-	denials   denials
-	notices   *notify.Notifier
-	looks     chan struct{}                    // holds a token for each look at what a question asks for
-	spaces    asides[uint64]                   // questions for free space, by epoch
-	shared    atomic.Int64                     // MCP clients served over the control socket
-	sharings  atomic.Uint64                    // all there ever were
-	watching  *watch.Hub                       // of all servers and MCP clients
-	server    atomic.Pointer[control.Confined] // nil: the session runs none
-	paths     *hostwatch.Watcher               // of the roots and the configuration
-	avail     *availability
-	reload    <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
-	started   time.Time
-	left      <-chan struct{} // closed when the mount has left the tree of mounts; nil: it is not in it
-	ctx       context.Context // ends with the session
-	cancel    context.CancelFunc
+	opt      Options
+	dir      *control.Dir
+	log      *slog.Logger
+	audit    *records
+	reg      *guard.Registry
+	mnt      *mount.Mount // nil: there is none
+	tree     *vfs.Tree
+	srv      *control.Server
+	hub      events.Hub
+	broker   *broker.Broker
+	frame    int
+	consent  *consent.Questions
+	spaces   asides[uint64]                   // questions for free space, by epoch
+	shared   atomic.Int64                     // MCP clients served over the control socket
+	sharings atomic.Uint64                    // all there ever were
+	watching *watch.Hub                       // of all servers and MCP clients
+	server   atomic.Pointer[control.Confined] // nil: the session runs none
+	paths    *hostwatch.Watcher               // of the roots and the configuration
+	avail    *availability
+	reload   <-chan struct{} // closed when the configuration is not watched any more; nil: it never is
+	started  time.Time
+	left     <-chan struct{} // closed when the mount has left the tree of mounts; nil: it is not in it
+	ctx      context.Context // ends with the session
+	cancel   context.CancelFunc
 
 	ending      context.Context // ends when the ending begins
 	beginEnding context.CancelFunc
@@ -164,9 +160,6 @@ type Session struct {
 	refused     guard.Request // that of lastRefusal
 	conf        confState
 	places      map[uint64]*rootPlace // by epoch
-	allow       []preapproved
-	// noAsking: what is not pre-approved is denied.
-	noAsking bool
 }
 
 // Start begins a session. When it returns, the mount answers, if it has one, and
@@ -187,7 +180,7 @@ func Start(ctx context.Context, opt Options) (_ *Session, err error) {
 	}
 	s := &Session{
 		opt: opt, started: time.Now(), endDone: make(chan struct{}),
-		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{}, looks: make(chan struct{}, insideLooks),
+		lastGrants: map[guard.RootName]granted{}, places: map[uint64]*rootPlace{},
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	s.ctx = ctx
@@ -254,7 +247,6 @@ func (s *Session) prepare() (err error) {
 		return err
 	}
 	s.audit = &records{open: s.openAudit}
-	s.notices = notify.New(func(err error) { s.log.Debug("the desktop could not be told", "error", err) })
 	return nil
 }
 
@@ -335,6 +327,9 @@ func (s *Session) Ended() <-chan struct{} { return s.endDone }
 // Log is the session's log.
 func (s *Session) Log() *slog.Logger { return s.log }
 
+// Consent has the questions of the session's servers and command.
+func (s *Session) Consent() *consent.Questions { return s.consent }
+
 // Registry is the session's registry.
 func (s *Session) Registry() *guard.Registry { return s.reg }
 
@@ -352,11 +347,11 @@ func (s *Session) handlers() []control.Handler {
 		control.Revoke.Handle(s.revoke),
 		control.Resume.Handle(s.resume),
 		control.Unmount.Handle(s.endByOwner),
-		control.ListQuestions.Handle(s.listQuestions),
-		control.AnswerQuestion.Handle(s.answer),
-		control.PreviewQuestion.Handle(s.preview),
-		control.ListDenials.Handle(s.listDenials),
-		control.ForgetDenial.Handle(s.forgetDenial),
+		control.ListQuestions.Handle(s.consent.List),
+		control.AnswerQuestion.Handle(s.consent.Answer),
+		control.PreviewQuestion.Handle(s.consent.Preview),
+		control.ListDenials.Handle(s.consent.ListDenials),
+		control.ForgetDenial.Handle(s.consent.Forget),
 		control.GetPolicy.Handle(s.policy),
 		control.CheckPolicy.Handle(s.checkPolicy),
 		control.Why.Handle(s.why),

@@ -66,9 +66,10 @@ func (s *Session) state() control.Status {
 	for _, s := range s.reg.Suspended() {
 		st.Suspended = append(st.Suspended, control.Suspended{Subject: string(s.Subject), Since: s.Since, Why: s.Why})
 	}
-	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(s.questions.List())
+	questions, _ := s.consent.Waiting()
+	st.Process, st.Files, st.Questions = process(roots), s.brokered(), len(questions)
 	addSharing(&st)
-	st.Denials = len(s.denials.list())
+	st.Denials = len(s.consent.Denials())
 	st.Server, st.Recent = s.server.Load(), s.recent()
 	if st.Server != nil && s.opt.Network != nil {
 		now, net := *st.Server, s.opt.Network.State()

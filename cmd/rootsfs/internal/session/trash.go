@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/config"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
 	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
@@ -105,8 +106,8 @@ func inTrash(ctx context.Context, tree *vfs.Tree, root guard.RootName, id string
 // EmptyTrash removes kept files for good.
 func EmptyTrash(ctx context.Context, reg *guard.Registry, tree *vfs.Tree, req control.EmptyRequest) (vfs.Emptied, error) {
 	var sum vfs.Emptied
-	if req.OlderThanMS < 0 || req.OlderThanMS > longestGrant.Milliseconds() {
-		return sum, invalid("an age is between 0 and %v", longestGrant)
+	if req.OlderThanMS < 0 || req.OlderThanMS > config.MaxFor.Milliseconds() {
+		return sum, invalid("an age is between 0 and %v", config.MaxFor)
 	}
 	which, err := trashes(reg, req.Root)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// revoke ends roots of sessions, and says in one message how that went.
+// revoke revokes roots of sessions, and reports the results in one message.
 func (m *model) revoke(req control.RevokeRequest, sessions ...string) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		start := time.Now()
@@ -52,7 +52,7 @@ func sayEnded(session string, ended []control.Ended, took time.Duration) string 
 	return fmt.Sprintf("%s: %s (%d in all, %v)", names.Escape(session), strings.Join(parts, ", "), len(ended), took.Round(100*time.Microsecond))
 }
 
-// widest is the mode of a root with all rights.
+// widest returns the mode of a root with all rights.
 func widest(r *control.Root) string {
 	if r.Stage != nil {
 		return "stage"
@@ -60,7 +60,7 @@ func widest(r *control.Root) string {
 	return "rw"
 }
 
-// setMode gives a root the other of ro and its widest mode.
+// setMode toggles a root between ro and its widest mode.
 func (m *model) setMode(r rootRow) tea.Cmd {
 	mode := widest(&r.root)
 	if r.root.Mode == mode {
@@ -98,7 +98,7 @@ func (m *model) answer(req control.AnswerRequest) tea.Cmd {
 	})
 }
 
-// lift has the owner asked again about what was denied for good.
+// lift lifts a remembered denial, so that the owner is asked again.
 func (m *model) lift(d control.Denial) tea.Cmd {
 	return m.do(d.Session, func(ctx context.Context, c *control.Client) (string, error) {
 		_, err := control.ForgetDenial.Call(ctx, c, control.ForgetRequest{ID: d.ID})
@@ -106,7 +106,7 @@ func (m *model) lift(d control.Denial) tea.Cmd {
 	})
 }
 
-// look asks what lies at an item of a question.
+// look requests the contents of an item of a question.
 func (m *model) look(q control.Question, i int) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		key := insideKey(q.ID, i)

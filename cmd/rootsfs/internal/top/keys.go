@@ -13,10 +13,10 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// maxTyped bounds a line that is typed, bytes.
+// maxTyped bounds a typed line, in bytes.
 const maxTyped = 4096
 
-// press is a key; text is what it types, if it does.
+// press handles a key. text is the text that the key types, if any.
 func (m *model) press(key, text string) tea.Cmd {
 	if key == "ctrl+c" {
 		return tea.Quit
@@ -87,7 +87,7 @@ func (m *model) pressNow(key string) tea.Cmd {
 
 func (m *model) pressAsk(key string) tea.Cmd {
 	if key == "f" && len(m.denials) > 0 {
-		// The list stands still while a number is typed.
+		// The list does not change while the user types a number.
 		m.typing, m.text, m.listed = typingForget, "", m.denials
 		return nil
 	}
@@ -130,12 +130,13 @@ func (m *model) pressAsk(key string) tea.Cmd {
 	if !ok {
 		return nil
 	}
-	m.since = m.now // no other key answers before the session has
+	m.since = m.now // no further key counts before the session has answered
 	return m.answer(req)
 }
 
-// early reports whether a key comes so soon that it may have been typed at something
-// else. Whoever goes on typing, or holds a key down, stays early.
+// early reports whether a key comes so soon that the user may have typed it at an earlier
+// screen. Each early key starts the time again, so keys of a user who goes on typing, or holds
+// a key down, stay early.
 func (m *model) early() bool {
 	if m.now.Sub(m.since) >= Settle {
 		return false
@@ -161,7 +162,7 @@ func (m *model) pressHistory(key string) tea.Cmd {
 	return nil
 }
 
-// typed is a key while a line is typed.
+// typed handles a key while the user types a line.
 func (m *model) typed(key, text string) tea.Cmd {
 	what := m.typing
 	switch key {

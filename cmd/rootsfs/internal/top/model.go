@@ -1,22 +1,22 @@
-// Package top is the console in a terminal: every live session of the user with its
-// roots and what happens in them, the questions of servers, and the records. It has
-// the same source (package live) and the same means as the page, and decides
-// nothing itself.
+// Package top is the console in a terminal: it shows every live session of the user with its
+// roots and events, the questions of servers, and the records. It has the same source (package
+// live) and the same actions as the page, and decides nothing itself.
 //
 // # Promises
 //
 //   - No text of a server, and no name of a file, reaches the terminal with control
 //     or bidirectional characters: each is escaped, and no line is longer than the
 //     terminal is wide.
-//   - Keys that answer a question work while the questions have the focus. Neither they
-//     nor the key that lets a root be written to work within Settle of what they would
-//     act upon coming to the front, changing, or being scrolled to, nor of such a key
-//     pressed too soon: a key typed ahead, or held down, answers nothing.
-//   - Ending it ends nothing else.
+//   - Keys that answer a question work only while the questions have the focus. These keys, and
+//     the key that makes a root writable, do not work within Settle after their target has come
+//     to the front, has changed, or was scrolled to. A key that comes too soon starts the time
+//     again. So a key that was typed ahead, or is held down, answers nothing.
+//   - Leaving it ends nothing else.
 //
 // # Not promised
 //
-// The look. The model is used by one goroutine, that of the terminal's library.
+// The layout of the screen may change. Only the goroutine of the terminal library may use the
+// model.
 package top
 
 import (
@@ -34,12 +34,12 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/records"
 )
 
-// Settle is how long no key grants or answers after what it would act upon came to the
-// front, changed, or was acted upon.
+// Settle is how long a key does not grant or answer after its target came to the front,
+// changed, or was acted upon.
 const Settle = 700 * time.Millisecond
 
-// stalled is how long the model sees no message, not even the tick of each second, if
-// it could not run: keys that come then were typed at an older screen.
+// stalled is how long the model gets no message, not even the tick of each second, if the
+// process could not run. Keys that come then were typed at an older screen.
 const stalled = 3 * time.Second
 
 const (
@@ -49,7 +49,7 @@ const (
 	findFor    = 20 * time.Second
 )
 
-// view is what is shown.
+// view is a part of the console: its sessions, questions or records.
 type view int
 
 const (
@@ -58,7 +58,7 @@ const (
 	viewHistory
 )
 
-// typing is what a line of text is being typed for.
+// typing is the purpose of the line that the user is typing.
 type typing int
 
 const (
@@ -69,7 +69,7 @@ const (
 	typingForget         // the number of a denial to be lifted
 )
 
-// spans are for how long a consent can be given; 0: with the session.
+// spans are the durations of a consent that can be chosen; 0: as long as the session.
 var spans = []time.Duration{0, 15 * time.Minute, time.Hour, 8 * time.Hour}
 
 // model is the state of the screen.
@@ -85,18 +85,18 @@ type model struct {
 	speeds        map[string]*speeds
 	questions     []control.Question
 	denials       []control.Denial
-	listed        []control.Denial // as they were when one was to be chosen
+	listed        []control.Denial // the denials when the user began to choose one
 	events        []control.Event  // the newest first
 	lost          int
 	row           int       // of the roots of all sessions
-	chosen        rootKey   // what row stands for
+	chosen        rootKey   // the root in row
 	mode          string    // of the chosen root
-	moved         time.Time // when row came to stand for another by itself
+	moved         time.Time // when another root came to row without a key
 	scroll        scroll
 	asked         int // which question is in front
 	front         string
 	frontQuestion control.Question
-	since         time.Time // when what a key acts upon came to the front, or a key came too soon
+	since         time.Time // when the target of keys came to the front, or a key came too soon
 	inside        map[string]string
 	span          int // of spans
 	path          string
@@ -109,8 +109,8 @@ type model struct {
 	bad           bool
 }
 
-// framesPerSecond is how often the screen may change. bubbletea wakes up that often, also when
-// nothing changes; its own 60 are for animations.
+// framesPerSecond is how often the screen may change. bubbletea wakes up that often, even if
+// nothing changes; its default of 60 is for animations.
 const framesPerSecond = 20
 
 // Messages.
@@ -122,8 +122,7 @@ type (
 	insideMsg struct{ key, text string }
 )
 
-// Run shows the sessions until the user ends it or ctx ends. Input and output are
-// the terminal.
+// Run shows the sessions until the user leaves or ctx ends. Input and output are the terminal.
 func Run(ctx context.Context, store *records.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -215,7 +214,8 @@ func (m *model) apply(u live.Update) tea.Cmd {
 	return m.settle()
 }
 
-// countSpeeds takes the counters of sessions, and drops those of sessions that are gone.
+// countSpeeds updates the speeds from the counters of sessions, and drops those of ended
+// sessions.
 func (m *model) countSpeeds() {
 	next := make(map[string]*speeds, len(m.sessions))
 	for i := range m.sessions {
@@ -228,14 +228,14 @@ func (m *model) countSpeeds() {
 	m.speeds = next
 }
 
-// settle notes which question is in front now, and looks at what it asks for.
+// settle notes which question is in front now, and requests previews of its items.
 func (m *model) settle() tea.Cmd {
 	m.asked = max(0, min(m.asked, len(m.questions)-1))
-	for i := range m.questions { // the one in front stays there
+	for i := range m.questions { // keep the question in front there
 		if m.questions[i].ID == m.front {
 			m.asked = i
 			if !reflect.DeepEqual(m.questions[i], m.frontQuestion) {
-				// Another question under the same name.
+				// It is another question with the same id.
 				maps.DeleteFunc(m.inside, func(key, _ string) bool { return strings.HasPrefix(key, m.front+"/") })
 				break
 			}
@@ -265,11 +265,11 @@ func (m *model) bring() tea.Cmd {
 			looks = append(looks, m.look(q, i))
 		}
 	}
-	// One after the other: of many, most would find no place to be looked at.
+	// One after the other: the session refuses too many previews at a time.
 	return tea.Sequence(looks...)
 }
 
-// forget drops what was learned of questions that are over.
+// forget drops the previews of ended questions.
 func (m *model) forget() {
 	for key := range m.inside {
 		id, _, _ := strings.Cut(key, "/")
@@ -285,7 +285,7 @@ func (m *model) forget() {
 
 func insideKey(id string, item int) string { return fmt.Sprintf("%s/%d", id, item) }
 
-// rootKey is what makes a root the same one, wherever it stands in the list.
+// rootKey identifies a root, independent of its place in the list.
 type rootKey struct {
 	session, name string
 	epoch         uint64
@@ -293,7 +293,7 @@ type rootKey struct {
 
 func (r *rootRow) key() rootKey { return rootKey{r.session, r.root.Name, r.root.Epoch} }
 
-// choose brings the mark to a row, as somebody wants it.
+// choose moves the mark to a row, at a key of the user.
 func (m *model) choose(rows []rootRow, row int) {
 	m.row, m.chosen, m.moved, m.since = max(0, min(row, len(rows)-1)), rootKey{}, time.Time{}, m.now
 	m.scroll.follow = true
@@ -302,8 +302,8 @@ func (m *model) choose(rows []rootRow, row int) {
 	}
 }
 
-// rechoose keeps the mark on its root when the list has changed. Where that root
-// is gone, another comes under it, which a key does not end in the first moment.
+// rechoose keeps the mark on its root when the list has changed. If that root is gone, another
+// root gets the mark; for a moment no key revokes it.
 func (m *model) rechoose() {
 	rows := m.rows()
 	for i := range rows {
@@ -324,7 +324,7 @@ func (m *model) rechoose() {
 	}
 }
 
-// rootRow is a line of the list of roots.
+// rootRow is a row in the list of roots.
 type rootRow struct {
 	session string
 	root    control.Root
@@ -340,7 +340,7 @@ func (m *model) rows() []rootRow {
 	return out
 }
 
-// beside runs f beside the screen, within a limit of time.
+// beside runs f in the background, with a time limit.
 func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, error)) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(m.ctx, limit)
@@ -353,7 +353,7 @@ func (m *model) beside(limit time.Duration, f func(context.Context) (tea.Msg, er
 	}
 }
 
-// do runs f beside the screen, with a session's client.
+// do runs f in the background, with a session's client.
 func (m *model) do(session string, f func(context.Context, *control.Client) (string, error)) tea.Cmd {
 	return m.beside(actTimeout, func(ctx context.Context) (tea.Msg, error) {
 		c, err := m.live.Client(session)

@@ -19,7 +19,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard"
 )
 
-// hostile is what a server may call itself, say, and name a file.
+// hostile is a text that a server may use as its name, in messages, and as a file's name.
 const hostile = "\x1b[31mred\u202e\nAllow? y\x07\u200b\xff" + "a\u2800\u115f   b"
 
 // full is a model with something hostile in every place.
@@ -143,7 +143,7 @@ func TestKeysGrantWhatWasSeen(t *testing.T) {
 		m.apply(live.Update{Sessions: []live.Session{{Status: control.Status{Session: "s", Roots: slices.Clone(roots)}}}, Asked: true, Questions: slices.Clone(questions)})
 	}
 	send()
-	// target is what a key that grants would act upon.
+	// target returns the root or question that a granting key would act upon.
 	target := func() string {
 		rows := m.rows()
 		switch {

@@ -29,7 +29,7 @@ func (m *model) viewAsk(p *page) {
 	m.denied(p)
 }
 
-// denied lists the denials that are remembered.
+// denied lists the remembered denials.
 func (m *model) denied(p *page) {
 	list := m.denials
 	if m.typing == typingForget {
@@ -73,7 +73,7 @@ func (m *model) question(p *page, q *control.Question) {
 	p.add(none, "")
 }
 
-// host shows what a question about a host asks for.
+// host shows a question about a host.
 func (m *model) host(p *page, h *broker.Host) {
 	p.exact(bold, "  ", fmt.Sprintf("to connect to %s port %d", names.Quote(h.Name), h.Port))
 	if h.Program == "" {
@@ -96,10 +96,10 @@ func (m *model) host(p *page, h *broker.Host) {
 	}
 }
 
-// maxReached is how many hosts are shown that a command has reached.
+// maxReached is how many of the hosts that a command has reached are shown.
 const maxReached = 8
 
-// files shows what a question about files asks for.
+// files shows a question about files.
 func (m *model) files(p *page, q *control.Question) {
 	p.exact(none, "  ", "subject "+names.Quote(string(q.Subject)))
 	if q.Server != "" {
@@ -117,7 +117,7 @@ func (m *model) files(p *page, q *control.Question) {
 		if it.File {
 			what = "this file alone"
 		}
-		// Whole, however long: this is what would be granted.
+		// The whole path, however long: it is the path that would be granted.
 		p.exact(bold, "  ", fmt.Sprintf("%d. %s  %s, %s", i+1, names.Quote(where), it.Mode, what))
 		if it.Resolved != "" && it.Resolved != it.Requested {
 			p.wrapped(faint, "     ", "asked for as "+names.Quote(it.Requested), 3)

@@ -7,35 +7,36 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// scroll is which lines of what is between head and foot are on the screen.
+// scroll is the state of scrolling: which lines between head and foot are on the screen.
 type scroll struct {
-	top    int  // the first that is shown
-	room   int  // how many there is room for
-	lines  int  // how many there are
-	follow bool // the line at is kept on the screen, until somebody scrolls
+	top    int  // the first line on the screen
+	room   int  // how many lines fit on the screen
+	lines  int  // how many lines there are
+	follow bool // the line at stays on the screen until the user scrolls
 	at     int  // the chosen root, or the first line of the question in front
-	// end is the line after the question in front; text are its lines, but the first,
-	// which counts down, and shown those that have been on the screen: by what they
-	// say, because what is looked up meanwhile moves them.
+	// end is the line after the question in front. text has the lines of the question without
+	// the first, which counts down. shown has those of them that have been on the screen. They
+	// are compared by their texts, because a preview that arrives moves lines.
 	end   int
 	text  []string
 	shown map[string]bool
 }
 
-// turn shows another part.
+// turn scrolls by a number of lines.
 func (s *scroll) turn(by int) {
 	s.follow = false
 	s.top = max(0, min(s.top+by, s.lines-s.room))
 }
 
-// page is how far a key turns: a line stays, so that nothing is passed over.
+// page returns how far a page key scrolls: two lines less than the screen, so that no line is
+// skipped.
 func (s *scroll) page() int { return max(1, s.room-2) }
 
-// begin starts from the top, as another view does.
+// begin scrolls to the top, for another view.
 func (s *scroll) begin() { *s = scroll{follow: true} }
 
-// show cuts what is on the screen out of the lines, and notes what that was. The
-// last line tells how many there are below.
+// show returns the lines that are on the screen, and notes them. Its last line says how many
+// lines are below.
 func (s *scroll) show(p *page, room int, ask bool) []string {
 	s.room, s.lines = room, len(p.lines)
 	if s.follow {
@@ -64,7 +65,7 @@ func (s *scroll) show(p *page, room int, ask bool) []string {
 	return out
 }
 
-// note keeps what of the question in front is on the screen, to the line last.
+// note notes which lines of the question in front are on the screen, up to the line last.
 func (s *scroll) note(lines []string, last int) {
 	if s.shown == nil {
 		s.shown = map[string]bool{}
@@ -76,7 +77,7 @@ func (s *scroll) note(lines []string, last int) {
 	}
 }
 
-// missing is how many lines of the question in front have not been on the screen.
+// missing returns how many lines of the question in front have not been on the screen.
 func (s *scroll) missing() (n int) {
 	if s.shown == nil {
 		return 1 // nothing has been on the screen yet
@@ -89,7 +90,7 @@ func (s *scroll) missing() (n int) {
 	return n
 }
 
-// pressScroll is a key that turns the page; false: it is none.
+// pressScroll handles a key that scrolls. It reports false for any other key.
 func (m *model) pressScroll(key string) bool {
 	switch key {
 	case "pgdown", "space", " ", "ctrl+f":
@@ -101,7 +102,7 @@ func (m *model) pressScroll(key string) bool {
 	default:
 		return false
 	}
-	m.since = m.now // for what has just come to the screen
+	m.since = m.now // for the lines that have just come to the screen
 	return true
 }
 
@@ -115,7 +116,7 @@ func (m *model) see(v view) tea.Cmd {
 	return nil
 }
 
-// body is what lies between head and foot, all of it.
+// body returns all lines between head and foot.
 func (m *model) body() *page {
 	p := &page{width: m.width}
 	switch m.view {
@@ -144,7 +145,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// unseen says why what is asked for cannot be allowed yet; "" if it can.
+// unseen returns why the question in front cannot be allowed yet; "": it can.
 func (m *model) unseen() string {
 	n := m.scroll.missing()
 	if n == 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// Styles by the terminal's own sixteen colours: its owner has chosen them.
+// Styles use the terminal's sixteen colours, because the user has chosen these.
 var (
 	bold   = lipgloss.NewStyle().Bold(true)
 	faint  = lipgloss.NewStyle().Faint(true)
@@ -27,8 +27,8 @@ var (
 	none   = lipgloss.NewStyle()
 )
 
-// page is the lines of a screen. Every text is cut to the width before it is
-// styled; what is foreign has been escaped by whoever adds it.
+// page is the lines of a screen. Every text is cut to the width before it is styled. The
+// callers escape foreign texts before they add them.
 type page struct {
 	lines []string
 	width int
@@ -39,10 +39,10 @@ func (p *page) add(style lipgloss.Style, format string, args ...any) {
 	p.lines = append(p.lines, style.Render(ansi.Truncate(text, max(p.width, 1), "…")))
 }
 
-// brief is a name for a line on which more stands: of a long one its two ends.
+// brief shortens a name for a line with other text: of a long name it keeps both ends.
 func brief(name string, width int) string { return middle(names.Escape(name), width) }
 
-// middle leaves out the middle of a text that is wider.
+// middle leaves out the middle of a text that is wider than width.
 func middle(text string, width int) string {
 	over := ansi.StringWidth(text) - width
 	if over <= 0 {
@@ -51,19 +51,20 @@ func middle(text string, width int) string {
 	return ansi.Truncate(text, width/2, "") + "…" + ansi.TruncateLeft(text, over+width/2+1, "")
 }
 
-// wrapped adds a text that may take several lines, at most most.
+// wrapped adds a text in several lines if needed, but at most most.
 func (p *page) wrapped(style lipgloss.Style, indent, text string, most int) {
 	width := max(p.width-len(indent)-len(bar), 8)
-	// Wrap alone leaves lines that are a little longer.
+	// Wrap alone leaves some lines a little too long.
 	p.broken(style, indent, ansi.Hardwrap(ansi.Wrap(text, width, " /"), width, false), most)
 }
 
-// exact adds a text whole, with every space of it, in as many lines as it takes.
+// exact adds the whole text with all its spaces, in as many lines as it takes.
 func (p *page) exact(style lipgloss.Style, indent, text string) {
 	p.broken(style, indent, ansi.Hardwrap(text, max(p.width-len(indent)-len(bar), 8), true), math.MaxInt)
 }
 
-// bar begins a line that goes on with a text, which so passes for no line of ours.
+// bar begins a line that continues a text, so that it does not look like a line of the console
+// itself.
 const bar = "| "
 
 func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
@@ -79,7 +80,7 @@ func (p *page) broken(style lipgloss.Style, indent, text string, most int) {
 	}
 }
 
-// typed adds a line that is being typed, of which the end is what matters.
+// typed adds the line that the user is typing, and shows its end if it is too long.
 func (p *page) typed(what, text string) {
 	line := what + names.Escape(text) + "_   (enter, esc)"
 	if over := ansi.StringWidth(line) - max(p.width, 1); over > 0 {
@@ -88,7 +89,7 @@ func (p *page) typed(what, text string) {
 	p.add(warn, "%s", line)
 }
 
-// note adds a text in as many lines as it takes, up to most, where there is room.
+// note adds a text in as many lines as it takes, up to most, if there is room.
 func (m *model) note(p *page, style lipgloss.Style, text string, most int) {
 	if m.height < 12 {
 		p.add(style, "%s", text)
@@ -164,8 +165,8 @@ func (m *model) viewNow(p *page) {
 	m.refusals(p)
 }
 
-// root adds the line of a root. On a narrow screen the chosen one has more lines,
-// with what there is no room for.
+// root adds the line of a root. On a narrow screen the chosen root has further lines with the
+// columns for which there is no room.
 func (m *model) root(p *page, r *control.Root, rate rate, here bool) {
 	style := none
 	if here {
@@ -222,13 +223,13 @@ func (m *model) session(p *page, s *live.Session) {
 	}
 }
 
-// Bounds of what is shown of a network.
+// Bounds of the lines about a network.
 const (
 	shownConnections = 5
 	shownHosts       = 3
 )
 
-// network shows what goes over a network of approved hosts, the busiest connections first.
+// network shows a network of approved hosts, the busiest connections first.
 func (m *model) network(p *page, n *control.NetState) {
 	if n == nil || n.IsUnused() {
 		return
@@ -245,7 +246,7 @@ func (m *model) network(p *page, n *control.NetState) {
 	}
 }
 
-// refusals are the last ones, as many as there is room for.
+// refusals shows the last refusals, as many as there is room for.
 func (m *model) refusals(p *page) {
 	p.add(bold, "last refusals")
 	n := 0
@@ -304,7 +305,7 @@ func (m *model) ending(t *time.Time) string {
 	return "ends " + until(t.Sub(m.now))
 }
 
-// until shows what is left of a time.
+// until formats a remaining time.
 func until(d time.Duration) string {
 	return max(0, d).Truncate(time.Second).String()
 }
@@ -328,28 +329,28 @@ func short(f float64) string {
 	return strconv.FormatFloat(f, 'f', 1, 64)
 }
 
-// levels are the heights of a bar of a chart, the lowest for nothing at all.
+// levels are the heights of a bar in a chart; the lowest stands for 0.
 var levels = []rune("▁▂▃▄▅▆▇█")
 
-// minChart is the fewest places that make a chart worth its line.
+// minChart is the smallest useful width of a chart.
 const minChart = 8
 
-// rate is a speed, each figure a second.
+// rate is a speed: each figure is per second.
 type rate struct{ ops, read, written float64 }
 
-// keptPoints is how many speeds of a session are kept: those of five minutes.
+// keptPoints is how many speeds of a session are kept: five minutes of them.
 const keptPoints = 300
 
-// speeds are those of one session, made of the counters in its states.
+// speeds are the speeds of one session, calculated from the counters in its states.
 type speeds struct {
-	at    time.Time // of the last state that was counted
+	at    time.Time // the time of the last counted state
 	was   live.Session
 	total []rate          // of all roots, the oldest first
-	roots map[uint64]rate // now, by epoch: a root that is granted anew begins anew
+	roots map[uint64]rate // the present ones, by epoch: a root that is granted again begins again
 }
 
-// count adds a speed. A state that comes soon after the last one, as those do that follow an
-// event, adds none. The first look tells no speed: since when it was counted is not known.
+// count adds a speed. It skips a state that comes soon after the last one, as after an event.
+// The first state gives no speed, because its counters have no known beginning.
 func (s *speeds) count(now time.Time, st *live.Session) {
 	spent := now.Sub(s.at)
 	isFirst := len(s.total) == 0
@@ -378,8 +379,8 @@ func (s *speeds) count(now time.Time, st *live.Session) {
 	s.total = s.total[max(0, len(s.total)-keptPoints):]
 }
 
-// charts shows the speeds of the last minutes: operations, and bytes read and
-// written, with the most there were. Nothing is shown of a session that did nothing.
+// charts shows the speeds of the last minutes: operations, and bytes read and written, with the
+// highest values. It shows nothing for an idle session.
 func charts(p *page, list []rate) {
 	text := func(what string, most float64, show func(float64) string, of func(rate) float64, room int) string {
 		return fmt.Sprintf("%s %s up to %s/s", what, chart(list, of, room), show(most))
@@ -387,7 +388,7 @@ func charts(p *page, list []rate) {
 	ops := func(r rate) float64 { return r.ops }
 	bytes := func(r rate) float64 { return r.read + r.written }
 	mostOps, mostBytes := highest(list, ops), highest(list, bytes)
-	// Both have a fixed part of some thirty places.
+	// Each of the two has a fixed part of about thirty columns.
 	room := (p.width - 60) / 2
 	if mostOps == 0 || room < minChart {
 		return
@@ -405,7 +406,8 @@ func highest(list []rate, of func(rate) float64) float64 {
 	return most
 }
 
-// chart draws a list of speeds in a number of places, each the highest of its span.
+// chart draws a list of speeds in a number of columns. Each column shows the highest speed of
+// its span.
 func chart(list []rate, of func(rate) float64, places int) string {
 	most := highest(list, of)
 	places = min(places, len(list))

@@ -1,7 +1,8 @@
-package session
+package consent
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,11 +11,13 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/written"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// "Read only" is what reading there is of what was asked for.
+// "Read only" narrows the rights that were asked for to those of reading.
 func TestApproveReadOnly(t *testing.T) {
 	for asked, want := range map[guard.Rights]string{
 		guard.ReadWrite: "ro", guard.ReadOnly: "ro", guard.List: "list", guard.Write | guard.Read: "read", guard.Write: "",
@@ -46,35 +49,51 @@ func TestApproveStaged(t *testing.T) {
 			t.Errorf("asked for %v, answered %s: %+v, %v", tt.asked, tt.mode, d, err)
 		}
 	}
-	p := preapproved{dir: "/a", rights: staged}
+	p := Preapproved{Dir: "/a", Rights: staged}
 	if p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadWrite}) || !p.covers(&broker.Item{Resolved: "/a", Rights: guard.ReadOnly}) {
 		t.Error("what is pre-approved as staged covers plain writing, or not reading")
 	}
 }
 
-// asked is a question about one directory that waits in a session; answered gets what the
+// newQuestions are those of a session named me without servers, whose records are kept.
+func newQuestions(t *testing.T) *Questions {
+	t.Helper()
+	return New(Config{
+		Session: "me", Registry: guard.NewRegistry(guard.Config{Opener: vfs.Opener()}), Log: slog.New(slog.DiscardHandler), Events: &events.Hub{},
+		Servers: func() []*broker.Session { return nil },
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// asked is a question about one directory that waits; answered gets what the
 // server would be told.
-func asked(t *testing.T, s *Session, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
+func asked(t *testing.T, qs *Questions, subject guard.Subject, dir string) (id string, answered <-chan broker.Answer) {
 	t.Helper()
 	q := &broker.Question{ID: "q-" + string(subject), Subject: subject, Until: time.Now().Add(time.Hour),
 		Items: []broker.Item{{Requested: dir, Resolved: dir, Mode: "ro", Rights: guard.ReadOnly}}}
 	answers := make(chan broker.Answer, 1)
 	go func() {
-		if a, err := s.questions.Ask(t.Context(), q); err == nil {
+		if a, err := qs.waiting.Ask(t.Context(), q); err == nil {
 			answers <- a
 		}
 	}()
 	for {
-		changed := s.questions.Changed()
-		if list := s.questions.List(); len(list) > 0 {
+		changed := qs.waiting.Changed()
+		if list := qs.waiting.List(); len(list) > 0 {
 			return list[0].ID, answers
 		}
 		<-changed
 	}
 }
 
-// Links on the way to a narrower path are undone by the session, whoever answers: the
-// command, the console and top send it as it was written. A link that a program can change
+// Links on the way to a narrower path are undone here for every answer: the command, the
+// console and top send the path as it was written. A link that a program can change
 // is refused, and the question goes on waiting.
 func TestNarrowerPathIsResolved(t *testing.T) {
 	work := t.TempDir()
@@ -88,8 +107,8 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 	dirs, err := written.Open()
 	must(t, err)
 	must(t, dirs.Writable(filepath.Join(work, "served")))
-	s := &Session{}
-	id, answered := asked(t, s, "v", filepath.Join(work, "proj"))
+	qs := newQuestions(t)
+	id, answered := asked(t, qs, "v", filepath.Join(work, "proj"))
 	for path, want := range map[string]string{
 		"links/docs":                       "is not absolute",
 		filepath.Join(work, "links/else"):  "is not below",
@@ -97,12 +116,12 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 		filepath.Join(work, "served/docs"): "narrower path",
 		work + "/proj/docs\x00":            "narrower path",
 	} {
-		_, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: path})
-		if err == nil || !strings.Contains(err.Error(), want) || len(s.questions.List()) != 1 {
+		_, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: path})
+		if err == nil || !strings.Contains(err.Error(), want) || len(qs.waiting.List()) != 1 {
 			t.Errorf("%q: %v, want %q and a question that waits", path, err, want)
 		}
 	}
-	_, err = s.answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: filepath.Join(work, "links/docs")})
+	_, err = qs.Answer(t.Context(), control.AnswerRequest{ID: id, Approve: true, Path: filepath.Join(work, "links/docs")})
 	must(t, err)
 	if d := (<-answered).Decisions; len(d) != 1 || d[0].Path != filepath.Join(work, "proj/docs") {
 		t.Errorf("%+v", d)
@@ -112,19 +131,31 @@ func TestNarrowerPathIsResolved(t *testing.T) {
 // A denial is remembered before the server is told of it, for it may ask again at once:
 // one that cannot be remembered is not told, and the question goes on waiting.
 func TestDenialIsRememberedFirst(t *testing.T) {
-	s := &Session{}
-	id, answered := asked(t, s, "v", "/denied")
+	qs := newQuestions(t)
+	id, answered := asked(t, qs, "v", "/denied")
 	for i := range maxDenials {
-		s.denials.have = append(s.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: fmt.Sprint("/", i)})
+		qs.denials.have = append(qs.denials.have, control.Denial{ID: fmt.Sprint(i), Subject: "v", Path: fmt.Sprint("/", i)})
 	}
-	if _, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(s.questions.List()) != 1 {
+	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err == nil || len(qs.waiting.List()) != 1 {
 		t.Fatalf("told, though it is not remembered: %v", err)
 	}
-	s.denials.have = nil
-	if _, err := s.answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err != nil {
+	qs.denials.have = nil
+	if _, err := qs.Answer(t.Context(), control.AnswerRequest{ID: id, Remember: true}); err != nil {
 		t.Fatal(err)
 	}
-	if d := (<-answered).Decisions; len(d) != 1 || d[0].Allow || !s.denials.covers("v", &broker.Item{Requested: "/denied/f"}) {
+	if d := (<-answered).Decisions; len(d) != 1 || d[0].Allow || !qs.denials.covers("v", &broker.Item{Requested: "/denied/f"}) {
 		t.Errorf("%+v", d)
+	}
+}
+
+// What the owner denied one user for good, others may still ask for.
+func TestDenialsAreOneUsers(t *testing.T) {
+	var d denials
+	item := broker.Item{Requested: "/home/me/private", Resolved: "/home/me/private"}
+	must(t, d.add(&broker.Question{Subject: "oauth:bob#1", Items: []broker.Item{item}}))
+	for who, want := range map[guard.Subject]bool{"oauth:bob#1": true, "oauth:bob#2": true, "oauth:bob": true, "oauth:alice#1": false, "oauth:bobby": false, "serve#1": false} {
+		if got := d.covers(who, &item); got != want {
+			t.Errorf("denied to %s: %v", who, got)
+		}
 	}
 }

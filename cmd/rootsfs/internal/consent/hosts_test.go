@@ -1,12 +1,12 @@
-package session
+package consent
 
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,38 +14,51 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/events"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+	"github.com/rootsfs/rootsfs/guard"
 	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/vfs"
 )
 
-// hostAsker is a session whose command connects to hosts.
+// hostAsker has a command ask for hosts. Its records are kept.
 type hostAsker struct {
-	*Session
+	*Questions
 	t *testing.T
+	b *broker.Broker
+
+	mu      sync.Mutex // guards the field below
+	records []guard.Record
 }
 
 func newHostAsker(t *testing.T) *hostAsker {
 	t.Helper()
-	opt, _ := places(t)
 	a := &hostAsker{t: t}
-	opt.Unmounted, opt.Name = true, "me"
-	var err error
-	a.Session, err = Start(context.Background(), opt)
-	must(t, err)
-	stop, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- a.Run(stop) }()
-	t.Cleanup(func() {
-		close(stop)
-		must(t, <-ended)
+	reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener(), Auditor: a})
+	a.Questions = New(Config{
+		Session: "me", Registry: reg, Log: slog.New(slog.DiscardHandler), Events: &events.Hub{},
+		Servers: func() []*broker.Session { return a.b.Sessions() },
 	})
+	a.b = broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), Asker: a.Asker(WayOther)})
+	t.Cleanup(a.b.Close)
 	return a
+}
+
+// Record implements guard.Auditor.
+func (a *hostAsker) Record(r guard.Record) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.records = append(a.records, r)
+	return nil
 }
 
 // recorded fails unless one record is, or begins with, what is wanted.
 func (a *hostAsker) recorded(want string) {
 	a.t.Helper()
 	var all []string
-	for _, r := range a.audit.newest() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.records {
 		all = append(all, r.Verdict.String()+" "+r.Op.String()+" "+r.Detail)
 	}
 	if !slices.ContainsFunc(all, func(r string) bool { return strings.HasPrefix(r, want) }) {
@@ -65,7 +78,7 @@ func (a *hostAsker) asked(ctx context.Context, host string, permit func(time.Dur
 func (a *hostAsker) waits() control.Question {
 	a.t.Helper()
 	for {
-		list, changed := a.waitingQuestions()
+		list, changed := a.Waiting()
 		if len(list) == 1 {
 			return list[0]
 		}
@@ -101,14 +114,14 @@ func TestHostIsAllowed(t *testing.T) {
 		"approval of a host":        {Save: true},
 	} {
 		req.ID = q.ID
-		if _, err := a.answer(t.Context(), req); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(what)) {
+		if _, err := a.Answer(t.Context(), req); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(what)) {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
-	if _, err := a.preview(t.Context(), control.PreviewRequest{ID: q.ID, Item: 1}); err == nil {
+	if _, err := a.Preview(t.Context(), control.PreviewRequest{ID: q.ID, Item: 1}); err == nil {
 		t.Error("a host has an inside")
 	}
-	ans, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, ForMS: 60_000, Only: []int{1}})
+	ans, err := a.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, ForMS: 60_000, Only: []int{1}})
 	if err != nil || ans.Answered[0].Allowed[0] != "a.test:443" || len(ans.Answered[0].Denied) != 0 {
 		t.Errorf("%+v, %v", ans, err)
 	}
@@ -121,7 +134,7 @@ func TestHostIsAllowed(t *testing.T) {
 	}
 }
 
-// A no is remembered, whoever says it, until it is forgotten.
+// A no to a host is remembered until it is forgotten, with and without Remember.
 func TestHostIsDenied(t *testing.T) {
 	a := newHostAsker(t)
 	never := func(time.Duration) error { t.Error("permitted"); return nil }
@@ -130,7 +143,7 @@ func TestHostIsDenied(t *testing.T) {
 		if q := a.waits(); !req.All {
 			req.ID = q.ID
 		}
-		ans, err := a.answer(t.Context(), req)
+		ans, err := a.Answer(t.Context(), req)
 		if err != nil || ans.Answered[0].Denied[0] != host+":443" {
 			t.Errorf("%+v, %v", ans, err)
 		}
@@ -149,7 +162,7 @@ func TestHostIsDenied(t *testing.T) {
 	if len(list) != 3 || list[0].Path != "" || list[0].Subject != "me" {
 		t.Errorf("%+v", list)
 	}
-	if _, err := a.forgetDenial(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host) != nil {
+	if _, err := a.Forget(t.Context(), control.ForgetRequest{ID: list[0].ID}); err != nil || a.HostDenied(list[0].Host) != nil {
 		t.Errorf("%v, %v", err, a.HostDenied(list[0].Host))
 	}
 	a.recorded("allowed set subject me may ask again: " + list[0].Host)
@@ -196,7 +209,7 @@ func TestHostQuestionEnds(t *testing.T) {
 			t.Errorf("%v: %v", cause, err)
 		}
 		a.recorded(record)
-		if _, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true}); !errors.Is(err, broker.ErrNoQuestion) {
+		if _, err := a.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true}); !errors.Is(err, broker.ErrNoQuestion) {
 			t.Errorf("an answer after %v: %v", cause, err)
 		}
 	}
@@ -205,34 +218,12 @@ func TestHostQuestionEnds(t *testing.T) {
 	}
 	// The answer was yes, and the question was over at that moment.
 	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return network.ErrRevoked })
-	_, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
 	must(t, err)
 	if err := <-result; !errors.Is(err, network.ErrRevoked) {
 		t.Error(err)
 	}
 	a.recorded("allowed revoke network a.test:443")
-}
-
-// What cannot be saved is not allowed: the question goes on waiting.
-func TestHostIsSaved(t *testing.T) {
-	a := newHostAsker(t)
-	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "rootsfs/config.toml")
-	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
-	must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
-	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
-	q := a.waits()
-	if _, err := a.answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, Save: true}); err == nil || !strings.Contains(err.Error(), "unknown key") {
-		t.Errorf("saved in a bad file: %v", err)
-	}
-	must(t, os.Remove(file))
-	ans, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true, Save: true})
-	if err != nil || ans.Saved != file {
-		t.Errorf("%+v, %v", ans, err)
-	}
-	must(t, <-result)
-	if text, err := os.ReadFile(file); err != nil || string(text) != "[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"me\"\n" {
-		t.Errorf("%s, %v", text, err)
-	}
 }
 
 // elicitor is an MCP host that asks its user.
@@ -246,13 +237,13 @@ func (f elicitor) Elicit(_ context.Context, p *mcp.ElicitParams) (*mcp.ElicitRes
 // hosts are not.
 func TestHostIsElicited(t *testing.T) {
 	a := newHostAsker(t)
-	other := a.Broker().Session("other")
+	other := a.b.Session("other")
 	defer other.Close()
 	other.AskThrough(elicitor(func(*mcp.ElicitParams) (*mcp.ElicitResult, error) {
 		t.Error("another server's host was asked")
 		return nil, errors.New("no")
 	}))
-	own := a.Broker().Session("me")
+	own := a.b.Session("me")
 	defer own.Close()
 	var reply *mcp.ElicitResult
 	own.AskThrough(elicitor(func(p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
@@ -265,7 +256,7 @@ func TestHostIsElicited(t *testing.T) {
 		return reply, nil
 	}))
 	result := a.asked(in(t, time.Minute), "a.test", func(time.Duration) error { return nil })
-	_, err := a.answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
+	_, err := a.Answer(t.Context(), control.AnswerRequest{ID: a.waits().ID, Approve: true})
 	must(t, err)
 	must(t, <-result)
 	reply = &mcp.ElicitResult{Action: "accept", Content: map[string]any{"host": "allow", "minutes": 1.0}}
@@ -279,16 +270,7 @@ func TestHostIsElicited(t *testing.T) {
 	if err := <-a.asked(in(t, time.Minute), "a.test", nil); !errors.Is(err, network.ErrDenied) || a.HostDenied("a.test:443") == nil {
 		t.Error(err)
 	}
-	if list, _ := a.waitingQuestions(); len(list) != 0 {
+	if list, _ := a.Waiting(); len(list) != 0 {
 		t.Errorf("%+v", list)
-	}
-}
-
-// A host is not saved for a name that a project's program has chosen.
-func TestHostIsNotSavedForACommandsName(t *testing.T) {
-	s := &Session{opt: Options{NameFor: "my-agent", NameUngiven: true}}
-	q := &broker.Question{Kind: broker.HostKind, Host: &broker.Host{Name: "evil.test", Port: 443}}
-	if file, err := s.saveHost(q, 0); err == nil || !strings.Contains(err.Error(), "rootsfs run --name NAME") {
-		t.Errorf("%q, %v", file, err)
 	}
 }

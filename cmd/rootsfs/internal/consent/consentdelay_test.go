@@ -1,4 +1,4 @@
-package session
+package consent
 
 import (
 	"context"
@@ -57,12 +57,13 @@ func TestConsentTellsNothing(t *testing.T) {
 func consentIn(t *testing.T, home string, paths []string, after time.Duration) (told string) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := guard.NewRegistry(guard.Config{Opener: vfs.Opener()})
-		s := &Session{allow: []preapproved{{home + "/src", guard.ReadOnly}}}
-		if err := s.denials.add(&broker.Question{Subject: "x", Items: []broker.Item{{Requested: home + "/work/denied", Resolved: home + "/work/denied"}}}); err != nil {
+		qs := newQuestions(t)
+		qs.SetFiles([]Preapproved{{home + "/src", guard.ReadOnly}}, false)
+		if err := qs.denials.add(&broker.Question{Subject: "x", Items: []broker.Item{{Requested: home + "/work/denied", Resolved: home + "/work/denied"}}}); err != nil {
 			t.Fatal(err)
 		}
 		person := broker.AskerFunc(func(ctx context.Context, q *broker.Question) (broker.Answer, error) {
-			if _, all := s.denials.withoutDenied(q); all {
+			if _, all := qs.denials.withoutDenied(q); all {
 				return broker.Answer{}, nil
 			}
 			if after == 0 {
@@ -72,7 +73,7 @@ func consentIn(t *testing.T, home string, paths []string, after time.Duration) (
 			time.Sleep(after)
 			return broker.Answer{}, nil
 		})
-		b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), AskFor: 2 * time.Minute, Asker: broker.Chain(s.askConfig(true), person)})
+		b := broker.New(broker.Config{Registry: reg, Tree: vfs.New(reg), AskFor: 2 * time.Minute, Asker: broker.Chain(qs.askConfig(true), person)})
 		front := b.Session("x")
 		var asked []string
 		for _, p := range paths {

@@ -1,4 +1,4 @@
-package session
+package consent
 
 import (
 	"context"
@@ -20,17 +20,17 @@ import (
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
-// listQuestions serves control.ListQuestions.
-func (s *Session) listQuestions(context.Context, control.None) (control.QuestionsAnswer, error) {
-	list, _ := s.waitingQuestions()
+// List serves control.ListQuestions.
+func (qs *Questions) List(context.Context, control.None) (control.QuestionsAnswer, error) {
+	list, _ := qs.Waiting()
 	return control.QuestionsAnswer{Questions: list}, nil
 }
 
-// waitingQuestions are those that wait for the owner; changed is closed when one comes or
+// Waiting returns the questions that wait for the owner. changed is closed when one comes or
 // goes.
-func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struct{}) {
-	changed = s.questions.Changed() // before the list, so that no change is missed
-	list := s.questions.List()
+func (qs *Questions) Waiting() (_ []control.Question, changed <-chan struct{}) {
+	changed = qs.waiting.Changed() // before the list, so that no change is missed
+	list := qs.waiting.List()
 	out := make([]control.Question, len(list))
 	for i := range list {
 		out[i] = control.Question{Question: list[i], Heading: broker.Heading(&list[i]), Lines: broker.Lines(&list[i])}
@@ -38,9 +38,9 @@ func (s *Session) waitingQuestions() (_ []control.Question, changed <-chan struc
 	return out, changed
 }
 
-// answer serves control.AnswerQuestion. A question whose answer cannot be meant goes on
+// Answer serves control.AnswerQuestion. A question whose answer cannot be meant goes on
 // waiting.
-func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
+func (qs *Questions) Answer(_ context.Context, req control.AnswerRequest) (control.AnswerAnswer, error) {
 	none := control.AnswerAnswer{}
 	if err := checkLasting(&req); err != nil {
 		return none, err
@@ -50,15 +50,15 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 			return none, invalid("all questions can only be denied, and without naming one")
 		}
 		out := control.AnswerAnswer{Answered: []control.Answered{}}
-		for _, q := range s.questions.List() {
+		for _, q := range qs.waiting.List() {
 			// One that was answered meanwhile is none to be denied.
-			if s.questions.Answer(q.ID, broker.Answer{}) == nil {
+			if qs.waiting.Answer(q.ID, broker.Answer{}) == nil {
 				out.Answered = append(out.Answered, answered(&q, q.Decisions()))
 			}
 		}
 		return out, nil
 	}
-	q, err := s.question(req.ID)
+	q, err := qs.question(req.ID)
 	if err != nil {
 		return none, err
 	}
@@ -74,17 +74,17 @@ func (s *Session) answer(_ context.Context, req control.AnswerRequest) (control.
 	saved := ""
 	if req.Save {
 		// Before the command is told: the question goes on waiting if it cannot be saved.
-		if saved, err = s.saveHost(q, d[0].For); err != nil {
+		if saved, err = qs.cfg.SaveHost(q.Host, d[0].For); err != nil {
 			return none, err
 		}
 	}
 	if req.Remember {
 		// Before the server is told: it may ask again at once.
-		if err := s.remember(q); err != nil {
+		if err := qs.remember(q); err != nil {
 			return none, err
 		}
 	}
-	if err := s.questions.Answer(q.ID, broker.Answer{Decisions: d}); err != nil {
+	if err := qs.waiting.Answer(q.ID, broker.Answer{Decisions: d}); err != nil {
 		return none, err
 	}
 	return control.AnswerAnswer{Answered: []control.Answered{answered(q, d)}, Saved: saved}, nil
@@ -107,8 +107,8 @@ func resolveNarrower(path string) (string, error) {
 }
 
 // question finds the one that waits under an id, or under the beginning of one.
-func (s *Session) question(id string) (*broker.Question, error) {
-	found := beginning(s.questions.List(), func(q *broker.Question) string { return q.ID }, id)
+func (qs *Questions) question(id string) (*broker.Question, error) {
+	found := beginning(qs.waiting.List(), func(q *broker.Question) string { return q.ID }, id)
 	switch len(found) {
 	case 0:
 		return nil, fmt.Errorf("%w; see: rootsfs consent list", broker.ErrNoQuestion)
@@ -147,8 +147,8 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	if req.Path != "" && len(which) > 1 {
 		return nil, invalid("a narrower path is of one item: name it with --only, from 1 to %d", len(q.Items))
 	}
-	if req.ForMS < 0 || req.ForMS > longestGrant.Milliseconds() {
-		return nil, invalid("a duration is between 0 (with the session) and %v", longestGrant)
+	if req.ForMS < 0 || req.ForMS > config.MaxFor.Milliseconds() {
+		return nil, invalid("a duration is between 0 (with the session) and %v", config.MaxFor)
 	}
 	if req.IdleMS < 0 || req.IdleMS > config.MaxIdle.Milliseconds() || req.IdleMS > 0 && req.IdleMS < 1000 {
 		return nil, invalid("a time without use is between 1s and %v, or 0 for none", config.MaxIdle)
@@ -179,9 +179,6 @@ func decide(q *broker.Question, req control.AnswerRequest) ([]broker.Decision, e
 	}
 	return d, nil
 }
-
-// longestGrant is more than anybody means.
-const longestGrant = 100 * 365 * 24 * time.Hour
 
 // chosen are the items to be allowed: those of the numbers, counted from 1, or
 // all that can be granted.
@@ -251,8 +248,8 @@ func invalid(format string, args ...any) error {
 	return &guard.Error{Kind: names.Invalid, Err: fmt.Errorf(format, args...)}
 }
 
-// denials are what the owner denied and does not want to be asked again while
-// the session lives: hosts, and paths with all that lies below, by subject. A server that is
+// denials hold the hosts and paths that the owner denied and does not want to be asked about
+// again while the session lives, by subject. A path stands for all that lies below it. A server that is
 // served again is the same: denials are those of guard.Subject.Principal.
 type denials struct {
 	mu   sync.Mutex       // guards the field below
@@ -384,9 +381,9 @@ func (d *denials) withoutDenied(q *broker.Question) (left *broker.Question, all 
 }
 
 // remember denies from now on what a question asks for, and tells who watches.
-func (s *Session) remember(q *broker.Question) error {
-	err := s.denials.add(q)
-	s.hub.Mark(events.Waiting)
+func (qs *Questions) remember(q *broker.Question) error {
+	err := qs.denials.add(q)
+	qs.cfg.Events.Mark(events.Waiting)
 	return err
 }
 
@@ -401,28 +398,31 @@ func checkLasting(req *control.AnswerRequest) error {
 	return nil
 }
 
-// listDenials serves control.ListDenials.
-func (s *Session) listDenials(context.Context, control.None) (control.DenialsAnswer, error) {
-	return control.DenialsAnswer{Denials: s.denials.list()}, nil
+// Denials returns what the owner denied for as long as the session lasts, the oldest first.
+func (qs *Questions) Denials() []control.Denial { return qs.denials.list() }
+
+// ListDenials serves control.ListDenials.
+func (qs *Questions) ListDenials(context.Context, control.None) (control.DenialsAnswer, error) {
+	return control.DenialsAnswer{Denials: qs.Denials()}, nil
 }
 
-// forgetDenial serves control.ForgetDenial. What cannot be recorded is not lifted.
-func (s *Session) forgetDenial(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
+// Forget serves control.ForgetDenial. What cannot be recorded is not lifted.
+func (qs *Questions) Forget(_ context.Context, req control.ForgetRequest) (control.ForgetAnswer, error) {
 	a := control.ForgetAnswer{Forgotten: []control.Denial{}}
-	which, err := s.denials.find(req)
+	which, err := qs.denials.find(req)
 	if err != nil {
 		return a, err
 	}
 	var bad error
 	for _, one := range which {
 		detail := fmt.Sprintf("subject %s may ask again: %s", one.Subject, one.What())
-		if err := s.reg.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
+		if err := qs.cfg.Registry.Note(names.OpSet, "", guard.Allowed, detail); err != nil {
 			bad = errors.Join(bad, fmt.Errorf("not lifted, because it cannot be recorded: %w", err))
 			break
 		}
-		if s.denials.forget(one.ID) {
+		if qs.denials.forget(one.ID) {
 			a.Forgotten = append(a.Forgotten, one)
-			s.hub.Mark(events.Waiting)
+			qs.cfg.Events.Mark(events.Waiting)
 		}
 	}
 	return a, bad

@@ -1,4 +1,4 @@
-package session
+package consent
 
 import (
 	"context"
@@ -75,8 +75,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// The look holds no descriptor for each level of a deep tree, which
-// whoever asks may have made.
+// The look holds no descriptor for each level of a deep tree, which the asker may have made.
 func TestLookHoldsFewDescriptors(t *testing.T) {
 	const deep = 1000
 	dir := t.TempDir()

@@ -1,4 +1,4 @@
-package session
+package consent
 
 import (
 	"cmp"
@@ -27,10 +27,10 @@ const (
 	insideLooks    = 2                // at a time; one that hangs in its file system keeps its place
 )
 
-// preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no
+// Preview serves control.PreviewQuestion. It looks at names, types and sizes, follows no
 // link and enters no other file system; nothing is opened but directories.
-func (s *Session) preview(ctx context.Context, req control.PreviewRequest) (control.Preview, error) {
-	q, err := s.question(req.ID)
+func (qs *Questions) Preview(ctx context.Context, req control.PreviewRequest) (control.Preview, error) {
+	q, err := qs.question(req.ID)
 	if err != nil {
 		return control.Preview{}, err
 	}
@@ -41,14 +41,14 @@ func (s *Session) preview(ctx context.Context, req control.PreviewRequest) (cont
 	if it.Problem != "" || it.Resolved == "" {
 		return control.Preview{}, invalid("item %d cannot be granted: %s", req.Item, names.Escape(it.Problem))
 	}
-	rules, err := s.withheld()
+	rules, err := qs.withheld()
 	if err != nil {
 		return control.Preview{}, err
 	}
 	turn := time.NewTimer(insideWait)
 	defer turn.Stop()
 	select {
-	case s.looks <- struct{}{}:
+	case qs.looks <- struct{}{}:
 	case <-turn.C:
 		return control.Preview{}, errors.New("others are being looked at; try again in a moment")
 	case <-ctx.Done():
@@ -60,7 +60,7 @@ func (s *Session) preview(ctx context.Context, req control.PreviewRequest) (cont
 	l.out.Complete, l.out.Examples = true, []string{}
 	done := make(chan struct{})
 	go func() { // it may lie on a file system that hangs
-		defer func() { <-s.looks }()
+		defer func() { <-qs.looks }()
 		defer close(done)
 		l.top(it.Resolved)
 	}()
@@ -74,8 +74,8 @@ func (s *Session) preview(ctx context.Context, req control.PreviewRequest) (cont
 
 // withheld are the rules that a root of a consent has: those built in, and what
 // the command line says of every root.
-func (s *Session) withheld() (*pattern.Set, error) {
-	grant := s.opt.Bound.Apply(guard.Grant{})
+func (qs *Questions) withheld() (*pattern.Set, error) {
+	grant := qs.cfg.Terms(guard.Grant{})
 	return grant.Policy.Patterns.Preview()
 }
 

@@ -1,0 +1,55 @@
+package session
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rootsfs/rootsfs/broker"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/control"
+	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/network"
+)
+
+func in(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(t.Context(), d, network.ErrUnanswered)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// What cannot be saved is not allowed: the question goes on waiting.
+func TestHostIsSaved(t *testing.T) {
+	opt, _ := places(t)
+	opt.Unmounted, opt.Name = true, "me"
+	s := running(t, opt)
+	file := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "rootsfs/config.toml")
+	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	must(t, os.WriteFile(file, []byte("oops = 1\n"), 0o600))
+	result, ctx := make(chan error, 1), in(t, time.Minute)
+	go func() {
+		result <- s.consent.AskHost(ctx, broker.Host{Name: "a.test", Port: 443}, func(time.Duration) error { return nil })
+	}()
+	q := waitsOrDone(t, s, nil)
+	if _, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: q.ID, Approve: true, Save: true}); err == nil || !strings.Contains(err.Error(), "unknown key") {
+		t.Errorf("saved in a bad file: %v", err)
+	}
+	must(t, os.Remove(file))
+	ans, err := s.consent.Answer(t.Context(), control.AnswerRequest{ID: waitsOrDone(t, s, nil).ID, Approve: true, Save: true})
+	if err != nil || ans.Saved != file {
+		t.Errorf("%+v, %v", ans, err)
+	}
+	must(t, <-result)
+	if text, err := os.ReadFile(file); err != nil || string(text) != "[[net]]\nhosts = [\"a.test:443\"]\nsubject = \"me\"\n" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A host is not saved for a name that a project's program has chosen.
+func TestHostIsNotSavedForACommandsName(t *testing.T) {
+	s := &Session{opt: Options{NameFor: "my-agent", NameUngiven: true}}
+	if file, err := s.saveHost(&broker.Host{Name: "evil.test", Port: 443}, 0); err == nil || !strings.Contains(err.Error(), "rootsfs run --name NAME") {
+		t.Errorf("%q, %v", file, err)
+	}
+}

@@ -1,0 +1,173 @@
+package apply_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rootsfs/rootsfs/vfs"
+	"github.com/rootsfs/rootsfs/vfs/internal/apply"
+	"github.com/rootsfs/rootsfs/vfs/internal/beneath"
+)
+
+// After a kill at any point, the next look finishes what was begun or takes it back: the owner's
+// file, or all of the stage's, is at the path, and no temporary file is left. What the owner
+// has done to the file meanwhile is not overwritten.
+func TestRecoverPlacing(t *testing.T) {
+	for _, c := range []struct {
+		name, point   string
+		owner         func(s *scene)
+		change        string // the changes after the recovery
+		source, after string // after the recovery, and after another apply
+	}{
+		{"before the exchange", "exchange", nil, "M f", "f", "f=staged"},
+		{"after it", "look", nil, "", "f=staged", "f=staged"},
+		{"before, and the owner replaces it", "exchange", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"after, and the owner writes to the old one", "look", func(s *scene) {
+			s.must(os.WriteFile(s.temp(), []byte("mine"), 0o644))
+		}, "C f", "f=mine", "f=mine"},
+		{"after, and the owner replaces the new one", "look", func(s *scene) { s.replace("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"before the removal", "move", nil, "D f", "f", ""},
+		{"after the removal", "look", nil, "", "", ""},
+		{"after the removal, and the owner writes to it", "look", func(s *scene) {
+			s.must(os.WriteFile(s.temp(), []byte("mine"), 0o644))
+		}, "C f", "f=mine", "f=mine"},
+		{"after the removal, and the owner makes it anew", "look", func(s *scene) { s.write("f", "mine") }, "C f", "f=mine", "f=mine"},
+		{"in a link", "exchange", nil, "T f", "f", "f->x"},
+		{"in a link, after it", "look", nil, "", "f->x", "f->x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newScene(t, "f")
+			switch {
+			case strings.Contains(c.name, "removal"):
+				s.rm("f")
+			case strings.Contains(c.name, "link"):
+				s.rm("f")
+				s.link("f", "x")
+			default:
+				s.put("f", "staged")
+			}
+			s.during(c.point, func(string) error { return errKilled })
+			if _, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{}); err == nil {
+				t.Fatal("it was not killed")
+			}
+			s.end()
+			if c.owner != nil {
+				c.owner(s)
+			}
+			s.start()
+			s.wantChanges(c.change)
+			s.wantSource(strings.Fields(c.source)...)
+			_, err := s.tree.StageApply(t.Context(), "r", vfs.StageApply{})
+			s.must(err)
+			s.wantSource(strings.Fields(c.after)...)
+		})
+	}
+}
+
+// temp is the path of the only temporary file at the top of the source.
+func (s *scene) temp() string {
+	s.Helper()
+	list, err := filepath.Glob(s.at(vfs.TempPrefix + "*"))
+	s.must(err)
+	if len(list) != 1 {
+		s.Fatalf("temporary files are %v, want one", list)
+	}
+	return list[0]
+}
+
+// killAt has the process killed at a point of an apply of everything. Before, the owner does
+// something at another point.
+func (s *scene) killAt(point string, ownerAt string, owner func()) {
+	s.Helper()
+	apply.AtStep = func(at, _ string) error {
+		switch at {
+		case ownerAt:
+			owner()
+		case point:
+			return errKilled
+		}
+		return nil
+	}
+	_, err := s.tree.StageApply(s.Context(), "r", vfs.StageApply{})
+	apply.AtStep = nil
+	if err == nil {
+		s.Fatal("it was not killed")
+	}
+	s.end()
+}
+
+// What the owner has written into the new file, while a killed apply had left it at the path of a
+// file of the owner's, is not removed when that one comes back.
+func TestRecoveryKeepsWhatTheOwnerWrote(t *testing.T) {
+	s := newScene(t, "f")
+	s.put("f", "staged")
+	s.killAt("look", "exchange", func() { s.replace("f", "replaced") })
+	f, err := os.OpenFile(s.at("f"), os.O_WRONLY|os.O_APPEND, 0)
+	s.must(err)
+	_, err = f.WriteString(" and mine")
+	s.must(err, f.Close())
+	s.start()
+	s.wantChanges("C f")
+	if b, err := os.ReadFile(s.at("f")); err != nil || string(b) != "replaced" {
+		t.Errorf("f has %q, %v; want what the owner put there", b, err)
+	}
+	if b, err := os.ReadFile(s.temp()); err != nil || string(b) != "staged and mine" {
+		t.Errorf("beside it is %q, %v; want what the owner wrote after the kill", b, err)
+	}
+}
+
+// A file that the owner has begun to open when an apply was killed comes back to its path, and
+// what the owner then writes is there.
+func TestRecoveryLooksWhoHasItOpen(t *testing.T) {
+	for _, isRemoved := range []bool{false, true} {
+		s := newScene(t, "f")
+		if s.put("f", "staged"); isRemoved {
+			s.rm("f")
+		}
+		s.killAt("look", "", nil)
+		f, err := os.OpenFile(s.temp(), os.O_WRONLY, 0)
+		s.must(err)
+		s.start()
+		s.wantChanges(map[bool]string{false: "M f", true: "D f"}[isRemoved])
+		_, err = f.WriteString("mine")
+		s.must(err, f.Close())
+		s.wantChanges("C f")
+		s.wantSource("f=mine")
+	}
+}
+
+// If a discard is killed half way, the change is there or it is not. It is no removal, which the
+// next apply would bring to the source: a program had removed the file and made it anew.
+func TestDiscardIsKilled(t *testing.T) {
+	s := newScene(t, "f", "d/f")
+	s.rm("f", "d/f")
+	s.rmdir("d")
+	s.put("f", "staged")
+	s.mkdir("d")
+	beneath.AtStep = func(at string) error {
+		if at == "removed" {
+			return errKilled
+		}
+		return nil
+	}
+	t.Cleanup(func() { beneath.AtStep = nil })
+	for range 3 {
+		_, err := s.tree.StageDiscard(t.Context(), "r", []string{"d", "f"})
+		if err == nil {
+			break
+		}
+		s.restart()
+		list, err := s.tree.StageChanges(t.Context(), "r", nil)
+		s.must(err)
+		if got := words(list); strings.Contains(got, "D f") || strings.Contains(got, "D d,") || strings.HasSuffix(got, "D d") {
+			t.Errorf("after a kill, the stage says %q; want no removal of what it had replaced", got)
+		}
+	}
+	beneath.AtStep = nil
+	_, err := s.tree.StageDiscard(t.Context(), "r", nil)
+	s.must(err)
+	s.wantChanges("")
+	s.wantSource("d/", "d/f", "f")
+}
