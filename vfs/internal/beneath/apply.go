@@ -63,15 +63,17 @@ func (s Stage) Clear(l *guard.Lease, a Applied) error {
 	switch {
 	case err != nil:
 		return err
+	case !up.is && a.Upper.Mode != 0:
+		return st.rebase(a.Path, true) // a program has removed or moved it since
 	case !up.is:
 		return st.store.Clear(a.Path)
 	case up.info.IsDir() || !isAsCompared(&up.info, &a.Upper):
-		return st.rebase(a.Path)
+		return st.rebase(a.Path, false)
 	}
 	st.swaps.Lock()
 	defer st.swaps.Unlock()
 	if st.isWritten(up.info.ID()) {
-		return st.rebase(a.Path)
+		return st.rebase(a.Path, false)
 	}
 	return st.lower(l, &a, dir, base, &up.info)
 }
@@ -85,8 +87,9 @@ func isAsCompared(now, then *Info) bool {
 	return now.Mode == then.Mode && now.UID == then.UID && now.GID == then.GID && now.Size == then.Size && now.Mtime == then.Mtime
 }
 
-// rebase records what the source has now as what the stage's file is a change of.
-func (st *staged) rebase(rel string) error {
+// rebase records what the source has now as what the stage's file, or its removal, is a change
+// of.
+func (st *staged) rebase(rel string, isRemoved bool) error {
 	fd, err := openLong(st.fd, rel, unix.O_PATH|unix.O_NOFOLLOW)
 	if err == unix.ELOOP || IsAbsent(err) { //nolint:errorlint // bare errno
 		return st.store.Clear(rel)
@@ -99,7 +102,7 @@ func (st *staged) rebase(rel string) error {
 	if err != nil {
 		return err
 	}
-	rec := draft.Record{Path: rel, Base: baseOf(&info)}
+	rec := draft.Record{Path: rel, Whiteout: isRemoved, Base: baseOf(&info)}
 	if info.IsRegular() && info.Size <= maxHashed {
 		rec.Base.Hash = hashLower(fd, &info)
 	}
@@ -209,7 +212,7 @@ func (st *staged) discardDir(l *guard.Lease, rel string) (done bool, err error) 
 		err = copyAttributes(l, low, &info, changeable(up), info.Mode)
 	}
 	if err == nil {
-		err = st.rebase(rel)
+		err = st.rebase(rel, false)
 	}
 	return true, err
 }

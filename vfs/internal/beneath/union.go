@@ -301,6 +301,10 @@ func (u *union) openFileOnce(l *guard.Lease, d Dir, base string, flags int, empt
 		_ = unix.Close(fd)
 		return Handle{}, Info{}, err
 	}
+	if err := atStep("opened"); err != nil {
+		_ = unix.Close(fd)
+		return Handle{}, Info{}, err
+	}
 	var h Handle
 	if lower {
 		h, err = u.st.track(fd, rel)
