@@ -69,7 +69,7 @@ func run(o options) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	unix.Umask(0o022) // the modes of the tests' files are those that they write down
+	unix.Umask(0o022) // the tests write down the modes of their files
 	temp, why, err := newScratch()
 	if err != nil {
 		return nil, err
