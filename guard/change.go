@@ -201,13 +201,13 @@ func (g *Registry) Renew(ctx context.Context, name RootName, expires time.Time) 
 	if !expires.IsZero() {
 		at = expires.UnixNano()
 	}
-	if !expires.IsZero() && at <= g.clock.now().wall {
+	if !expires.IsZero() && at <= g.clock.Now().Wall {
 		return refuse(names.Invalid, "the new end of root %s is in the past", names.Quote(string(name)))
 	}
 	return g.change(ctx, r, func(old Policy) (policyChange, error) {
 		detail := "ends " + formatEnd(r.expires.Load()) + " -> " + formatEnd(at)
 		return policyChange{policy: &old, detail: detail, widens: true, apply: func([]*root) {
-			r.setEnd(expires, g.clock.now())
+			r.setEnd(expires, g.clock.Now())
 			g.startTimer(r)
 		}}, nil
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -25,7 +26,7 @@ func TestDryRunAgrees(t *testing.T) {
 			s.grant(t, "inner", "/src/sub", randomPolicy(rnd))
 		}
 		if rnd.IntN(4) == 0 {
-			s.SetQuotas(map[guard.Subject]guard.Quota{"me": {MaxFile: 50, MaxCreated: 3}})
+			s.SetQuotas(map[guard.Subject]ledger.Quota{"me": {MaxFile: 50, MaxCreated: 3}})
 		}
 		if rnd.IntN(10) == 0 {
 			s.SetAbuse(guard.Abuse{Refusals: 3, Suspend: true})
@@ -78,7 +79,7 @@ func (s *setup) judged(req guard.Request) error {
 // seen is the state that a dry run must not change.
 type seen struct {
 	roots   []guard.Status
-	usage   []guard.Usage
+	usage   []ledger.Usage
 	records int
 	events  int
 	stopped []guard.Suspension

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/rootsfs/rootsfs/guard/ledger"
 )
 
 // A grant ends by itself at a set time, or when it was not used for Limits.Idle. It ends as
@@ -22,12 +24,12 @@ func (g *Registry) startTimer(r *root) {
 		r.timer.Stop()
 		r.timer = nil
 	}
-	left, ok := r.timeLeft(g.clock.now())
+	left, ok := r.timeLeft(g.clock.Now())
 	if !ok || State(r.state.Load()) != Live {
 		return
 	}
-	r.timer = time.AfterFunc(min(left, g.clock.look), func() {
-		if !r.isExpired(g.clock.now()) {
+	r.timer = time.AfterFunc(min(left, g.clock.Look), func() {
+		if !r.isExpired(g.clock.Now()) {
 			g.startTimer(r) // it was used meanwhile, or the timer ran for less than the time left
 			return
 		}
@@ -46,7 +48,7 @@ func (g *Registry) isOverdue(r *root, dry bool) bool {
 	if r.expires.Load() == 0 && r.policy.Load().Limits.Idle <= 0 || r.flushing.Load() != 0 {
 		return false
 	}
-	left, ok := r.timeLeft(g.clock.now())
+	left, ok := r.timeLeft(g.clock.Now())
 	if !ok || left > -overdueAfter {
 		return false
 	}
@@ -65,9 +67,9 @@ func (g *Registry) isOverdue(r *root, dry bool) bool {
 
 // timeLeft returns the time until the root ends if nothing uses it. ok is false if the root
 // never ends by itself.
-func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
+func (r *root) timeLeft(now ledger.Instant) (left time.Duration, ok bool) {
 	if n := r.expires.Load(); n != 0 {
-		left, ok = time.Duration(min(n-now.wall, r.expiresOwn.Load()-now.own)), true
+		left, ok = time.Duration(min(n-now.Wall, r.expiresOwn.Load()-now.Own)), true
 	}
 	idle := r.policy.Load().Limits.Idle
 	if idle <= 0 {
@@ -75,64 +77,35 @@ func (r *root) timeLeft(now instant) (left time.Duration, ok bool) {
 	}
 	for _, at := range []*atomic.Int64{&r.lastUse, &r.since} {
 		// A time in the future: the clock was set back. The idle time counts from now.
-		if t := at.Load(); t > now.wall {
-			at.CompareAndSwap(t, now.wall)
+		if t := at.Load(); t > now.Wall {
+			at.CompareAndSwap(t, now.Wall)
 		}
 	}
 	from := max(r.lastUse.Load(), r.since.Load())
 	if running, _ := r.gen.Load().counted(); running+r.waiting.Load() > 0 {
-		from = now.wall // an operation that runs or waits is a use
+		from = now.Wall // an operation that runs or waits is a use
 	}
-	if by := time.Duration(from-now.wall) + idle; !ok || by < left {
+	if by := time.Duration(from-now.Wall) + idle; !ok || by < left {
 		return by, true
 	}
 	return left, true
 }
 
 // isExpired reports whether the root's time is up.
-func (r *root) isExpired(now instant) bool {
+func (r *root) isExpired(now ledger.Instant) bool {
 	left, ok := r.timeLeft(now)
 	return ok && left <= 0
 }
 
 // setEnd sets the time at which the root ends, and counts as a use. With the zero time, the
 // root ends with the session.
-func (r *root) setEnd(t time.Time, now instant) {
-	r.since.Store(now.wall)
+func (r *root) setEnd(t time.Time, now ledger.Instant) {
+	r.since.Store(now.Wall)
 	if t.IsZero() {
 		r.expires.Store(0)
 		return
 	}
-	end := now.at(t)
-	r.expiresOwn.Store(end.own)
-	r.expires.Store(end.wall)
-}
-
-// The wall clock can be set, and goes on while the machine sleeps. The process's monotonic
-// clock cannot be set, and stands still while the machine sleeps. The end of a grant is
-// stored by both clocks, and the grant ends by the one that gets there first. So setting the
-// wall clock back does not extend a grant.
-
-// instant is a moment by both clocks, in nanoseconds: wall since 1970, own (the monotonic
-// clock) since the registry was made.
-type instant struct{ wall, own int64 }
-
-type clock struct {
-	wall  func() time.Time
-	began time.Time
-	// look is the longest that a root's timer runs before both clocks are checked again.
-	// The timer goes by the monotonic clock.
-	look time.Duration
-}
-
-func newClock() clock { return clock{wall: time.Now, began: time.Now(), look: time.Minute} }
-
-func (c *clock) now() instant {
-	return instant{c.wall().UnixNano(), int64(time.Since(c.began))}
-}
-
-// at returns the instant at which the wall clock will show t, if nobody sets it.
-func (i instant) at(t time.Time) instant {
-	wall := t.UnixNano()
-	return instant{wall, i.own + wall - i.wall}
+	end := now.At(t)
+	r.expiresOwn.Store(end.Own)
+	r.expires.Store(end.Wall)
 }

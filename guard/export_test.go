@@ -5,7 +5,7 @@ import "time"
 // SetWall makes the registry's wall clock show another time than the machine's, and
 // look is how often its timers look at it. Before the first grant.
 func (g *Registry) SetWall(wall func() time.Time, look time.Duration) {
-	g.clock.wall, g.clock.look = wall, look
+	g.clock.Wall, g.clock.Look = wall, look
 }
 
 // AtStep has f called before each step of guard that tests hold up, until the returned

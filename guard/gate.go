@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/pattern"
 	"github.com/rootsfs/rootsfs/guard/rules"
@@ -95,7 +96,7 @@ type Lease struct {
 	written int64    // charged to the quotas of bytes
 	created int64    // charged to the quotas of names
 	notes   *notes
-	subject *account // nil: the subject has no quota
+	subject *ledger.Account // nil: the subject has no quota
 
 	gen      *generation
 	detached *detached // nil: the operation has no detached part
@@ -166,7 +167,7 @@ func (l *Lease) admit(ctx context.Context) error {
 	}
 	// Allocating moves no data.
 	if l.root.bytes != nil && req.Bytes > 0 && req.Op != names.OpAllocate && l.root.flushing.Load() == 0 && req.Dry == nil {
-		if err := l.root.bytes.acquire(ctx, l.root, req.Bytes); err != nil {
+		if err := acquireBytes(ctx, l.root, req.Bytes); err != nil {
 			return err
 		}
 		l.bytes = req.Bytes
@@ -364,7 +365,7 @@ func (l *Lease) release() {
 		l.detached.uncross()
 	}
 	if l.bytes > 0 {
-		l.root.bytes.release(l.bytes)
+		l.root.bytes.Release(l.bytes)
 	}
 	l.gen.release()
 	l.crossed, l.root = nil, nil

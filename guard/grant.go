@@ -104,7 +104,7 @@ func (g *Registry) open(ask *Grant) (Source, error) {
 	if !ask.Policy.Rights.Valid() {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant names no rights; write ro, rw, stage or a list of rights")}
 	}
-	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.now().wall {
+	if !ask.Expires.IsZero() && ask.Expires.UnixNano() <= g.clock.Now().Wall {
 		return nil, &Error{Kind: names.Invalid, Err: errors.New("the grant has already expired")}
 	}
 	src, err := g.cfg.Opener.OpenRoot(ask.Dir)
@@ -195,7 +195,7 @@ func (g *Registry) prepare(p *Proposal, got Grant) (*root, error) {
 	if err := g.noteWritable(got.Resolved, got.Policy.Rights); err != nil {
 		return nil, err
 	}
-	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.now()), nil
+	return newRoot(got, p.src, g.epochs.Add(1), g.moves.of(p.src.ID()), g.clock.Now()), nil
 }
 
 // stage makes the source of a staged root keep changes apart. It comes after the checks: it

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rootsfs/rootsfs/guard/builtin"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -32,7 +33,7 @@ type notes struct {
 
 	mu sync.Mutex // guards the fields below
 	// chargedNested are the accounts of nested roots that are charged like the root's.
-	chargedNested []*account
+	chargedNested []*ledger.Account
 	// resolved is where the links of the request's paths led, zero without any.
 	resolved, resolved2 Path
 	remark              string
@@ -123,11 +124,11 @@ func (n Notes) Link(link MetLink, isRefused bool) {
 // lasts until Registry.Closed is called for the file.
 func (n Notes) Opened() {
 	if n.l.root.once != nil {
-		n.l.root.once.opened()
+		n.l.root.once.Opened()
 	}
 	for _, c := range n.l.crossed {
 		if c.root.once != nil {
-			c.root.once.opened()
+			c.root.once.Opened()
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -23,7 +24,7 @@ func TestSubjectQuotas(t *testing.T) {
 	s := newSetup(t, nil)
 	s.grant(t, "r", "/a", guard.Policy{})
 	s.grant(t, "q", "/b", guard.Policy{Limits: guard.Limits{MaxWritten: 15}})
-	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 20, MaxCreated: 1, MaxFile: 100}, guard.AnySubject: {MaxWritten: 10}})
+	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 20, MaxCreated: 1, MaxFile: 100}, ledger.AnySubject: {MaxWritten: 10}})
 	w := req(t, names.OpWrite)
 	w.Bytes = 10
 	wantKind(t, s.once(of(t, w, "one", "r"), 10), 0)
@@ -52,11 +53,11 @@ func TestSubjectQuotas(t *testing.T) {
 	refused(of(t, mk, "one", "q"), syscall.EDQUOT, 1)
 
 	// A quota that is changed counts from what was used.
-	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 25}})
+	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 25}})
 	refused(of(t, w, "one", "r"), syscall.EDQUOT, 25)
 	w.Bytes = 5
 	wantKind(t, s.once(of(t, w, "one", "r"), 5), 0)
-	use := map[guard.Subject]guard.Usage{}
+	use := map[guard.Subject]ledger.Usage{}
 	for _, u := range s.Usage() {
 		use[u.Subject] = u
 	}
@@ -80,7 +81,7 @@ func TestQuotasTogetherAreExact(t *testing.T) {
 	for _, r := range roots {
 		s.grant(t, r, "/"+r, guard.Policy{Limits: guard.Limits{MaxWritten: 3000, MaxCreated: 70}})
 	}
-	s.SetQuotas(map[guard.Subject]guard.Quota{"one": {MaxWritten: 2500, MaxCreated: 60}, "two": {MaxWritten: 3500, MaxCreated: 80}})
+	s.SetQuotas(map[guard.Subject]ledger.Quota{"one": {MaxWritten: 2500, MaxCreated: 60}, "two": {MaxWritten: 3500, MaxCreated: 80}})
 	var wrote, made [2][2]atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 8 {

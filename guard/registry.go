@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -111,11 +112,10 @@ type Registry struct {
 	cfg    Config
 	snap   atomic.Pointer[snapshot]
 	epochs atomic.Uint64
-	clock  clock
+	clock  ledger.Clock
 
-	moves   moveLocks
-	quotas  quotas
-	bounded atomic.Bool // some subject has a quota
+	moves  moveLocks
+	quotas ledger.Quotas
 
 	abuse     abuse
 	suspended atomic.Bool // some subject is
@@ -165,7 +165,7 @@ func NewRegistry(cfg Config) *Registry {
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = EndDeadline
 	}
-	g := &Registry{cfg: cfg, clock: newClock(), past: map[RootName]Subject{}, rules: cfg.Rules}
+	g := &Registry{cfg: cfg, clock: ledger.NewClock(), past: map[RootName]Subject{}, rules: cfg.Rules}
 	g.snap.Store(&snapshot{byName: map[RootName]*root{}, index: index{}})
 	return g
 }

@@ -143,7 +143,7 @@ func (g *Registry) end(ctx context.Context, r *root, to State) (Ended, error) {
 	if State(r.state.Load()) != Live {
 		return g.endAgain(ctx, r, to)
 	}
-	if to == ExpiredState && !r.isExpired(g.clock.now()) {
+	if to == ExpiredState && !r.isExpired(g.clock.Now()) {
 		g.startTimer(r) // renewed, or used, at the last moment
 		return Ended{Root: r.name}, nil
 	}
@@ -362,7 +362,7 @@ func (g *Registry) pruneTombs(s *snapshot) {
 func (g *Registry) recordEnd(r *root, to State, cause error) error {
 	rec := ownerRecord(r, states[to].op)
 	rec.Rights, rec.Detail = r.policy.Load().Rights, r.grant.Resolved
-	rec.Read, rec.Written = r.read.Load(), r.written.Load()
+	rec.Read, rec.Written = r.read.Load(), r.Written()
 	if to == SpentState {
 		rec.Detail += ": its one use was made"
 	}

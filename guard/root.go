@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -118,8 +119,8 @@ type root struct {
 	waiting        atomic.Int64 // operations that wait for the speed limit
 	flushing       atomic.Int32 // > 0: write-back of a change in progress, exempt from rate limits
 	limiter        *rate.Limiter
-	bytes          *budget
-	account        // what has been written and created
+	bytes          *ledger.Budget
+	ledger.Account // what has been written and created
 	ops            atomic.Int64
 	read           atomic.Int64
 	refused        atomic.Int64
@@ -134,11 +135,11 @@ type root struct {
 	created        rules.CreatedFiles
 	facts          *rules.RootFacts
 	moves          *moveLock
-	recheckPending atomic.Bool // a recheck waits, see recheckLater
-	once           *once       // nil: as many uses as anybody likes
+	recheckPending atomic.Bool  // a recheck waits, see recheckLater
+	once           *ledger.Once // nil: as many uses as anybody likes
 }
 
-func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *root {
+func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now ledger.Instant) *root {
 	r := &root{
 		name: g.Root, epoch: epoch, grant: g, src: src, location: src.Location(), requestedDir: requestedDir(&g),
 		dead: make(chan struct{}), takenBack: make(chan struct{}), changing: make(chan struct{}, 1),
@@ -152,11 +153,11 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 	r.gen.Store(&generation{})
 	p := g.Policy
 	r.policy.Store(&p)
-	r.setQuota(quotaOf(&p.Limits))
+	r.SetQuota(ledger.QuotaOf(&p.Limits))
 	r.setEnd(g.Expires, now)
 	r.nesting.Store(&nesting{})
 	if p.Once {
-		r.once = &once{}
+		r.once = &ledger.Once{}
 	}
 	if p.Limits.OpsPerSecond > 0 {
 		burst := p.Limits.Burst
@@ -166,7 +167,7 @@ func newRoot(g Grant, src Source, epoch uint64, moves *moveLock, now instant) *r
 		r.limiter = rate.NewLimiter(rate.Limit(p.Limits.OpsPerSecond), burst)
 	}
 	if p.Limits.BytesInFlight > 0 {
-		r.bytes = &budget{max: p.Limits.BytesInFlight}
+		r.bytes = ledger.NewBudget(p.Limits.BytesInFlight)
 	}
 	return r
 }

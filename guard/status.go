@@ -139,7 +139,7 @@ func (r *root) status() Status {
 		FSType: r.src.FSType(), Remote: r.src.Remote(), FileRoot: r.src.File() != "",
 		Waiting: r.waiting.Load(),
 		Ops:     r.ops.Load(), Refused: r.refused.Load(), BytesRead: r.read.Load(),
-		Written: r.written.Load(), Created: r.account.created.Load(), ID: r.src.ID(),
+		Written: r.Written(), Created: r.Account.Created(), ID: r.src.ID(),
 	}
 	s.InFlight, _ = r.gen.Load().counted()
 	s.Grant.Policy = *r.policy.Load()
@@ -155,7 +155,7 @@ func (r *root) status() Status {
 	}
 	s.Repos = r.facts.Repos()
 	if r.once != nil {
-		s.Once = r.once.state()
+		s.Once = r.once.State()
 	}
 	if src, ok := r.src.(Staged); ok {
 		stage := src.Staged()

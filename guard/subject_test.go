@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -86,7 +87,7 @@ func TestSessionsGrantBesideItsSubjects(t *testing.T) {
 // A new session begins no quota and no suspension anew.
 func TestSessionsShareTheirSubjectsBounds(t *testing.T) {
 	s := newSetup(t, nil)
-	s.SetQuotas(map[guard.Subject]guard.Quota{guard.AnySubject: {MaxCreated: 1}})
+	s.SetQuotas(map[guard.Subject]ledger.Quota{ledger.AnySubject: {MaxCreated: 1}})
 	grantTo(t, s, "all", "/all", "", guard.ReadWrite)
 	create := func(who guard.Subject) error {
 		q := of(t, req(t, names.OpCreate), who, "all")

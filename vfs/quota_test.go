@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/vfs"
 )
@@ -56,7 +57,7 @@ func TestAppendsAtOnceKeepToTheLargestFile(t *testing.T) {
 func TestEveryWayToWriteIsCharged(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		b := newBed(t, remote, guard.Policy{Rights: guard.ReadWrite})
-		b.reg.SetQuotas(map[guard.Subject]guard.Quota{"s": {MaxWritten: 1 << 20, MaxCreated: 1000, MaxFile: 1 << 16}})
+		b.reg.SetQuotas(map[guard.Subject]ledger.Quota{"s": {MaxWritten: 1 << 20, MaxCreated: 1000, MaxFile: 1 << 16}})
 		c := who
 		c.Subject = "s"
 		var bytesWant, namesWant int64

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 )
 
@@ -134,14 +135,14 @@ func subjectCases() []Case {
 		own("one's-own-written", Case{Whose: Own, Call: write("code/a", "new"), Check: func(e *Env) { e.Contents(e.Src+"/a", "new") }}),
 		own("one's-own-rights-bound-everybody's", Case{Overlaps: true, Prepare: readOnly, Call: write("code/a", "x"), Want: names.ReadOnly, Unguarded: true}),
 		own("one's-own-patterns-bound-everybody's", Case{Overlaps: true, Prepare: hides, Call: read("code/a", whatever), Want: names.Hidden, Unguarded: true}),
-		own("quota", Case{Prepare: allot(guard.Quota{MaxWritten: 3}), Steps: []Call{write("code/x", "012")},
+		own("quota", Case{Prepare: allot(ledger.Quota{MaxWritten: 3}), Steps: []Call{write("code/x", "012")},
 			Call: write("code/y", "3"), Want: names.Quota, Unguarded: true}),
-		own("quota-of-names", Case{Prepare: allot(guard.Quota{MaxCreated: 1}), Steps: []Call{mkdir("code/x")},
+		own("quota-of-names", Case{Prepare: allot(ledger.Quota{MaxCreated: 1}), Steps: []Call{mkdir("code/x")},
 			Call: mkdir("code/y"), Want: names.Quota, Unguarded: true}),
-		own("largest-file", Case{Prepare: allot(guard.Quota{MaxFile: 3}), Call: write("code/y", "0123"), Want: names.Quota,
+		own("largest-file", Case{Prepare: allot(ledger.Quota{MaxFile: 3}), Call: write("code/y", "0123"), Want: names.Quota,
 			Errno: unix.EFBIG, Unguarded: true}),
 		own("another's-quota", Case{Prepare: func(e *Env) {
-			e.Reg.SetQuotas(map[guard.Subject]guard.Quota{another: {MaxWritten: 1}})
+			e.Reg.SetQuotas(map[guard.Subject]ledger.Quota{another: {MaxWritten: 1}})
 			e.Cleanup(func() { e.Reg.SetQuotas(nil) })
 		}, Call: write("code/y", "0123"), Check: func(e *Env) { e.Contents(e.Src+"/y", "0123") }}),
 	)
@@ -149,9 +150,9 @@ func subjectCases() []Case {
 
 // allot gives the front end's subject a quota, to which it adds what the subject has used
 // before.
-func allot(q guard.Quota) func(e *Env) {
+func allot(q ledger.Quota) func(e *Env) {
 	return func(e *Env) {
-		e.Reg.SetQuotas(map[guard.Subject]guard.Quota{e.Subject: q})
+		e.Reg.SetQuotas(map[guard.Subject]ledger.Quota{e.Subject: q})
 		e.Cleanup(func() { e.Reg.SetQuotas(nil) })
 		for _, u := range e.Reg.Usage() {
 			if u.Subject != e.Subject {
@@ -164,7 +165,7 @@ func allot(q guard.Quota) func(e *Env) {
 				q.MaxCreated += u.Created
 			}
 		}
-		e.Reg.SetQuotas(map[guard.Subject]guard.Quota{e.Subject: q})
+		e.Reg.SetQuotas(map[guard.Subject]ledger.Quota{e.Subject: q})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/broker/client"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/integration/childfs"
 	"github.com/rootsfs/rootsfs/mount"
@@ -64,7 +65,7 @@ func fillTogether(t *testing.T, lim guard.Limits) {
 		Rights: guard.ReadWrite, Limits: lim}}); err != nil {
 		t.Fatal(err)
 	}
-	reg.SetQuotas(map[guard.Subject]guard.Quota{"server": {MaxWritten: 100 * piece}})
+	reg.SetQuotas(map[guard.Subject]ledger.Quota{"server": {MaxWritten: 100 * piece}})
 	server := connect(t, reg, m.Tree(), "server")
 	used := func() (written, created int64) {
 		st, ok := reg.Lookup("r")

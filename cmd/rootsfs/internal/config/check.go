@@ -10,6 +10,7 @@ import (
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/agents"
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/rootspec"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -33,7 +34,7 @@ func parse(file, home string, doc []byte) (*Config, error) {
 // config turns a file into a Config. It makes the checks that concern several keys.
 func (f *File) config(r *reader) *Config {
 	c := &Config{Path: r.file, Mount: f.Mount, Run: f.Run, Files: f.Files, Agents: f.Agents, Abuse: guard.Abuse(f.Abuse),
-		Subjects: map[guard.Subject]guard.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, limits: guard.Limits(f.Limits)}
+		Subjects: map[guard.Subject]ledger.Quota{}, Profiles: map[string][]Root{}, Debounce: f.Reload.Debounce, limits: guard.Limits(f.Limits)}
 	if c.Debounce == 0 {
 		c.Debounce = DefaultDebounce
 	}
@@ -61,7 +62,7 @@ func (f *File) config(r *reader) *Config {
 		if _, twice := c.Subjects[s.Name]; twice {
 			s.fail("name", "the server %s has a block already; write its limits there", names.Quote(string(s.Name)))
 		}
-		c.Subjects[s.Name] = guard.Quota(s.quota)
+		c.Subjects[s.Name] = ledger.Quota(s.quota)
 	}
 	c.roots(f)
 	c.profiles(r, f)

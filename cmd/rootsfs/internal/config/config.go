@@ -36,6 +36,7 @@ import (
 
 	"github.com/rootsfs/rootsfs/cmd/rootsfs/internal/xdg"
 	"github.com/rootsfs/rootsfs/guard"
+	"github.com/rootsfs/rootsfs/guard/ledger"
 	"github.com/rootsfs/rootsfs/guard/names"
 	"github.com/rootsfs/rootsfs/guard/rules"
 )
@@ -54,10 +55,10 @@ type Config struct {
 	Mount    Mount
 	Run      Run
 	Files    Files
-	Agents   map[string]Agent              // of [agent.NAME]
-	Abuse    guard.Abuse                   // of [abuse]
-	Subjects map[guard.Subject]guard.Quota // of the [[subject]] blocks
-	Roots    []Root                        // the [[root]] blocks, in the file's order
+	Agents   map[string]Agent               // of [agent.NAME]
+	Abuse    guard.Abuse                    // of [abuse]
+	Subjects map[guard.Subject]ledger.Quota // of the [[subject]] blocks
+	Roots    []Root                         // the [[root]] blocks, in the file's order
 	Profiles map[string][]Root
 	Net      []Net         // the [[net]] blocks
 	Secrets  []Secret      // the [[secret]] blocks

@@ -1,0 +1,16 @@
+// Package ledger counts. It has the accounts of quotas, the budget of bytes in flight, the one use
+// of a root (Once), and the clock by which grants end.
+//
+// # Promises
+//
+// Concurrent operations cannot exceed a quota or a budget together: a reservation counts as use
+// until it is given back. A refused charge changes no count. Setting the clock of the machine back
+// does not extend a grant.
+//
+// All exported methods may be called concurrently, except where a method says otherwise.
+//
+// # Not promised
+//
+// The package waits for nobody and ends no root: package guard does that. It decides nothing about
+// names and rights (package rules).
+package ledger

@@ -1,0 +1,117 @@
+package ledger
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/rootsfs/rootsfs/guard/names"
+	"github.com/rootsfs/rootsfs/guard/rules"
+)
+
+// A grant for one use (Policy.Once) is of a single file. Looking at the file (its name, its
+// attributes) does not count as a use. The use begins with the first operation that reads or
+// changes the file, and belongs to the subject and the front end of that operation:
+//
+//   - The use of an opening lasts until the last copy of the descriptor and the last
+//     mapping are closed. What the subject does to the file meanwhile is part of the use,
+//     except opening the file again.
+//   - Any other operation, such as a server's files/read or files/write, is the whole use.
+//     An operation that fails without having moved a byte does not count.
+//
+// During the use an operation that would begin another is refused. After the use the root
+// ends as by a revocation. Until it has ended, taken stays true, so that no second use
+// begins. Watching such a file is refused.
+
+// Once is the one use of a root.
+type Once struct {
+	mu    sync.Mutex    // guards the fields below
+	taken bool          // the use has begun
+	done  bool          // the use is over
+	open  int           // open files that belong to the use
+	who   rules.Subject // whose use it is
+	via   rules.Via     // the front end it came through
+}
+
+// Use is an operation on the file.
+type Use struct {
+	Op      names.Op
+	Subject rules.Subject
+	Via     rules.Via
+	Quiet   bool // it is one step of another operation
+	Dry     bool // it is a dry run
+}
+
+var (
+	errUsed    = errors.New("the file is granted for one use, which has begun; for another use the owner has to grant it again")
+	errNoWatch = errors.New("a file that is granted for one use cannot be watched; read it instead")
+)
+
+// Take admits or refuses an operation. began reports whether the use begins with it.
+func (o *Once) Take(u Use) (began bool, err error) {
+	if rules.OnlyLooks(u.Op) {
+		return false, nil
+	}
+	if u.Op == names.OpWatch {
+		return false, &names.Error{Kind: names.Permission, Err: errNoWatch}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.done:
+		return false, &names.Error{Kind: names.Revoked}
+	case !o.taken && u.Dry:
+		return false, nil
+	case !o.taken:
+		o.taken, o.who, o.via = true, u.Subject, u.Via
+		return true, nil
+	case o.open > 0 && o.who == u.Subject && o.via == u.Via && (u.Op != names.OpOpen || u.Quiet):
+		return false, nil
+	}
+	return false, &names.Error{Kind: names.Permission, Err: errUsed}
+}
+
+// Opened counts one more open file. The use lasts at least until Closed is called for it.
+func (o *Once) Opened() {
+	o.mu.Lock()
+	o.open++
+	o.mu.Unlock()
+}
+
+// Closed counts one open file less. done reports that the use is over.
+func (o *Once) Closed() (done bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.open == 0 {
+		return false
+	}
+	o.open--
+	o.done = o.open == 0
+	return o.done
+}
+
+// End ends the operation that began the use. If used is false, the operation does not count
+// as a use. done reports that the use is over.
+func (o *Once) End(used bool) (done bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !used:
+		o.taken = false
+	case o.open == 0:
+		o.done = true
+	}
+	return o.done
+}
+
+// State returns the use's state as `rootsfs status` shows it.
+func (o *Once) State() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.done:
+		return "used"
+	case o.taken:
+		return "in use"
+	}
+	return "unused"
+}
