@@ -281,7 +281,7 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 	switch {
 	case now == *base:
 		return true, nil
-	case now.Kind != base.Kind || base.Hash == [32]byte{} || now.Size != base.Size:
+	case now.Kind != base.Kind || base.Hash == [32]byte{}:
 		return false, nil
 	}
 	// Such as after a checkout, which makes the same contents anew.
@@ -290,6 +290,12 @@ func (a *applier) isBase(c *Change, base *draft.Base) (bool, error) {
 		return false, err
 	}
 	defer d.Close()
+	if sum, ok := beneath.EntriesHash(c.Path, d.FD()); ok {
+		return sum == base.Hash, nil
+	}
+	if now.Size != base.Size {
+		return false, nil
+	}
 	if now.Kind == draft.Link {
 		target, err := beneath.Readlink(d.FD())
 		return sha256.Sum256([]byte(target)) == base.Hash, err

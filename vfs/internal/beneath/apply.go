@@ -106,6 +106,9 @@ func (st *staged) rebase(rel string, isRemoved bool) error {
 	if info.IsRegular() && info.Size <= maxHashed {
 		rec.Base.Hash = hashLower(fd, &info)
 	}
+	if sum, ok := EntriesHash(rel, fd); ok {
+		rec.Base.Hash = sum
+	}
 	if err := st.store.Replace(rec); err != nil {
 		return err
 	}
